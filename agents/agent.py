@@ -1,7 +1,7 @@
 """The value `Agent`: a name, instructions, a model, tools, delegates and limits."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeGuard, cast
 
@@ -11,8 +11,13 @@ from agents.approval import ApprovalRule
 from agents.errors import DefinitionError
 from agents.limits import Budget, Limits, Patience
 from agents.models.model import Model, ModelRequest
-from agents.models.token_estimate import SMALLEST_WINDOW, estimated_tokens
+from agents.models.token_estimate import (
+    SMALLEST_WINDOW,
+    estimated_tokens,
+    usable_tokens,
+)
 from agents.output.typed import encoded, output_schema
+from agents.sandbox.sandbox import Sandbox
 from agents.tools.tool import Tool
 from agents.type_checks import has_type
 
@@ -133,6 +138,9 @@ class Agent(Generic[OutputT_co, InputT_contra]):
     )
     """The folder that its tools work in: that of the parent if None; a relative path is inside
     that; `"worktree"` is a git worktree of that, one for each task."""
+    sandbox: Sandbox | None = attrs.field(default=None, kw_only=True)
+    """What its commands and file tools may touch, and those of its descendants: as the parent's
+    if None, and never more than that."""
     compaction: Compaction | None = attrs.field(default=None, kw_only=True)
     """How to shorten requests that near the end of the model's window; None does not."""
 
@@ -176,6 +184,10 @@ class Agent(Generic[OutputT_co, InputT_contra]):
             self.workspace in {None, "worktree"} or has_type(self.workspace, Path),
             f"its workspace is {self.workspace!r}, neither a Path nor 'worktree'",
         )
+        self._require(
+            self.sandbox is None or has_type(self.sandbox, Sandbox),
+            "its sandbox must be Sandbox(...)",
+        )
         self._require_parts(
             "tools", self.tools, Tool, "make one of a function with @tool"
         )
@@ -203,6 +215,11 @@ class Agent(Generic[OutputT_co, InputT_contra]):
     def team(self) -> "tuple[Agent[Any], ...]":
         """All agents that it is known to delegate to."""
         return self.delegates
+
+    @property
+    def answer_schema(self) -> Mapping[str, Any] | None:
+        """The JSON schema of its final answer; None if that is text."""
+        return output_schema(self.output)
 
     @property
     def may_delegate(self) -> bool:
@@ -236,7 +253,7 @@ class Agent(Generic[OutputT_co, InputT_contra]):
             output=output_schema(self.output),
         )
         needed = estimated_tokens(request) + DELEGATION_TOKENS * self.may_delegate
-        usable = self.compaction.window * 4 // 5
+        usable = usable_tokens(self.compaction.window)
         self._require(
             needed + SHORTEST_MESSAGE <= usable,
             f"its compaction has a window of {self.compaction.window} tokens, of which a"

@@ -68,7 +68,7 @@ class ApprovalRule:
     seconds: float = ASK_SECONDS
     """How long the question stays open."""
     reason: str = ""
-    """What the model reads of a denied call."""
+    """What the model reads of a denied call, and people of one that is asked about."""
 
     def __attrs_post_init__(self) -> None:
         if not (has_type(self.tool, str) and self.tool):
@@ -221,6 +221,32 @@ def deny(
     return ApprovalRule(
         verdict=Verdict.DENY, tool=tool, command=command, path=path, reason=reason
     )
+
+
+def default_rule(tool: str, use: str | None, *, is_wall: bool) -> ApprovalRule | None:
+    """Return what decides about a call where neither the agent nor one above it has rules.
+
+    Reads are allowed; so are writes and commands, where a wall holds them inside the sandbox of
+    their task.
+
+    Args:
+        tool: the name of the tool.
+        use: what the call does to the machine (`agents.tools.tool.MachineUse`).
+        is_wall: the commands of the task cannot leave its sandbox.
+
+    Returns:
+        a rule that asks; None allows the call.
+    """
+    match use:
+        case None | "read":
+            return None
+        case "write" | "command" if is_wall:
+            return None
+        case "write" | "command":
+            why = "commands are not sandboxed here"
+        case _:
+            why = "this tool acts on the machine"
+    return attrs.evolve(ask(tool), reason=f"this agent has no approve rules, and {why}")
 
 
 def matching_rule(

@@ -7,6 +7,7 @@ import attrs
 import msgspec
 import trio
 
+from agents.approved_call import APPROVED_CALL
 from agents.errors import DefinitionError, ModelError, RefusedBy, ToolError
 from agents.messages import (
     AssistantMessage,
@@ -21,6 +22,7 @@ from agents.messages import (
 )
 from agents.models.model import Model
 from agents.nurseries import raising_one_error
+from agents.redaction.long_texts import has_long_text
 from agents.redaction.named_values import REDACTED
 from agents.tools.result_text import ToolResult
 from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
@@ -36,6 +38,15 @@ HELD_CALL_NOT_RUN: Final = (
 NOTHING_USED: Final = Usage()
 
 StepT = TypeVar("StepT", AssistantMessage, ToolMessage)
+
+
+def is_long(step: AssistantMessage | ToolMessage) -> bool:
+    """Return whether the search of a step for secrets would stall the event loop."""
+    if has_long_text(step.text):
+        return True
+    return isinstance(step, AssistantMessage) and any(
+        [has_long_text(call.arguments) for call in step.calls]  # noqa: C419 (twice as fast)
+    )
 
 
 class TurnSteps:
@@ -88,6 +99,12 @@ class TurnSteps:
         if isinstance(recorded, AssistantMessage):
             self._count(recorded)
         return recorded
+
+    async def record_answer(self, answer: AssistantMessage) -> AssistantMessage:
+        """Record an answer of the model, and return it as it is recorded."""
+        if is_long(answer):
+            await self._host.before_record(answer)
+        return self.record(answer)  # noqa: ASYNC910 (most answers are short)
 
     def add_steering(self, messages: Sequence[UserMessage]) -> None:
         """Add messages that the host has recorded."""
@@ -147,8 +164,9 @@ class TurnSteps:
         try:
             tool = self._tool(call)
             # Nothing is done for an answer that a crash could still undo.
-            await self._host.before_tool(call, durable=tool.acts_outside)
+            approved = await self._host.before_tool(call, durable=tool.acts_outside)
             # Never reset: the next call sets its own.
+            APPROVED_CALL.set(approved)
             CURRENT_CALL_KEY.set(CallKey(f"{self._task}/{call.id}"))
             result = await tool.run(call)
             text = result
@@ -168,6 +186,8 @@ class TurnSteps:
         except ModelError as exc:
             # Not the model of this task: for this task it is an error of the tool.
             raise RuntimeError(f"tool {call.name!r} failed: {exc}") from exc
+        if is_long(answer):
+            await self._host.before_record(answer)
         self._count_repeats(call, answer.text)
         self.record(answer, consumes)
 

@@ -89,7 +89,7 @@ async def take_turn(
             model,
             history,
         )
-        recorded = steps.record(answer)
+        recorded = await steps.record_answer(answer)
         # A complaint stands until the next final answer, also behind calls made for it.
         if answer.calls:
             if for_caller := steps.calls_for_caller(answer.calls):

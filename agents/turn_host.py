@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 import trio
 
+from agents.approved_call import ApprovedCall
 from agents.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from agents.models.model import ModelEvent
 
@@ -27,6 +28,10 @@ class TurnHost(Protocol):
         """
         ...
 
+    async def before_record(self, step: Step) -> None:
+        """Search a step for secrets that has a long text, before it is recorded."""
+        ...
+
     async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """Wait until the transcript is durable, before a turn continues after a crash.
 
@@ -39,8 +44,13 @@ class TurnHost(Protocol):
         """Wait until all steps are durable; return the steering that arrived meanwhile."""
         ...
 
-    async def before_tool(self, call: ToolCall, *, durable: bool) -> None:
+    async def before_tool(
+        self, call: ToolCall, *, durable: bool
+    ) -> ApprovedCall | None:
         """Wait until a call is approved and, where it acts outside the journal, durable.
+
+        Returns:
+            what was approved; None if no rule is about the task.
 
         Raises:
             ToolError: it may not be run; the model reads why.
@@ -64,6 +74,9 @@ class MemoryHost:
     def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
         self.steps.append(step)
         return step
+
+    async def before_record(self, step: Step) -> None:
+        await trio.lowlevel.checkpoint()
 
     async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
         await trio.lowlevel.checkpoint()

@@ -17,6 +17,9 @@ from benchmarks.footprint import (
 from benchmarks.http_server import measure_http_server
 from benchmarks.journal import measure_journal
 from benchmarks.measure import Cost, Report, cost_of, in_turn
+from benchmarks.postgres import measure_postgres
+from benchmarks.sandbox import measure_sandbox
+from benchmarks.stalls import measure_stalls
 from orchestrator import Orchestrator
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -169,10 +172,13 @@ def main() -> None:
     measure_chains(report)
     measure_durable(report)
     measure_journal(report)
+    measure_postgres(report)
     measure_conversation(report)
     measure_growth(report)
     measure_footprint(report)
+    measure_sandbox(report)
     measure_http_server(report)
+    measure_stalls(report)
     RESULTS.write_text(report.to_json())
 
 

@@ -42,12 +42,13 @@ from delegation.events import (
 )
 from orchestrator import open_orchestrator
 from orchestrator.journal.memory import MemoryJournal
-from orchestrator.journal.sqlite.entries import IdleChanges, write_entries
+from orchestrator.journal.sqlite.entries import write_entries
 from orchestrator.journal.sqlite.journal import (
     SQLiteJournal,
     connect,
     open_sqlite_journal,
 )
+from orchestrator.journal.stored_entries import IdleChanges
 
 Line = tuple[Entry, Encoded, IdleChanges]
 
@@ -64,8 +65,15 @@ class Recorder(MemoryJournal):
         super().__init__()
         self.lines: list[Line] = []
 
-    def append(self, entry: Entry, encoded: Encoded, idle_changes: IdleChanges) -> None:
-        super().append(entry, encoded, idle_changes)
+    def append(
+        self,
+        entry: Entry,
+        encoded: Encoded,
+        idle_changes: IdleChanges,
+        *,
+        urgent: bool = False,
+    ) -> None:
+        super().append(entry, encoded, idle_changes, urgent=urgent)
         self.lines.append((entry, encoded, idle_changes))
 
 
@@ -208,10 +216,10 @@ def _runs(facts: int) -> Iterator[Line]:
         is_last = number + len(lines) >= facts
         for entry, encoded, rest in lines[: -1 if is_last else None]:
             number += 1
-            yield _renamed((entry, encoded, rest), name, number)
+            yield renamed((entry, encoded, rest), name, number)
 
 
-def _renamed(line: Line, name: SessionId, number: int) -> Line:
+def renamed(line: Line, name: SessionId, number: int) -> Line:
     """Return an entry of another run, with its own ids."""
     entry, encoded, rest = line
     event = entry.event

@@ -64,7 +64,8 @@ from delegation.tools.results import (
     unmet_dependency,
 )
 from delegation.tools.task_control import control_tool
-from delegation.tree.rows import Row, one_line, printable
+from delegation.tree.rows import Row
+from delegation.tree.safe_text import one_line, printable
 from delegation.tree.tree import Tree
 
 __all__ = [

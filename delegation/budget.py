@@ -90,6 +90,11 @@ class Account:
         )
 
     @property
+    def is_standing(self) -> bool:
+        """A session has it until a message brings another one."""
+        return Grant(self.id, self.budget).is_standing
+
+    @property
     def deadline(self) -> float | None:
         """When its seconds are used up, in seconds since the epoch."""
         seconds = self.budget.seconds

@@ -7,6 +7,16 @@
   x UnwritableFactError    a fact holds what JSON cannot carry: its author must change it
 """
 
+from typing import Final
+
+import msgspec
+
+MISFITS: Final = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError),
+    *(RecursionError, TypeError, ValueError, msgspec.MsgspecError),
+)
+"""What our code raises for stored values that it never wrote, or that contradict each other."""
+
 
 class DelegationError(Exception):
     """The facts do not add up."""

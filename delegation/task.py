@@ -180,6 +180,8 @@ class Origin:
 
 SHARED_BUDGET_PREFIX: Final = "b_"
 """The prefix of the ids of budgets that several sessions may share."""
+STANDING_BUDGET_PREFIX: Final = "b_standing:"
+"""The prefix of those that a session has until a message brings it another one."""
 
 
 @attrs.frozen
@@ -193,6 +195,19 @@ class Grant:
     def is_shared(self) -> bool:
         """It was set around sessions. The budget of one task has the id of that task."""
         return self.id.startswith(SHARED_BUDGET_PREFIX)
+
+    @classmethod
+    def standing(cls, name: str, budget: Budget) -> "Grant":
+        """Return one that pays for all turns of a session, until a message brings another one.
+
+        A turn that a notice begins has no message: the sender of the last one pays for it.
+        """
+        return cls(f"{STANDING_BUDGET_PREFIX}{name}", budget)
+
+    @property
+    def is_standing(self) -> bool:
+        """A session has it until a message brings another one."""
+        return self.id.startswith(STANDING_BUDGET_PREFIX)
 
 
 class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):

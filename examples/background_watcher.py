@@ -11,7 +11,7 @@ from pathlib import Path
 import trio
 from models import NAMED
 
-from agents import Agent, ScriptedModel, ToolCall, Transcript
+from agents import Agent, ScriptedModel, ToolCall, Transcript, allow
 from agents.tools.terminal import process, terminal
 from orchestrator import open_orchestrator
 
@@ -50,6 +50,8 @@ assistant = Agent(
         ]
     ),
     tools=[terminal, process],
+    # Without rules, commands are asked about where no sandbox holds them.
+    approve=[allow("*")],
 )
 
 

@@ -4,11 +4,15 @@ Its names are imported when they are first used: `import orchestrator` costs nex
 """
 
 import os.path
+import sys
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
 
+# Without `typing`: until `_leave_launch_folder`, only what Python itself has imported is safe.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from orchestrator.budget_scope import budget
     from orchestrator.doors.one_shot import Run
     from orchestrator.doors.session import Session
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
         OrchestratorError,
         RunFailedError,
         SessionOpenError,
+        SharedBudgetError,
         TaskFailedError,
         UnknownIdError,
     )
@@ -61,6 +66,7 @@ __all__ = [
     "Session",
     "SessionOpenError",
     "Settled",
+    "SharedBudgetError",
     "TaskFailedError",
     "TaskModelEvent",
     "UnknownIdError",
@@ -118,7 +124,7 @@ _RENAMED = {"Heard": "TaskModelEvent"}
 """Names of version 0.1, which keep working."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     name = _RENAMED.get(name, name)
     if name not in __all__:
         raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
@@ -126,6 +132,21 @@ def __getattr__(name: str) -> Any:
     # The next lookup finds it without this function.
     globals()[name] = value
     return value
+
+
+def _leave_launch_folder() -> None:
+    """Let `python -m orchestrator` import nothing from the folder in which it is called.
+
+    Python looks there first, and it may be the workspace of an agent, or the project of a stranger.
+    """
+    is_launched = sys.argv[:1] == ["-m"] and not sys.flags.safe_path
+    modules = zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
+    if not is_launched or ("-m", "orchestrator") not in modules:
+        return
+    ours = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120
+    # In our own source tree there is no other place to import us from.
+    if os.path.realpath(sys.path[0]) != ours:
+        del sys.path[0]
 
 
 def _check_agents_package() -> None:
@@ -140,4 +161,5 @@ def _is_ours(package: str) -> bool:
         return "delegation-orchestrator" in source.read()
 
 
+_leave_launch_folder()
 _check_agents_package()

@@ -1,15 +1,38 @@
-"""`with budget(...)`: the runs, sessions and messages begun inside share one budget."""
+"""`with budget(...)`: the runs, sessions and messages begun inside share one budget.
+
+Its account is in one journal: the first in which anything is begun under it. Elsewhere it would be
+a second budget of the same size, so that is refused.
+"""
 
 import secrets
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
 from agents import Budget
 from delegation import SHARED_BUDGET_PREFIX, Account, Grant
+from orchestrator.errors import SharedBudgetError
 
-_GRANTS: Final[ContextVar[tuple[Grant, ...]]] = ContextVar("budgets", default=())
+
+class _Shared:
+    """A budget around some code, and the journal that has its account."""
+
+    __slots__ = ("grant", "journal")
+
+    def __init__(self, grant: Grant, journal: Hashable = None) -> None:
+        self.grant = grant
+        self.journal = journal
+
+    def granted_in(self, journal: Hashable) -> Grant:
+        if self.journal is None:
+            self.journal = journal
+        elif self.journal != journal:
+            raise SharedBudgetError(str(self.grant.budget), self.journal, journal)
+        return self.grant
+
+
+_SHARED: Final[ContextVar[tuple[_Shared, ...]]] = ContextVar("budgets", default=())
 _UNCHANGED: Final = nullcontext()
 
 
@@ -39,6 +62,8 @@ def budget(
     exceed one ends as `OVER_BUDGET`, or as `TIMED_OUT` when its seconds are over, and its error
     names the budget; tasks or levels too many are refused, and the model reads why.
 
+    It is kept in one journal: what is begun inside in another one raises `SharedBudgetError`.
+
     Args:
         usd: what all model calls may cost.
         tokens: the input and output tokens of all model calls.
@@ -58,24 +83,34 @@ def budget(
         name=name,
     )
     grant = Grant(f"{SHARED_BUDGET_PREFIX}{_NAME_BUDGET.get()(allowed)}", allowed)
-    with _use_grants((*_GRANTS.get(), grant)):
+    with _use((*_SHARED.get(), _Shared(grant))):
         yield
 
 
-def charge_to(accounts: Iterable[Account]) -> AbstractContextManager[None]:
-    """Charge what a task begins to the budgets that pay for the task."""
-    grants = [Grant(it.id, it.budget) for it in accounts if it.is_shared]
+def charge_to(
+    accounts: Iterable[Account], journal: Hashable
+) -> AbstractContextManager[None]:
+    """Charge what a task begins to the budgets that pay for the task, in their journal."""
+    accounts = [account for account in accounts if account.is_shared]
+    shared = _SHARED.get()
     # A child mostly begins under the budgets of its parent, or under none.
-    return _UNCHANGED if (*grants,) == _GRANTS.get() else _use_grants((*grants,))
+    if [it.id for it in accounts] == [it.grant.id for it in shared]:
+        return _UNCHANGED
+    return _use(tuple(_Shared(Grant(it.id, it.budget), journal) for it in accounts))
+
+
+def use_grants(grants: tuple[Grant, ...]) -> AbstractContextManager[None]:
+    """Charge what is begun in the block to these budgets, and to no others."""
+    return _use(tuple(_Shared(grant) for grant in grants))
 
 
 @contextmanager
-def _use_grants(grants: tuple[Grant, ...]) -> Generator[None]:
-    token = _GRANTS.set(grants)
+def _use(shared: tuple[_Shared, ...]) -> Generator[None]:
+    token = _SHARED.set(shared)
     try:
         yield
     finally:
-        _GRANTS.reset(token)
+        _SHARED.reset(token)
 
 
 @contextmanager
@@ -92,15 +127,23 @@ def use_budget_names(name: Callable[[Budget], str] = _new_name) -> Generator[Non
         _NAME_BUDGET.reset(token)
 
 
-def current_grants() -> tuple[Grant, ...]:
-    """Return the budgets around the caller, the outermost first."""
-    return _GRANTS.get()
+def current_grants(journal: Hashable) -> tuple[Grant, ...]:
+    """Return the budgets around the caller, the outermost first, for what is begun in a journal.
+
+    Raises:
+        SharedBudgetError: another journal has the account of one.
+    """
+    return tuple([it.granted_in(journal) for it in _SHARED.get()])
 
 
-def grants_beyond(accounts: Iterable[Account]) -> tuple[Grant, ...]:
-    """Return the budgets around the caller that have none of these accounts."""
-    grants = _GRANTS.get()
-    if not grants:
-        return grants
+def grants_beyond(accounts: Iterable[Account], journal: Hashable) -> tuple[Grant, ...]:
+    """Return the budgets around the caller that have none of these accounts.
+
+    Raises:
+        SharedBudgetError: another journal has the account of one.
+    """
+    shared = _SHARED.get()
+    if not shared:
+        return ()
     known = {account.id for account in accounts}
-    return tuple(grant for grant in grants if grant.id not in known)
+    return tuple(it.granted_in(journal) for it in shared if it.grant.id not in known)

@@ -7,6 +7,7 @@
   x SessionOpenError       the session is open already
   x NotInterruptedError    the run cannot be resumed: no process died in it
   x ClosedError            the orchestrator or the session is closed
+  x SharedBudgetError      what is begun under a budget is in another journal than the budget
   x ServerSetupError       a server cannot be started with these settings
   x RunFailedError         a run has no output: it did not succeed
   x TaskFailedError        a task that a pipeline delegated did not succeed
@@ -36,6 +37,13 @@ class JournalError(OrchestratorError):
 class JournalInUseError(JournalError):
     """Another process writes the journal."""
 
+    def __init__(
+        self, path: object, problem: str, *, writer: str = "another process"
+    ) -> None:
+        super().__init__(path, problem)
+        self.writer = writer
+        """That process, as people may know it: `process 4711`."""
+
 
 class UnknownIdError(OrchestratorError):
     """There is no such run, session or task."""
@@ -56,6 +64,23 @@ class NotInterruptedError(OrchestratorError):
 
 class ClosedError(OrchestratorError):
     """The orchestrator or the session is closed."""
+
+
+class SharedBudgetError(OrchestratorError):
+    """A budget is kept in one journal, and what is begun under it is in another one."""
+
+    def __init__(self, budget: str, kept_in: object, journal: object) -> None:
+        super().__init__(
+            f"the {budget} is kept in {_named(kept_in)}, and this would be begun in"
+            f" {_named(journal)}, where it would be a second budget of the same size: begin it in"
+            " the first journal, or outside of the budget"
+        )
+
+
+def _named(journal: object) -> str:
+    return (
+        f"the journal {journal}" if isinstance(journal, str) else "a journal in memory"
+    )
 
 
 class ServerSetupError(OrchestratorError):

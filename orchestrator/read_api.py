@@ -9,8 +9,10 @@ model events (`subscribe_model_events`, and on top of it `open_model_events`).
 """
 
 import re
-from collections.abc import Collection, Generator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -82,6 +84,11 @@ class ReadApi:
         return self._book.ledger.all_sessions.keys()
 
     @property
+    def journal_file(self) -> Path | None:
+        """The file of the journal, beside which its control socket is; None if it is in none."""
+        return self._book.journal_file
+
+    @property
     def is_stopping(self) -> bool:
         """Whether the orchestrator begins nothing new."""
         return self._book.admission.is_stopping
@@ -120,6 +127,20 @@ class ReadApi:
         """Return the tool calls of a task in memory that are not answered yet."""
         record = self._book.ledger.tasks.get(TaskId(task))
         return [] if record is None else unanswered_calls(record.transcript)
+
+    def awaited_place(self, task: str) -> str:
+        """Return the place at which a task in memory waits for a worker; empty if it does not."""
+        record = self._book.ledger.tasks.get(TaskId(task))
+        return "" if record is None else record.awaits_worker
+
+    def waiting_calls(self) -> Counter[str]:
+        """Return how many calls wait for a worker, by place."""
+        return Counter(
+            placed.place
+            for task in self._book.ledger.tasks.values()
+            for placed in task.placed.values()
+            if not placed.run
+        )
 
     def has_untaken_reply(self, session: SessionId) -> bool:
         """Return whether a session has a reply that no door has taken, in memory or not."""
@@ -168,25 +189,46 @@ class ReadApi:
                 return FoundTask(record, found.session, found.ledger)
         raise UnknownIdError(f"there is no task {task!r}")
 
-    async def session_of(self, task: str) -> SessionId | None:
-        """Return the session of a task; a session is its own root task."""
+    async def session_of(
+        self, task: str, *, sees: Callable[[SessionId], bool] = lambda _: True
+    ) -> SessionId | None:
+        """Return the session of a task; a session is its own root task.
+
+        Args:
+            task: the id of the task.
+            sees: tells whether the caller sees a session. A task in another one takes as long as
+                one that does not exist.
+        """
         await self._book.wait_durable()
         ledger = self._book.ledger
-        if TaskId(task) in ledger.tasks:
-            return ledger.tasks[TaskId(task)].session
-        if SessionId(task) in ledger.all_sessions:
+        record = ledger.tasks.get(TaskId(task))
+        if record is not None and sees(record.session):
+            return record.session
+        if SessionId(task) in ledger.all_sessions and sees(SessionId(task)):
             return SessionId(task)
         for entry in await self.entries_naming(TaskRequested, task):
             event = entry.event
-            if isinstance(event, TaskRequested) and event.request.id == task:
+            is_it = isinstance(event, TaskRequested) and event.request.id == task
+            if is_it and sees(entry.session):
                 return entry.session
         return None
+
+    async def owners(self) -> Mapping[SessionId, str]:
+        """Return the owners of all sessions that have one, oldest first."""
+        return await self._book.read_owners()
 
     async def read_tree(self, session: str) -> Tree:
         """Return the tree of a session, from memory or from the journal."""
         id_ = SessionId(session)
         past = await self._book.cache.read_evicted(id_)
         return self.tree(session) if past is None else past.sessions[id_].tree
+
+    async def file_of_large_session(self, session: str, *, facts: int) -> Path | None:
+        """Return the journal's file if a session is at rest and has more facts than this.
+
+        To read it here would keep every other task waiting; None if it would not.
+        """
+        return await self._book.file_of_large_session(SessionId(session), facts=facts)
 
     async def entries(self, session: str) -> Sequence[Entry]:
         """Return the entries of a session, and those of no session among them."""
@@ -237,14 +279,21 @@ class ReadApi:
     # Subscriptions.
 
     def subscribe(
-        self, receive: ReceiveFact, *, session: str | None = None
+        self,
+        receive: ReceiveFact,
+        *,
+        session: str | None = None,
+        kinds: Collection[type[Event]] = (),
     ) -> AbstractContextManager[None]:
         """Call `receive` with every fact when it is posted, as long as the block lasts.
 
         Args:
             receive: takes a fact and its stored form, and neither waits nor posts.
             session: the only session whose facts are received; by default those of all.
+            kinds: the only facts that are received, of all sessions; by default all.
         """
+        if kinds:
+            return self._book.subscribers.subscribe_kinds(receive, kinds)
         id_ = None if session is None else SessionId(session)
         return self._book.subscribers.subscribe(receive, session=id_)
 

@@ -8,8 +8,9 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
 )
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -22,6 +23,7 @@ from agents import (
 )
 from agents.redaction.command_environment import without_secret_variables
 from agents.redaction.redactor import Redactor, secret_values
+from agents.sandbox.detection import SandboxChoice
 from delegation import Receipt, Rules, SessionId, TaskId, Tree
 from delegation.events import SteeringOrigin
 from delegation.events.approvals import ApprovalQuestion
@@ -35,20 +37,32 @@ from orchestrator.errors import SessionOpenError, UnknownIdError
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.model_resolver import ModelResolver
 from orchestrator.execution.outcomes import STOPPED
+from orchestrator.execution.tool_place import HERE, ToolPlace, require_here
+from orchestrator.execution.workspace.host import host_of
 from orchestrator.execution.workspace.task_workspace import resolve_workspace_settings
-from orchestrator.journal.backends import store_at
+from orchestrator.journal.audit import AuditEvent
+from orchestrator.journal.backends import journals_at
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.journal import Journal, Pruned, restore_ledger
+from orchestrator.journal.journals import Journals, open_journal
 from orchestrator.journal.subscriptions import FactQueue
 from orchestrator.read_api import ReadApi
 from orchestrator.replay.fork import fork_run
 from orchestrator.services import Services, open_services
+from orchestrator.state_files import FIRST_JOURNAL, state_files
 
 if TYPE_CHECKING:
     from agents.models.http.answer_limits import AnswerLimits
     from agents.models.wrappers.prices import PriceTable
     from agents.models.wrappers.rate_limit import Limiter
+    from orchestrator.execution.worker_place import OpenExchange
 
+SANDBOX_VARIABLE: Final = "ORCHESTRATOR_SANDBOX"
+QUEUE_VARIABLE: Final = "ORCHESTRATOR_QUEUE"
+DEFAULT_QUEUE: Final = "absurd"
+HERE_VARIABLE: Final = "ORCHESTRATOR_HERE"
+JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
+"""Names the journal of all commands; a database has its password in it."""
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
@@ -56,8 +70,9 @@ OutputT = TypeVar("OutputT")
 class Orchestrator:
     """Runs agents on one journal, as long as it is open."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, journals: Journals | None = None) -> None:
         self._services = services
+        self._journals = journals
 
     @property
     def services(self) -> Services:
@@ -100,7 +115,15 @@ class Orchestrator:
             session: the id of an earlier conversation with this agent, to go on with it.
         """
         id_ = None if session is None else SessionId(session)
-        return open_session(self._services, agent, id_)
+        return self._open_session(agent, id_)
+
+    @asynccontextmanager
+    async def _open_session(
+        self, agent: Agent[Any], id_: SessionId | None
+    ) -> AsyncGenerator[Session]:
+        await self._require_here(id_)
+        async with open_session(self._services, agent, id_) as session:
+            yield session
 
     async def resume(self, agent: Agent[OutputT], run: str) -> Run[OutputT]:
         """Go on with a run whose process died, and return when its whole tree is settled.
@@ -115,6 +138,7 @@ class Orchestrator:
             NotInterruptedError: it has ended, is under way, or is a conversation.
             UnknownIdError: there is no such run, or it is of another agent.
         """
+        await self._require_here(SessionId(run))
         return await resume_once(self._services, agent, run)
 
     async def fork(self, agent: Agent[OutputT], run: str, *, task: str) -> Run[OutputT]:
@@ -129,6 +153,7 @@ class Orchestrator:
             task: the first task to run again: its id, or its path such as
                 `/editor/researcher[3]`; that of the root runs all of it again.
         """
+        await self._require_here(SessionId(run))
         return await fork_run(self._services, agent, run, task)
 
     def listen(
@@ -233,7 +258,7 @@ class Orchestrator:
         services = self._services
         await abandon(services.book, services.runner.settlement, services.background)
 
-    async def prune(self, *, before: float) -> Pruned:
+    async def prune(self, *, before: float, by: AuditEvent | None = None) -> Pruned:
         """Delete the idle runs that have no fact since a time, and free the space.
 
         Everything goes on meanwhile. What is not idle stays: what runs, unread mail, replies that
@@ -241,11 +266,16 @@ class Orchestrator:
 
         Args:
             before: seconds since the epoch.
+            by: whose action that is, for the audit.
         """
-        return await self._services.book.prune(before=before)
+        return await self._services.book.prune(before=before, by=by)
 
-    async def delete_run(self, run: str) -> Pruned:
+    async def delete_run(self, run: str, *, by: AuditEvent | None = None) -> Pruned:
         """Delete one idle run, or one whose facts are damaged, whatever its age.
+
+        Args:
+            run: its id.
+            by: whose action that is, for the audit.
 
         Raises:
             UnknownIdError: there is no such run.
@@ -254,7 +284,7 @@ class Orchestrator:
         id_ = SessionId(run)
         if id_ not in self.read.session_ids:
             raise UnknownIdError(f"there is no run {run!r}")
-        pruned = await self._services.book.prune(before=0, only=id_)
+        pruned = await self._services.book.prune(before=0, only=id_, by=by)
         if not pruned.runs:
             raise SessionOpenError(f"run {run!r} is not idle, and stays")
         return pruned
@@ -300,6 +330,19 @@ class Orchestrator:
         """Queue the facts of all sessions when they are posted, as long as the block lasts."""
         return self.read.queue()
 
+    async def _require_here(self, session: SessionId | None) -> None:
+        """Refuse a session that is in another journal of the same folder."""
+        if session is None or session in self.read.session_ids:
+            return  # noqa: ASYNC910 (what follows checkpoints)
+        if (journals := self._journals) is None:
+            return  # noqa: ASYNC910 (what follows checkpoints)
+        name = await trio.to_thread.run_sync(journals.find, session)
+        if name is not None:
+            raise UnknownIdError(
+                f"{session!r} is in another journal, {name}: open_orchestrator(...,"
+                f" session={session!r}) opens that one"
+            )
+
     async def _load_task(self, task: str) -> TaskId:
         # It may be an idle session.
         await self._services.book.cache.load(SessionId(task))
@@ -312,81 +355,231 @@ class Orchestrator:
 async def open_orchestrator(
     journal: str | os.PathLike[str] | Journal | None = None,
     *,
+    session: str | None = None,
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
     workspace: str | os.PathLike[str] | None = None,
     secrets: Iterable[str] = (),
     hand_on: Iterable[str] = (),
+    hide: "Iterable[str | os.PathLike[str]]" = (),
+    sandbox: str | SandboxChoice | None = None,
     limiters: "Mapping[str, Limiter] | None" = None,
     prices: "PriceTable | None" = None,
     answer_limits: "AnswerLimits | None" = None,
+    host: str | None = None,
+    queue: "str | OpenExchange | None" = None,
+    here: Iterable[str] | None = None,
 ) -> AsyncGenerator[Orchestrator]:
     """Open an orchestrator on a journal, and go on with what the last process left unfinished.
 
     Args:
-        journal: the path of a file, `":memory:"`, or any `Journal`; by default a file in the
-            user's state directory.
+        journal: the path of a file, which one process writes at a time; that of a folder, in which
+            each process has a journal of its own; `":memory:"`, a database
+            (`postgresql://host/database`, with `?journal=NAME` that journal of it), or any
+            `Journal`. By default a folder: the user's state directory.
+        session: a run or session of an earlier process that this one goes on with: the journal that
+            has it is opened. By default one is opened in which nothing waits to go on.
         rules: the limits of delegation.
         environ: where keys and directories are looked up; by default `os.environ`.
         workspace: the folder of tools, for agents that name none; by default the current one.
         secrets: the names of environment variables whose values are secret, besides those whose
             names say so (`..._KEY`, `..._TOKEN`, `..._PASSWORD`).
         hand_on: the names of secret variables that agents' commands get all the same.
+        hide: files and folders that no tool of an agent sees, besides those of the orchestrator.
+        sandbox: what keeps commands inside their `Sandbox`: `"bubblewrap"`, `"landlock"` or
+            `"none"`; `"auto"` is the strongest that works here. By default what
+            ORCHESTRATOR_SANDBOX says, else `"auto"`.
         limiters: rate limits of providers, by name (`"openai"`).
         prices: the prices of models, instead of the table that we ship.
         answer_limits: how much a provider may send for one answer.
+        host: the name of this machine in facts about commands and folders; by default what
+            ORCHESTRATOR_HOST says, else its network name.
+        queue: what hands the calls of tools with a place to workers, where the journal is in
+            Postgres: `"absurd"` or `"dbos"`, or a function that connects to another one. By
+            default what ORCHESTRATOR_QUEUE says, else `"absurd"`.
+        here: the places whose tools run in this process, by choice. By default those that
+            ORCHESTRATOR_HERE names, with commas between them.
     """
     environ = os.environ if environ is None else environ
     secrets, hand_on = tuple(secrets), tuple(hand_on)
-    async with _opened(journal, environ) as opened:
-        name = (
-            journal if isinstance(journal, str | os.PathLike) else type(opened).__name__
-        )
+    if journal is None or journal == "":
+        journal = f"{default_folder(environ)}{os.sep}"
+    journals = journals_at(journal) if isinstance(journal, str | os.PathLike) else None
+    async with _opened(journal, journals, session) as opened:
+        name = _name(opened)
         rules = Rules() if rules is None else rules
-        ledger = restore_ledger(await opened.read(rules), name, rules)
+        contents = await opened.read(rules)
+        ledger = restore_ledger(contents, name, rules)
         book = Bookkeeper(
             opened,
             ledger,
-            clock=_steady_clock(),
-            redactor=Redactor(secret_values(environ, secrets)),
+            clock=steady_clock(
+                time.time() + opened.clock_offset,
+                contents.last_at if opened.spans_hosts else 0.0,
+            ),
+            redactor=Redactor(_secret_values(environ, secrets, opened)),
         )
+        if here is None:
+            here = environ.get(HERE_VARIABLE, "").split(",")
+        places = frozenset(here)
         registry = AgentRegistry(
-            ModelResolver(environ, limiters, prices, answer_limits=answer_limits)
+            ModelResolver(environ, limiters, prices, answer_limits=answer_limits),
+            require_places=partial(require_here, places)
+            if opened.tenure is None
+            else None,
         )
         workspace_settings = resolve_workspace_settings(
-            without_secret_variables(environ, declared=secrets, hand_on=hand_on),
+            without_secret_variables(
+                environ, declared=(*secrets, JOURNAL_VARIABLE), hand_on=hand_on
+            ),
             workspace,
-            default_journal(environ).parent,
+            default_folder(environ),
+            sandbox
+            if isinstance(sandbox, SandboxChoice)
+            else SandboxChoice(sandbox or environ.get(SANDBOX_VARIABLE) or "auto"),
+            host=host_of(host, environ, spans_hosts=opened.spans_hosts),
+            hidden=[*_hidden(opened, journals, environ), *map(Path, hide)],
         )
-        async with open_services(book, registry, workspace_settings) as services:
+        async with (
+            _open_place(
+                opened,
+                book,
+                registry,
+                queue or environ.get(QUEUE_VARIABLE) or DEFAULT_QUEUE,
+                places,
+            ) as (place, close_place),
+            open_services(book, registry, workspace_settings, place=place) as services,
+        ):
             with release_agents(services):
-                yield Orchestrator(services)
+                try:
+                    yield Orchestrator(services, journals)
+                finally:
+                    close_place()
+
+
+@asynccontextmanager
+async def _open_place(
+    journal: Journal,
+    book: Bookkeeper,
+    registry: AgentRegistry,
+    queue: "str | OpenExchange",
+    here: frozenset[str],
+) -> AsyncGenerator[tuple[ToolPlace, Callable[[], None]]]:
+    """Open the place of tool calls: here, unless workers can reach the journal.
+
+    It comes with what to call before what runs is torn down.
+    """
+    tenure, database = journal.tenure, journal.database
+    if tenure is None:
+        yield HERE, _do_nothing
+        return
+    # Imported late: most journals are files.
+    from orchestrator.execution.worker_place import WorkerPlace
+
+    if isinstance(queue, str):
+        assert database is not None, "where work is lent, workers find the journal"
+        queue = exchange_opener(database, {QUEUE_VARIABLE: queue})
+    place = WorkerPlace(book, registry, tenure, queue, here=here)
+    async with place.open():
+        yield place, place.close
+
+
+def exchange_opener(database: str, environ: Mapping[str, str]) -> "OpenExchange":
+    """Return what connects to the work queue of a database.
+
+    Args:
+        database: its address.
+        environ: may name another queue than the default.
+    """
+    # Imported late: most journals are files.
+    from orchestrator.workers.postgres.exchange import open_exchange
+
+    return partial(
+        open_exchange,
+        database,
+        queue=environ.get(QUEUE_VARIABLE) or DEFAULT_QUEUE,
+        application="orchestrator writer",
+    )
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def default_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder of the journals when none is named, and of worktrees."""
+    if home := environ.get("ORCHESTRATOR_HOME"):
+        return Path(home)
+    state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "orchestrator"
 
 
 def default_journal(environ: Mapping[str, str]) -> Path:
-    """Return the path of the journal when none is named."""
-    if home := environ.get("ORCHESTRATOR_HOME"):
-        return Path(home) / "journal.db"
-    state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "orchestrator" / "journal.db"
+    """Return the path of the first journal of that folder."""
+    return default_folder(environ) / FIRST_JOURNAL
+
+
+def _name(opened: Journal) -> object:
+    """Return the journal in errors: never the address of a database, which has a password."""
+    if opened.database is not None:
+        return opened.identity
+    return opened.file or type(opened).__name__
+
+
+def _secret_values(
+    environ: Mapping[str, str], secrets: Iterable[str], opened: Journal
+) -> list[str]:
+    """Return what no fact contains: secrets of the environment, the password of the database."""
+    if opened.database is None:
+        return secret_values(environ, secrets)
+    # Imported late: most journals are files.
+    from orchestrator.postgres.connection import password_of
+
+    name = "password of the journal"
+    password = {name: password_of(opened.database)}
+    return secret_values({**environ, **password}, (*secrets, name))
+
+
+def _hidden(
+    opened: Journal, journals: Journals | None, environ: Mapping[str, str]
+) -> list[Path]:
+    """Return what no tool of an agent sees: the state of this orchestrator, and of others."""
+    # Its files are named as well: a workspace may be the folder itself.
+    usual = default_journal(environ)
+    hidden = [usual.parent, *state_files(usual)]
+    if opened.file is not None:
+        hidden += state_files(opened.file)
+    if journals is not None and journals.folder is not None:
+        # Where a link has led to the journal, it is another folder.
+        hidden += state_files(journals.folder / FIRST_JOURNAL)
+    return hidden
 
 
 @asynccontextmanager
 async def _opened(
-    journal: str | os.PathLike[str] | Journal | None, environ: Mapping[str, str]
+    journal: str | os.PathLike[str] | Journal,
+    journals: Journals | None,
+    session: str | None,
 ) -> AsyncGenerator[Journal]:
-    if journal is None:
-        journal = default_journal(environ)
-    if not isinstance(journal, str | os.PathLike):
-        yield journal
+    if isinstance(journal, str | os.PathLike):
+        assert journals is not None, "it has an address"
+        async with open_journal(journals, session) as held:
+            yield held.journal
     else:
-        async with store_at(journal).open_writer() as opened:
-            yield opened
+        yield journal
 
 
-def _steady_clock() -> Callable[[], float]:
-    """Return a clock of the time of day that never steps back, and jumps where trio's does."""
+def steady_clock(time_of_day: float, last: float = 0.0) -> Callable[[], float]:
+    """Return a clock of the time of day that never steps back, and jumps where trio's does.
+
+    Deadlines are absolute, so it goes on from the last fact if that is later: the clock of the
+    machine that dated it may have been ahead.
+
+    Args:
+        time_of_day: the time of now.
+        last: when the last fact was posted, where other machines post them, too.
+    """
     # The clock itself: `trio.current_time()` looks it up each time, and every fact is dated.
     now = trio.lowlevel.current_clock().current_time
-    offset = time.time() - now()
+    offset = max(time_of_day, last) - now()
     return lambda: offset + now()

@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from agents import raising_one_error
+from agents.sandbox.detection import SandboxChoice
 from delegation import SessionId, TaskId
 from orchestrator.engine.delegator import NewTaskId, OrchestratorDelegator
 from orchestrator.engine.deliveries import Deliveries
@@ -21,6 +22,7 @@ from orchestrator.execution.executor import StepTiming
 from orchestrator.execution.local import LocalExecutor
 from orchestrator.execution.tool_place import HERE, ToolPlace
 from orchestrator.execution.workspace.background_commands import BackgroundRunner
+from orchestrator.execution.workspace.host import Host
 from orchestrator.execution.workspace.task_workspace import (
     TaskWorkspaces,
     WorkspaceSettings,
@@ -50,6 +52,10 @@ class Services:
     deliveries: Deliveries
     read: ReadApi
     background: BackgroundRunner
+    sandbox: SandboxChoice
+    """Finds the backend that keeps commands inside their sandbox."""
+    host: Host
+    """The machine that it runs on."""
     new_session_id: Callable[[], SessionId]
 
 
@@ -73,16 +79,19 @@ async def open_services(
         place: runs the tool calls that it takes; simulation and replay have their own.
         timing: delays steps, in a simulation and in a replay.
     """
-    background = BackgroundRunner(book)
+    host = workspace_settings.host
+    background = BackgroundRunner(book, host)
     workspaces = TaskWorkspaces(book, registry, background, workspace_settings)
-    executor = LocalExecutor(registry.models, workspaces, place=place)
+    executor = LocalExecutor(
+        registry.models, workspaces, place=place, journal=book.journal_identity
+    )
     runner = TaskRunner(book, registry, executor, asks_approval=place.has_effects)
     delegator = OrchestratorDelegator(
         book, registry, runner, new_task_id, timing=timing
     )
     deliveries = Deliveries(book)
     turns = Turns(book, registry, runner, delegator, deliveries)
-    await recover(book, runner.settlement, background)
+    await recover(book, runner.settlement, background, host=host.name)
     feeds = FactFeeds(book)
     services = Services(
         book=book,
@@ -93,6 +102,8 @@ async def open_services(
         deliveries=deliveries,
         read=ReadApi(book, runner.model_subscribers, feeds),
         background=background,
+        sandbox=workspace_settings.sandbox,
+        host=host,
         new_session_id=_new_session_id,
     )
     try:
@@ -102,6 +113,7 @@ async def open_services(
                 nursery.start_soon(wake_forever, book, turns, deliveries)
                 nursery.start_soon(feeds.publish_forever)
                 nursery.start_soon(background.run_forever)
+                nursery.start_soon(background.wait_ended_elsewhere)
                 nursery.start_soon(runner.watchdog.watch_forever)
                 try:
                     yield services

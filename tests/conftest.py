@@ -1,13 +1,44 @@
 """What all tests share: every async test runs on a jumping clock unless it says otherwise."""
 
 import inspect
+import os
 import signal
-from collections.abc import Awaitable, Callable
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from hypothesis import settings
+
+from tests.house_journal import (
+    house_database,
+    house_journal,
+    pytest_addoption,
+)
+from tests.postgres import postgres, postgres_server, pytest_terminal_summary
+
+__all__ = [
+    "house_database",
+    "house_journal",
+    "postgres",
+    "postgres_server",
+    "pytest_addoption",
+    "pytest_terminal_summary",
+]
+
+
+# The same examples everywhere and every time: a red build is red on the next machine too. To look
+# for what they do not show is the work of `make properties`.
+settings.register_profile(
+    "steady", max_examples=40, derandomize=True, deadline=None, database=None
+)
+settings.register_profile("long", max_examples=2_000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 
 def _run_on_a_jumping_clock(
@@ -35,3 +66,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_async = inspect.iscoroutinefunction(getattr(item, "obj", None))
         if is_async and not item.get_closest_marker("realtime"):
             item.add_marker(pytest.mark.trio(run=_run_on_a_jumping_clock))
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The beginning of a command that runs a Python program, as `sys.executable` is.
+
+    Its process is forked from one that has imported everything, which takes a tenth of the time.
+    For programs that run to their end: a signal reaches only what started them.
+    """
+    tests = Path(__file__).parent
+    path = tmp_path_factory.mktemp("fork_server") / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(100)
+        with subprocess.Popen(
+            [sys.executable, str(tests / "fork_server.py")],
+            stdin=subprocess.PIPE,
+            stdout=listener.fileno(),
+        ) as server:
+            yield [
+                *(sys.executable, "-I", "-S", str(tests / "forked_program.py")),
+                str(path),
+            ]
+            server.communicate()
+            assert server.returncode == 0

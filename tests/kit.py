@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -28,6 +30,7 @@ __all__ = [
     "facts",
     "hand_on",
     "last_text",
+    "own_processes",
     "run",
     "statuses",
     "tool_answers",
@@ -103,3 +106,12 @@ class FunctionModel:
         if isinstance(answer, str):
             return AssistantMessage(answer, usage=Usage(calls=1), model=self.name)
         return answer
+
+
+def own_processes() -> set[str]:
+    """Return the ids of the children of this process, also of those that other tests started."""
+    found: set[str] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found.update((thread / "children").read_text().split())
+    return found

@@ -22,8 +22,8 @@ AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
     Compaction DefinitionError Failure PipelineContext Queued InputError LimitExceededError Limits
     Message MessageId Model ModelError ModelEvent ModelRequest InstructionContext OutputError Part
-    Patience Pipeline Price ReasoningDelta RefusedBy Retrying ScriptExhaustedError ScriptedModel
-    Step Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
+    Patience Pipeline Price ReasoningDelta RefusedBy Retrying Sandbox ScriptExhaustedError
+    ScriptedModel Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
     UserMessage agent allow arguments_schema ask deny input_of is_agent new_message_id
     raising_one_error read_arguments read_output require_schema take_turn ignore_event
     tool unanswered_calls well_formed
@@ -41,8 +41,9 @@ DELEGATION = """
 ORCHESTRATOR = """
     Candidates Child ClosedError FanOut FanOutFailedError TaskModelEvent Journal JournalError
     JournalInUseError MemoryJournal NotInterruptedError Orchestrator OrchestratorError Review Run
-    RunFailedError Session SessionOpenError Settled TaskFailedError UnknownIdError best
-    budget delegate detach fallback map_each map_reduce open_orchestrator parallel race
+    RunFailedError Session SessionOpenError Settled SharedBudgetError TaskFailedError
+    UnknownIdError best budget delegate detach fallback map_each map_reduce open_orchestrator
+    parallel race
     refine retry route sequence vote
 """
 

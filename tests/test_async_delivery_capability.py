@@ -266,7 +266,7 @@ class TestSenders:
 
 COMMAND = "read _ <gate; echo DONE"
 AGENTS = f"""
-from agents import Agent, ScriptedModel, ToolCall, ToolMessage
+from agents import Agent, ScriptedModel, ToolCall, ToolMessage, allow
 from agents.tools.terminal import process, terminal
 
 def say(transcript):
@@ -278,7 +278,12 @@ def say(transcript):
     arguments = {{"command": {COMMAND!r}, "background": True, "notify_on_complete": True}}
     return ToolCall("terminal", arguments)
 
-coder = Agent("coder", model=ScriptedModel.always(say), tools=[terminal, process])
+coder = Agent(
+    "coder",
+    model=ScriptedModel.always(say),
+    tools=[terminal, process],
+    approve=[allow("*")],
+)
 """
 
 
@@ -352,9 +357,11 @@ class TestTerminalNotifyGate:
         assert pushed["notify_on_complete"] is True
         assert registered(journal) == [pushed["id"]]
 
-    def test_the_command_line_talks_and_can_be_told(self, tmp_path: Path) -> None:
+    def test_the_command_line_talks_and_can_be_told(
+        self, tmp_path: Path, python: list[str]
+    ) -> None:
         """A real `orchestrator chat`: the promise is made, and kept while no input comes."""
-        shell = Shell(tmp_path)
+        shell = Shell(tmp_path, python)
         file = shell.write("team.py", AGENTS)
         with pipe(tmp_path / "gate") as gate, shell.start("chat", file) as process:
             assert process.stdin is not None
@@ -372,8 +379,10 @@ class TestTerminalNotifyGate:
         assert told.rstrip().endswith("DONE")
         assert process.returncode == 0
 
-    def test_the_command_line_that_runs_once_cannot(self, tmp_path: Path) -> None:
-        shell = Shell(tmp_path)
+    def test_the_command_line_that_runs_once_cannot(
+        self, tmp_path: Path, python: list[str]
+    ) -> None:
+        shell = Shell(tmp_path, python)
         file = shell.write("team.py", AGENTS)
         with pipe(tmp_path / "gate"):
             out, _ = shell.run("run", file, "build it", "--quiet")

@@ -1,9 +1,12 @@
 """What we ship: three packages and nothing else, each of them typed."""
 
+import json
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -31,10 +34,25 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(tmp_path: Path) -> 
     assert not any("report/viewer/" in name for name in names)
 
 
-def test_versions_are_pinned_without_an_address() -> None:
-    pins = (ROOT / "constraints.txt").read_text().splitlines()
+@pytest.mark.parametrize("name", ["run", "all", "dev", "dist", "weights"])
+def test_what_is_installed_is_pinned_by_its_hash_without_an_address(name: str) -> None:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    requirements = text.replace("\\\n", "").splitlines()
 
-    assert len(pins) > 30
-    for pin in pins:
-        assert "==" in pin
-        assert "//" not in pin
+    assert requirements
+    for requirement in requirements:
+        assert "==" in requirement
+        assert "--hash=sha256:" in requirement
+        assert "//" not in requirement
+
+
+def test_the_viewer_is_built_from_packages_that_are_pinned_by_their_hash() -> None:
+    lock = json.loads(
+        (ROOT / "orchestrator/report/viewer/package-lock.json").read_text()
+    )
+    packages = {name: one for name, one in lock["packages"].items() if name}
+
+    assert "node_modules/d3-hierarchy" in packages
+    for package in packages.values():
+        assert package["integrity"].startswith("sha512-")
+        assert "resolved" not in package

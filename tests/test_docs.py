@@ -44,9 +44,18 @@ def openai_url() -> Iterator[str]:
     "code", [pytest.param(code, id=place) for place, code in blocks("python")]
 )
 def test_python_in_the_documents_runs(
-    code: str, openai_url: str, tmp_path: Path
+    code: str,
+    openai_url: str,
+    tmp_path: Path,
+    python: list[str],
+    request: pytest.FixtureRequest,
 ) -> None:
-    done = run_python(code, openai_url, tmp_path)
+    """What takes its journal from the environment gets an empty database."""
+    is_in_database = 'os.environ["ORCHESTRATOR_JOURNAL"]' in code
+    journal = request.getfixturevalue("postgres") if is_in_database else ""
+    done = run_python(
+        code, openai_url, tmp_path, python=python, ORCHESTRATOR_JOURNAL=journal
+    )
 
     assert done.returncode == 0, done.stderr
     assert done.stdout
@@ -57,7 +66,8 @@ def test_the_readme_s_first_program_gives_the_answer_and_the_tree(
 ) -> None:
     """The Python face, as written: over HTTP, with a tool, a child and a journal."""
     _, code = next(block for block in blocks("python") if block[0].startswith("README"))
-    lines = run_python(code, openai_url, tmp_path).stdout.splitlines()
+    done = run_python(code, openai_url, tmp_path, python=[sys.executable])
+    lines = done.stdout.splitlines()
 
     assert lines[0] == "three of a kind"
     assert lines[1].startswith("editor ")
@@ -67,7 +77,7 @@ def test_the_readme_s_first_program_gives_the_answer_and_the_tree(
 
 
 def run_python(
-    code: str, openai_url: str, home: Path
+    code: str, openai_url: str, home: Path, *, python: list[str], **more: str
 ) -> subprocess.CompletedProcess[str]:
     environ = {
         **os.environ,
@@ -76,9 +86,10 @@ def run_python(
         "OPENAI_BASE_URL": openai_url,
         # A proxy that the machine is set up with must not come between.
         "NO_PROXY": "127.0.0.1",
+        **more,
     }
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [*python, "-W", "error", "-c", code],
         capture_output=True,
         text=True,
         env=environ,
@@ -87,7 +98,7 @@ def run_python(
     )
 
 
-def test_every_command_in_the_documents_exists() -> None:
+def test_every_command_in_the_documents_exists(python: list[str]) -> None:
     named = {
         command
         for _, block in blocks("(?:console|sh)")
@@ -96,7 +107,7 @@ def test_every_command_in_the_documents_exists() -> None:
 
     assert named
     for command in named:
-        help_ = [sys.executable, "-m", "orchestrator", command, "--help"]
+        help_ = [*python, "-m", "orchestrator", command, "--help"]
         assert subprocess.run(help_, capture_output=True, check=True).stdout
 
 

@@ -53,10 +53,10 @@ def provider(environ: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 def run_example(
-    file: Path, *options: str, environ: dict[str, str]
+    file: Path, *options: str, environ: dict[str, str], python: list[str]
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "error", str(file), *options],
+        [*python, "-W", "error", str(file), *options],
         capture_output=True,
         text=True,
         env=environ,
@@ -66,10 +66,12 @@ def run_example(
 
 
 @pytest.mark.parametrize("file", PROGRAMS, ids=lambda file: file.name)
-def test_an_example_prints_what_it_says(file: Path, environ: dict[str, str]) -> None:
+def test_an_example_prints_what_it_says(
+    file: Path, environ: dict[str, str], python: list[str]
+) -> None:
     _, marker, expected = file.read_text().partition("\n# prints:\n")
 
-    done = run_example(file, environ=environ)
+    done = run_example(file, environ=environ, python=python)
 
     assert marker
     assert done.stderr == ""
@@ -87,11 +89,15 @@ def test_every_script_gives_way_to_the_model_that_is_named(file: Path) -> None:
     assert "model=NAMED or ScriptedModel" in code
 
 
-def test_the_flag_names_a_real_model(provider: dict[str, str]) -> None:
+def test_the_flag_names_a_real_model(
+    provider: dict[str, str], python: list[str]
+) -> None:
     """The script says a whole sentence; the provider says what the dictionary says."""
     file = EXAMPLES / "hello.py"
 
-    done = run_example(file, "--model", "openai:gpt-5-mini", environ=provider)
+    done = run_example(
+        file, "--model", "openai:gpt-5-mini", environ=provider, python=python
+    )
 
     assert done.stdout == "three of a kind\n"
     assert done.stderr == ""
@@ -106,9 +112,9 @@ def test_the_flag_names_a_real_model(provider: dict[str, str]) -> None:
     ],
 )
 def test_what_is_wrong_with_the_flag_is_said_in_a_line(
-    options: list[str], complaint: str, environ: dict[str, str]
+    options: list[str], complaint: str, environ: dict[str, str], python: list[str]
 ) -> None:
-    done = run_example(EXAMPLES / "hello.py", *options, environ=environ)
+    done = run_example(EXAMPLES / "hello.py", *options, environ=environ, python=python)
 
     assert done.returncode == 2
     assert f"hello.py: error: {complaint}" in done.stderr
@@ -132,9 +138,11 @@ def test_an_example_can_be_simulated(
     assert re.search(r"runs +2 succeeded", said)
 
 
-def test_an_example_can_be_run_from_the_command_line(environ: dict[str, str]) -> None:
+def test_an_example_can_be_run_from_the_command_line(
+    environ: dict[str, str], python: list[str]
+) -> None:
     file = EXAMPLES / "research_brief.py"
-    command = [sys.executable, "-W", "error", "-m", "orchestrator", "run", "--quiet"]
+    command = [*python, "-W", "error", "-m", "orchestrator", "run", "--quiet"]
 
     done = subprocess.run(
         [*command, f"{file}:brief", "Heat pumps"],

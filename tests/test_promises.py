@@ -1,4 +1,4 @@
-"""The page of promises names tests that exist, and each promise has its parts."""
+"""The pages of promises name tests that exist, and each promise has its parts."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "promises.md").read_text()
 PROMISES = PAGE.split("\n### ")[1:]
+SECURITY = (ROOT / "SECURITY.md").read_text()
+TABLE = SECURITY.partition("\n## Promises\n")[2].partition("\n## ")[0]
+ROWS = [line for line in TABLE.splitlines() if re.match(r"\| (?!Promise \|)", line)]
+CLUSTER = (ROOT / "docs" / "cluster.md").read_text()
+FAULTS = [line for line in CLUSTER.splitlines() if re.search(r"\| `tests/", line)]
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def test_each_promise_says_its_scope_its_proof_and_its_window() -> None:
@@ -16,12 +22,22 @@ def test_each_promise_says_its_scope_its_proof_and_its_window() -> None:
 
 
 def test_the_tests_that_prove_them_exist() -> None:
-    for promise in PROMISES:
-        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promise)
+    assert len(FAULTS) > 10
+    for promise in [*PROMISES, *ROWS, *FAULTS]:
+        named = NAMED.findall(promise)
         assert named, promise.partition("\n")[0]
         for file, test in named:
             assert f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
 
 
+def test_each_promise_of_security_is_called_a_wall_or_a_fence() -> None:
+    assert len(ROWS) > 30
+    for row in ROWS:
+        _, kind, _, _ = row.strip("|").split("|")
+        assert re.search(r"\b(wall|fence)\b", kind), row
+
+
 def test_the_readme_leads_to_them() -> None:
-    assert "(docs/promises.md)" in (ROOT / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
+    assert "(docs/promises.md)" in readme
+    assert "(SECURITY.md)" in readme

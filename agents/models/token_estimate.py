@@ -17,6 +17,11 @@ FILE_BYTES_PER_TOKEN: Final = 20
 """For files that are neither text nor image; much of a PDF is fonts and layout."""
 
 
+def usable_tokens(window: int) -> int:
+    """Return how many tokens of a window a request may have: the count is an estimate."""
+    return window * 4 // 5
+
+
 def estimated_tokens(request: ModelRequest) -> int:
     """Return about how many tokens a call will use, its answer included."""
     return estimated_input(request) + OUTPUT_ALLOWANCE
@@ -29,30 +34,27 @@ def estimated_input(request: ModelRequest) -> int:
     return characters // CHARACTERS_PER_TOKEN
 
 
-def estimated_usage(
-    model: Model, request: ModelRequest, *, attempts: int, written: int
-) -> Usage:
-    """Return what a call has used that was broken off: no provider says it.
+def estimated_usage(model: Model, request: ModelRequest, *, written: int) -> Usage:
+    """Return about what a call has used of which no provider says it.
 
     Args:
         model: the model that was called.
         request: what it was asked.
-        attempts: how often it was asked.
         written: how many characters of an answer it has sent.
     """
     counted = known_count(model, request)
-    read = attempts * (estimated_input(request) if counted is None else counted)
+    read = estimated_input(request) if counted is None else counted
     wrote = -(-written // CHARACTERS_PER_TOKEN)
     price = known_price(model)
     return Usage(
-        calls=attempts,
+        calls=1,
         input_tokens=read,
         output_tokens=wrote,
         cost=0
         if price is None
         else price.cost_of(input_tokens=read, output_tokens=wrote),
-        unpriced=0 if price is not None else attempts,
-        estimated=attempts,
+        unpriced=int(price is None),
+        estimated=1,
     )
 
 

@@ -24,7 +24,7 @@ TOKENS_PER_MESSAGE: Final = 10
 def quote(model: Model, request: ModelRequest, *, answer_tokens: int) -> Usage:
     """Return what one call may use at most.
 
-    Retries, fallbacks and summaries use more; their usage is part of the answer.
+    Retries, fallbacks and summaries are calls of their own: each is paid for before it is sent.
 
     Args:
         model: the model that would be called.

@@ -1,12 +1,27 @@
 """The environment of an agent's commands: that of this process, without its secrets.
 
 The redactor decides which variables are secret, so a value is hidden from commands and from texts
-alike.
+alike. Variables that lead to credentials are kept from commands, too: a socket that signs for the
+user, a file of logins.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from agents.redaction.redactor import is_secret_variable
+
+LEAD_TO_CREDENTIALS: Final = frozenset(
+    [
+        *("SSH_AUTH_SOCK", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS"),
+        *("DOCKER_HOST", "CONTAINER_HOST", "KUBECONFIG", "NETRC", "PGPASSFILE"),
+        *("PGSERVICEFILE", "ORCHESTRATOR_JOURNAL"),
+    ]
+)
+"""No secrets, but who uses them acts as the user. They are not handed to commands."""
+NEEDED: Final = frozenset(
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TERM", "TMPDIR"]
+)
+"""Handed to commands also where only named variables are: without these little works."""
 
 
 def without_secret_variables(
@@ -15,7 +30,7 @@ def without_secret_variables(
     declared: Iterable[str] = (),
     hand_on: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Return an environment without its secret variables.
+    """Return an environment without its secret variables, and those that lead to credentials.
 
     Args:
         environ: the variables of this process.
@@ -27,5 +42,18 @@ def without_secret_variables(
         name: value
         for name, value in environ.items()
         if name in hand_on
-        or not is_secret_variable(name, value, declared=name in declared)
+        or not (
+            name in LEAD_TO_CREDENTIALS
+            or is_secret_variable(name, value, declared=name in declared)
+        )
+    }
+
+
+def only_named(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Return the variables that are named, and those that every program needs."""
+    names = NEEDED | frozenset(names)
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in names or name.startswith("LC_")
     }

@@ -25,6 +25,8 @@ class KeyShape:
 
 
 KEY_SHAPES: Final = (
+    # Our own: see `orchestrator/server/keys/tokens.py`.
+    KeyShape(("orc_",), "[0-9a-f]{16}_[0-9a-f]{16,}"),
     # OpenAI, Anthropic and others.
     KeyShape(("sk-",), "[A-Za-z0-9_-]{16,}", is_like_words=True),
     KeyShape(("ghp_", "gho_", "ghs_", "ghu_", "ghr_"), "[A-Za-z0-9]{20,}"),

@@ -52,7 +52,7 @@ _NAMED: Final = re.compile(
     ANY_CASE | re.MULTILINE,
 )
 _REST: Final = re.compile(
-    r"[^\s\"'\\&;]*+(?:[&;](?![\w.-]*+=)[^\s\"'\\&;]++)*+", re.ASCII
+    r"[^\s\"'\\&;]*+(?:[&;](?![\w.-]*+=)[^\s\"'\\&;]++)*", re.ASCII
 )
 _IN_NAMES: Final = f"{string.ascii_letters}{string.digits}_.-"
 _QUOTES: Final = re.compile(r"[bruf]{0,2}(?P<open>\\*[\"'])", ANY_CASE)

@@ -2,6 +2,8 @@
 
 Redaction is idempotent: a redacted text stays the same. In doubt a text that looks like a secret is
 removed, and a word too many with it; source code and prose stay unchanged.
+
+It is against accidents. Who wants to show a secret can write it in a form that is not known here.
 """
 
 import base64
@@ -10,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote, unquote
 
 import attrs
@@ -30,6 +32,21 @@ from agents.redaction.named_values import (
     redact_named_values,
 )
 
+T = TypeVar("T")
+
+# The beginning of a form by which it is looked for at the end of a text.
+_BEGINNING: Final = 4
+# Of English, and of ids, the rarest first. All else is taken for frequent.
+_RARE: Final = "qzjxkvwypgbmfculhdrsnioate"
+_NOT_RARE: Final = 1_000
+LONG_TEXT: Final = 8_192
+"""The search of a longer text is worth a thread, and its result worth remembering."""
+REMEMBERED: Final = 20_000_000
+"""How many characters of long texts are remembered with what was left of them."""
+REMEMBERED_TREES: Final = 8
+"""How many values of many texts are remembered; each is recalled soon, by its post."""
+LONGEST_MARK: Final = 64
+"""No mark of ours is longer, what is looked at around it included."""
 MIN_DECLARED_SECRET_LENGTH: Final = 4
 """A declared variable is secret even if its value is short."""
 
@@ -114,7 +131,7 @@ _RULES: Final = (
     _Rule(
         ("private key",),
         re.compile(
-            rf"-----BEGIN {_PEM}(?:{_GAP}[A-Za-z0-9+/=]{{16,}}+)++"
+            rf"-----BEGIN {_PEM}(?>(?:{_GAP}[A-Za-z0-9+/=]{{16,}}+)+)"
             rf"(?:{_GAP}-----END {_PEM})?"
         ),
     ),
@@ -199,26 +216,75 @@ class Redactor:
 
     Args:
         known: values that are secret whatever they look like. They are found verbatim, escaped
-            as in JSON or a URL, and as base64.
+            as in JSON or a URL, as hex, as base64 also in the middle of more, and reversed.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         values = {value for value in known if value.strip("*")}
+        self.known = sorted(values)
+        self._searched: dict[str, str] = {}
+        """Long texts that were searched ahead, and what was left of them; the oldest first."""
+        self._remembered = 0
+        self._trees: dict[int, tuple[object, object]] = {}
+        """Values of many texts that were searched ahead, by their identity; the oldest first."""
         forms = {form for value in values for form in _forms(value)}
         # The longest first: replacing a part of a form would leave the rest of it.
         self._known = sorted(forms, key=lambda form: (-len(form), form))
-        self._marks = tuple({_mark(form) for form in forms})
-        self._partial_forms = frozenset(
-            form[:length] for form in forms for length in range(1, len(form))
-        )
+        self._marks = _by_rare_letter({_mark(form) for form in forms})
         self._longest = max(map(len, forms), default=0)
+        self.longest_mark = max(LONGEST_MARK, self._longest)
+        """A text that is searched for marks piece by piece overlaps by so many characters."""
+        self._by_beginning: dict[str, list[str]] = {}
+        for form in self._known:
+            self._by_beginning.setdefault(form[:_BEGINNING], []).append(form)
+        self._parts = frozenset(
+            form[at : at + _BEGINNING] for form in forms for at in range(len(form))
+        )
+        self._short_beginnings = frozenset(
+            form[:length]
+            for form in forms
+            for length in range(1, min(_BEGINNING, len(form)))
+        )
 
     def redact(self, text: str) -> str:
         """Return a text without its secrets."""
+        if len(text) > LONG_TEXT and (known := self._searched.get(text)) is not None:
+            return known
         # Until nothing changes: the rest may look like a secret only now.
         while (redacted := self._redact_once(text)) != text:
             text = redacted
         return text
+
+    def has_searched(self, text: str) -> bool:
+        """Return whether the result of this search is remembered."""
+        return text in self._searched
+
+    def remember(self, text: str, redacted: str) -> None:
+        """Remember what a long text is without its secrets, for as long as there is room."""
+        # Redaction is idempotent: what is left is searched, too.
+        for each, result in ((text, redacted), (redacted, redacted)):
+            if each not in self._searched:
+                self._searched[each] = each if each == result else result
+                self._remembered += len(each)
+        while self._remembered > REMEMBERED and len(self._searched) > 2:
+            oldest = next(iter(self._searched))
+            del self._searched[oldest]
+            self._remembered -= len(oldest)
+
+    def remember_tree(self, value: object, redacted: object) -> None:
+        """Remember what a value of many texts is without its secrets, until it is recalled.
+
+        It must not change: it is known by its identity, for comparing it would take as long.
+        """
+        self._trees[id(value)] = (value, redacted)
+        if len(self._trees) > REMEMBERED_TREES:
+            del self._trees[next(iter(self._trees))]
+
+    def recall_tree(self, value: T) -> T | None:
+        """Return what a value is without its secrets, if it was searched ahead; once."""
+        # It is kept with its result: no other value has its identity meanwhile.
+        found = self._trees.pop(id(value), None)
+        return None if found is None else cast("T", found[1])
 
     def may_hold_secret(self, body: bytes) -> bool:
         """Return whether there may be a secret in an encoded fact, with false positives only.
@@ -228,14 +294,24 @@ class Redactor:
         raw, low = body.decode(), body.lower().decode()
         if _has_secret_mark(raw, low):
             return True
-        if not self._marks:
-            return False
-        return any([mark in low for mark in self._marks])  # noqa: C419 (twice as fast)
+        for letter, marks in self._marks:
+            # A letter is found many times as fast as a word, and most texts have no `q`.
+            if letter in low and any([mark in low for mark in marks]):  # noqa: C419 (faster)
+                return True
+        return False
 
     def partial_secret_length(self, text: str) -> int:
         """Return the length of the longest end of a text that may begin a known value."""
-        for length in range(min(len(text), self._longest - 1), 0, -1):
-            if text[-length:] in self._partial_forms:
+        end = text[max(0, len(text) - self._longest + 1) :]
+        could_begin = end[-_BEGINNING:] in self._parts
+        # The first find is the longest.
+        for at in range(len(end) - _BEGINNING + 1) if could_begin else ():
+            for form in self._by_beginning.get(end[at : at + _BEGINNING], ()):
+                # One that is whole is not partial.
+                if len(end) - at < len(form) and form.startswith(end[at:]):
+                    return len(end) - at
+        for length in range(min(len(end), _BEGINNING - 1), 0, -1):
+            if end[-length:] in self._short_beginnings:
                 return length
         return 0
 
@@ -320,7 +396,7 @@ def _has_secret_mark(raw: str, low: str) -> bool:
 
 
 def _forms(value: str) -> set[str]:
-    """Return the forms of a value: verbatim, escaped for JSON and URLs, and base64."""
+    """Return the forms of a value: verbatim, escaped, as hex and base64, and reversed."""
     raw = value.encode("utf-8", "surrogateescape")
     as_json = json.dumps(value, ensure_ascii=False)[1:-1]
     forms = {value, as_json, json.dumps(value)[1:-1], json.dumps(as_json)[1:-1]}
@@ -330,7 +406,29 @@ def _forms(value: str) -> set[str]:
         for part in (raw, raw[: len(raw) // 3 * 3]):
             forms.add(base64.b64encode(part).decode().rstrip("="))
             forms.add(base64.urlsafe_b64encode(part).decode().rstrip("="))
+        for before in (1, 2):
+            inner = _inner_base64(raw, before)
+            forms |= {inner, inner.replace("+", "-").replace("/", "_")}
+        forms |= {raw.hex(), raw.hex().upper(), value[::-1]}
     return forms
+
+
+def _inner_base64(raw: bytes, before: int) -> str:
+    """Return what the base64 of all texts has in common that have a value after so many bytes.
+
+    Each letter stands for six bits: those at the ends also depend on the bytes around.
+    """
+    whole = base64.b64encode(bytes(before) + raw).decode()
+    return whole[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]
+
+
+def _by_rare_letter(marks: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return marks by the letter of each that the fewest texts contain."""
+    groups: dict[str, list[str]] = {}
+    for mark in sorted(marks):
+        rare = min(mark, key=lambda letter: _RARE.find(letter) % _NOT_RARE, default="")
+        groups.setdefault(rare, []).append(mark)
+    return tuple((letter, tuple(group)) for letter, group in groups.items())
 
 
 def _mark(form: str) -> str:
@@ -352,8 +450,10 @@ def redacted_tree(tree: object, known: Iterable[str] = ()) -> Any:
 # Of the names of variables, word by word.
 _SECRET_WORDS: Final = re.compile(
     r"(?:.*(?:PASSWORD|PASSWD|PASSPHRASE|SECRETS?|TOKEN|CREDENTIALS?|APIKEY|ACCESSKEY"
-    r"|SECRETKEY|PRIVATEKEY)|KEY|PASS|AUTH|PRIVATE|JWT|PAT)"
+    r"|SECRETKEY|PRIVATEKEY)|KEY|(?:SSH)?PASS|AUTH|PRIVATE|JWT|PAT)"
 )
+# Anyone who knows such an address may send to it.
+_SECRET_ADDRESSES: Final = frozenset([("WEBHOOK", "URL"), ("SENTRY", "DSN")])
 _HARMLESS_ENDS: Final = frozenset(
     [
         *("URL", "URI", "HOST", "PORT", "SOCK", "SOCKET", "FILE", "PATH", "DIR"),
@@ -417,7 +517,7 @@ def secret_values(
 
 def _has_secret_name(name: str) -> bool:
     words = [word for word in re.split(r"[^A-Z]+", name.upper()) if word]
-    if words[-3:] == ["ACCESS", "KEY", "ID"]:
+    if words[-3:] == ["ACCESS", "KEY", "ID"] or tuple(words[-2:]) in _SECRET_ADDRESSES:
         return True
     if not words or words[-1] in _HARMLESS_ENDS or not _HARMLESS_KEYS.isdisjoint(words):
         return False

@@ -15,6 +15,7 @@ import attrs
 from agents.errors import DefinitionError
 
 if TYPE_CHECKING:
+    from agents.sandbox.backend import TaskSandbox
     from agents.tools.files.seen_files import SeenFiles
     from agents.tools.terminal.background import BackgroundCommands
 
@@ -25,6 +26,11 @@ class ToolContext:
 
     workspace: Path
     """The folder that file tools stay in, and in which commands start."""
+    sandbox: "TaskSandbox"
+    """What its commands and file tools may touch."""
+    workspace_top: Path | None = None
+    """A folder above it that a person has named. Agents may change what is between the two, so that
+    way is walked anew, without links, whenever the workspace is opened."""
     environ: Mapping[str, str]
     """The environment of commands, without secrets."""
     seen_files: "SeenFiles"
@@ -52,6 +58,12 @@ def redact_secrets(text: str) -> str:
     """Return a text without secrets, as far as the task of this call knows them."""
     context = _TOOL_CONTEXT.get(None)
     return text if context is None else context.redact(text)
+
+
+def commands_are_walled() -> bool:
+    """Return whether a wall holds the commands of the running task inside its sandbox."""
+    context = _TOOL_CONTEXT.get(None)
+    return context is not None and context.sandbox.is_wall
 
 
 def current_tool_context() -> ToolContext:

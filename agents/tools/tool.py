@@ -5,6 +5,7 @@ A tool gets the whole call, so that it can distinguish two equal calls by their 
 """
 
 import inspect
+import math
 import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
@@ -15,10 +16,12 @@ from typing import (
     Annotated,
     Any,
     Final,
+    Literal,
     NewType,
     TypeAlias,
     TypeVar,
     cast,
+    get_args,
     get_type_hints,
     overload,
 )
@@ -44,10 +47,17 @@ A call that a crash interrupted is repeated under the same key, so a tool that p
 a service (`Idempotency-Key: ...`) has the work done once.
 """
 CURRENT_CALL_KEY: Final[ContextVar[CallKey]] = ContextVar("call key")
+SECONDS_LEFT: Final[ContextVar[float]] = ContextVar("seconds left", default=math.inf)
+"""What is left of a tool's timeout: a call that is run elsewhere has waited for that already."""
 AsyncFunction: TypeAlias = Callable[..., Awaitable[Any]]
+MachineUse: TypeAlias = Literal["read", "write", "command", "other"]
+"""What a call does to the machine: it reads or writes files of the workspace, runs a command in the
+sandbox of its task, or does anything else."""
 
 # All providers accept these names.
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# A place becomes the name of a queue in other programs.
+PLACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 # Longer results would fill a model's window: 50,000 characters are some 12,000 tokens.
 CHARACTERS: Final = 50_000
@@ -75,6 +85,26 @@ class Tool:
     """It reads or changes something outside the journal, so it runs when the call is durable."""
     runs_at_caller: bool = False
     """The client of the session runs it: a call ends the turn, and the client sends the answer."""
+    machine: MachineUse | Callable[[ToolCall], MachineUse | None] | None = None
+    """What a call does to the machine, which decides whether an agent without approval rules may
+    do it; None is nothing that needs an approval."""
+    place: str = ""
+    """Where its calls run: at the workers of that name; empty is here."""
+    timeout: float | None = None
+    """After so many seconds a call has no answer."""
+
+    def __attrs_post_init__(self) -> None:
+        # Most tools have none.
+        if self.place and not PLACE_NAME.fullmatch(self.place):
+            raise DefinitionError(
+                f"tool {self.name!r}: {self.place!r} cannot be the name of a place: a name starts"
+                " with a letter or a digit, and has at most 63 of the letters a to z, digits, '-'"
+                " and '_'"
+            )
+
+    def machine_use(self, call: ToolCall) -> MachineUse | None:
+        """Return what a call does to the machine."""
+        return self.machine(call) if callable(self.machine) else self.machine
 
 
 @overload
@@ -87,6 +117,8 @@ def tool(
     timeout: float | None = None,
     limit: int = CHARACTERS,
     spill: Spill | None = None,
+    machine: MachineUse | None = None,
+    place: str = "",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -97,6 +129,8 @@ def tool(
     timeout: float | None = None,
     limit: int = CHARACTERS,
     spill: Spill | None = None,
+    machine: MachineUse | None = None,
+    place: str = "",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, sync or async, from its type hints and docstring.
 
@@ -114,6 +148,12 @@ def tool(
         limit: of an answer with more characters the model reads the beginning, the end, and in
             which file the whole is; 0 is no limit.
         spill: where such answers are saved, if not among the temporary files.
+        machine: what it does to the machine, which an agent without approval rules may not do
+            without asking: `"read"` and `"write"` are for files of the workspace, `"command"` for
+            commands in the sandbox of the task, `"other"` for all else.
+        place: run its calls at the workers of this name (`orchestrator worker --place`), which
+            the writer of a journal in Postgres lends them to; by default they run here. The
+            timeout counts from the call on, also while it waits for a worker.
     """
     make = partial(
         _tool_from,
@@ -122,6 +162,8 @@ def tool(
         timeout=timeout,
         limit=limit,
         spill=spill or Spill(),
+        machine=machine,
+        place=place,
     )
     return make if function is None else make(function)
 
@@ -134,6 +176,8 @@ def _tool_from(
     timeout: float | None,
     limit: int,
     spill: Spill,
+    machine: MachineUse | None,
+    place: str,
 ) -> Tool:
     if isinstance(function, type | partial) or not hasattr(function, "__name__"):
         raise DefinitionError(
@@ -141,15 +185,7 @@ def _tool_from(
             " type hints that calls it"
         )
     name = name if name is not None else function.__name__
-    if not NAME.fullmatch(name):
-        raise DefinitionError(
-            f"{name!r} cannot be the name of a tool: models write it, so it has 1 to 64 of"
-            " the letters a to z, digits, '-' and '_'"
-        )
-    if timeout is not None and not timeout > 0:
-        raise DefinitionError(f"tool {name!r}: its timeout of {timeout!r} s is no time")
-    if limit < 0:
-        raise DefinitionError(f"tool {name!r}: no answer has {limit!r} characters")
+    _require_valid(name, timeout, limit, machine)
     description, parameter_docs = _documentation(function)
     arguments, keys = _arguments_type(name, function, parameter_docs)
     called = _with_timeout(name, function, timeout)
@@ -179,7 +215,27 @@ def _tool_from(
         run=run,
         idempotent=idempotent or bool(keys),
         takes_call_key=bool(keys),
+        machine=machine,
+        place=place,
+        timeout=timeout,
     )
+
+
+def _require_valid(
+    name: str, timeout: float | None, limit: int, machine: MachineUse | None
+) -> None:
+    if not NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{name!r} cannot be the name of a tool: models write it, so it has 1 to 64 of"
+            " the letters a to z, digits, '-' and '_'"
+        )
+    if timeout is not None and not timeout > 0:
+        raise DefinitionError(f"tool {name!r}: its timeout of {timeout!r} s is no time")
+    if machine is not None and machine not in get_args(MachineUse):
+        known = ", ".join(map(repr, get_args(MachineUse)))
+        raise DefinitionError(f"tool {name!r}: machine={machine!r} is none of {known}")
+    if limit < 0:
+        raise DefinitionError(f"tool {name!r}: no answer has {limit!r} characters")
 
 
 def _with_timeout(
@@ -191,7 +247,7 @@ def _with_timeout(
 
     async def in_time(called: AsyncFunction, /, *args: Any, **keywords: Any) -> Any:
         # Not `fail_after`: a TooSlowError of the function itself is an error of its own.
-        with trio.move_on_after(seconds):
+        with trio.move_on_after(min(seconds, SECONDS_LEFT.get())):
             return await called(*args, **keywords)
         raise ToolError(
             f"{name} did not answer within {seconds:g} second{'s' * (seconds != 1)} and was"

@@ -5,6 +5,7 @@ from delegation.events.facts import (
     NO_ID,
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -18,9 +19,11 @@ from delegation.events.facts import (
     ModelCalled,
     ModelFailed,
     ModelFailure,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -37,6 +40,7 @@ from delegation.events.facts import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 
 __all__ = [
@@ -44,6 +48,7 @@ __all__ = [
     "NO_ID",
     "ApprovalAnswered",
     "ApprovalAsked",
+    "CallPlaced",
     "CancelRequested",
     "DeliveryFailed",
     "DoorClosed",
@@ -57,9 +62,11 @@ __all__ = [
     "ModelCalled",
     "ModelFailed",
     "ModelFailure",
+    "NetworkRequested",
     "ProcessEnded",
     "ProcessMatched",
     "ProcessStarted",
+    "ProcessUnreachable",
     "QuietChanged",
     "ReplyDelivered",
     "SessionClosed",
@@ -76,4 +83,5 @@ __all__ = [
     "TurnEnded",
     "TurnResumed",
     "TurnStarted",
+    "WorkspaceOpened",
 ]

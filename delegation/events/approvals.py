@@ -43,6 +43,8 @@ class ApprovalQuestion:
     asked_at: float
     deadline: float
     """Seconds since the epoch: without an answer the call is denied then."""
+    why: str = ""
+    """Why it is asked about, if no rule of the agent says so."""
     answer: ApprovalVerdict | None = None
     reason: str = ""
     by: str = ""

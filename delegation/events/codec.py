@@ -7,7 +7,7 @@ from typing import Final, get_args
 
 import msgspec
 
-from delegation.errors import UnreadableFactError, UnwritableFactError
+from delegation.errors import MISFITS, UnreadableFactError, UnwritableFactError
 from delegation.events.facts import Event
 from delegation.events.upgrade import upgrade_from_2
 
@@ -46,6 +46,6 @@ def decode(encoded: Encoded) -> Event:
         )
     try:
         event: Event = _DECODERS[encoded.kind].decode(encoded.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        return event if encoded.version == VERSION else upgrade_from_2(event)
+    except MISFITS as exc:
         raise UnreadableFactError(f"a damaged {encoded.kind!r}: {exc}") from exc
-    return event if encoded.version == VERSION else upgrade_from_2(event)

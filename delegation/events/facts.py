@@ -5,7 +5,10 @@ the mail, are resumed after a crash, and end; their replies are delivered.
 A task is requested, started (again after a crash), may be steered, may be quiet for a while, and
 is settled once.
 Both have the same facts about their work: a model answered or failed; a tool answered; an approval
-was asked and answered; a background command started, printed a watched line, and ended.
+was asked and answered; a call was lent to a worker; a background command started, printed a watched
+line, went out of sight of the machine that took the journal over, and ended; a command asked for a
+host of the network. The first task of a session that touches the machine opens its workspace, which
+ties the session to it.
 
 The facts that every task has are structs: they are cheap, and never part of a cycle.
 """
@@ -51,6 +54,8 @@ class JournalOpened:
     """An orchestrator took the journal over: all that ran before is interrupted."""
 
     version: str
+    host: str = ""
+    """The machine that it runs on; older facts do not name it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -96,6 +101,8 @@ class SessionOpened:
     """The conversation before it was opened."""
     labels: Mapping[str, str] = EMPTY
     """Set and read by the door that opened it."""
+    owner: str = ""
+    """Whose it is, where it came by a door with several owners; "" is the operator's."""
 
 
 @attrs.frozen
@@ -224,6 +231,8 @@ class ModelAnswered(msgspec.Struct, frozen=True, gc=False):
     """It was copied from the run that this one is a fork of, which has paid for it."""
     left_out: int = 0
     """How many characters of the conversation the model did not read, to fit its window."""
+    charged: Usage | None = None
+    """What budgets are charged with, if the model did not say what it used."""
 
 
 class ModelFailure(enum.StrEnum):
@@ -263,6 +272,26 @@ class ToolAnswered:
     message: ToolMessage
     mail: tuple[int, ...] = ()
     """The mail that the answer contains, and that is read with this fact."""
+
+
+@attrs.frozen
+class CallPlaced:
+    """A call waits for a worker at a place, or a worker has begun to run it there.
+
+    The second is durable before the worker begins: a call without it has never run.
+    """
+
+    task: TaskId
+    call: CallId
+    place: str
+    attempt: int = 0
+    """Which try that is; it grows over all processes that write the journal."""
+    worker: str = ""
+    """The worker that runs it; empty while it waits for one."""
+    run: str = ""
+    """The name that the worker has given to this try."""
+    wants: str = ""
+    """The version of its agent that no worker has had so far, and why that matters."""
 
 
 class SteeringOrigin(enum.StrEnum):
@@ -315,6 +344,8 @@ class ApprovalAsked:
     """Seconds since the epoch; the call is denied then."""
     details: str = ""
     """The arguments of the call, as far as people are shown them."""
+    why: str = ""
+    """Why it is asked about, if no rule of the agent says so."""
 
 
 @attrs.frozen
@@ -352,6 +383,20 @@ class ProcessMatched:
 
 
 @attrs.frozen
+class ProcessUnreachable:
+    """The journal was taken over on another machine, which cannot see a command of the first.
+
+    Whether it still runs is not known. It is mail if its task asked for a notice. A process on the
+    machine of the command says later that it has ended.
+    """
+
+    task: TaskId
+    id: ProcessId
+    host: str
+    """The machine that took the journal over."""
+
+
+@attrs.frozen
 class ProcessEnded:
     """A background command ended. It is mail if its task asked for a notice."""
 
@@ -362,6 +407,30 @@ class ProcessEnded:
     output: str = ""
     """The end of its output."""
     left_out: int = 0
+
+
+@attrs.frozen
+class WorkspaceOpened:
+    """A task opened the workspace of its session, the first one that can touch the machine."""
+
+    task: TaskId
+    host: str
+    """The machine that has the folder: the session goes on there, and nowhere else."""
+    path: str
+
+
+@attrs.frozen
+class NetworkRequested:
+    """A command asked its proxy for a host, and this request is over."""
+
+    task: TaskId
+    target: str
+    """The name of the host, and the port: `pypi.org:443`."""
+    allowed: bool
+    sent: int = 0
+    """How many bytes the host was sent."""
+    received: int = 0
+    """How many bytes came back."""
 
 
 @attrs.frozen
@@ -407,6 +476,10 @@ TaskEvent: TypeAlias = (
     | ProcessStarted
     | ProcessMatched
     | ProcessEnded
+    | ProcessUnreachable
+    | WorkspaceOpened
+    | NetworkRequested
+    | CallPlaced
 )
 """The facts that name their task, the most frequent first."""
 Event: TypeAlias = JournalOpened | SessionEvent | TaskRequested | TaskEvent

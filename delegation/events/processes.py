@@ -26,16 +26,38 @@ class ProcessRecord:
     """Its end is mail for the session."""
     host: str = ""
     """The machine that it runs on; older facts do not name it."""
+    unreachable_from: str = ""
+    """The machine that took the journal over and cannot see it: whether it runs is not known."""
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether it runs is not known: the journal was taken over on another machine."""
+        return bool(self.unreachable_from)
+
+
+def describe_unreachable(host: str, here: str) -> str:
+    """Return what is known of a command, on a machine that cannot see it.
+
+    Args:
+        host: the machine that it was started on.
+        here: the machine that cannot see it.
+    """
+    return (
+        f"it was started on {host}, which is not this machine ({here}), and the orchestrator there"
+        " is gone; whether it still runs, and what it printed, is not known"
+    )
 
 
 @attrs.frozen(kw_only=True)
 class ProcessNotice:
-    """A background command ended, or printed a watched line: mail for its session."""
+    """A background command ended, printed a watched line, or went out of sight: mail."""
 
     process: ProcessId
     command: str
     ended: str = ""
     """How it ended; empty if it printed a watched line."""
+    unknown: str = ""
+    """Why it is not known whether it runs; empty if that is known."""
     output: str = ""
     """The end of its output, or the watched lines."""
     left_out: int = 0
@@ -47,9 +69,12 @@ class ProcessNotice:
         Args:
             share: how many characters of the output it may contain.
         """
-        what = (
-            f"has ended: {self.ended}" if self.ended else "has printed what you watch"
-        )
+        if self.unknown:
+            what = f"cannot be seen any more: {self.unknown}"
+        elif self.ended:
+            what = f"has ended: {self.ended}"
+        else:
+            what = "has printed what you watch"
         command = self.command
         if len(command) > MAX_COMMAND_SHOWN:
             command = (
@@ -69,7 +94,12 @@ class ProcessNotice:
             cut = self.output[-share:]
             start = "The end of its output" if self.ended else "Lines"
             lines.append(f"{start}:\n{cut}")
-        if not self.ended:
+        if self.unknown:
+            lines.append(
+                "You will be told when it is known that it has ended. Until then do not rely on"
+                " it, and do not start it again if two of it would do harm."
+            )
+        elif not self.ended:
             # Not "it still runs": it may have ended before the model reads this.
             lines.append(
                 f'process(action="log", id="{self.process}") reads all that it printed.'

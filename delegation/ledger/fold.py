@@ -10,6 +10,7 @@ from delegation.errors import ImpossibleEventError
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -20,9 +21,11 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -36,9 +39,11 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 from delegation.ledger import (
     fold_approvals,
+    fold_places,
     fold_processes,
     fold_sessions,
     fold_tasks,
@@ -87,6 +92,14 @@ def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, 
             fold_processes.process_matched(ledger, event, entry.seq)
         case ProcessEnded():
             fold_processes.process_ended(ledger, event, entry.seq)
+        case ProcessUnreachable():
+            fold_processes.process_unreachable(ledger, event, entry.seq)
+        case WorkspaceOpened():
+            fold_processes.workspace_opened(ledger, event)
+        case NetworkRequested():
+            fold_processes.network_requested(ledger, event)
+        case CallPlaced():
+            fold_places.call_placed(ledger, event)
         case MessageReceived():
             fold_sessions.message_received(ledger, event, entry.seq)
         case TurnStarted():
@@ -108,7 +121,7 @@ def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, 
         case DeliveryFailed():
             fold_sessions.delivery_failed(ledger, event)
         case JournalOpened():
-            fold_sessions.journal_opened(ledger)
+            fold_sessions.journal_opened(ledger, event)
         case _:
             assert_never(event)
     ledger.last_seq = entry.seq

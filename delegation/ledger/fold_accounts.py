@@ -84,9 +84,16 @@ def charge_open_call(session: SessionRecord, record: TaskRecord) -> None:
 def postpone_deadlines(
     session: SessionRecord, tasks: Iterable[TaskRecord], seconds: float
 ) -> None:
-    """Let the seconds of the budgets of some tasks of a session begin so much later."""
+    """Let the seconds of the budgets of some tasks of a session begin so much later.
+
+    A budget that several sessions share was paused for the longest of their pauses, not for all of
+    them one after the other.
+    """
     accounts = {account.id: account for it in tasks for account in it.accounts}
     for account in accounts.values():
-        account.started_at += seconds
-        if (own := session.own_accounts.get(account.id)) is not None:
+        own = session.own_accounts.get(account.id)
+        if own is not None:
             own.started_at += seconds
+            account.started_at = max(account.started_at, own.started_at)
+        elif not account.is_shared:
+            account.started_at += seconds

@@ -37,6 +37,7 @@ def approval_asked(ledger: "Ledger", event: ApprovalAsked, at: float) -> None:
         details=event.details,
         asked_at=at,
         deadline=event.deadline,
+        why=event.why,
     )
     task.questions = {**task.questions, event.call: question}
     ledger.open_questions[event.id] = question

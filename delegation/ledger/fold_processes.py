@@ -1,9 +1,22 @@
-"""The fold of background commands: their start, the lines watched for, and their end."""
+"""The fold of commands: those in the background, and what any of them asks of the network."""
 
 from typing import TYPE_CHECKING
 
-from delegation.events import ProcessEnded, ProcessMatched, ProcessStarted
-from delegation.events.processes import ProcessNotice, ProcessRecord
+import attrs
+
+from delegation.events import (
+    NetworkRequested,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    ProcessUnreachable,
+    WorkspaceOpened,
+)
+from delegation.events.processes import (
+    ProcessNotice,
+    ProcessRecord,
+    describe_unreachable,
+)
 from delegation.ledger.records import Envelope, SessionRecord, TaskRecord
 from delegation.ledger.transitions import refresh_session, require, running_task
 from delegation.task import DeliveryCapability
@@ -55,8 +68,37 @@ def process_ended(ledger: "Ledger", event: ProcessEnded, seq: int) -> None:
     refresh_session(ledger, session)
 
 
+def process_unreachable(ledger: "Ledger", event: ProcessUnreachable, seq: int) -> None:
+    session, process = _running_process(ledger, event)
+    is_news = not process.is_unreachable
+    require(is_news, event, "it is known that it cannot be seen")
+    require(event.host != process.host, event, "it runs on that very machine")
+    session.processes[process.id] = attrs.evolve(process, unreachable_from=event.host)
+    if process.notify:
+        notice = ProcessNotice(
+            process=process.id,
+            command=process.command,
+            unknown=describe_unreachable(process.host, event.host),
+        )
+        _add_process_notice(session, ledger.tasks[event.task], seq, notice)
+    refresh_session(ledger, session)
+
+
+def workspace_opened(ledger: "Ledger", event: WorkspaceOpened) -> None:
+    require(event.task in ledger.tasks, event, "there is no such task")
+    session = ledger.sessions[ledger.tasks[event.task].session]
+    is_first = not session.workspace_host
+    require(is_first, event, "its session has a workspace already")
+    session.workspace_host = event.host
+
+
+def network_requested(ledger: "Ledger", event: NetworkRequested) -> None:
+    """Check that there is such a task: nothing else depends on what it asked for."""
+    require(event.task in ledger.tasks, event, "there is no such task")
+
+
 def _running_process(
-    ledger: "Ledger", event: ProcessMatched | ProcessEnded
+    ledger: "Ledger", event: ProcessMatched | ProcessEnded | ProcessUnreachable
 ) -> tuple[SessionRecord, ProcessRecord]:
     require(event.task in ledger.tasks, event, "there is no such task")
     session = ledger.sessions[ledger.tasks[event.task].session]
@@ -78,11 +120,12 @@ def _add_process_notice(
 def drop_processes(session: SessionRecord, task: TaskRecord) -> None:
     """Take the commands of a task that ends for ended.
 
-    Their runner posts their ends before, unless it had no time to.
+    Their runner posts their ends before, unless it had no time to. One that cannot be seen from
+    here stays: a process on its machine has to end it.
     """
     if session.processes:
         session.processes = {
             id_: process
             for id_, process in session.processes.items()
-            if process.task != task.id
+            if process.task != task.id or process.is_unreachable
         }

@@ -11,6 +11,7 @@ from delegation.events import (
     DeliveryFailed,
     DoorClosed,
     DoorOpened,
+    JournalOpened,
     MessageReceived,
     ReplyDelivered,
     SessionClosed,
@@ -39,6 +40,7 @@ from delegation.ledger.fold_tasks import (
 )
 from delegation.ledger.records import (
     NOTHING_APPROVED,
+    NOTHING_PLACED,
     Envelope,
     Reply,
     SessionRecord,
@@ -89,6 +91,7 @@ def session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     session.forked_from = event.forked_from
     session.attended = event.attended
     session.labels = event.labels
+    session.owner = event.owner
     root.transcript = Transcript(
         earlier.message(index) for index, earlier in enumerate(event.history)
     )
@@ -139,6 +142,13 @@ def session_closed(ledger: "Ledger", event: SessionClosed) -> None:
     session.mail.clear()
     session.envelopes.clear()
     session.undelivered.clear()
+    if event.deleted:
+        # With it goes what no machine has reported, so that nothing keeps it in memory.
+        session.processes = {
+            id_: process
+            for id_, process in session.processes.items()
+            if not process.is_unreachable
+        }
     refresh_session(ledger, session)
 
 
@@ -190,6 +200,15 @@ def _read_mail(
     # The context of a message is preferred to that of a notice.
     contexts: dict[bool, Mapping[str, str]] = {}
     instructions: list[str] = []
+    standing = [
+        grant
+        for seq in event.mail
+        for grant in session.envelopes[seq].grants
+        if grant.is_standing
+    ]
+    if standing:
+        root.accounts = tuple(it for it in root.accounts if not it.is_standing)
+        root.accounts = session.accounts = accounts_under(ledger, root, standing, at)
     for seq in event.mail:
         mail, envelope = session.mail.pop(seq), session.envelopes.pop(seq)
         if not envelope.silent:
@@ -244,6 +263,7 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
     root.accounts = session.accounts
     root.instructions = ""
     root.approved = NOTHING_APPROVED
+    root.placed = NOTHING_PLACED
     drop_questions(ledger, root)
     if turn.promises is DeliveryCapability.NONE:
         drop_processes(session, root)
@@ -276,7 +296,8 @@ def delivery_failed(ledger: "Ledger", event: DeliveryFailed) -> None:
     require(event.turn in session.undelivered, event, "it has no such reply to deliver")
 
 
-def journal_opened(ledger: "Ledger") -> None:
+def journal_opened(ledger: "Ledger", event: JournalOpened) -> None:
+    ledger.host = event.host
     ledger.startable.clear()
     ledger.joinable.clear()
     for session in ledger.sessions.values():

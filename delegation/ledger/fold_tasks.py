@@ -24,11 +24,13 @@ from delegation.events import (
 )
 from delegation.ledger.fold_accounts import book, charge_open_call, open_accounts
 from delegation.ledger.fold_approvals import drop_question, drop_questions
+from delegation.ledger.fold_places import drop_placed
 from delegation.ledger.fold_processes import drop_processes
 from delegation.ledger.records import (
     NO_CHILDREN,
     NO_MESSAGES,
     NO_STEERING,
+    NOTHING_PLACED,
     Children,
     Envelope,
     Mail,
@@ -245,7 +247,7 @@ def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
     task.reserved = None
     task.transcript = task.transcript.followed_by(event.message)
     if not event.copied:
-        book(ledger, task, event.message.usage)
+        book(ledger, task, event.message.usage, charged=event.charged)
 
 
 def model_failed(ledger: "Ledger", event: ModelFailed, seq: int) -> None:
@@ -273,6 +275,8 @@ def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
             del session.envelopes[seq]
     if event.message.call in task.questions:
         drop_question(ledger, task, event.message.call)
+    if event.message.call in task.placed:
+        drop_placed(task, event.message.call)
     task.transcript = task.transcript.followed_by(event.message)
 
 
@@ -335,6 +339,7 @@ def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     # The journal has the transcript; a task that has ended needs it no more.
     task.transcript = NO_MESSAGES
     task.children = NO_CHILDREN
+    task.placed = NOTHING_PLACED
     del task.parent.children.unsettled[event.task]
     ledger.startable.pop(event.task, None)
     ledger.joinable.pop(event.task, None)

@@ -36,6 +36,8 @@ class Ledger:
         self.rules = Rules() if rules is None else rules
         """They decide about slots only; no fact is judged by them."""
         self.last_seq = 0
+        self.host = ""
+        """The machine of the process that opened the journal last."""
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.sessions: dict[SessionId, SessionRecord] = {}
         self.all_sessions: dict[SessionId, None] = {}

@@ -17,6 +17,7 @@ from agents import (
     UserMessage,
 )
 from delegation.budget import Account
+from delegation.events import CallPlaced
 from delegation.events.approvals import ApprovalQuestion
 from delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
 from delegation.ledger.slots import Slots
@@ -98,6 +99,7 @@ NO_QUESTIONS: Final[Mapping[CallId, ApprovalQuestion]] = {}
 Approved: TypeAlias = frozenset[tuple[str, str]]
 """Tools, each with the subject that it may be used for without another question."""
 NOTHING_APPROVED: Final[Approved] = frozenset()
+NOTHING_PLACED: Final[Mapping[CallId, CallPlaced]] = {}
 
 
 class TaskRecord:
@@ -119,6 +121,7 @@ class TaskRecord:
         "mode",
         "parent",
         "path",
+        "placed",
         "questions",
         "request",
         "reserved",
@@ -178,11 +181,14 @@ class TaskRecord:
         self.questions: Mapping[CallId, ApprovalQuestion] = NO_QUESTIONS
         """The questions about its calls that have no result yet."""
         self.approved = NOTHING_APPROVED
+        self.placed: Mapping[CallId, CallPlaced] = NOTHING_PLACED
+        """Where the calls without a result wait or run that are lent to workers."""
 
     def rewind(self, length: int) -> None:
         """Begin anew where the transcript had this length."""
         self.restarts += 1
         self.approved = NOTHING_APPROVED
+        self.placed = NOTHING_PLACED
         removed = {message.id for message in self.transcript[length:]}
         self.transcript = self.transcript[:length]
         # It reads the removed steering messages once more.
@@ -268,6 +274,11 @@ class TaskRecord:
         """A question about one of its calls is open."""
         return any(question.is_open for question in self.questions.values())
 
+    @property
+    def awaits_worker(self) -> str:
+        """The place at which one of its calls waits for a worker; empty if none does."""
+        return next((it.place for it in self.placed.values() if not it.run), "")
+
 
 @attrs.frozen
 class Turn:
@@ -341,6 +352,7 @@ class SessionRecord:
         "last_outcome",
         "mail",
         "own_accounts",
+        "owner",
         "processes",
         "root",
         "slots",
@@ -349,6 +361,7 @@ class SessionRecord:
         "turns",
         "undelivered",
         "unsettled_detached",
+        "workspace_host",
     )
 
     def __init__(self, id: SessionId, root: TaskRecord, rules: Rules) -> None:  # noqa: A002
@@ -376,6 +389,8 @@ class SessionRecord:
         """It is listed nowhere any more."""
         self.labels: Mapping[str, str] = {}
         """The labels that its opener gave it."""
+        self.owner = ""
+        """Whose it is; "" is the operator's."""
         self.door: DeliveryCapability | None = None
         """The capability of the open door, if one is open."""
         self.mail: dict[int, Mail] = {}
@@ -384,6 +399,8 @@ class SessionRecord:
         """Its detached tasks that have not ended, oldest first."""
         self.processes: dict[ProcessId, ProcessRecord] = {}
         """The background commands of all its tasks."""
+        self.workspace_host = ""
+        """The machine that has the folder of its tools; "" is any."""
         self.approved = NOTHING_APPROVED
         self.attended = False
         """People can be asked for approval, also where no reply can be delivered later."""
@@ -470,4 +487,17 @@ class SessionRecord:
         """A detached task or a command of it will send a notice."""
         if self.unsettled_detached or not self.processes:
             return bool(self.unsettled_detached)
-        return any(process.notify for process in self.processes.values())
+        return any(
+            process.notify and not process.is_unreachable
+            for process in self.processes.values()
+        )
+
+    @property
+    def may_be_told_later(self) -> bool:
+        """A command of it is on another machine: a notice may come, or never."""
+        if not self.processes:
+            return False
+        return any(
+            process.notify and process.is_unreachable
+            for process in self.processes.values()
+        )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from delegation.errors import ImpossibleEventError
 from delegation.events import (
     ApprovalAsked,
+    CallPlaced,
     Event,
     ModelAnswered,
     ModelCalled,
@@ -78,6 +79,7 @@ def running_task(
     | SteeringSeen
     | QuietChanged
     | ApprovalAsked
+    | CallPlaced
     | ProcessStarted,
 ) -> TaskRecord:
     """Return the task of a fact, which must be running."""

@@ -14,7 +14,7 @@ from delegation.notices import (
     share_per_result,
 )
 from delegation.task import Reason, TaskId
-from delegation.tree.rows import one_line
+from delegation.tree.safe_text import one_line
 
 CHARACTERS_PER_TOKEN: Final = 4
 TOOLS_CHARACTERS: Final = 5_000

@@ -1,19 +1,17 @@
 """The rows of a tree as text: one line a task, the same for the same facts."""
 
-import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from delegation.notices import usd
 from delegation.task import Mode, TaskId
 from delegation.tree.glyphs import glyph
+from delegation.tree.safe_text import one_line, printable
 
 if TYPE_CHECKING:
     from delegation.tree.tree import Tree
-
-ONE_LINE_CHARACTERS: Final = 60
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +108,7 @@ def _row(
     return Row(
         task=task,
         branch=branch,
-        name=name,
+        name=printable(name),
         status=node["status"],
         mode=node["mode"],
         seconds=seconds_of(node, now),
@@ -157,20 +155,3 @@ def aligned(lines: Iterable[tuple[str, ...]]) -> str:
 
 def _aligned(cell: str, width: int, direction: str) -> str:
     return f"{cell:{direction}{width}}"
-
-
-# Control characters except line ends and tabs, and those that change the direction of text.
-CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def printable(words: str) -> str:
-    """Return a text without control sequences, which the output of agents may contain."""
-    return CONTROLS.sub(" ", words)
-
-
-def one_line(words: str) -> str:
-    """Return the beginning of a text, on one line."""
-    words = " ".join(printable(words).split())
-    if len(words) <= ONE_LINE_CHARACTERS:
-        return words
-    return words[: ONE_LINE_CHARACTERS - 1] + "…"

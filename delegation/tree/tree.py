@@ -3,6 +3,7 @@
 The fold updates it fact by fact; it is never rebuilt. Work per fact is O(depth).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from delegation.tree.rollups import (
     sum_usage,
 )
 from delegation.tree.slack_time import slack as slack_of
-from delegation.tree.tally import Tally
+from delegation.tree.tally import STATUSES, Tally
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -187,7 +188,11 @@ class Tree:
 
     def counts(self) -> dict[str, int]:
         """Return how many tasks have each status."""
-        return self.subtree(self.root).tally.counts
+        if self._rollups is not None:
+            return self.subtree(self.root).tally.counts
+        # All rollups would take a hundred times as long: half a second for 25,000 tasks.
+        found = Counter([node["status"] for node in self._nodes.values()])
+        return {status: found[status] for status in STATUSES if status in found}
 
     def tally(self, task: TaskId | None = None) -> Tally:
         """Return the tally of a task and all below it; without one, of the whole tree."""

@@ -11,10 +11,12 @@ from cyclopts import App, CycloptsError
 from agents import DefinitionError
 from delegation import printable
 from orchestrator.cli.commands.ask import ask
+from orchestrator.cli.commands.audit import audit
 from orchestrator.cli.commands.chat import chat
 from orchestrator.cli.commands.demo import demo
 from orchestrator.cli.commands.doctor import doctor
 from orchestrator.cli.commands.export import export
+from orchestrator.cli.commands.keys import keys
 from orchestrator.cli.commands.models import models
 from orchestrator.cli.commands.replay import replay
 from orchestrator.cli.commands.report import report
@@ -26,6 +28,8 @@ from orchestrator.cli.commands.show import show
 from orchestrator.cli.commands.simulate import simulate
 from orchestrator.cli.commands.tree import tree
 from orchestrator.cli.commands.watch import watch
+from orchestrator.cli.commands.worker import worker
+from orchestrator.cli.commands.workers import workers
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, INTERRUPTED, USAGE
 from orchestrator.errors import OrchestratorError
@@ -43,9 +47,13 @@ for _command in (
     resume,
     chat,
     serve,
+    worker,
+    workers,
+    keys,
     runs,
     watch,
     doctor,
+    audit,
     tree,
     show,
     export,
@@ -67,7 +75,7 @@ def run_command(arguments: Sequence[str]) -> int:
     try:
         code: int | None = app(arguments, print_error=False, exit_on_error=False)
     except (CommandError, OrchestratorError, DefinitionError, CycloptsError) as exc:
-        print(f"orchestrator: {' '.join(str(exc).split())}", file=sys.stderr)
+        print(f"orchestrator: {' '.join(printable(str(exc)).split())}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -1,22 +1,22 @@
-"""Queries that commands ask of a journal which this or another process may be writing.
+"""Queries that commands ask of journals which this or other processes may be writing.
 
 Only the runs that a command shows are read, however many there are.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final, TypeVar
 
 import attrs
 
 from delegation import Ledger, SessionId, SessionRecord
-from delegation.events import Entry, JournalOpened
+from delegation.events import Entry, JournalOpened, SessionOpened
 from orchestrator.cli.errors import CommandError
 from orchestrator.errors import JournalError
-from orchestrator.journal.backends import store_at
 from orchestrator.journal.journal import fold_entries
+from orchestrator.journal.journals import Journals, ListedSession, SessionList
 from orchestrator.journal.reader import JournalReader
+from orchestrator.journal.store import JournalStore, Writer
 
 SECONDS: Final = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 ReadT = TypeVar("ReadT")
@@ -24,94 +24,139 @@ ReadT = TypeVar("ReadT")
 
 @attrs.frozen
 class Runs:
-    """Some of the runs of a journal, oldest first, and how many there are."""
+    """Some of the runs of all journals, oldest first, and how many there are."""
 
     shown: Sequence[SessionRecord]
     count: int
     damaged: Mapping[SessionId, JournalError]
     """Those of them that cannot be read."""
+    unreadable: Sequence[JournalError]
+    """The journals that cannot be read: there may be more runs in them."""
 
 
-def read_runs(journal: Path, *, newest: int | None = None) -> Runs:
-    """Return the newest runs of a journal, or all."""
+def read_runs(journals: Journals, *, newest: int | None = None) -> Runs:
+    """Return the newest runs of all journals, or all."""
+    require_journal(journals)
+    listed = journals.sessions(newest=newest)
+    wanted: dict[str, list[SessionId]] = {}
+    for it in listed.sessions:
+        wanted.setdefault(it.journal, []).append(it.id)
+    records: dict[SessionId, SessionRecord] = {}
     damaged: dict[SessionId, JournalError] = {}
+    unreadable = dict(listed.unreadable)
+    for name, sessions in wanted.items():
+        try:
+            records |= _read_records(journals, name, sessions, damaged)
+        except JournalError as exc:
+            unreadable[name] = exc
+    return Runs(
+        [records[it.id] for it in listed.sessions if it.id in records],
+        listed.count,
+        damaged,
+        [*unreadable.values()],
+    )
 
-    def read(reader: JournalReader) -> tuple[list[Entry], int]:
+
+def _read_records(
+    journals: Journals,
+    name: str,
+    sessions: Sequence[SessionId],
+    damaged: dict[SessionId, JournalError],
+) -> Mapping[SessionId, SessionRecord]:
+    """Return sessions of one journal; what is wrong with the others goes into `damaged`."""
+
+    def read(reader: JournalReader) -> list[Entry]:
+        # Numbers of entries mean something in one journal only.
         found: dict[int, Entry] = {}
-        damaged.clear()
-        for session in reader.sessions(newest=newest):
+        for session in sessions:
+            damaged.pop(session, None)
             try:
                 found |= {entry.seq: entry for entry in reader.entries(session)}
             except JournalError as exc:
                 damaged[session] = exc
-        return [found[seq] for seq in sorted(found)], reader.count()
+        return [found[seq] for seq in sorted(found)]
 
-    (entries, count), writer = read_journal(journal, read)
-    ledger = fold_run(entries, journal, has_writer=writer is not None)
-    return Runs(list(ledger.sessions.values()), count, damaged)
+    entries, writer = read_journal(journals.store(name), read)
+    title = title_of(journals, name)
+    return fold_run(entries, title, has_writer=writer is not None).sessions
 
 
-def require_deletable(journal: Path, run: SessionId) -> None:
+@attrs.frozen(kw_only=True)
+class FoundRun:
+    """A run as its journal has it at one moment."""
+
+    id: SessionId
+    journal: str
+    """The name of its journal."""
+    title: str
+    """That journal as people know it."""
+    store: JournalStore
+    entries: Sequence[Entry]
+    writer: Writer | None
+    """The process that writes that journal; without one, nothing runs."""
+
+    @property
+    def has_writer(self) -> bool:
+        return self.writer is not None
+
+    def fold(self) -> Ledger:
+        """Return the ledger after the entries of the run."""
+        return fold_run(self.entries, self.title, has_writer=self.has_writer)
+
+
+def read_run(journals: Journals, prefix: str | None) -> FoundRun:
+    """Return the run whose id begins with a prefix, or the newest one."""
+    listed = _find(journals, prefix)
+    return read_listed(journals, listed.journal, listed.id)
+
+
+def read_listed(journals: Journals, journal: str, run: SessionId) -> FoundRun:
+    """Return a run of which the journal is known."""
+    store, title = journals.store(journal), title_of(journals, journal)
+    entries, writer = read_journal(store, lambda reader: reader.entries(run))
+    _require_opened(run, entries, title)
+    return FoundRun(
+        id=run,
+        journal=journal,
+        title=title,
+        store=store,
+        entries=entries,
+        writer=writer,
+    )
+
+
+def _require_opened(session: SessionId, entries: Sequence[Entry], title: str) -> None:
+    for entry in entries:
+        if isinstance(entry.event, SessionOpened) and entry.event.session == session:
+            return
+    raise JournalError(title, f"run {session!r} has entries, and was never opened")
+
+
+def require_deletable(journals: Journals, journal: str, run: SessionId) -> None:
     """Refuse to delete a run that is not idle; one that is damaged may be deleted."""
-
-    def read(reader: JournalReader) -> Sequence[Entry] | None:
-        if run not in reader.sessions(prefix=run):
-            raise CommandError(f"there is no run {run!r}; see: orchestrator runs")
-        try:
-            return reader.entries(run)
-        except JournalError:
-            return None
-
-    entries, writer = read_journal(journal, read)
-    if entries is None:
+    try:
+        found = read_listed(journals, journal, run)
+    except JournalError:
         return
-    ledger = fold_run(entries, journal, has_writer=writer is not None)
-    if not ledger.sessions[run].is_idle:
+    if not found.fold().sessions[run].is_idle:
         raise CommandError(f"run {run!r} is not idle, and stays")
 
 
-def read_entries(
-    journal: Path, prefix: str | None
-) -> tuple[SessionId, Sequence[Entry]]:
-    """Return the run whose id begins with a prefix, or the newest one: its id and entries."""
-    session, entries, _ = read_facts(journal, prefix)
-    return session, entries
-
-
-def read_facts(
-    journal: Path, prefix: str | None
-) -> tuple[SessionId, Sequence[Entry], bool]:
-    """Return the same, and whether the journal has a writer; without one, nothing runs."""
-    (session, entries), writer = read_journal(
-        journal, lambda reader: read_run(reader, prefix, journal)
-    )
-    return session, entries, writer is not None
-
-
-def read_run(
-    reader: JournalReader, prefix: str | None, journal: Path
-) -> tuple[SessionId, Sequence[Entry]]:
-    """Return the id and the entries of a run, with a reader that is open."""
-    session = _find(reader, prefix, journal)
-    return session, reader.entries(session)
-
-
-def run_of_task(journal: Path, task: str) -> SessionId | None:
+def run_of_task(journals: Journals, task: str) -> SessionId | None:
     """Return the newest run that has a task whose id begins like this, if there is one."""
-
-    def find(reader: JournalReader) -> Sequence[SessionId]:
-        return reader.sessions(prefix=task) or reader.sessions_with_task(task)
-
-    found, _ = read_journal(journal, find)
-    return found[-1] if found else None
+    require_journal(journals)
+    found = journals.sessions(prefix=task)
+    if not found.sessions:
+        found = journals.sessions_with_task(task)
+    if not found.sessions:
+        _raise_unreadable(found)
+    return found.sessions[-1].id if found.sessions else None
 
 
 def read_journal(
-    journal: Path, read: Callable[[JournalReader], ReadT]
-) -> tuple[ReadT, int | None]:
+    store: JournalStore, read: Callable[[JournalReader], ReadT]
+) -> tuple[ReadT, Writer | None]:
     """Read something, and return it with the process that wrote the journal at that moment."""
-    require_journal(journal)
-    store = store_at(journal)
     while True:
         writer = store.writer()
         with store.open_reader() as reader:
@@ -119,6 +164,12 @@ def read_journal(
         # A writer that came or left in between may have changed what runs.
         if store.writer() == writer:
             return result, writer
+
+
+def title_of(journals: Journals, name: str) -> str:
+    """Return a journal as people know it: its file, or its name in a database."""
+    file = journals.store(name).file
+    return f"{name} in {journals.address}" if file is None else str(file)
 
 
 def parse_age(age: str, option: str = "--prune") -> int:
@@ -131,28 +182,42 @@ def parse_age(age: str, option: str = "--prune") -> int:
     return int(found[1]) * SECONDS[found[2]]
 
 
-def require_journal(journal: Path) -> None:
-    if not store_at(journal).exists():
-        raise CommandError(f"there are no runs yet: there is no journal {journal}")
+def require_journal(journals: Journals) -> None:
+    if not journals.names():
+        raise CommandError(
+            f"there are no runs yet: there is no journal {journals.address}"
+        )
 
 
-def _find(reader: JournalReader, prefix: str | None, journal: Path) -> SessionId:
+def _find(journals: Journals, prefix: str | None) -> ListedSession:
+    require_journal(journals)
     if prefix is None:
-        newest = reader.sessions(newest=1)
-        if not newest:
-            raise CommandError(f"there are no runs in {journal}")
-        return newest[0]
-    found = reader.sessions(prefix=prefix)
-    if not found:
+        newest = journals.sessions(newest=1)
+        if not newest.sessions:
+            _raise_unreadable(newest)
+            raise CommandError(f"there are no runs in {journals.address}")
+        return newest.sessions[0]
+    found = journals.sessions(prefix=prefix)
+    if not found.sessions:
+        _raise_unreadable(found)
         raise CommandError(f"there is no run {prefix!r}; see: orchestrator runs")
-    if prefix in found:
-        return SessionId(prefix)
-    if len(found) > 1:
-        raise CommandError(f"{len(found)} runs begin with {prefix!r}; say more of it")
-    return found[0]
+    for it in found.sessions:
+        if it.id == prefix:
+            return it
+    if len(found.sessions) > 1:
+        raise CommandError(
+            f"{len(found.sessions)} runs begin with {prefix!r}; say more of it"
+        )
+    return found.sessions[0]
 
 
-def fold_run(entries: Sequence[Entry], journal: Path, *, has_writer: bool) -> Ledger:
+def _raise_unreadable(found: SessionList) -> None:
+    """Raise why a journal could not be read, if one could not: what is not found may be there."""
+    for error in found.unreadable.values():
+        raise error
+
+
+def fold_run(entries: Sequence[Entry], journal: object, *, has_writer: bool) -> Ledger:
     """Return the ledger after the entries of some runs."""
     ledger = fold_entries(entries, journal)
     if entries and not has_writer:

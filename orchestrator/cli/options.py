@@ -8,13 +8,20 @@ from cyclopts import Parameter
 
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal.style import Progress
-from orchestrator.runtime import default_journal
+from orchestrator.journal.backends import journals_at
+from orchestrator.journal.journals import Journals
+from orchestrator.postgres.address import is_database
+from orchestrator.private_files import PRIVATE_FILE
+from orchestrator.runtime import JOURNAL_VARIABLE, default_folder
 
 JournalOption = Annotated[
-    Path | None,
+    str | None,
     Parameter(
-        help="The journal, a file with all runs. By default it is in the user's state"
-        " directory, or in ORCHESTRATOR_HOME."
+        # The address of a database has a password, which no other process is to see.
+        env_var=JOURNAL_VARIABLE,
+        help="Where runs are recorded: a file, which one process writes at a time; a folder"
+        " (runs/), in which each process has a journal of its own; or a database (postgresql://)."
+        " By default the user's state directory, or ORCHESTRATOR_HOME.",
     ),
 ]
 
@@ -30,13 +37,23 @@ ProgressOption = Annotated[
 OutputOption = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
 
-def journal_path(option: Path | None) -> Path:
-    """Return the journal of `--journal`, or the user's own."""
-    return default_journal(os.environ) if option is None else option
+def journals_of(option: str | None) -> Journals:
+    """Return the journals of `--journal`, or the user's own."""
+    return journals_at(option or f"{default_folder(os.environ)}{os.sep}")
 
 
-def require_writable(file: Path, journal: Path) -> None:
-    """Refuse an output file that cannot be written or is the journal, before any work is done."""
+def server_folder(journals: Journals) -> Path:
+    """Return where the keys and secrets of a server are: beside its journals.
+
+    Those of a database have no folder: the user's own is taken, on each machine.
+    """
+    if journals.folder is not None:
+        return journals.folder
+    return default_folder(os.environ) if is_database(journals.address) else Path()
+
+
+def require_writable(file: Path, journals: Journals) -> None:
+    """Refuse an output file that cannot be written or is a journal, before any work is done."""
     if file.is_dir():
         raise CommandError(
             f"{file} is a directory; say a file with -o, such as {file / 'run.html'}"
@@ -45,14 +62,37 @@ def require_writable(file: Path, journal: Path) -> None:
         raise CommandError(
             f"there is no directory {file.parent} to write {file.name} to"
         )
-    if file.exists() and journal.exists() and file.samefile(journal):
-        raise CommandError(f"{file} is the journal itself; say another file with -o")
+    for name in journals.names() if file.exists() else ():
+        journal = journals.store(name).file
+        if journal is not None and journal.exists() and file.samefile(journal):
+            raise CommandError(
+                f"{file} is the journal itself; say another file with -o"
+            )
 
 
-def write_file(file: Path, text: str) -> None:
-    """Write or replace an output file."""
+def write_file(
+    file: Path, text: str, *, private: bool = False, chosen: bool = True
+) -> None:
+    """Write or replace an output file.
+
+    Args:
+        file: the file.
+        text: what to write.
+        private: if it is new, only its owner may read it, whatever the umask says.
+        chosen: the user named it, so one that is there stays as open as it is; another one is
+            replaced, links and permissions included.
+    """
+    mode = PRIVATE_FILE if private else 0o666
     try:
-        file.write_text(text, encoding="utf-8")
+        if not chosen:
+            file.unlink(missing_ok=True)
+        with open(
+            file,
+            "w" if chosen else "x",
+            encoding="utf-8",
+            opener=lambda path, flags: os.open(path, flags, mode),
+        ) as output:
+            output.write(text)
     except OSError as exc:
         raise CommandError(
             f"{file} cannot be written: {exc.strerror or exc}; say another file with -o"

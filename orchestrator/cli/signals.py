@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -18,7 +18,6 @@ from agents import raising_one_error
 from orchestrator.cli.exit_codes import SIGNAL_BASE
 from orchestrator.cli.terminal.keyboard import terminal_restorer
 from orchestrator.errors import ClosedError, JournalError
-from orchestrator.runtime import Orchestrator
 
 GRACE_SECONDS: Final = 5
 """How long tasks may run on after the first signal."""
@@ -62,6 +61,23 @@ async def _run_until_stopped(
     return stop.code if code is None else code
 
 
+class Drainable(Protocol):
+    """What the first signal drains: an orchestrator, all those of a server, or a worker."""
+
+    @property
+    def working(self) -> int:
+        """How much runs now."""
+        ...
+
+    async def drain(self, seconds: float) -> bool:
+        """Begin nothing new, wait for what runs, and return whether all has ended."""
+        ...
+
+    async def abandon(self) -> None:
+        """Leave what still runs behind, because the process must exit."""
+        ...
+
+
 class Stop:
     """How signals stop one command."""
 
@@ -71,7 +87,7 @@ class Stop:
         self.work_scope = trio.CancelScope()
         """Cancelled when the grace is over. The work waits inside it, and reports after it."""
         self.command_scope = trio.CancelScope()
-        self._orchestrator: Orchestrator | None = None
+        self._orchestrator: Drainable | None = None
         self._idle_scope: trio.CancelScope | None = None
         self._has_drained = trio.Event()
         self._grace = grace
@@ -82,7 +98,7 @@ class Stop:
     def is_requested(self) -> bool:
         return self.code != 0
 
-    def set_orchestrator(self, orchestrator: Orchestrator) -> None:
+    def set_orchestrator(self, orchestrator: Drainable) -> None:
         """Set the orchestrator that the first signal drains."""
         self._orchestrator = orchestrator
 

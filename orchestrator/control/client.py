@@ -1,5 +1,9 @@
 """The client of the control socket: reads and controls a run of another process."""
 
+import os
+import socket
+import stat
+import struct
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,12 +14,15 @@ import msgspec
 import trio
 
 from agents import raising_one_error
+from orchestrator.control.peer import Peer
 from orchestrator.control.server import REQUEST_TYPES, ControlRequest
 from orchestrator.control.wire import (
     PROTOCOL,
     LineReader,
     TooLongError,
     encode_line,
+    is_shared,
+    require_private,
     socket_path,
 )
 from orchestrator.errors import OrchestratorError
@@ -26,6 +33,17 @@ HELLO_SECONDS: Final = 2
 
 class RefusedError(OrchestratorError):
     """The other process refused a request, or has closed the connection."""
+
+
+class ForeignSocketError(OrchestratorError):
+    """Another user listens where the writer of a journal should: nothing is told to them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"the control socket {path} is not yours: another user could read what you say; remove"
+            " it, or its folder"
+        )
+        self.path = path
 
 
 class ControlClient:
@@ -103,13 +121,25 @@ async def connect_control(journal: Path) -> AsyncGenerator[ControlClient | None]
     """Connect to the process that writes a journal, as long as the block lasts.
 
     Yields None if no process answers there.
+
+    Raises:
+        ForeignSocketError: it is a process of another user.
     """
+    path = socket_path(journal)
     try:
-        stream = await trio.open_unix_socket(str(socket_path(journal)))
+        _require_ours(path)
+        connected = await trio.to_thread.run_sync(_connect, path)
+    except PermissionError as exc:
+        raise ForeignSocketError(path) from exc
     except OSError:
         yield None
         return
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(connected))
     async with stream:
+        # Whatever the file says: this is the process that reads what is sent.
+        with Peer(stream.socket) as writer:
+            if writer.user not in _trusted_users():
+                raise ForeignSocketError(path)
         lines = LineReader(stream)
         first: bytes | None = None
         with trio.move_on_after(HELLO_SECONDS):
@@ -123,6 +153,35 @@ async def connect_control(journal: Path) -> AsyncGenerator[ControlClient | None]
                 nursery.start_soon(client.receive_all, lines)
                 yield client
                 nursery.cancel_scope.cancel(reason="the client is done")
+
+
+def _connect(path: Path) -> socket.socket:
+    """Connect, and wait as long as many others connect. This blocks: call it in a thread."""
+    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # A Unix socket that does not block is refused while others are in front of it, and never
+        # told when there is room.
+        seconds = struct.pack("ll", HELLO_SECONDS, 0)
+        connecting.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
+        connecting.connect(os.fspath(path))
+    except BaseException:
+        connecting.close()
+        raise
+    return connecting
+
+
+def _require_ours(path: Path) -> None:
+    """Raise if others have put a socket there, or may do so."""
+    if is_shared(path.parent.parent):
+        require_private(path.parent)
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode) or found.st_uid not in _trusted_users():
+        raise PermissionError(path)
+
+
+def _trusted_users() -> set[int]:
+    """Return the users whose process may run our agents: root could read it all anyway."""
+    return {os.getuid(), 0}
 
 
 async def _next_line(lines: LineReader) -> bytes | None:

@@ -13,43 +13,58 @@ A client sends requests in lines of JSON, and gets responses in lines of JSON:
 
 A response has the `id` of its request, and `ok` or `error`. No line hurts the run: one that is no
 request gets an error. A command that an agent has started may subscribe, and not act: it would
-approve the calls of its own agent.
+approve the calls of its own agent. Neither may a process of which that cannot be told.
 """
 
+import math
 import os
 import socket
 import stat
-import struct
+from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 import attrs
 import msgspec
 import trio
 
 from agents import raising_one_error
-from agents.tools.terminal.process_tags import is_started_by_command
+from agents.tools.terminal.process_origin import Origin
 from delegation import DelegationError
+from orchestrator.control.peer import Peer
 from orchestrator.control.wire import (
     PROTOCOL,
     LineReader,
     TooLongError,
     encode_line,
+    is_shared,
+    require_private,
     socket_path,
 )
 from orchestrator.errors import JournalError, OrchestratorError
+from orchestrator.journal.audit import AuditEvent, AuditWriter, local_actor
+from orchestrator.journal.refusals import RefusalCounter
 from orchestrator.runtime import Orchestrator
 
 MOST_CONNECTIONS: Final = 32
+BACKLOG: Final = 128
+MOST_OF_PROCESS: Final = 8
+MOST_OF_COMMANDS: Final = 4
+"""How many connections there may be of all processes that may not act."""
+FIRST_SECONDS: Final = 10
+"""How long a client may take for its first request."""
 MOST_REQUESTS: Final = 16
 """How many requests one connection may have in progress."""
 BATCH_SECONDS: Final = 0.1
 """How long growth is collected before it is sent."""
 ANSWERED_BY: Final = "the user, at another terminal"
-PEER_CREDENTIALS: Final = struct.Struct("3i")
-"""What Linux knows of a connected client: process, user, group."""
+NOT_ALLOWED: Final = {
+    Origin.COMMAND: "what an agent has started may look, and not act",
+    Origin.UNKNOWN: "the process that connected has ended, or cannot be seen from here: it may"
+    " look, and not act",
+}
 
 
 @attrs.frozen
@@ -85,9 +100,8 @@ class DeleteRun:
     run: str
 
 
-ControlRequest: TypeAlias = (
-    Subscribe | Cancel | Steer | AnswerApproval | Prune | DeleteRun
-)
+Action: TypeAlias = Cancel | Steer | AnswerApproval | Prune | DeleteRun
+ControlRequest: TypeAlias = Subscribe | Action
 REQUEST_TYPES: Final[dict[str, type[ControlRequest]]] = {
     "subscribe": Subscribe,
     "cancel": Cancel,
@@ -117,24 +131,27 @@ async def open_control(
     except OSError:
         yield None
         return
-    connections = trio.CapacityLimiter(MOST_CONNECTIONS)
+    connected = _Connected()
+    audit = _Audit(orchestrator.services.book)
 
     async def serve(stream: trio.SocketStream) -> None:
-        await _serve(orchestrator, stream, connections)
+        await _serve(orchestrator, stream, connected, audit)
 
     with _remove_at_exit(path), raising_one_error():
         async with trio.open_nursery() as nursery:
             listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
             nursery.start_soon(trio.serve_listeners, serve, [listener])
+            nursery.start_soon(audit.refusals.record_forever)
             yield path
             nursery.cancel_scope.cancel(reason="the run has ended")
+        audit.refusals.flush()
 
 
 def _listen(path: Path) -> socket.socket:
     if not path.parent.exists():
         path.parent.mkdir(mode=0o700)
-    if path.parent.parent == Path("/tmp"):  # noqa: S108 (others may have made that folder)
-        _require_private(path.parent)
+    if is_shared(path.parent.parent):
+        require_private(path.parent)
     # Only the writer of the journal comes here: an existing socket is of a process that is gone.
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
@@ -146,18 +163,11 @@ def _listen(path: Path) -> socket.socket:
         listening.bind(os.fspath(path))
         # No client can connect before `listen`, so none precedes the change of the mode.
         path.chmod(0o600)
-        listening.listen(MOST_CONNECTIONS)
+        listening.listen(BACKLOG)
     except BaseException:
         listening.close()
         raise
     return listening
-
-
-def _require_private(folder: Path) -> None:
-    found = folder.lstat()
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if not is_ours or stat.S_IMODE(found.st_mode) & 0o077:
-        raise PermissionError(folder)
 
 
 @contextmanager
@@ -172,50 +182,94 @@ def _remove_at_exit(path: Path) -> Generator[None]:
                 path.unlink()
 
 
-def _peer(stream: trio.SocketStream) -> tuple[int, int]:
-    """Return the process id and the user of a client, where the system knows them."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return 0, os.getuid()  # then the mode of the socket is what keeps others out
-    peer = stream.socket.getsockopt(
-        socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size
-    )
-    pid, user, _ = PEER_CREDENTIALS.unpack(peer)
-    return pid, user
+class _Connected:
+    """Counts connections: no process, and nothing that agents have started, may take them all."""
+
+    def __init__(self) -> None:
+        self._of_commands = 0
+        self._of_process: Counter[int] = Counter()
+
+    @contextmanager
+    def count(self, peer: Peer, origin: Origin) -> Generator[bool]:
+        """Count a connection as long as the block lasts, and tell whether there may be one more."""
+        if origin is not Origin.ELSEWHERE:
+            self._of_commands += 1
+            try:
+                yield self._of_commands <= MOST_OF_COMMANDS
+            finally:
+                self._of_commands -= 1
+            return
+        self._of_process[peer.pid] += 1
+        try:
+            yield (
+                self._of_process[peer.pid] <= MOST_OF_PROCESS
+                and self._of_process.total() <= MOST_CONNECTIONS
+            )
+        finally:
+            self._of_process[peer.pid] -= 1
+            if not self._of_process[peer.pid]:
+                del self._of_process[peer.pid]
 
 
 async def _serve(
     orchestrator: Orchestrator,
     stream: trio.SocketStream,
-    connections: trio.CapacityLimiter,
+    connected: _Connected,
+    audit: "_Audit",
 ) -> None:
     await trio.lowlevel.checkpoint()
     # The client may close the connection at any time.
     with suppress(trio.BrokenResourceError), raising_one_error():
         async with stream:
-            pid, user = _peer(stream)
-            if user not in {os.getuid(), 0}:
-                return
-            try:
-                connections.acquire_on_behalf_of_nowait(stream)
-            except trio.WouldBlock:
-                await stream.send_all(encode_line({"error": "too many are connected"}))
-                return
-            try:
-                can_act = not (pid and is_started_by_command(pid))
-                await _Connection(orchestrator, stream, can_act=can_act).serve()
-            finally:
-                connections.release_on_behalf_of(stream)
+            with Peer(stream.socket) as peer:
+                if peer.user not in {os.getuid(), 0}:
+                    return
+                with connected.count(peer, await peer.origin()) as has_place:
+                    if not has_place:
+                        error = {"error": "too many are connected"}
+                        await stream.send_all(encode_line(error))
+                        return
+                    await _Connection(orchestrator, stream, peer, audit).serve()
+
+
+class _Audit:
+    """Records what clients do; what is refused is counted."""
+
+    def __init__(self, writer: AuditWriter) -> None:
+        self.writer = writer
+        self.refusals = RefusalCounter(writer)
+
+    @contextmanager
+    def record(self, event: AuditEvent, *, is_recorded_later: bool) -> Generator[None]:
+        """Record an action before its first fact, and count it if it fails.
+
+        Args:
+            event: the action.
+            is_recorded_later: with what it deletes, and only if there is something.
+        """
+        if not is_recorded_later:
+            self.writer.audit(event)
+        try:
+            yield
+        except (OrchestratorError, DelegationError, ValueError) as exc:
+            self.refusals.count(attrs.evolve(event, outcome=type(exc).__name__))
+            raise
 
 
 class _Connection:
     """The connection of one client."""
 
     def __init__(
-        self, orchestrator: Orchestrator, stream: trio.SocketStream, *, can_act: bool
+        self,
+        orchestrator: Orchestrator,
+        stream: trio.SocketStream,
+        peer: Peer,
+        audit: _Audit,
     ) -> None:
         self._orchestrator = orchestrator
         self._stream = stream
-        self._can_act = can_act
+        self._peer = peer
+        self._audit = audit
         self._send_lock = trio.Lock()
         self._in_progress = 0
         self._subscription = trio.CancelScope()
@@ -225,14 +279,19 @@ class _Connection:
         """Handle requests until the client leaves; those in progress are finished."""
         await self._send({"protocol": PROTOCOL, "pid": os.getpid()})
         lines = LineReader(self._stream)
+        patience: float = FIRST_SECONDS
         with raising_one_error():
             async with trio.open_nursery() as nursery:
                 while True:
+                    line: bytes | None = None
                     try:
-                        line = await lines.read()
+                        with trio.move_on_after(patience):
+                            line = await lines.read()
                     except TooLongError as exc:
                         await self._send({"error": str(exc)})
                         continue
+                    finally:
+                        patience = math.inf
                     if line is None:
                         break
                     if self._in_progress >= MOST_REQUESTS:
@@ -257,8 +316,44 @@ class _Connection:
 
     async def _execute(self, request: ControlRequest) -> dict[str, Any]:
         await trio.lowlevel.checkpoint()
-        if not (self._can_act or isinstance(request, Subscribe)):
-            raise ValueError("what an agent has started may look, and not act")
+        if isinstance(request, Subscribe):
+            if self._is_subscribed:
+                raise ValueError("it has subscribed already")
+            self._is_subscribed = True
+            return {}
+        event = self._event_of(request)
+        origin = await self._peer.origin()
+        if origin is not Origin.ELSEWHERE:
+            self._audit.refusals.count(attrs.evolve(event, outcome="refused"))
+            raise ValueError(NOT_ALLOWED[origin])
+        is_deletion = isinstance(request, Prune | DeleteRun)
+        with self._audit.record(event, is_recorded_later=is_deletion):
+            response = await self._carry_out(request, event)
+        await self._audit.writer.wait_audited()
+        return response
+
+    def _event_of(self, request: Action) -> AuditEvent:
+        match request:
+            case Cancel(task) | Steer(task):
+                target = task
+            case AnswerApproval(approval):
+                target = approval
+            case Prune():
+                target = ""
+            case DeleteRun(run):
+                target = run
+            case _:
+                assert_never(request)
+        names = {kind: name for name, kind in REQUEST_TYPES.items()}
+        return AuditEvent(
+            actor=local_actor(self._peer.user),
+            action=f"control.{names[type(request)]}",
+            target=target,
+            peer=f"pid {self._peer.pid}",
+        )
+
+    async def _carry_out(self, request: Action, event: AuditEvent) -> dict[str, Any]:
+        await trio.lowlevel.checkpoint()
         match request:
             case Cancel(task):
                 await self._orchestrator.cancel(task, tree=True)
@@ -270,13 +365,13 @@ class _Connection:
                     approval, answer, reason=reason, by=ANSWERED_BY
                 )
             case Prune(before):
-                return attrs.asdict(await self._orchestrator.prune(before=before))
+                pruned = await self._orchestrator.prune(before=before, by=event)
+                return attrs.asdict(pruned)
             case DeleteRun(run):
-                return attrs.asdict(await self._orchestrator.delete_run(run))
-            case Subscribe():
-                if self._is_subscribed:
-                    raise ValueError("it has subscribed already")
-                self._is_subscribed = True
+                pruned = await self._orchestrator.delete_run(run, by=event)
+                return attrs.asdict(pruned)
+            case _:
+                assert_never(request)
         return {}
 
     async def _send_growth_forever(self, after: int) -> None:

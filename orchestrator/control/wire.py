@@ -6,6 +6,7 @@ A line is one JSON object of at most `LONGEST_LINE` bytes. A longer one is skipp
 
 import hashlib
 import os
+import stat
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,19 @@ def socket_path(journal: Path) -> Path:
     name = hashlib.sha256(os.fsencode(real)).hexdigest()[:32]
     # Not TMPDIR: the two processes may have different ones.
     return Path(f"/tmp/orchestrator-{os.getuid()}") / f"{name}.sock"  # noqa: S108
+
+
+def is_shared(folder: Path) -> bool:
+    """Return whether every user may make folders in this one."""
+    return folder == Path("/tmp")  # noqa: S108 (that is why it is asked)
+
+
+def require_private(folder: Path) -> None:
+    """Raise if a folder is not of this user only: others may have made it."""
+    found = folder.lstat()
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not is_ours or stat.S_IMODE(found.st_mode) & 0o077:
+        raise PermissionError(folder)
 
 
 def encode_line(message: dict[str, Any]) -> bytes:

@@ -24,6 +24,7 @@ from delegation import (
     TaskId,
 )
 from delegation.events import SteeringOrigin
+from orchestrator.budget_scope import current_grants
 from orchestrator.doors.door import Door
 from orchestrator.doors.inbound import (
     InboundRequest,
@@ -43,6 +44,7 @@ from orchestrator.services import Services
 
 Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
 """Sends a reply to the webhook, or raises."""
+NO_PUSHES: Final[Mapping[str, Push]] = {}
 
 KIND: Final = "http"
 """The label of every session of this door: `run`, `response`, `chat` or `session`."""
@@ -59,12 +61,20 @@ class HttpDoor:
         services: Services,
         agents: Mapping[str, Agent[Any]],
         nursery: trio.Nursery,
-        push: Push | None = None,
+        pushes: Mapping[str, Push] = NO_PUSHES,
     ) -> None:
+        """Serve agents.
+
+        Args:
+            services: the parts of the orchestrator.
+            agents: the agents, by their names.
+            nursery: owns the sessions that outlive their request.
+            pushes: send the replies of sessions to a webhook, by the owner of the session.
+        """
         self._services = services
         self._agents = agents
         self._nursery = nursery
-        self._push = push
+        self._pushes = pushes
         self._supervised: set[SessionId] = set()
         """The sessions that this door is connected to."""
 
@@ -98,10 +108,16 @@ class HttpDoor:
         agent: Agent[Any],
         labels: Mapping[str, str],
         id_: SessionId | None = None,
+        *,
+        owner: str = "",
     ) -> SessionRecord:
         """Open a session that stays open until the client closes it: `receive` its messages."""
         session = open_new_session(
-            self._services, agent, id_, labels={**labels, KIND: CONVERSATION}
+            self._services,
+            agent,
+            id_,
+            labels={**labels, KIND: CONVERSATION},
+            owner=owner,
         )
         # Until its first message it has nothing to do; `receive` registers the agent again.
         self._services.registry.unregister_session(session.id)
@@ -116,7 +132,8 @@ class HttpDoor:
         if not is_supervised:
             # Before the first fact: an agent whose model is not available leaves no trace.
             self._services.registry.require_models(request.agent)
-        seq = post_message(self._services, request, session.id)
+        grants = current_grants(self._services.book.journal_identity)
+        seq = post_message(self._services, request, session.id, grants)
         if not is_supervised:
             self._supervise(session, request.agent)
         return seq
@@ -124,22 +141,26 @@ class HttpDoor:
     async def resume_sessions(self) -> list[SessionRecord]:
         """Go on with the sessions that an earlier process has left unfinished.
 
-        Returns those that wait for an agent that is not here.
+        Returns those that wait for an agent that is not here. A task whose folder is on another
+        machine ends with that reason, which its parent and its client read: none waits for ever.
         """
         await trio.lowlevel.checkpoint()
         without_agent: list[SessionRecord] = []
         book = self._services.book
         unfinished = [id_ for id_ in book.ledger.sessions if id_ in book.cache.active]
-        if self._push is not None:
-            unfinished += book.cache.untaken
-        for id_ in unfinished:
+        untaken = [*book.cache.untaken] if self._pushes else []
+        for id_ in (*unfinished, *untaken):
             await book.cache.load(id_)
             session = book.ledger.sessions[id_]
-            is_over = session.has_nothing_pending and not session.undelivered
+            is_over = session.has_nothing_pending and not (
+                session.undelivered or session.may_be_told_later
+            )
             if not session.labels.get(KIND) or session.closed or is_over:
                 continue
             if session.awaits_resume:
                 continue  # its client is gone
+            if id_ in book.cache.untaken and session.owner not in self._pushes:
+                continue  # its client polls for what it has not taken
             agent = self._agents.get(session.root.agent)
             if agent is None:
                 without_agent.append(session)
@@ -204,10 +225,11 @@ class HttpDoor:
 
     def _supervise(self, session: SessionRecord, agent: Agent[Any]) -> None:
         """Connect a door to a session for as long as there is something to do in it."""
+        push = self._pushes.get(session.owner)
         door = (
             _PollDoor(self._services, session)
-            if self._push is None
-            else _PushDoor(self._services, session, self._push)
+            if push is None
+            else _PushDoor(self._services, session, push)
         )
         connect_door(self._services, session, agent, door)
         self._supervised.add(session.id)
@@ -217,7 +239,12 @@ class HttpDoor:
         book, deliveries = self._services.book, self._services.deliveries
         try:
             await deliveries.deliver(session)
-            while not (is_over(session) and deliveries.has_delivered_all(session)):
+            while not (
+                is_over(session)
+                and deliveries.has_delivered_all(session)
+                # A notice that comes later, or never, would find no door.
+                and (session.closed or not session.may_be_told_later)
+            ):
                 await book.wakeups.wait_session_changed(session.id)
         finally:
             self._supervised.remove(session.id)

@@ -1,15 +1,24 @@
 """A message to an agent from outside, and how it enters the journal."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
+from typing import Any, Final
 
 import attrs
+import trio
 
-from agents import Agent, Pipeline, Tool, UserMessage, well_formed
-from delegation import SessionId, SessionRecord
+from agents import Agent, Part, Pipeline, Tool, UserMessage, well_formed
+from agents.redaction.long_texts import search_ahead, search_tree_ahead, texts_in
+from agents.redaction.redactor import LONG_TEXT, Redactor
+from delegation import Grant, SessionId, SessionRecord
 from delegation.events import EarlierMessage, MessageReceived
 from orchestrator.doors.lifecycle import NO_STRINGS, open_new_session
+from orchestrator.journal.fact_redaction import without_secrets
 from orchestrator.services import Services
+
+MANY_PIECES: Final = 50
+"""The search of more messages or files is worth a thread, short as they are."""
 
 
 @attrs.frozen(kw_only=True)
@@ -27,6 +36,8 @@ class InboundRequest:
     """The messages of a conversation that took place elsewhere."""
     labels: Mapping[str, str] = NO_STRINGS
     """Strings by which the client finds the session again."""
+    owner: str = ""
+    """Whose the session is; "" is the operator's."""
     tools: tuple[Tool, ...] = ()
     """Tools that the client runs itself."""
     attended: bool = False
@@ -49,10 +60,70 @@ def open_inbound_session(
         id_,
         history=request.history,
         labels=request.labels,
+        owner=request.owner,
         attended=request.attended,
     )
     post_message(services, request, session.id)
     return session
+
+
+def texts_of(request: InboundRequest) -> Iterator[str]:
+    """Yield the texts of a request: of its message, its instructions, and its history."""
+    yield request.instructions
+    if request.message is not None:
+        yield request.message.text
+    for earlier in request.history:
+        yield earlier.text
+        yield from texts_in([call.arguments for call in earlier.calls])
+
+
+def is_large(request: InboundRequest) -> bool:
+    """Return whether the search of a request for secrets is worth a thread."""
+    if len(request.history) > MANY_PIECES:
+        return True
+    texts = chain(texts_of(request), request.labels.values())
+    return sum(map(len, texts)) > LONG_TEXT or any(
+        _are_large(it.parts) for it in _messages_of(request)
+    )
+
+
+async def search_request_ahead(redactor: Redactor, request: InboundRequest) -> None:
+    """Search a request for secrets beside the event loop, before it is posted."""
+    await trio.lowlevel.checkpoint()
+    if not is_large(request):
+        return
+    await search_ahead(redactor, chain(texts_of(request), request.labels.values()))
+    for message in _messages_of(request):
+        if message.parts:
+            await search_ahead(redactor, _text_files_in(message.parts))
+    if request.history:
+        await search_tree_ahead(redactor, request.history, without_secrets)
+    if request.message is not None:
+        await search_parts_ahead(redactor, request.message.parts)
+
+
+async def search_parts_ahead(redactor: Redactor, parts: tuple[Part, ...]) -> None:
+    """Search the files of a message for secrets beside the event loop, before it is posted."""
+    await trio.lowlevel.checkpoint()
+    if _are_large(parts):
+        await search_ahead(redactor, _text_files_in(parts))
+        await search_tree_ahead(redactor, parts, without_secrets)
+
+
+def _messages_of(request: InboundRequest) -> Iterator[EarlierMessage | UserMessage]:
+    yield from request.history
+    if request.message is not None:
+        yield request.message
+
+
+def _are_large(parts: tuple[Part, ...]) -> bool:
+    return len(parts) > MANY_PIECES or sum(len(it.data) for it in parts) > LONG_TEXT
+
+
+def _text_files_in(parts: tuple[Part, ...]) -> Iterator[str]:
+    for part in parts:
+        with suppress(UnicodeDecodeError):
+            yield part.data.decode()
 
 
 def agent_with_client_tools(request: InboundRequest) -> Agent[Any]:
@@ -62,8 +133,20 @@ def agent_with_client_tools(request: InboundRequest) -> Agent[Any]:
     return attrs.evolve(request.agent, tools=(*request.agent.tools, *request.tools))
 
 
-def post_message(services: Services, request: InboundRequest, id_: SessionId) -> int:
-    """Post the message of a request to a session, and return the sequence number of the fact."""
+def post_message(
+    services: Services,
+    request: InboundRequest,
+    id_: SessionId,
+    grants: tuple[Grant, ...] = (),
+) -> int:
+    """Post the message of a request to a session, and return the sequence number of the fact.
+
+    Args:
+        services: the parts of the orchestrator.
+        request: the message.
+        id_: the session.
+        grants: the budgets that pay for the turn that reads it, besides those of the session.
+    """
     message = UserMessage("") if request.message is None else request.message
     services.book.post(
         MessageReceived(
@@ -72,6 +155,7 @@ def post_message(services: Services, request: InboundRequest, id_: SessionId) ->
             message.parts,
             message.id,
             request.context,
+            grants,
             instructions=request.instructions,
             silent=request.message is None,
         )

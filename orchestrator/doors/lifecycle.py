@@ -31,6 +31,7 @@ from delegation.events import (
 from orchestrator.budget_scope import current_grants
 from orchestrator.doors.door import Door
 from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
+from orchestrator.execution.workspace.task_workspace import elsewhere
 from orchestrator.services import Services
 
 NO_STRINGS: Final[Mapping[str, str]] = {}
@@ -45,6 +46,7 @@ def open_new_session(
     *,
     history: tuple[EarlierMessage, ...] = (),
     labels: Mapping[str, str] = NO_STRINGS,
+    owner: str = "",
     attended: bool = False,
 ) -> SessionRecord:
     """Register an agent, and open a session with it. Connect a door or begin a turn at once.
@@ -55,10 +57,12 @@ def open_new_session(
         id_: the session's id, where the caller has chosen it.
         history: the messages of a conversation that took place elsewhere.
         labels: strings by which the client finds the session again.
+        owner: whose the session is; "" is the operator's.
         attended: a person answers approval questions, whatever the door can deliver.
 
     Raises:
         ClosedError: the orchestrator is stopping.
+        SharedBudgetError: a budget around this is kept in another journal.
     """
     services.book.admission.require_running()
     id_ = services.new_session_id() if id_ is None else id_
@@ -70,10 +74,11 @@ def open_new_session(
                 id_,
                 agent.name,
                 agent.budget,
-                current_grants(),
+                current_grants(services.book.journal_identity),
                 attended=attended,
                 history=history,
                 labels=labels,
+                owner=owner,
             )
         )
     except BaseException:
@@ -89,7 +94,8 @@ async def reopen_session(
 
     Raises:
         UnknownIdError: there is no such session, or it has another agent.
-        SessionOpenError: it has a door, or its caller waits inside its only turn.
+        SessionOpenError: it has a door, or its caller waits inside its only turn, or its workspace
+            is on another machine.
         ClosedError: it was closed for good, or the orchestrator is stopping.
     """
     services.book.admission.require_running()
@@ -109,7 +115,18 @@ async def reopen_session(
         raise UnknownIdError(
             f"session {id_!r} talks to agent {session.root.agent!r}, not to {agent.name!r}"
         )
+    require_files_here(services, session)
     return session
+
+
+def require_files_here(services: Services, session: SessionRecord) -> None:
+    """Refuse to go on with a session whose workspace is on another machine.
+
+    Raises:
+        SessionOpenError: it is.
+    """
+    if why := elsewhere(session, services.host):
+        raise SessionOpenError(f"session {session.id!r} cannot go on here: {why}")
 
 
 def connect_door(

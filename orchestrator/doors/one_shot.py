@@ -13,8 +13,11 @@ from delegation.session_context import session_strings
 from orchestrator.doors.inbound import (
     InboundRequest,
     goal_message,
+    is_large,
     open_inbound_session,
+    search_request_ahead,
 )
+from orchestrator.doors.lifecycle import require_files_here
 from orchestrator.errors import NotInterruptedError, RunFailedError, UnknownIdError
 from orchestrator.pipelines.runner import outside_pipeline
 from orchestrator.services import Services
@@ -66,6 +69,8 @@ async def run_once(
         context=session_strings(),
         attended=attended,
     )
+    if is_large(request):
+        await search_request_ahead(services.book.redactor, request)
     session = open_one_turn(services, request)
     outcome = await take_only_turn(services, session)
     return Run(id=session.id, agent=agent, outcome=outcome, tree=session.tree)
@@ -88,14 +93,14 @@ async def resume_once(services: Services, agent: Agent[Any], run: str) -> Run[An
     book = services.book
     book.admission.require_running()
     id_ = SessionId(run)
-    entries = await book.read_entries(id_)
+    last = await book.read_last_time(id_)
     await book.cache.load(id_)
     # No checkpoint from here to the fact by which it is resumed: nothing else resumes it.
     session = book.ledger.sessions.get(id_)
-    if session is None:
+    if session is None or last is None:
         raise UnknownIdError(f"there is no run {run!r}")
     require_resumable(session, agent)
-    last = max(entry.at for entry in entries if entry.session)
+    require_files_here(services, session)
     services.registry.register_session(id_, agent)
     if services.turns.begin(session, CAPABILITY, paused=max(0, book.clock() - last)):
         await take_only_turn(services, session)

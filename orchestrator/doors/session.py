@@ -8,6 +8,7 @@ from typing import Any
 import trio
 
 from agents import Agent, Part, UserMessage, well_formed
+from agents.redaction.long_texts import has_long_text, search_ahead
 from delegation import (
     DeliveryCapability,
     Reply,
@@ -20,6 +21,7 @@ from delegation.events.approvals import ApprovalId, ApprovalQuestion
 from delegation.session_context import async_delivery_supported, session_strings
 from orchestrator.budget_scope import current_grants
 from orchestrator.doors.approvals import answer_question
+from orchestrator.doors.inbound import search_parts_ahead
 from orchestrator.doors.lifecycle import (
     connect_door,
     disconnect_door,
@@ -66,11 +68,15 @@ class Session:
                 from one message to the next.
         """
         book = self._services.book
-        self._require_open()
-        book.admission.require_running()
         if workspace:
             text = f"[Workspace: {workspace}]\n{text}"
         message = UserMessage(well_formed(text), parts)
+        if has_long_text(message.text):
+            await search_ahead(book.redactor, [message.text])
+        if parts:
+            await search_parts_ahead(book.redactor, parts)
+        self._require_open()
+        book.admission.require_running()
         context = session_strings()
         book.post(
             MessageReceived(
@@ -79,7 +85,7 @@ class Session:
                 message.parts,
                 message.id,
                 {**context, "cwd": workspace} if workspace else context,
-                current_grants(),
+                current_grants(book.journal_identity),
                 async_delivery=async_delivery_supported(),
             )
         )

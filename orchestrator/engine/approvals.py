@@ -5,8 +5,6 @@ both survive a crash, and a question is answered once. Where no person can be as
 refused.
 """
 
-import hashlib
-import os
 import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +12,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
-import msgspec
 import trio
 
 from agents import RefusedBy, Tool, ToolCall, ToolError, well_formed
-from agents.approval import OPERATORS, ApprovalRule, Subject, Verdict, strictest_rule
+from agents.approval import (
+    OPERATORS,
+    ApprovalRule,
+    Subject,
+    Verdict,
+    default_rule,
+    strictest_rule,
+)
+from agents.approved_call import ApprovedCall
 from agents.redaction.redactor import Redactor
+from agents.tools.context import commands_are_walled
 from delegation import SessionId, TaskId, TaskRecord
 from delegation.events import ApprovalAnswered, ApprovalAsked
 from delegation.events.approvals import (
@@ -28,11 +34,21 @@ from delegation.events.approvals import (
     ApprovalQuestion,
     ApprovalVerdict,
 )
+from orchestrator.engine.shown_text import (
+    SHOWN,
+    as_json,
+    digest_of,
+    shown_arguments,
+    visible,
+    visible_in_short,
+)
 from orchestrator.errors import UnknownIdError
+from orchestrator.execution.workspace.call_subject import (
+    relative_and_real,
+    subject_of,
+)
 from orchestrator.journal.bookkeeper import Bookkeeper
 
-SHOWN: Final = 2_000
-"""How many characters of a call people are shown."""
 COMMAND_ARGUMENTS: Final = frozenset(
     [
         *("command", "workdir", "background", "timeout"),
@@ -47,6 +63,13 @@ FILE_ARGUMENTS: Final = frozenset(
     ]
 )
 """The arguments that do not change which file a call is about."""
+CONTENT_ARGUMENTS: Final = frozenset({"content", "old", "new", "all"})
+"""Those of them that change what becomes of the file."""
+REMEDY: Final = (
+    'its author can allow all calls, with approve=[allow("*")], or some of them.'
+)
+LONGEST_COMMAND: Final = 100_000
+"""How many characters of a command are looked at for what of it can be shown."""
 
 
 @attrs.frozen
@@ -64,7 +87,7 @@ class TaskApprovalCheck:
     Args:
         book: posts questions and answers.
         record: the task.
-        policies: the rules of its agent, and of all above it.
+        policies: the rules of its agent, and of all above it; without any, the default decides.
         workspace: returns the folder that its tools work in.
         tools: the tools of its agent, whose parameters have defaults.
     """
@@ -82,26 +105,38 @@ class TaskApprovalCheck:
         self._record = record
         self._policies = policies
         self._workspace = workspace
+        self._tools = {tool.name: tool for tool in tools}
         self._defaults = {tool.name: _defaults(tool.parameters) for tool in tools}
 
     def is_pending(self, call: ToolCall) -> bool:
         ask = self._record.questions.get(call.id)
         return ask is not None and ask.was_not_run
 
-    async def wait_approved(self, call: ToolCall) -> None:
+    async def wait_approved(self, call: ToolCall) -> ApprovedCall | None:
+        """Wait until a call is approved, and return what exactly was; None is no matter which file.
+
+        Raises:
+            ToolError: it was denied, or no person can be asked.
+        """
         await trio.lowlevel.checkpoint()
+        policies = self._policies
+        if not policies:
+            if (default := self._default_rule(call)) is None:
+                return None
+            policies = ((default,),)
         subject = self._subject_of(call)
-        rule = strictest_rule(self._policies, subject)
+        approved = ApprovedCall(subject=subject, policies=policies)
+        rule = strictest_rule(policies, subject)
         if rule is None or rule.verdict is Verdict.ALLOW:
-            return
+            return approved
         if rule.verdict is Verdict.DENY:
             why = f": {rule.reason}" if rule.reason else " by the rules of this run"
             raise _refusal(f"{call.name} was denied{why}. Do without it.")
         if call.id not in self._record.questions:
             question = self._question(call, subject)
             if self._is_approved(call.name, question.subject):
-                return
-            self._require_approver(call)
+                return approved
+            self._require_approver(call, rule)
             self._book.post(
                 ApprovalAsked(
                     self._record.id,
@@ -111,16 +146,27 @@ class TaskApprovalCheck:
                     question.subject,
                     self._book.clock() + rule.seconds,
                     question.details,
+                    rule.reason,
                 )
             )
         ask = await self._wait_answered(call)
         _require_approved(call, ask)
         # A link may lead elsewhere by now, which was not approved.
-        if self._question(call, self._subject_of(call)).subject != ask.subject:
+        subject = self._subject_of(call)
+        if self._question(call, subject).subject != ask.subject:
             raise _refusal(
                 f"{call.name} was approved for {ask.subject!r}, and is about something else by"
                 " now. It was not run; call it again to have that approved."
             )
+        return attrs.evolve(approved, subject=subject)
+
+    def _default_rule(self, call: ToolCall) -> ApprovalRule | None:
+        """Return what decides about a call of an agent that no rule is about."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return None
+        use = tool.machine_use(call)
+        return default_rule(call.name, use, is_wall=commands_are_walled())
 
     def _subject_of(self, call: ToolCall) -> Subject:
         arguments = {**self._defaults.get(call.name, {}), **call.arguments}
@@ -129,31 +175,34 @@ class TaskApprovalCheck:
     def _question(self, call: ToolCall, subject: Subject) -> _Question:
         redactor = self._book.redactor
         words = redactor.redact(self._subject_text(call, subject, redactor))
-        details = redactor.redact(_as_text(redactor.redact_tree(call.arguments)))
+        details = shown_arguments(redactor.redact_tree(call.arguments))
         # A text that is cut may look like a secret only now.
-        return _Question(redactor.redact(_shortened(words)), details[:SHOWN])
+        return _Question(redactor.redact(words), redactor.redact(details))
 
     def _subject_text(
         self, call: ToolCall, subject: Subject, redactor: Redactor
     ) -> str:
         arguments = call.arguments.keys()
         if subject.command is not None:
-            command = redactor.redact(subject.command)
-            _require_visible(call, subject.command, command)
+            command = _shown_command(call, subject.command, redactor)
             if arguments <= COMMAND_ARGUMENTS:
                 workdir = str(call.arguments.get("workdir", "."))
-                return _in_folder(
-                    _relative_and_real(workdir, self._workspace())[0], command
-                )
+                folder, _ = relative_and_real(workdir, self._workspace())
+                return _in_folder(visible(folder), command)
         if subject.path is not None and arguments <= FILE_ARGUMENTS:
-            return subject.path
-        return _as_text(redactor.redact_tree(call.arguments))
+            return visible(subject.path) + _content_mark(call, redactor)
+        return visible_in_short(as_json(redactor.redact_tree(call.arguments)))
 
-    def _require_approver(self, call: ToolCall) -> None:
+    def _require_approver(self, call: ToolCall, rule: ApprovalRule) -> None:
         if not self._book.ledger.can_ask_approval(self._record.id):
+            remedy = (
+                f" {rule.reason[0].upper()}{rule.reason[1:]}: {REMEDY}"
+                if rule.reason
+                else ""
+            )
             raise _refusal(
                 f"{call.name} needs an approval, and no person can be asked here: it was not run."
-                " Do without it, and say in your answer what you were not allowed to do."
+                f" Do without it, and say in your answer what you were not allowed to do.{remedy}"
             )
 
     def _is_approved(self, tool: str, subject: str) -> bool:
@@ -216,22 +265,44 @@ def _in_folder(folder: str, command: str) -> str:
     return command if folder == "." else f"cd {shlex.quote(folder)} && ({command})"
 
 
-def _require_visible(call: ToolCall, command: str, shown: str) -> None:
-    """Refuse a command of which redaction hides more than a secret."""
-    if OPERATORS.findall(command) != OPERATORS.findall(shown):
+def _shown_command(call: ToolCall, command: str, redactor: Redactor) -> str:
+    """Return a command as people are shown it, which is all of it.
+
+    Raises:
+        ToolError: it is too long for that, or redaction hides more than a secret.
+    """
+    is_long = len(command) > LONGEST_COMMAND
+    redacted = "" if is_long else redactor.redact(command)
+    shown = visible(redacted)
+    if is_long or len(shown) > SHOWN:
+        raise _refusal(
+            f"{call.name} needs an approval, and people are shown {SHOWN:,} characters of a"
+            f" command: this one has {len(command):,}. It was not run. Write what is long to a file"
+            " first, and call it again with the file."
+        )
+    if OPERATORS.findall(command) != OPERATORS.findall(redacted):
         raise _refusal(
             f"{call.name} needs an approval, and people cannot see all of it: a part looks like a"
             " secret, and does more than that. It was not run. Have the secret in a variable of"
             " the environment or in a file, and call it again."
         )
+    return shown
 
 
-def _shortened(words: str) -> str:
-    """Return a text that names one subject only, short enough for people to read."""
-    if len(words) <= SHOWN:
-        return words
-    digest = hashlib.sha256(words.encode()).hexdigest()
-    return f"{words[:SHOWN]}... ({len(words)} characters, sha256 {digest})"
+def _content_mark(call: ToolCall, redactor: Redactor) -> str:
+    """Return what tells a change of a file from every other change of the same file."""
+    content = {
+        name: value
+        for name, value in call.arguments.items()
+        if name in CONTENT_ARGUMENTS
+    }
+    if not content:
+        return ""
+    text = as_json(content)
+    if as_json(redactor.redact_tree(content)) != text:
+        # A digest would tell a short secret, and people do not see which one it is.
+        return f" (content with secrets, for the call {call.id} only)"
+    return f" (content: sha256 {digest_of(text)})"
 
 
 def _require_approved(call: ToolCall, ask: ApprovalQuestion) -> None:
@@ -239,34 +310,6 @@ def _require_approved(call: ToolCall, ask: ApprovalQuestion) -> None:
         by = f" by {ask.by}" if ask.by else ""
         why = f": {ask.reason}" if ask.reason else ""
         raise _refusal(f"{call.name} was denied{by}{why}. It was not run.")
-
-
-def subject_of(call: ToolCall, workspace: Path) -> Subject:
-    """Return what a call is about, as rules match it."""
-    command, path = call.arguments.get("command"), call.arguments.get("path")
-    relative, real = (
-        _relative_and_real(path, workspace) if isinstance(path, str) else (None, None)
-    )
-    return Subject(
-        tool=call.name,
-        command=command if isinstance(command, str) else None,
-        path=relative,
-        real_path=real,
-    )
-
-
-def _relative_and_real(path: str, workspace: Path) -> tuple[str, str]:
-    """Return the path of a file in the workspace, and its real path, all links resolved."""
-    if "\0" in path:
-        return path, path
-    root = os.path.realpath(workspace)
-    real = os.path.realpath(os.path.join(root, path))  # noqa: PTH118 (keeps `path` as it is)
-    is_inside = os.path.commonpath([root, real]) == root
-    return os.path.relpath(real, root) if is_inside else real, real
-
-
-def _as_text(arguments: Mapping[str, Any]) -> str:
-    return msgspec.json.encode(arguments, order="deterministic").decode()
 
 
 def open_questions(

@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from agents import Agent, CallId, MessageId, ToolError, raising_one_error
+from agents.redaction.long_texts import has_long_text, search_ahead
 from delegation import (
     Assignment,
     Cause,
@@ -143,7 +144,7 @@ class OrchestratorDelegator:
         ids = [children.get(key) or self._new_task_id(caller.id, key) for key in calls]
         labels = {it.label: id_ for it, id_ in zip(assignments, ids, strict=True)}
         budgets = {delegate.name: delegate.budget for delegate in agent.delegates}
-        grants = grants_beyond(caller.accounts)
+        grants = grants_beyond(caller.accounts, self._book.journal_identity)
         return [
             TaskRequest(
                 id=id_,
@@ -226,6 +227,8 @@ class OrchestratorDelegator:
         origin: SteeringOrigin,
         seconds: float,
     ) -> Mapping[TaskId, Receipt]:
+        if has_long_text(text):
+            await search_ahead(self._book.redactor, [text])
         # Looked up once: settled tasks may be evicted while others are waited for.
         records = {task: self._book.ledger.tasks[task] for task in messages}
         gone: set[TaskId] = set()

@@ -9,6 +9,7 @@ off.
 from typing import Final
 
 import attrs
+import trio
 
 from agents import (
     AssistantMessage,
@@ -26,7 +27,8 @@ from agents import (
     Usage,
 )
 from agents.models.cost import with_cost
-from agents.models.token_estimate import estimated_usage
+from agents.models.token_estimate import estimated_usage, message_length
+from agents.redaction.long_texts import has_long_text
 from delegation import OverBudgetError, TaskRecord
 from delegation.events import ModelFailure
 from orchestrator.engine.reservations import (
@@ -38,6 +40,8 @@ from orchestrator.engine.reservations import (
 from orchestrator.errors import error_text
 
 BROKEN_OFF: Final = "it was broken off"
+SEARCH_SECONDS: Final = 30
+"""How long a search of what was said may take; then it is searched where it is booked."""
 SUMMARIZED: Final = "it wrote a summary of what does not fit its window"
 REFUSALS: Final = frozenset(
     {
@@ -71,15 +75,21 @@ class BookedModel:
         try:
             answer = await self._model.answer(request)
         except ModelError as exc:
+            with trio.move_on_after(SEARCH_SECONDS, shield=True):
+                await call.search_said(exc.partial)
             if (over_budget := call.cut_off_by(exc)) is None:
                 call.end(ModelFailure.FAILED, exc)
                 raise
             call.end(ModelFailure.CUT_OFF, exc)
             raise over_budget from exc
         except Exception as exc:
+            with trio.move_on_after(SEARCH_SECONDS, shield=True):
+                await call.search_said()
             call.end(ModelFailure.FAILED, exc)
             raise
         except BaseException:
+            with trio.move_on_after(SEARCH_SECONDS, shield=True):
+                await call.search_said()
             call.end(ModelFailure.BROKEN_OFF, None)
             raise
         return call.answered(answer)
@@ -99,16 +109,7 @@ class _ModelCall:
         self._task = task
         self._reservations = reservations
         self._emit = request.tell
-        # Spelled out: `attrs.evolve` takes three times as long, and this is every answer.
-        self.request = ModelRequest(
-            instructions=request.instructions,
-            transcript=request.transcript,
-            tools=request.tools,
-            output=request.output,
-            max_output=request.max_output,
-            tell=self._on_event,
-            attempts=self,
-        )
+        self.request = request.asked_with(self._on_event, self)
         self._asked = model
         """The model of the call under way: a summary may be written by another."""
         self._sent = self.request
@@ -207,11 +208,15 @@ class _ModelCall:
             charged=charged,
         )
 
+    async def search_said(self, partial: str = "") -> None:  # noqa: ASYNC910 (it is mostly short)
+        """Search what was said for secrets, if it is long: the call is about to be booked."""
+        said = partial or "".join(self._texts)
+        if has_long_text(said):
+            await self._reservations.search_said(said)
+
     def _used(self, error: Exception | None) -> tuple[Usage, bool]:
         """Return what the call is known to have used, and whether that is all."""
-        estimated = estimated_usage(
-            self._asked, self._sent, attempts=1, written=self._written
-        )
+        estimated = estimated_usage(self._asked, self._sent, written=self._written)
         one_call = with_cost(ONE_CALL, self._asked)
         if not isinstance(error, ModelError):
             # Broken off, or an error of the model's own code, which may have sent anything.
@@ -245,7 +250,14 @@ class _ModelCall:
         usage = getattr(answer, "usage", None)
         if not isinstance(usage, Usage) or not usage.is_whole:
             return answer
-        paid = with_cost(usage, self._asked, answer.model)
+        if usage == NO_CALL:
+            # A model of one's own that counts nothing: what it may have used is charged.
+            written = message_length(answer)
+            paid = estimated_usage(self._asked, self._sent, written=written)
+            if self._reservation is not None:
+                self._reservation.charge = self._reservation.charged(paid)
+        else:
+            paid = with_cost(usage, self._asked, answer.model)
         if self._reservation is not None:
             self._reservation.used = paid
         return answer if paid is usage else attrs.evolve(answer, usage=paid)

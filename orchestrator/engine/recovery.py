@@ -9,15 +9,16 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 
 
 async def recover(
-    book: Bookkeeper, settlement: Settlement, background: BackgroundRunner
+    book: Bookkeeper, settlement: Settlement, background: BackgroundRunner, *, host: str
 ) -> None:
     """Mark what ran before as interrupted, and settle what can never start or go on."""
     # Imported late: the reader of metadata is slow to import.
     from importlib.metadata import version
 
-    book.post(JournalOpened(version("delegation-orchestrator")))
+    last_host = book.ledger.host
+    book.post(JournalOpened(version("delegation-orchestrator"), host))
     settlement.refuse_unstartable()
-    await background.end_leftovers()
+    await background.end_leftovers(last_host)
     for session in list(book.ledger.sessions.values()):
         if session.closed:
             _settle_closed(session, settlement)

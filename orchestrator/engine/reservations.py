@@ -12,6 +12,7 @@ import trio
 
 from agents import Model, ModelRequest, Queued, Usage, well_formed
 from agents.models.usage_bound import quote
+from agents.redaction.long_texts import search_ahead
 from agents.redaction.streamed_text import without_unfinished_secret
 from delegation import (
     Account,
@@ -85,6 +86,11 @@ class Reservations:
             raise
         return reservation
 
+    def charge_of(self, task: TaskId) -> Usage | None:
+        """Return what budgets are charged with for the answer of a task; None: its usage."""
+        reservation = self._open.get(task)
+        return None if reservation is None else reservation.charge
+
     def booked(self, task: TaskId) -> None:
         """Give back what the call of a task held: the ledger has what it used."""
         if (reservation := self._open.pop(task, None)) is not None:
@@ -123,11 +129,18 @@ class Reservations:
             charged: what budgets are charged with, if it may have used more.
         """
         if not self._book.closed:
-            said = without_unfinished_secret(well_formed(text), self._book.redactor)
+            said = self._as_recorded(text)
             if not said.strip():
                 said = ""  # blanks are no message: providers refuse one
             self._book.post(ModelFailed(task, error, usage, reason, said, charged))
         self.booked(task)
+
+    async def search_said(self, text: str) -> None:
+        """Search a long text for secrets that `failed` is about to record."""
+        await search_ahead(self._book.redactor, [self._as_recorded(text)])
+
+    def _as_recorded(self, text: str) -> str:
+        return without_unfinished_secret(well_formed(text), self._book.redactor)
 
     def unrecordable(self, task: TaskId) -> None:
         """Book the answer of a model that could not be recorded, if a task has one."""
@@ -219,6 +232,8 @@ class Reservation:
         """Why its answer may not be as long as others."""
         self.used: Usage | None = None
         """What the answer says that it used, before it is recorded."""
+        self.charge: Usage | None = None
+        """What budgets are charged with, if the answer does not say what it used."""
         self._model = model
         self._request = request
         self._is_counted = any(

@@ -17,12 +17,14 @@ from agents import (
     ModelError,
     ModelEvent,
     Pipeline,
-    Step,
     Tool,
     ToolCall,
     Usage,
     UserMessage,
 )
+from agents.approved_call import ApprovedCall
+from agents.redaction.long_texts import has_long_text, search_ahead, texts_in
+from agents.turn_host import Step
 from delegation import Cause, Ending, Mode, control_tool, delegate_tool
 from delegation.events import ModelAnswered, ModelFailure, SteeringSeen, ToolAnswered
 from orchestrator.engine.approvals import TaskApprovalCheck
@@ -120,7 +122,7 @@ class LocalTaskHost:
             self._delegator,
         )
         try:
-            return await run.run(pipeline)
+            answer = await run.run(pipeline)
         except ModelError as exc:
             # Of a model that the program has called by itself.
             usage = exc.usage or Usage(calls=1)
@@ -132,6 +134,9 @@ class LocalTaskHost:
                 exc.partial,
             )
             raise
+        if has_long_text(answer):
+            await search_ahead(self._book.redactor, [answer])
+        return answer
 
     def budgeted_model(self, model: Model) -> Model:
         """Return a model whose every call is paid for by the budgets of the task, and booked."""
@@ -141,7 +146,10 @@ class LocalTaskHost:
         record = self._record
         recorded: Step
         if isinstance(step, AssistantMessage):
-            fact = ModelAnswered(record.id, step, left_out=self._left_out)
+            charge = self._reservations.charge_of(record.id)
+            fact = ModelAnswered(
+                record.id, step, left_out=self._left_out, charged=charge
+            )
             recorded = self._book.post(fact).message
             self._reservations.booked(record.id)
         else:
@@ -152,6 +160,14 @@ class LocalTaskHost:
         if self._activity is not None:
             self._activity.on_step(step)
         return recorded
+
+    async def before_record(self, step: Step) -> None:
+        texts: list[str] = [step.text]
+        if isinstance(step, AssistantMessage):
+            texts += texts_in([call.arguments for call in step.calls])
+        # An answer is paid for: it is recorded also when its task is cancelled meanwhile.
+        with trio.CancelScope(shield=isinstance(step, AssistantMessage)):
+            await search_ahead(self._book.redactor, texts)
 
     async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
         approvals = self._approvals
@@ -174,11 +190,15 @@ class LocalTaskHost:
             await self._book.wait_durable()
         return steering
 
-    async def before_tool(self, call: ToolCall, *, durable: bool) -> None:  # noqa: ASYNC910 (a delegation without rules waits for nothing)
+    async def before_tool(
+        self, call: ToolCall, *, durable: bool
+    ) -> ApprovedCall | None:
+        approved = None
         if self._approvals is not None:
-            await self._approvals.wait_approved(call)
+            approved = await self._approvals.wait_approved(call)
         if durable:
             await self._book.wait_durable()
+        return approved  # noqa: ASYNC910 (a delegation without rules waits for nothing)
 
     def emit(self, event: ModelEvent) -> None:
         if self._activity is not None:

@@ -212,9 +212,11 @@ class TaskRunner:
     def _approval_check(
         self, record: TaskRecord, agent: Agent[Any]
     ) -> TaskApprovalCheck | None:
-        """Return where the calls of a task wait for approval, if any rule is about it."""
+        """Return where the calls of a task wait for approval, if any of them may have to."""
         policies = self._registry.policies_of(record)
-        if not (policies and self._asks_approval):
+        if not self._asks_approval:
+            return None
+        if not policies and all(tool.machine is None for tool in agent.tools):
             return None
         workspace = partial(self._executor.workspace_of, record)
         return TaskApprovalCheck(

@@ -1,7 +1,7 @@
 """Watches tasks that have been silent for too long: quiet ones are shown, stalled ones stopped.
 
 Every model event and every step is activity. A task that waits for its joined children, for an
-approval, for a limiter or for a budget is not silent.
+approval, for a worker, for a limiter or for a budget is not silent.
 """
 
 import heapq
@@ -16,9 +16,9 @@ from agents import (
     ModelEvent,
     Patience,
     Queued,
-    Step,
     unanswered_calls,
 )
+from agents.turn_host import Step
 from delegation import Mode, TaskId, TaskRecord
 from delegation.events import QuietChanged
 from orchestrator.journal.bookkeeper import Bookkeeper
@@ -159,7 +159,10 @@ class Watchdog:
 
     def _check(self, activity: TaskActivity, now: float) -> None:
         children = activity.task.children.unsettled.values()
-        is_waiting = activity.is_queued or activity.task.awaits_approval
+        task = activity.task
+        is_waiting = (
+            activity.is_queued or task.awaits_approval or bool(task.awaits_worker)
+        )
         if is_waiting or any(child.mode is Mode.JOINED for child in children):
             activity.touch()
         silent = now - activity.last_active

@@ -5,7 +5,7 @@ A task's agent is found from its session's agent downwards, so two trees may use
 
 import importlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -17,6 +17,8 @@ from orchestrator.execution.model_resolver import ModelSource
 
 COPY: Final = "~"
 """The step of a path from an agent to its copy."""
+ROOT: Final = "/"
+"""Begins the step to an agent that is found by its name alone."""
 
 
 @attrs.frozen
@@ -58,15 +60,28 @@ class AgentRef:
             raise DefinitionError(f"{self.module} has no agent {self.name!r}")
         agent: Agent[Any] = found
         for step in self.path:
-            agent = _copy_of(agent) if step == COPY else _delegate_of(agent, step)
+            agent = agent_below(agent, step)
         return agent
 
 
 class AgentRegistry:
     """Finds the agent of each task."""
 
-    def __init__(self, models: ModelSource) -> None:
+    def __init__(
+        self,
+        models: ModelSource,
+        *,
+        require_places: Callable[[Agent[Any]], None] | None = None,
+    ) -> None:
+        """Find agents.
+
+        Args:
+            models: where their models come from.
+            require_places: raises for an agent with tools at a place that is not reached from
+                here; by default none is looked at, for runs whose tools have no effect.
+        """
         self.models = models
+        self._require_places = require_places
         self._session_agents: dict[SessionId, Agent[Any]] = {}
         self._child_agents: dict[TaskId, Agent[Any]] = {}
         """The agents of what pipelines have delegated: these need not be delegates."""
@@ -94,9 +109,14 @@ class AgentRegistry:
             self._child_agents.pop(task, None)
 
     def require_models(self, agent: Agent[Any]) -> None:
-        """Raise unless the models of an agent and of all that it may delegate to are available."""
-        for reachable in _reachable_agents(agent):
+        """Raise unless the models of an agent and of all that it may delegate to are available.
+
+        The places of their tools, too.
+        """
+        for reachable in reachable_agents(agent):
             self.models.model_of(reachable)
+            if self._require_places is not None:
+                self._require_places(reachable)
             self._has_rules |= bool(reachable.approve)
 
     def assign(self, task: TaskRecord) -> Agent[Any]:
@@ -128,6 +148,22 @@ class AgentRegistry:
         root = AgentRef.of_global(self.agent_of(task))
         return None if root is None else attrs.evolve(root, path=tuple(reversed(path)))
 
+    def steps_to(self, task: TaskRecord) -> tuple[str, ...]:
+        """Return the way from the agent of a session down to that of a task.
+
+        A step is the name of a delegate, `COPY`, or `ROOT` and the name of an agent that a
+        pipeline has chosen. Every process that has the same agents finds the same one by it.
+        """
+        steps: list[str] = []
+        each: TaskRecord | None = task
+        while each is not None:
+            if each.parent is None or each.id in self._child_agents:
+                steps.append(f"{ROOT}{self.agent_of(each).name}")
+            else:
+                steps.append(COPY if each.is_copy else each.agent)
+            each = each.parent
+        return tuple(reversed(steps))
+
     def on_restart(self, task: TaskRecord) -> str:
         """Return what becomes of a task that a crash interrupted: `Agent.on_restart`."""
         try:
@@ -155,7 +191,7 @@ class AgentRegistry:
         return policies
 
 
-def _reachable_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:
+def reachable_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:
     """Yield an agent and all that it may delegate to, each once."""
     seen: set[int] = set()
     pending = [agent]
@@ -165,6 +201,15 @@ def _reachable_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:
             seen.add(id(one))
             pending += one.team
             yield one
+
+
+def agent_below(agent: Agent[Any], step: str) -> Agent[Any]:
+    """Return the delegate of an agent, or its copy, that a step of a path leads to.
+
+    Raises:
+        DefinitionError: there is none.
+    """
+    return _copy_of(agent) if step == COPY else _delegate_of(agent, step)
 
 
 def _copy_of(agent: Agent[Any]) -> Agent[Any]:

@@ -1,6 +1,6 @@
 """Runs tasks in this process: the workspace is opened, the session bound, the turn taken."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Hashable, Sequence
 from pathlib import Path
 
 from agents import Pipeline, Tool, take_turn
@@ -22,15 +22,17 @@ class LocalExecutor:
         workspaces: TaskWorkspaces,
         *,
         place: ToolPlace = HERE,
+        journal: Hashable = None,
     ) -> None:
         self._models = models
         self._workspaces = workspaces
         self._place = place
+        self._journal = journal
 
     async def run(self, order: WorkOrder, host: TaskHost) -> str:
         task, agent = order.task, order.agent
         with (
-            charge_to(task.accounts),
+            charge_to(task.accounts, self._journal),
             bind_session(
                 **{**task.context, "session_id": task.session},
                 async_delivery=order.origin.capability is not DeliveryCapability.NONE,

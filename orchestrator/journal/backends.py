@@ -1,18 +1,64 @@
-"""Which store an address of a journal means: the one place that knows the backends."""
+"""Which journals an address means: the one place that knows the backends."""
 
 import os
 from pathlib import Path
 from typing import Final
 
+from orchestrator.errors import JournalError
+from orchestrator.journal.journals import Journals
 from orchestrator.journal.memory import MemoryStore
+from orchestrator.journal.separate_journals import OneJournal
+from orchestrator.journal.sqlite.folder import SQLiteFolder
 from orchestrator.journal.sqlite.store import SQLiteStore
 from orchestrator.journal.store import JournalStore
+from orchestrator.postgres.address import is_database, parse_address
 
 IN_MEMORY: Final = ":memory:"
 
 
 def store_at(address: str | os.PathLike[str]) -> JournalStore:
-    """Return the store at an address: `":memory:"`, or the path of a SQLite file."""
-    if os.fspath(address) == IN_MEMORY:
+    """Return the store at an address.
+
+    It is `":memory:"`, the path of a SQLite file, or a database with the name of a journal in it:
+    `postgresql://host/database?journal=NAME`.
+
+    Raises:
+        JournalError: an address of a database names no journal.
+    """
+    text = os.fspath(address)
+    if text == IN_MEMORY:
         return MemoryStore()
+    if is_database(text):
+        from orchestrator.journal.postgres.store import PostgresStore
+
+        parsed = parse_address(text)
+        if not parsed.journal:
+            raise JournalError(
+                "in Postgres", "its address names no journal: add ?journal=NAME"
+            )
+        return PostgresStore(parsed)
     return SQLiteStore(Path(address))
+
+
+def journals_at(address: str | os.PathLike[str]) -> Journals:
+    """Return the journals at an address.
+
+    It is `":memory:"`, the path of a SQLite file, or that of a folder of them: one that is there,
+    or that ends with a slash. Or it is a database: `postgresql://host/database`.
+    """
+    text = os.fspath(address)
+    if text == IN_MEMORY:
+        return OneJournal(text, text, MemoryStore())
+    if is_database(text):
+        from orchestrator.journal.postgres.journals import PostgresJournals
+        from orchestrator.journal.postgres.store import PostgresStore
+
+        parsed = parse_address(text)
+        if not parsed.journal:
+            return PostgresJournals(parsed)
+        store = PostgresStore(parsed)
+        return OneJournal(store.where, parsed.journal, store)
+    path = Path(text)
+    if text.endswith(os.sep) or path.is_dir():
+        return SQLiteFolder(path)
+    return OneJournal(text, path.name, SQLiteStore(path))

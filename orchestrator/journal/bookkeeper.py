@@ -3,20 +3,25 @@
 A posted fact is true for every decision that follows. A task acts on it only when it is durable.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
 
 from agents.redaction.redactor import Redactor
 from delegation import Ledger, SessionId
-from delegation.events import Entry, Event
+from delegation.events import Entry, Event, ModelAnswered, ModelFailed
 from delegation.snapshot import SnapshotCapture, is_snapshot_due
 from orchestrator.errors import ClosedError, JournalError
 from orchestrator.journal.admission import Admission
+from orchestrator.journal.audit import AuditEvent
 from orchestrator.journal.fact_redaction import EventT, FactRedactor
 from orchestrator.journal.journal import Journal, Pruned
 from orchestrator.journal.session_cache import SessionCache
 from orchestrator.journal.subscriptions import FactSubscribers
 from orchestrator.journal.wakeups import Schedule, Wakeups
+
+PAID: Final = (ModelAnswered, ModelFailed)
+"""The facts that cost money: until they are durable, a crash makes them cost it again."""
 
 
 class FactStamp(Protocol):
@@ -62,10 +67,33 @@ class Bookkeeper:
         self.wakeups = Wakeups(ledger, schedule)
         self.admission = Admission(ledger, self.post, self.wakeups)
         self.cache = SessionCache(journal, ledger, self.wait_durable)
+        self.open_left_commands = journal.open_left_commands
+        """Opens the exchange with machines that have commands of its journal."""
+        self.journal_identity = journal.identity
+        """What tells its journal from others."""
         self._journal = journal
         self._takes_snapshots = journal.takes_snapshots
         self._fact_redactor = FactRedactor(self.redactor)
         self._fact_stamp = fact_stamp
+
+    @property
+    def journal_file(self) -> Path | None:
+        """The file of the journal; None if it is in none."""
+        return self._journal.file
+
+    async def file_of_large_session(
+        self, session: SessionId, *, facts: int
+    ) -> Path | None:
+        """Return where another process can read a session at rest that has more facts than this.
+
+        None if it is in memory, is no larger, or no other process can read it.
+        """
+        await self.wait_durable()
+        file = self._journal.file
+        if file is None or not self.ledger.is_evicted(session):
+            return None
+        is_large = await self._journal.has_more_entries(session, facts)
+        return file if is_large else None
 
     def post(self, event: EventT) -> EventT:
         """Make a fact true for all decisions to come, and return it as it is stored.
@@ -83,7 +111,12 @@ class Bookkeeper:
         event, encoded = self._fact_redactor.encode(event)
         entry = Entry(ledger.last_seq + 1, at, ledger.session_of(event), event)
         ledger.fold(entry)
-        self._journal.append(entry, encoded, self.cache.note_fact(entry))
+        self._journal.append(
+            entry,
+            encoded,
+            self.cache.note_fact(entry),
+            urgent=isinstance(event, PAID),
+        )
         if self._takes_snapshots:
             session = ledger.sessions.get(entry.session)
             if session is not None and is_snapshot_due(session):
@@ -92,6 +125,20 @@ class Bookkeeper:
         self.subscribers.notify(entry, encoded)
         self.wakeups.notify(entry)
         return event
+
+    def audit(self, event: AuditEvent) -> None:
+        """Record who did something, in the commit of the facts that were posted just before."""
+        if self.closed:
+            raise ClosedError("the orchestrator is closed")
+        self._journal.append_audit(self.clock(), event.redacted(self.redactor))
+
+    async def wait_audited(self) -> None:
+        """Wait until all that was posted and recorded so far survives a crash."""
+        try:
+            await self._journal.wait_audited()
+        except JournalError:
+            self.is_broken = True
+            raise
 
     async def wait_durable(self) -> None:
         """Wait until everything posted so far survives a crash."""
@@ -108,18 +155,36 @@ class Bookkeeper:
         await self.wait_durable()
         return await self._journal.read_session(session, after=after)
 
+    async def read_last_time(self, session: SessionId) -> float | None:
+        """Return the time of the last fact of a session; None if it has none."""
+        await self.wait_durable()
+        return await self._journal.read_last_time(session)
+
+    async def read_owners(self) -> Mapping[SessionId, str]:
+        """Return the owners of all sessions that have one, oldest first."""
+        await self.wait_durable()
+        return await self._journal.read_owners()
+
     async def read_naming(self, kind: type[Event], id_: str) -> Sequence[Entry]:
         """Return the entries of one kind, of all sessions, that contain an id."""
         await self.wait_durable()
         return await self._journal.read_naming(kind.__name__, id_)
 
-    async def prune(self, *, before: float, only: SessionId | None = None) -> Pruned:
+    async def prune(
+        self,
+        *,
+        before: float,
+        only: SessionId | None = None,
+        by: AuditEvent | None = None,
+    ) -> Pruned:
         """Delete idle sessions for good, while facts are posted.
 
         Args:
             before: those whose last fact is older than this time.
             only: delete this one instead, whatever its age.
+            by: whose action that is.
         """
+        audit = None if by is None else (self.clock(), by.redacted(self.redactor))
         posted: set[SessionId] = set()
 
         def release(session: SessionId) -> bool:
@@ -127,8 +192,10 @@ class Bookkeeper:
             return session not in posted and self.cache.release(session)
 
         with self.subscribers.subscribe(lambda entry, _: posted.add(entry.session)):
-            await self.wait_durable()
-            return await self._journal.prune(before=before, release=release, only=only)
+            await self.wait_audited()
+            return await self._journal.prune(
+                before=before, release=release, only=only, audit=audit
+            )
 
     def close(self) -> None:
         """Post no more facts."""

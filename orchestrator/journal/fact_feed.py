@@ -55,11 +55,14 @@ class _SharedFacts:
 
     def load(self, facts: Sequence[FactLine], *, after: int) -> None:
         """Put the facts of the journal after one before those that have arrived meanwhile."""
-        self.dropped_seq = after
-        live, self.facts = self.facts, deque(maxlen=MAX_BUFFERED_FACTS)
+        kept = facts[-MAX_BUFFERED_FACTS:]
+        is_all = len(kept) == len(facts)
+        self.dropped_seq = after if is_all else facts[-len(kept) - 1].seq
+        live, self.facts = self.facts, deque(kept, maxlen=MAX_BUFFERED_FACTS)
         self.is_loaded = True
-        for fact in (*facts, *live):
+        for fact in live:
             self.add(fact)
+        self.added.unpark_all()
 
     def add(self, fact: FactLine) -> None:
         last = self.facts[-1].seq if self.facts else self.dropped_seq
@@ -133,14 +136,20 @@ class FactFeeds:
 
     async def read(self, session: SessionId, *, after: int) -> list[FactLine]:
         """Return the facts of a session after one of them, as the journal has them."""
-        facts: list[FactLine] = []
-        for entry in await self._book.read_entries(session, after=after):
-            # Facts of no session that precede the session do not concern it.
-            if entry.session or facts or after:
-                facts.append(FactLine(entry.seq, fact_line(entry, encode(entry.event))))
-            if len(facts) % BATCH_SIZE == 0:
-                await trio.lowlevel.checkpoint()
-        return facts
+        entries = await self._book.read_entries(session, after=after)
+        if len(entries) <= BATCH_SIZE:
+            return _lines(entries, after)
+        # The facts of a large run take seconds to encode.
+        return await trio.to_thread.run_sync(_lines, entries, after)
+
+
+def _lines(entries: Sequence[Entry], after: int) -> list[FactLine]:
+    facts: list[FactLine] = []
+    for entry in entries:
+        # Facts of no session that precede the session do not concern it.
+        if entry.session or facts or after:
+            facts.append(FactLine(entry.seq, fact_line(entry, encode(entry.event))))
+    return facts
 
 
 class FactFeed:

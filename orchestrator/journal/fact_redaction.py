@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
 import attrs
 import msgspec
 
-from agents.redaction.redactor import Redactor
+from agents.redaction.redactor import LONG_TEXT, Redactor
 from delegation import Encoded, Outcome, encode
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -27,9 +28,11 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -43,8 +46,10 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 
+T = TypeVar("T")
 EventT = TypeVar("EventT", bound=Event)
 
 FactWithoutText: TypeAlias = (
@@ -58,6 +63,7 @@ FactWithoutText: TypeAlias = (
     | DoorOpened
     | DoorClosed
     | ReplyDelivered
+    | CallPlaced
 )
 """Facts that hold ids and numbers alone: no secret can be in them."""
 FactWithText: TypeAlias = (
@@ -77,6 +83,9 @@ FactWithText: TypeAlias = (
     | ProcessStarted
     | ProcessMatched
     | ProcessEnded
+    | ProcessUnreachable
+    | WorkspaceOpened
+    | NetworkRequested
     | TaskSettled
 )
 """Facts with the text of a person, a model or a tool: they are searched for secrets."""
@@ -85,6 +94,7 @@ UNREDACTED_FIELDS: Final = frozenset(
     [
         *("session", "task", "id", "call", "parent", "needs", "forked_from"),
         *("agent", "tool", "kind", "media_type", "version", "account", "host"),
+        "owner",
     ]
 )
 """The fields of facts that are ids, or words of our own."""
@@ -117,11 +127,15 @@ class FactRedactor:
         has_files = isinstance(event, MessageReceived) and any(
             part.data for part in event.parts
         )
-        if not (has_files or self._redactor.may_hold_secret(encoded.body)):
+        # Long texts were searched ahead, and are searched no more; the others are short.
+        is_long = len(encoded.body) > LONG_TEXT
+        if not (has_files or is_long or self._redactor.may_hold_secret(encoded.body)):
             if isinstance(event, ModelAnswered):
                 self._clean_answer = event.message.text
             return event, encoded
-        redacted = cast("EventT", _redacted(event, self._redactor))
+        redacted = without_secrets(event, self._redactor)
+        if redacted is event:
+            return event, encoded
         encoded_again = encode(redacted)
         if encoded_again.body == encoded.body:
             return event, encoded
@@ -135,6 +149,11 @@ class FactRedactor:
         return outcome == Outcome(outcome.ending, self._clean_answer)
 
 
+def without_secrets(value: T, redactor: Redactor) -> T:
+    """Return a fact, or a part of one, without the secrets in its texts."""
+    return cast("T", _redacted(value, redactor))
+
+
 def _redacted(value: object, redactor: Redactor) -> object:
     match value:
         case enum.Enum():
@@ -145,7 +164,7 @@ def _redacted(value: object, redactor: Redactor) -> object:
             # A custom model may put anything there that JSON can carry.
             return redactor.redact_tree(msgspec.to_builtins(value, str_keys=True))
         case tuple():
-            return tuple(_redacted(it, redactor) for it in cast("Any", value))
+            return _redacted_items(cast("tuple[object, ...]", value), redactor)
         case bytes():
             return _redacted_file(value, redactor)
         case _ if isinstance(value, msgspec.Struct) or attrs.has(type(value)):
@@ -153,6 +172,14 @@ def _redacted(value: object, redactor: Redactor) -> object:
         case _:
             pass
     return value
+
+
+def _redacted_items(
+    items: tuple[object, ...], redactor: Redactor
+) -> tuple[object, ...]:
+    if (known := redactor.recall_tree(items)) is not None:
+        return known
+    return tuple([_redacted(it, redactor) for it in items])
 
 
 def _redacted_fields(value: Any, redactor: Redactor) -> object:

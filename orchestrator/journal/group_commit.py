@@ -18,6 +18,17 @@ MAX_DELAY_SECONDS: Final = 0.05
 """How long rows stay in memory that no task waits for, and that are not urgent."""
 
 
+class _Progress:
+    """How far rows have come: the last one that was appended, handed to a commit, and durable."""
+
+    __slots__ = ("appended", "durable", "taken")
+
+    def __init__(self) -> None:
+        self.appended = 0
+        self.taken = 0
+        self.durable = 0
+
+
 class GroupCommit(Generic[RowT]):
     """Hands rows to a blocking `commit` in a worker thread, as many at a time as there are."""
 
@@ -28,10 +39,10 @@ class GroupCommit(Generic[RowT]):
         self.commits = 0
         """The number of commits so far: each is a flush to the disk."""
         self._pending: list[RowT] = []
-        self._appended_seq = 0
-        self._taken_seq = 0
-        """The last row that was handed to a commit."""
-        self._durable_seq = 0
+        self._numbered = _Progress()
+        """The numbers of the rows that have one."""
+        self._rows = _Progress()
+        """How many rows there are, with a number or without."""
         self._broken: Exception | None = None
         self._appended = trio.Event()
         self._wanted = trio.Event()
@@ -45,28 +56,37 @@ class GroupCommit(Generic[RowT]):
             row: handed to the next commit.
             urgent: that commit begins as soon as it can, whether a task waits for it or not.
         """
-        self._pending.append(row)
-        self._appended_seq = seq
-        self._appended.set()
+        self._numbered.appended = seq
+        self.append_unnumbered(row)
         if urgent:
             self._wanted.set()
 
+    def append_unnumbered(self, row: RowT) -> None:
+        """Take a row without a number: it shares the commit of those just before it."""
+        self._pending.append(row)
+        self._rows.appended += 1
+        self._appended.set()
+
     async def wait_durable(self, seq: int) -> None:
-        if self._durable_seq >= seq:
+        """Wait until the row of this number is durable."""
+        await self._wait(self._numbered, seq)
+
+    async def wait_all_durable(self) -> None:
+        """Wait until all appended rows are durable."""
+        await self._wait(self._rows, self._rows.appended)
+
+    async def _wait(self, progress: "_Progress", number: int) -> None:
+        if progress.durable >= number:
             await trio.lowlevel.checkpoint()
             return
         while True:
             if self._broken is not None:
                 raise self._broken
-            if self._taken_seq < seq:
+            if progress.taken < number:
                 self._wanted.set()
             await self._committed.park()
-            if self._durable_seq >= seq:
+            if progress.durable >= number:
                 return
-
-    async def wait_all_durable(self) -> None:
-        """Wait until all appended rows are durable."""
-        await self.wait_durable(self._appended_seq)
 
     async def commit_forever(self, scope: trio.CancelScope) -> None:
         """Commit appended rows, until the scope is cancelled.
@@ -81,11 +101,13 @@ class GroupCommit(Generic[RowT]):
                         await self._wanted.wait()
                     async with self.turn:
                         self._appended, self._wanted = trio.Event(), trio.Event()
-                        self._taken_seq = seq = self._appended_seq
+                        for progress in (self._numbered, self._rows):
+                            progress.taken = progress.appended
                         batch, self._pending = self._pending, []
                         await trio.to_thread.run_sync(self._commit, batch)
                     self.commits += 1
-                    self._durable_seq = seq
+                    for progress in (self._numbered, self._rows):
+                        progress.durable = progress.taken
                     await self._wake()
         except Exception as exc:
             self.fail(exc)

@@ -1,6 +1,7 @@
 """The port of the journal's writer, and the fold of what a journal has."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
 import attrs
@@ -17,7 +18,15 @@ from delegation import (
 from delegation.events import Entry
 from delegation.snapshot import SnapshotCapture, adopt_session
 from orchestrator.errors import JournalError
+from orchestrator.journal.audit import AuditEvent
+from orchestrator.journal.left_commands import OpenLeftCommands
+from orchestrator.journal.tenure import Tenure
 
+MISFITS: Final = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError),
+    *(RecursionError, TypeError, ValueError),
+)
+"""What our code raises for facts that no orchestrator writes: a stranger may have written them."""
 PRUNED_SESSION: Final = SessionId("")
 """The account of what pruned sessions have used of shared budgets."""
 
@@ -37,6 +46,8 @@ class JournalContents:
     """What pruned sessions had used of shared budgets."""
     folded: Mapping[SessionId, Ledger] = {}
     """The active sessions that have a snapshot, each in a ledger of its own."""
+    last_at: float = 0.0
+    """The time of the last entry of all sessions, where writers on several machines date them."""
     damaged: Mapping[SessionId, str] = {}
     """What is wrong with active sessions that cannot be read; their entries are not among these."""
 
@@ -61,11 +72,48 @@ class Journal(Protocol):
         """`store_snapshot` is of use: to make a snapshot takes time."""
         ...
 
+    @property
+    def tenure(self) -> Tenure | None:
+        """The right to write it, which work is lent under; None where no worker can reach it."""
+        ...
+
+    @property
+    def database(self) -> str | None:
+        """The address at which workers reach it, which may have a password in it."""
+        ...
+
+    @property
+    def file(self) -> Path | None:
+        """Where another process can read it; None if none can."""
+        ...
+
+    @property
+    def identity(self) -> Hashable:
+        """What tells it from any other journal: the address, or itself if it has none."""
+        ...
+
+    @property
+    def open_left_commands(self) -> OpenLeftCommands | None:
+        """Opens the exchange with machines that have commands of it; None if there is only one."""
+        ...
+
+    @property
+    def spans_hosts(self) -> bool:
+        """Processes on other machines can open it, too."""
+        ...
+
+    @property
+    def clock_offset(self) -> float:
+        """How many seconds the clock of the store is ahead of that of this machine."""
+        ...
+
     def append(
         self,
         entry: Entry,
         encoded: Encoded,
         idle_changes: Mapping[SessionId, str | None],
+        *,
+        urgent: bool = False,
     ) -> None:
         """Take the next entry. It is durable once `wait_durable` returns.
 
@@ -74,11 +122,25 @@ class Journal(Protocol):
             encoded: the same fact as it is stored.
             idle_changes: the sessions that this fact made idle, with what they have used of
                 shared budgets; None for one that it made active.
+            urgent: make it durable as soon as can be, whether a task waits for it or not.
         """
         ...
 
     async def wait_durable(self, seq: int) -> None:
         """Wait until the entry of this number, and all before it, survive a crash."""
+        ...
+
+    def append_audit(self, at: float, event: AuditEvent) -> None:
+        """Take the next row of the audit. It is in the commit of the entry just before it.
+
+        Args:
+            at: when it happened.
+            event: what happened, without secrets.
+        """
+        ...
+
+    async def wait_audited(self) -> None:
+        """Wait until all that was appended survives a crash, the rows of the audit included."""
         ...
 
     def store_snapshot(self, capture: SnapshotCapture) -> None:
@@ -106,6 +168,18 @@ class Journal(Protocol):
         """Return the durable entries of a session after a number, as `JournalReader.entries`."""
         ...
 
+    async def has_more_entries(self, session: SessionId, count: int) -> bool:
+        """Return whether a session has more durable entries than this."""
+        ...
+
+    async def read_last_time(self, session: SessionId) -> float | None:
+        """Return the time of the last durable entry of a session; None if it has none."""
+        ...
+
+    async def read_owners(self) -> Mapping[SessionId, str]:
+        """Return the owners of all durable sessions that have one, oldest first."""
+        ...
+
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         """Return the durable entries of one kind, of all sessions, that contain an id."""
         ...
@@ -116,6 +190,7 @@ class Journal(Protocol):
         before: float,
         release: Callable[[SessionId], bool],
         only: SessionId | None = None,
+        audit: tuple[float, AuditEvent] | None = None,
     ) -> Pruned:
         """Delete idle sessions for good, and free the space, while facts are appended.
 
@@ -123,6 +198,8 @@ class Journal(Protocol):
             before: those whose last entry is older than this time.
             release: called with each session before it is deleted; returns whether it may be.
             only: delete this one instead, whatever its age, idle or damaged.
+            audit: when, and by whom; it is recorded with the sessions if there are any. The rows
+                of the audit stay.
         """
         ...
 
@@ -168,4 +245,7 @@ def fold(ledger: Ledger, entries: Sequence[Entry], name: object) -> None:
             ledger.fold(entry)
         except ImpossibleEventError as exc:
             problem = f"entry {entry.seq} contradicts those before it: {exc.because}"
+            raise JournalError(name, problem) from exc
+        except MISFITS as exc:
+            problem = f"entry {entry.seq} contradicts those before it: {exc!r}"
             raise JournalError(name, problem) from exc

@@ -3,11 +3,23 @@
 A reader sees the journal at one moment, and only what is durable. Its methods block.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+import attrs
+
 from delegation import SessionId, encode
-from delegation.events import Entry, TaskRequested
+from delegation.events import Entry, SessionOpened, TaskRequested
+from orchestrator.journal.audit import AuditLog
+from orchestrator.journal.journal import fold_entries
+
+
+@attrs.frozen
+class DatedSession:
+    """A session, and when it began."""
+
+    id: SessionId
+    began: float
 
 
 class JournalReader(Protocol):
@@ -21,6 +33,27 @@ class JournalReader(Protocol):
         Args:
             prefix: how the ids begin.
             newest: return the newest so many only; None is all.
+        """
+        ...
+
+    def dated_sessions(
+        self, *, prefix: str = "", newest: int | None = None
+    ) -> Sequence[DatedSession]:
+        """Return the same sessions, each with the time of its first entry."""
+        ...
+
+    def owners(self) -> Mapping[SessionId, str]:
+        """Return the owners of all sessions that have one, oldest first."""
+        ...
+
+    def has_session(self, session: SessionId) -> bool:
+        """Return whether there is a session of this very id, without looking at the others."""
+        ...
+
+    def active_sessions(self) -> Sequence[SessionId]:
+        """Return the sessions that are listed as not idle, oldest first.
+
+        If the journal has no writer, they wait for a process that goes on with them.
         """
         ...
 
@@ -52,6 +85,10 @@ class JournalReader(Protocol):
         """Return the sessions that have a task whose id begins with a prefix, oldest first."""
         ...
 
+    def audit(self) -> AuditLog:
+        """Return the audit; its rows are read as they are iterated over."""
+        ...
+
 
 def read_sessions(reader: JournalReader, sessions: Iterable[SessionId]) -> list[Entry]:
     """Return the entries of several sessions in order, each once."""
@@ -65,8 +102,12 @@ def read_sessions(reader: JournalReader, sessions: Iterable[SessionId]) -> list[
 class EntriesReader:
     """Reads a journal that is a list in memory."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[Entry], audit: AuditLog | None = None) -> None:
         self._entries = entries
+        self._audit = AuditLog(rows=()) if audit is None else audit
+
+    def audit(self) -> AuditLog:
+        return self._audit
 
     def sessions(
         self, *, prefix: str = "", newest: int | None = None
@@ -74,6 +115,29 @@ class EntriesReader:
         every = dict.fromkeys(entry.session for entry in self._entries)
         found = [id_ for id_ in every if id_ and id_.startswith(prefix)]
         return found if newest is None else found[max(0, len(found) - newest) :]
+
+    def dated_sessions(
+        self, *, prefix: str = "", newest: int | None = None
+    ) -> Sequence[DatedSession]:
+        began: dict[SessionId, float] = {}
+        for entry in self._entries:
+            began.setdefault(entry.session, entry.at)
+        found = self.sessions(prefix=prefix, newest=newest)
+        return [DatedSession(session, began[session]) for session in found]
+
+    def owners(self) -> Mapping[SessionId, str]:
+        return {
+            entry.session: entry.event.owner
+            for entry in self._entries
+            if isinstance(entry.event, SessionOpened) and entry.event.owner
+        }
+
+    def has_session(self, session: SessionId) -> bool:
+        return bool(session) and any(it.session == session for it in self._entries)
+
+    def active_sessions(self) -> Sequence[SessionId]:
+        sessions = fold_entries(self._entries, "in memory").sessions
+        return [session.id for session in sessions.values() if not session.is_idle]
 
     def count(self) -> int:
         return len(self.sessions())

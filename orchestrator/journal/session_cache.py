@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import attrs
+import trio
 
 from delegation import (
     Ledger,
@@ -37,6 +38,15 @@ class _SessionRead:
     evictions: int = 0
 
 
+class _SharedFold:
+    """A session that is being folded for all that ask for it."""
+
+    def __init__(self) -> None:
+        self.ended = trio.Event()
+        self.ledger: Ledger | None = None
+        """None if its reader was cancelled or failed."""
+
+
 class SessionCache:
     """Knows the active sessions, and evicts those at rest that were used least recently."""
 
@@ -61,6 +71,8 @@ class SessionCache:
         """The sessions at rest in memory and the size of their trees, oldest first."""
         self._resting_tasks = 0
         self._reads: dict[SessionId, _SessionRead] = {}
+        self._folds: dict[SessionId, _SharedFold] = {}
+        """The folds under way that are as new as the last eviction."""
 
     def note_fact(self, entry: Entry) -> Mapping[SessionId, str | None]:
         """Return the sessions that a fact has made idle or active.
@@ -119,9 +131,25 @@ class SessionCache:
         """Return a ledger of an evicted session alone; None if the session is in memory."""
         # A fact that was just posted may not be in the journal yet.
         await self._wait_durable()
-        if not self._ledger.is_evicted(session):
-            return None
-        return await self._journal.read_ledger(session, self._ledger.rules)
+        while self._ledger.is_evicted(session):
+            fold = self._folds.get(session)
+            if fold is None:
+                return await self._fold(session)
+            await fold.ended.wait()
+            if fold.ledger is not None:
+                return fold.ledger
+        return None
+
+    async def _fold(self, session: SessionId) -> Ledger:
+        """Fold a session once for all that ask for it meanwhile."""
+        fold = self._folds[session] = _SharedFold()
+        try:
+            fold.ledger = await self._journal.read_ledger(session, self._ledger.rules)
+            return fold.ledger
+        finally:
+            if self._folds.get(session) is fold:
+                del self._folds[session]
+            fold.ended.set()
 
     def release(self, session: SessionId) -> bool:
         """Forget an idle session that is about to be deleted, and return whether it may be.
@@ -184,4 +212,6 @@ class SessionCache:
         self._resting_tasks -= self._resting_sizes.pop(session)
         if session in self._reads:
             self._reads[session].evictions += 1
+        # A fold that began before lacks what was posted since.
+        self._folds.pop(session, None)
         evict_session(self._ledger, session)

@@ -7,11 +7,13 @@ A backend implements `JournalStore`, `Journal` and `JournalReader`, and gets a l
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 import attrs
 
 from delegation import SessionId
+from orchestrator.journal.audit import AuditEvent
 from orchestrator.journal.journal import Journal, Pruned
 from orchestrator.journal.reader import JournalReader
 
@@ -32,15 +34,38 @@ class Finding:
     text: str
 
 
+@attrs.frozen(kw_only=True)
+class Writer:
+    """The process that writes a journal."""
+
+    process: int
+    """Its id on its host; 0 for a moment while it begins."""
+    host: str
+    address: str = ""
+    """Where others reach it over HTTP; empty if they cannot."""
+    epoch: int = 0
+    """How often the journal was taken over; always 0 where the system ends the right to write."""
+    seconds_left: float | None = attrs.field(default=None, eq=False)
+    """How long no other process may take the journal over; None as long as this one lives."""
+
+
 class JournalStore(Protocol):
     """Where one journal is stored."""
+
+    @property
+    def file(self) -> Path | None:
+        """The file, beside which its writer has a control socket; None if it is in no file."""
+        ...
 
     def exists(self) -> bool:
         """Return whether there is a journal; opening it for writing creates it."""
         ...
 
-    def open_writer(self) -> AbstractAsyncContextManager[Journal]:
+    def open_writer(self, *, address: str = "") -> AbstractAsyncContextManager[Journal]:
         """Open the journal for writing.
+
+        Args:
+            address: where this process is reached over HTTP, for readers on other machines.
 
         Raises:
             JournalInUseError: another process writes it.
@@ -48,8 +73,8 @@ class JournalStore(Protocol):
         """
         ...
 
-    def writer(self) -> int | None:
-        """Return the id of the process that writes the journal now; None if there is none."""
+    def writer(self) -> Writer | None:
+        """Return the process that writes the journal now; None if there is none."""
         ...
 
     def open_reader(
@@ -74,14 +99,45 @@ class JournalStore(Protocol):
         """Return what `prune` would delete."""
         ...
 
-    async def prune(self, *, before: float, only: SessionId | None = None) -> Pruned:
+    async def prune(
+        self,
+        *,
+        before: float,
+        only: SessionId | None = None,
+        audit: tuple[float, AuditEvent] | None = None,
+    ) -> Pruned:
         """Delete the idle sessions whose last entry is older than a time, and free the space.
 
         Args:
             before: that time.
             only: delete this session instead, whatever its age, idle or damaged.
+            audit: when, and by whom.
 
         Raises:
             JournalInUseError: a process writes the journal.
+        """
+        ...
+
+    async def append_audit(self, at: float, event: AuditEvent) -> None:
+        """Record what was done beside a journal that no process writes.
+
+        Raises:
+            JournalInUseError: a process writes the journal.
+        """
+        ...
+
+    async def prune_audit(self, *, before: float, at: float, event: AuditEvent) -> int:
+        """Delete the rows of the audit that are older than a time, and return how many.
+
+        A checkpoint takes their place: a row with the number and the hash of the last of them.
+
+        Args:
+            before: that time.
+            at: the time of now.
+            event: who does it.
+
+        Raises:
+            JournalInUseError: a process writes the journal.
+            JournalError: the chain is broken, so nothing is deleted.
         """
         ...

@@ -234,7 +234,7 @@ class PipelineRun:
             goal=goal,
             background=False,
             budget=agent.budget,
-            grants=grants_beyond(record.accounts),
+            grants=grants_beyond(record.accounts, self._book.journal_identity),
         )
         if (refused := self._book.admission.admit([request])) is not None:
             path = f"{record.path}/{agent.name}"

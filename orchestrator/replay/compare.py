@@ -16,6 +16,7 @@ from delegation import Cause, Ledger, Outcome, SessionId, Status, TaskId, root_o
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -26,9 +27,11 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -42,6 +45,7 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 from orchestrator.replay.record import DELEGATION_TOOLS, RecordedRun
 
@@ -344,6 +348,10 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
                 | ProcessStarted()
                 | ProcessMatched()
                 | ProcessEnded()
+                | ProcessUnreachable()
+                | WorkspaceOpened()
+                | NetworkRequested()
+                | CallPlaced()
             ):
                 pass
             case _:

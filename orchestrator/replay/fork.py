@@ -26,6 +26,7 @@ from delegation import (
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -36,9 +37,11 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -52,6 +55,7 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 from orchestrator.budget_scope import current_grants
 from orchestrator.doors.one_shot import Run
@@ -75,6 +79,7 @@ CopiedFact: TypeAlias = (
     | ProcessStarted
     | ProcessMatched
     | ProcessEnded
+    | ProcessUnreachable
     | Steered
     | SteeringSeen
     | CancelRequested
@@ -94,6 +99,9 @@ OwnFact: TypeAlias = (
     | QuietChanged
     | ApprovalAsked
     | ApprovalAnswered
+    | WorkspaceOpened
+    | NetworkRequested
+    | CallPlaced
 )
 """Facts that are true of the recorded run alone: a fork pays for none of its calls. What a failed
 call had said is copied where later turns read it."""
@@ -197,7 +205,8 @@ class _SessionCopy:
         assert isinstance(opened, SessionOpened), "only its ids have changed"
         link = f"{record.run}/{fork_point}"
         known = {grant.id for grant in opened.grants}
-        around = tuple(it for it in current_grants() if it.id not in known)
+        granted = current_grants(self._book.journal_identity)
+        around = tuple(it for it in granted if it.id not in known)
         self._book.post(
             attrs.evolve(
                 opened,
@@ -295,6 +304,10 @@ class _SessionCopy:
 
     def _with_new_ids(self, event: Event) -> Event:
         """Return a fact with the ids of the fork in place of those of the run."""
+        if isinstance(event, SessionOpened | MessageReceived):
+            # The key of a client pays for what it began, and not for a fork of that.
+            own = tuple(it for it in event.grants if not it.is_standing)
+            event = attrs.evolve(event, grants=own)
         encoded = encode(event)
         if isinstance(event, TaskRequested):
             self._id_map[event.request.id.encode()] = random_task_id().encode()

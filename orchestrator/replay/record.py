@@ -22,6 +22,7 @@ from delegation.amounts import NOTHING, Amounts
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -34,9 +35,11 @@ from delegation.events import (
     ModelCalled,
     ModelFailed,
     ModelFailure,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -50,6 +53,7 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 from delegation.events.processes import ProcessId
 from orchestrator.errors import OrchestratorError, UnknownIdError
@@ -187,7 +191,7 @@ class RecordedRun:
                 self.first_request_seqs.setdefault((request.parent, call), entry.seq)
             case Steered():
                 self.steering_seqs[event.id] = entry.seq
-            case ProcessMatched() | ProcessEnded():
+            case ProcessMatched() | ProcessEnded() | ProcessUnreachable():
                 self.processes_by_seq[entry.seq] = event.id
             case CancelRequested():
                 self.cancel_seqs.setdefault(event.task, []).append(entry.seq)
@@ -218,6 +222,9 @@ class RecordedRun:
                 | ApprovalAsked()
                 | ApprovalAnswered()
                 | ProcessStarted()
+                | WorkspaceOpened()
+                | NetworkRequested()
+                | CallPlaced()
             ):
                 pass
             case _:
@@ -449,6 +456,10 @@ def _key(event: Event) -> Hashable | None:
             | ProcessStarted()
             | ProcessMatched()
             | ProcessEnded()
+            | ProcessUnreachable()
+            | WorkspaceOpened()
+            | NetworkRequested()
+            | CallPlaced()
         ):
             return None
         case _:

@@ -33,6 +33,7 @@ class RecordedTools:
     """The place of all tool calls of a replay (`ToolPlace`)."""
 
     has_effects = False
+    resumes_calls = False
 
     def __init__(
         self,

@@ -36,6 +36,7 @@ from delegation import (
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -47,9 +48,11 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -64,6 +67,7 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 from orchestrator.engine.deliveries import Deliveries
 from orchestrator.execution.agent_registry import AgentRegistry
@@ -383,6 +387,7 @@ class _Replayer:
                 ProcessStarted()
                 | ProcessMatched()
                 | ProcessEnded()
+                | ProcessUnreachable()
                 | ApprovalAsked()
                 | ApprovalAnswered()
             ) as event:
@@ -411,6 +416,9 @@ class _Replayer:
                 | Steered()
                 | SteeringSeen()
                 | QuietChanged()
+                | WorkspaceOpened()
+                | NetworkRequested()
+                | CallPlaced()
             ):
                 pass
             case _:

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from orchestrator.server.api import (
     approvals,
@@ -63,10 +63,10 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         path="/openapi.json",
         handle=openapi,
         summary="This document",
+        scope=None,
         responses={
             200: ResponseSpec(description="In version 3.1", body=dict[str, Any])
         },
-        is_public=True,
     ),
 )
 _PUBLIC_PATHS: Final = frozenset(it.path for it in OPERATIONS if it.is_public)
@@ -77,18 +77,26 @@ def application(server: ServerState) -> ASGIApp:
     routes = [
         Route(it.path, Endpoint(server, it), methods=[it.method]) for it in OPERATIONS
     ]
+
+    def note_refusal(scope: Scope, status: int) -> None:
+        server.metrics.count_refusal(status)
+        if (audit := server.audit) is not None:
+            audit.note_refusal(scope, status)
+
     app = Starlette(
         routes=routes,
         exception_handlers={HTTPException: _routing_error, Exception: _internal_error},
     )
     return AccessCheck(
         app=app,
-        token=server.settings.token,
+        keys=server.keys,
+        take_request=server.quotas.take_request,
         hosts=server.settings.hosts,
         body_limit=server.settings.body_limit,
         is_public=_PUBLIC_PATHS.__contains__,
         shutdown=server.shutdown,
-        count_refusal=server.metrics.count_refusal,
+        note_refusal=note_refusal,
+        secret=server.settings.cluster_secret,
     )
 
 

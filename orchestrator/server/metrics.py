@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final, assert_never
 
+import trio
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -12,6 +13,7 @@ from delegation import Encoded, SessionId
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -22,9 +24,11 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -38,6 +42,7 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 from orchestrator.doors.http import CONVERSATION, KIND, is_over
 from orchestrator.runtime import Orchestrator
@@ -52,10 +57,10 @@ SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 class Metrics:
     """The metrics of one server."""
 
-    def __init__(self, orchestrator: Orchestrator) -> None:
-        self._ledger = orchestrator.read.ledger
-        self._under_way: set[SessionId] = set()
-        """The runs that are not over. A conversation is one during its turns: few are closed."""
+    def __init__(self) -> None:
+        self._journals: list[_JournalFacts] = []
+        self._unanswered = 0
+        self._answered = trio.lowlevel.ParkingLot()
         self._registry = registry = CollectorRegistry()
 
         def counter(name: str, help_: str, *labels: str) -> Counter:
@@ -88,40 +93,75 @@ class Metrics:
             "http_requests_under_way", "Requests that are not answered yet."
         )
         self._streams_now = gauge("http_event_streams", "Event streams that are open.")
-        self._started = counter("runs_started_total", "Runs that were begun.", "kind")
-        self._ended = counter(
+        self.started = counter("runs_started_total", "Runs that were begun.", "kind")
+        self.ended = counter(
             "runs_ended_total", "Runs that have ended, by how.", "kind", "ending"
         )
-        self._tasks_started = counter(
+        self.tasks_started = counter(
             "tasks_started_total", "Tasks that agents delegated, and that were begun."
         )
-        self._tasks_ended = counter(
+        self.tasks_ended = counter(
             "tasks_ended_total", "Tasks that have ended, by how.", "ending"
         )
-        self._calls = counter("model_calls_total", "Calls of models.")
-        self._tokens = counter("tokens_total", "Tokens of models.", "direction")
-        self._dollars = counter("cost_dollars_total", "What models have cost.")
-        gauge("runs_under_way", "Runs that go on.", lambda: len(self._under_way))
+        self.calls = counter("model_calls_total", "Calls of models.")
+        self.tokens = counter("tokens_total", "Tokens of models.", "direction")
+        self.dollars = counter("cost_dollars_total", "What models have cost.")
+        gauge(
+            "runs_under_way",
+            "Runs that go on.",
+            lambda: sum(len(it.under_way) for it in self._journals),
+        )
         gauge(
             "tasks_working",
             "Tasks that an agent works on now, runs included.",
-            lambda: orchestrator.working,
+            lambda: sum(it.orchestrator.working for it in self._journals),
+        )
+        gauge(
+            "calls_waiting_for_worker",
+            "Tool calls that wait for a worker at their place.",
+            lambda: sum(
+                it.orchestrator.read.waiting_calls().total() for it in self._journals
+            ),
         )
         gauge(
             "journal_last_seq",
-            "The number of the newest fact in the journal.",
-            lambda: self._ledger.last_seq,
+            "The number of the newest fact in the journal; of several, their sum.",
+            lambda: sum(it.ledger.last_seq for it in self._journals),
+        )
+        gauge(
+            "journals_held",
+            "Journals that this server writes.",
+            lambda: len(self._journals),
         )
 
-        for session in self._ledger.sessions.values():
-            if session.labels.get(KIND) and not is_over(session):
-                self._under_way.add(session.id)
+    @contextmanager
+    def count_facts_of(self, orchestrator: Orchestrator) -> Generator[None]:
+        """Count the facts of a journal, as long as the block lasts."""
+        facts = _JournalFacts(self, orchestrator)
+        self._journals.append(facts)
+        try:
+            with orchestrator.read.subscribe(facts.count):
+                yield
+        finally:
+            self._journals.remove(facts)
 
     @contextmanager
     def track_request(self) -> Generator[None]:
         """Count a request that is under way, as long as the block lasts."""
-        with self._requests_now.track_inprogress():
-            yield
+        self._unanswered += 1
+        try:
+            with self._requests_now.track_inprogress():
+                yield
+        finally:
+            self._unanswered -= 1
+            if not self._unanswered:
+                self._answered.unpark_all()
+
+    async def wait_answered(self) -> None:
+        """Wait until no request is without an answer."""
+        await trio.lowlevel.checkpoint()
+        while self._unanswered:
+            await self._answered.park()
 
     @contextmanager
     def track_stream(self) -> Generator[None]:
@@ -139,29 +179,47 @@ class Metrics:
         """Count a request that was refused access."""
         self._refused.labels(str(status)).inc()
 
-    def count_fact(self, entry: Entry, encoded: Encoded) -> None:  # noqa: C901, PLR0912 (a case a fact)
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _JournalFacts:
+    """Counts the facts of one journal."""
+
+    def __init__(self, metrics: Metrics, orchestrator: Orchestrator) -> None:
+        self.orchestrator = orchestrator
+        self.ledger = orchestrator.read.ledger
+        self._metrics = metrics
+        self.under_way = {
+            session.id
+            for session in self.ledger.sessions.values()
+            if session.labels.get(KIND) and not is_over(session)
+        }
+        """The runs that are not over. A conversation is one during its turns: few are closed."""
+
+    def count(self, entry: Entry, encoded: Encoded) -> None:  # noqa: C901, PLR0912 (a case a fact)
         del encoded
         match entry.event:
             case SessionOpened(session=session, labels=labels) if KIND in labels:
-                self._started.labels(labels[KIND]).inc()
+                self._metrics.started.labels(labels[KIND]).inc()
                 if labels[KIND] != CONVERSATION:
-                    self._under_way.add(session)
+                    self.under_way.add(session)
             case TurnStarted(session=session) | TurnResumed(session=session):
-                if KIND in self._ledger.sessions[session].labels:
-                    self._under_way.add(session)
+                if KIND in self.ledger.sessions[session].labels:
+                    self.under_way.add(session)
             case TurnEnded(session=session, outcome=outcome):
                 self._end(session, outcome.ending)
             case SessionClosed(session=session):
-                record = self._ledger.sessions[session]
+                record = self.ledger.sessions[session]
                 if record.labels.get(KIND) == CONVERSATION:
-                    self._ended.labels(CONVERSATION, "closed").inc()
+                    self._metrics.ended.labels(CONVERSATION, "closed").inc()
                 # A turn that runs ends soon, with an outcome of its own.
                 if record.turn is None:
                     self._end(session, "closed")
             case TaskStarted():
-                self._tasks_started.inc()
+                self._metrics.tasks_started.inc()
             case TaskSettled(outcome=outcome):
-                self._tasks_ended.labels(outcome.ending).inc()
+                self._metrics.tasks_ended.labels(outcome.ending).inc()
             case ModelAnswered(message=message, copied=False):
                 self._count_usage(message.usage)
             case ModelFailed(usage=usage):
@@ -187,23 +245,24 @@ class Metrics:
                 | ProcessStarted()
                 | ProcessMatched()
                 | ProcessEnded()
+                | ProcessUnreachable()
+                | WorkspaceOpened()
+                | NetworkRequested()
+                | CallPlaced()
             ):
                 pass
             case _:
                 assert_never(entry.event)
 
     def _end(self, session: SessionId, ending: str) -> None:
-        record = self._ledger.sessions[session]
-        if session in self._under_way and is_over(record):
-            self._under_way.remove(session)
+        record = self.ledger.sessions[session]
+        if session in self.under_way and is_over(record):
+            self.under_way.remove(session)
             if record.labels[KIND] != CONVERSATION:
-                self._ended.labels(record.labels[KIND], ending).inc()
+                self._metrics.ended.labels(record.labels[KIND], ending).inc()
 
     def _count_usage(self, usage: Usage) -> None:
-        self._calls.inc(usage.calls)
-        self._tokens.labels("in").inc(usage.input_tokens)
-        self._tokens.labels("out").inc(usage.output_tokens)
-        self._dollars.inc(usage.cost / 1_000_000)
-
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+        self._metrics.calls.inc(usage.calls)
+        self._metrics.tokens.labels("in").inc(usage.input_tokens)
+        self._metrics.tokens.labels("out").inc(usage.output_tokens)
+        self._metrics.dollars.inc(usage.cost / 1_000_000)

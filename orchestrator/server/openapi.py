@@ -24,6 +24,9 @@ Every request that runs an agent is a run; the header `x-run-id` of the response
 have OpenAI's shape. A POST may be sent again with the same `Idempotency-Key`: it is done once.
 The origin of a request is in the headers `x-session-platform`, `-source`, `-chat-id`,
 `-chat-name`, `-thread-id`, `-user-id`, `-user-name`, `-key`, `-message-id`, `-workspace`.
+
+A token belongs to a key. `security` names the scope that the key must have: `run`, `read`, `steer`,
+`approve` or `admin`. What another owner's key has made is not there: the answer is 404.
 """
 _EVENT: Final[Mapping[str, Any]] = {
     "description": "One event of the stream.",
@@ -35,12 +38,12 @@ _EVENT: Final[Mapping[str, Any]] = {
     },
     "required": ["data"],
 }
-_ACCESS_STATUSES: Final = (401, 421)
+_ACCESS_STATUSES: Final = (401, 403, 421, 429)
 _BODY_STATUSES: Final = (400, 408, 413, 415)
 _DESCRIPTIONS: Final[Mapping[int, str]] = {
     400: "The request is wrong",
     401: "The token is missing, or wrong",
-    403: "It is not allowed",
+    403: "The key does not have the scope",
     404: "There is no such thing",
     408: "The body stopped coming",
     409: "It conflicts with the present state",
@@ -48,7 +51,7 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
     415: "The body is no JSON",
     421: "The server does not answer to this host",
     422: "It is understood, and cannot be done",
-    429: "The provider limits requests",
+    429: "The key is at one of its limits, or the provider limits requests",
     499: "It was cancelled",
     500: "The server or the agent failed",
     502: "The provider failed",
@@ -123,8 +126,11 @@ def _operation(
             "required": True,
             "content": {JSON: {"schema": schemas[operation.body]}},
         }
-    if operation.is_public:
+    if operation.scope is None:
         described["security"] = []
+    else:
+        # Since 3.1 these are the roles that a bearer must have.
+        described["security"] = [{BEARER: [operation.scope.value]}]
     return described
 
 

@@ -2,8 +2,9 @@
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing, nullcontext
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import attrs
@@ -11,15 +12,38 @@ import msgspec
 import trio
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Send
+from starlette.types import Scope as RequestScope
 
 from agents import DefinitionError
-from delegation import DelegationError, SessionId
-from orchestrator.errors import OrchestratorError
-from orchestrator.server.transport.errors import JSON, HttpError, to_http_error
+from agents.redaction.long_texts import search_ahead
+from delegation import DelegationError, SessionId, SessionRecord
+from orchestrator.doors.inbound import (
+    InboundRequest,
+    search_request_ahead,
+    texts_of,
+)
+from orchestrator.errors import ClosedError, OrchestratorError
+from orchestrator.server.audit import RequestAudit, peer_of
+from orchestrator.server.cluster.forwarded_header import MOVED
+from orchestrator.server.keys.key import DEFAULT, Key, Scope
+from orchestrator.server.keys.store import Access
+from orchestrator.server.most_pieces import MOST_MESSAGES
+from orchestrator.server.quotas import KEY
+from orchestrator.server.transport.errors import (
+    JSON,
+    HttpError,
+    journal_moved,
+    key_ended,
+    to_http_error,
+)
+from orchestrator.server.transport.json_body import decoded
+from orchestrator.server.transport.local_peer import require_person
 from orchestrator.server.transport.sse import SSE_MEDIA_TYPE
 
 if TYPE_CHECKING:
+    from orchestrator.server.cluster.placement import Placement
+    from orchestrator.server.served_journal import ServedJournal
     from orchestrator.server.state import ServerState
 
 T = TypeVar("T")
@@ -28,6 +52,8 @@ Handler: TypeAlias = "Callable[[ApiCall], Awaitable[Response]]"
 LONGEST_KEY: Final = 255
 CLIENT_CLOSED_REQUEST: Final = 499
 """The status of a request whose client disconnected before the response."""
+MOVE_SECONDS: Final = 30
+"""How long a request waits for a journal that is handed over, while what runs in it ends."""
 BODY_SECONDS: Final = 30
 """How long a client may send nothing in the middle of its body."""
 WHOLE_BODY_SECONDS: Final = 120
@@ -66,6 +92,8 @@ class Operation:
     path: str
     handle: Handler
     summary: str
+    scope: Scope | None
+    """What the key of a request must have; None needs no key."""
     responses: Mapping[int, ResponseSpec]
     body: Any = None
     """The type of the JSON that it takes."""
@@ -73,10 +101,18 @@ class Operation:
     """The type of its query: an attrs class, all fields with defaults."""
     error_statuses: tuple[int, ...] = ()
     """The statuses of its own errors, in addition to those of `AccessCheck`."""
-    is_public: bool = False
-    """Whether it needs no token."""
     takes_idempotency_key: bool = False
     takes_last_event_id: bool = False
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it needs no key."""
+        return self.scope is None
+
+    @property
+    def opens_session(self) -> bool:
+        """Whether its requests open a session, with the id of their Idempotency-Key if any."""
+        return self.takes_idempotency_key and "{" not in self.path
 
     @property
     def name(self) -> str:
@@ -106,12 +142,126 @@ class ApiCall:
         self.server = server
         self.request = request
         self.raw = body
-        self._operation = operation
+        self.operation = operation
+        self._journal: ServedJournal | None = None
+        self._drawn: SessionId | None = None
 
-    def body(self, kind: type[T]) -> T:
+    @property
+    def journal(self) -> "ServedJournal":
+        """The journal that the request is about; of a list, the server's first one."""
+        if self._journal is None:
+            self._journal = self.server.journals.first
+        return self._journal
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the journal of the request begins nothing new."""
+        journal = self._journal
+        return self.server.is_stopping if journal is None else journal.is_stopping
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether another server of ours has checked the request, and sent it on."""
+        return bool(self.request.scope["state"].get("is_forwarded"))
+
+    def set_journal(self, journal: "ServedJournal") -> None:
+        """Say which journal the request is about."""
+        self._journal = journal
+        self._audit.set_journal(journal.audit)
+        self.request.scope["state"].update(shutdown=journal.shutdown, journal=journal)
+
+    @property
+    def access(self) -> Access:
+        """The key of the request, for as long as it is under way; no public route has one."""
+        return cast("Access", self.request.state.access)
+
+    @property
+    def key(self) -> Key:
+        """Who makes the request."""
+        return self.access.key
+
+    @property
+    def owner(self) -> str:
+        """The owner of what the request opens, as its fact says it."""
+        return "" if self.key.owner == DEFAULT else self.key.owner
+
+    def sees(self, session: SessionId) -> bool:
+        """Return whether there is a session, and the key of the request sees it."""
+        return self.journal.owners.sees(self.key, session)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The label of what the request opens: by its key, unless that is the default one."""
+        return {} if self.key.name == DEFAULT else {KEY: self.key.name}
+
+    def begin_run(
+        self, session: SessionRecord | None = None
+    ) -> AbstractContextManager[None]:
+        """Charge what is begun in the block to the key of the request, or refuse it.
+
+        No checkpoint may be in the block.
+
+        Args:
+            session: the conversation that goes on; None begins a new run.
+        """
+        self._require_home()
+        return self.server.quotas.begin_run(self.key, self.journal.read, session)
+
+    def _require_home(self) -> None:
+        """Refuse what the limits of the key could not be held to."""
+        key = self.key
+        home = self.server.home_of_key(key)
+        if home not in {None, self.journal.name}:
+            raise HttpError(
+                409,
+                f"the key {key.name!r} has limits, which are counted in {home}, and this session"
+                f" is in {self.journal.name}: go on with a key without limits, or begin another"
+                " session with this one",
+                code="key_of_another_shard",
+            )
+
+    async def take_request(self, request: InboundRequest) -> None:
+        """Take the texts of a request, and the files with it that are texts."""
+        if len(request.history) > MOST_MESSAGES:
+            # It continues a response: what one body has is counted where it is decoded.
+            raise HttpError(
+                413,
+                f"the conversation has {len(request.history):,} messages, and the limit is"
+                f" {MOST_MESSAGES:,}; begin another one, with a summary",
+                code="too_many_messages",
+            )
+        self.server.require_short(texts_of(request))
+        await search_request_ahead(self.journal.read.redactor, request)
+
+    async def take_texts(self, texts: Iterable[str]) -> None:
+        """Search texts for secrets beside the event loop, unless one is too long.
+
+        When they are posted, no other client waits for that.
+        """
+        taken = list(texts)
+        self.server.require_short(taken)
+        await search_ahead(self.journal.read.redactor, taken)
+
+    def record(self, target: str) -> None:
+        """Record in the audit that the request is carried out.
+
+        Call it without a checkpoint after its first fact is posted, so that both are in one
+        commit; or before that.
+
+        Args:
+            target: the id of what it is about.
+        """
+        self._audit.accept(target)
+
+    @property
+    def _audit(self) -> RequestAudit:
+        return cast("RequestAudit", self.request.state.audit)
+
+    async def body(self, kind: type[T]) -> T:
         """Return the body, decoded."""
+        await trio.lowlevel.checkpoint()
         try:
-            return msgspec.json.decode(self.raw, type=kind)
+            return await decoded(self.raw, kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise HttpError(
                 400,
@@ -143,8 +293,12 @@ class ApiCall:
     def id_from_key(self, prefix: str) -> str | None:
         """Return the id that an Idempotency-Key stands for: the same for the same key.
 
-        A request that is sent again finds what the first one made, also after a restart.
+        A request that is sent again finds what the first one made, also after a restart. Each owner
+        has keys of its own.
         """
+        return self._id_from_key(prefix)
+
+    def _id_from_key(self, prefix: str, number: int = 0) -> str | None:
         key = self.request.headers.get("idempotency-key")
         if key is None:
             return None
@@ -154,12 +308,32 @@ class ApiCall:
                 f"an Idempotency-Key has 1 to {LONGEST_KEY} characters",
                 code="invalid_idempotency_key",
             )
-        scoped = f"{self._operation.path}\n{self.request.url.path}\n{key}"
+        scoped = f"{self.operation.path}\n{self.request.url.path}\n{key}"
+        if self.owner:
+            # No owner begins with a slash, as paths do: two owners never mean the same.
+            scoped = f"{self.owner}\n{scoped}"
+        if number:
+            scoped = f"{number}\n{scoped}"
         return f"{prefix}{hashlib.sha256(scoped.encode()).hexdigest()[:16]}"
 
+    def new_session_id(self) -> SessionId | None:
+        """Return the id of the session that the request opens; None if any will do."""
+        return self.session_id_from_key() or self._drawn
+
     def session_id_from_key(self) -> SessionId | None:
+        """Return the id that the Idempotency-Key of the request stands for."""
         id_ = self.id_from_key("r_")
-        return None if id_ is None else SessionId(id_)
+        placement = self.server.placement
+        if id_ is None or placement is None:
+            return None if id_ is None else SessionId(id_)
+        home = placement.home_of_key(self.key)
+        if home is not None:
+            id_ = placement.fit(lambda it: self._id_from_key("r_", it) or "", home)
+        return SessionId(id_)
+
+    def draw_session_id(self, placement: "Placement", home: str) -> None:
+        """Choose an id for the session that the request opens, whose home is this shard."""
+        self._drawn = placement.draw(home)
 
     @property
     def fingerprint(self) -> str:
@@ -178,6 +352,14 @@ def json_response(body: Any, status: int = 200, **headers: str) -> Response:
     return Response(msgspec.json.encode(body), status, headers=named, media_type=JSON)
 
 
+class OpenAnswer(Response):
+    """An answer that holds something until it is sent; one that is not sent has to be closed."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Let go of what it holds."""
+
+
 @attrs.frozen
 class Endpoint:
     """The ASGI application of one route."""
@@ -185,29 +367,52 @@ class Endpoint:
     server: "ServerState"
     operation: Operation
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: RequestScope, receive: Receive, send: Send) -> None:
         metrics = self.server.metrics
         begun = trio.current_time()
         status: int | None = None
+        access: Access | None = scope["state"].get("access")
+        audit = RequestAudit(
+            self.server.audit,
+            self.operation,
+            None if access is None else access.key,
+            peer_of(scope),
+        )
+        scope["state"]["audit"] = audit
 
         def count(sent: int) -> None:
             nonlocal status
             status = sent
             metrics.count_answer(self.operation, sent, trio.current_time() - begun)
+            audit.note_answer(sent, "/".join(scope["path_params"].values()))
 
         async def send_counted(message: Message) -> None:
             # Known only when it is sent: a stream may fail before it begins.
             if message["type"] == "http.response.start":
                 count(message["status"])
+                if audit.is_recorded:
+                    # Here, and not before: until it is sent, a stream does not own its turn.
+                    await audit.wait_recorded()
             await send(message)
 
+        is_answered = False
         try:
-            with metrics.track_request():
-                request = Request(scope, receive, send)
-                response = await _handle(self.server, self.operation, request)
-            is_stream = response.media_type == SSE_MEDIA_TYPE
-            with metrics.track_stream() if is_stream else nullcontext():
-                await response(scope, receive, send_counted)
+            with ExitStack() as tracked:
+                with metrics.track_request():
+                    request = Request(scope, receive, send)
+                    response = await _handle(
+                        self.server, self.operation, request, tracked
+                    )
+                is_stream = response.media_type == SSE_MEDIA_TYPE
+                # A stream looks by itself, for as long as it lasts.
+                if not is_stream and not _is_allowed_still(self.operation, request):
+                    response = await _withheld(response)
+                with metrics.track_stream() if is_stream else nullcontext():
+                    await response(scope, receive, send_counted)
+                is_answered = True
+            if status is None and not is_answered:
+                # The journal has ended under the request.
+                await journal_moved().response()(scope, receive, send_counted)
         except trio.Cancelled:
             if status is None:
                 count(CLIENT_CLOSED_REQUEST)
@@ -218,10 +423,13 @@ class Endpoint:
 
 
 async def _handle(
-    server: "ServerState", operation: Operation, request: Request
+    server: "ServerState", operation: Operation, request: Request, tracked: ExitStack
 ) -> Response:
     await trio.lowlevel.checkpoint()
+    call: ApiCall | None = None
     try:
+        if operation.scope is not None:
+            await _require_scope(server, request.state.access.key, operation.scope)
         refused = too_large(server.settings.body_limit)
         limit = server.settings.body_limit
         if operation.body is None and limit > UNREAD_BODY:
@@ -231,13 +439,78 @@ async def _handle(
         if operation.takes_idempotency_key:
             # A wrong key is refused also where the route does not need it.
             call.id_from_key("")
-        return await operation.handle(call)
+        if operation.scope is Scope.APPROVE and not call.is_forwarded:
+            await require_person(request.scope)
+        return await _handle_at_home(call, tracked)
     except ClientDisconnect:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
+    except trio.TooSlowError:
+        return journal_moved().response()
     except HttpError as exc:
         return exc.response()
     except (OrchestratorError, DelegationError, DefinitionError) as exc:
-        return to_http_error(exc, is_stopping=server.is_stopping).response()
+        is_stopping = server.is_stopping if call is None else call.is_stopping
+        return to_http_error(exc, is_stopping=is_stopping).response()
+
+
+async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
+    """Handle a request where its journal is.
+
+    If that moves before anything is done, it is handled where it is then.
+    """
+    while True:
+        home = await call.server.home_of(call)
+        if isinstance(home, Response):
+            return home
+        if home is not None:
+            call.set_journal(home)
+            tracked.enter_context(home.track_request())
+        try:
+            return await call.operation.handle(call)
+        except ClosedError:
+            # What stops begins nothing, so nothing was done.
+            if home is None or not home.is_moving or call.server.placement is None:
+                raise
+            if call.is_forwarded:
+                return journal_moved(MOVED).response()
+        tracked.close()
+        with trio.fail_after(MOVE_SECONDS):
+            await home.released.wait()
+
+
+def _is_allowed_still(operation: Operation, request: Request) -> bool:
+    """Return whether an answer that may have taken long is still for the key of its request."""
+    return operation.scope is None or request.state.access.is_valid()
+
+
+async def _withheld(answer: Response) -> Response:
+    """Return what is sent instead of an answer for a key that has ended."""
+    await trio.lowlevel.checkpoint()
+    if isinstance(answer, OpenAnswer):
+        await answer.aclose()
+    return key_ended().response()
+
+
+async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
+    """Refuse a request whose key is not for this."""
+    await trio.lowlevel.checkpoint()
+    if key.may(scope):
+        return
+    hint = f"its scopes are {', '.join(sorted(key.scopes)) or 'none'}"
+    if key.name == DEFAULT and scope is Scope.APPROVE:
+        if await server.may_default_approve():
+            return
+        hint = (
+            "commands of agents can read its token here; make a key for people with"
+            f" `orchestrator keys add NAME --scope {scope}`"
+        )
+    raise HttpError(
+        403,
+        f"the key {key.name!r} does not have the scope {scope.value!r}: {hint}",
+        type="permission_error",
+        code="missing_scope",
+        param=scope,
+    )
 
 
 async def _read(request: Request, limit: int, refused: HttpError) -> bytes:

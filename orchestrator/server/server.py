@@ -2,7 +2,7 @@
 
 import logging
 import socket
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -10,15 +10,26 @@ import trio
 from anycorn.config import Config
 
 from agents import Agent, DefinitionError, raising_one_error
-from orchestrator.doors.http import HttpDoor, Push
+from agents.redaction.redactor import Redactor
+from agents.sandbox.detection import SandboxChoice
+from orchestrator.doors.http import NO_PUSHES, HttpDoor, Push
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.app import application
+from orchestrator.server.audit import HttpAudit
+from orchestrator.server.keys.key import DEFAULT
+from orchestrator.server.keys.owners import open_owners
+from orchestrator.server.keys.store import KeyStore
 from orchestrator.server.live.live_text import LiveText
 from orchestrator.server.metrics import Metrics
+from orchestrator.server.operation import ApiCall
+from orchestrator.server.past_runs import PastRuns
+from orchestrator.server.quotas import Quotas
+from orchestrator.server.served_journal import ONLY, HeldJournals, ServedJournal
 from orchestrator.server.state import ServerState, Settings
 from orchestrator.server.transport.connections import Connections
-from orchestrator.server.transport.listener import Listening, bind, require_certificate
+from orchestrator.server.transport.listener import Listening, bind, require_usable
 from orchestrator.server.transport.log import redacted_logger
+from orchestrator.server.transport.tls import Certificate
 
 CANCEL_SECONDS: Final = 1
 """How long the runs that clients wait for may take to settle when they are cancelled."""
@@ -42,7 +53,7 @@ async def open_server(
     agents: Mapping[str, Agent[Any]],
     settings: Settings,
     listening: Listening,
-    push: Push | None = None,
+    push: Push | Mapping[str, Push] | None = None,
 ) -> AsyncGenerator[Server]:
     """Serve agents as long as the block lasts.
 
@@ -51,24 +62,62 @@ async def open_server(
         agents: the agents, by the model name that clients use.
         settings: the configuration.
         listening: the address and the certificate.
-        push: sends replies to a webhook.
+        push: sends the replies of `default` to a webhook, or those of each owner, by its name.
     """
-    require_certificate(listening)
-    log = redacted_logger(orchestrator.read.redactor)
-    config = _configured(listening, log)
+    require_usable(listening)
     with bind(listening) as listener:
-        address = _address_of(listener, listening)
-        async with open_server_state(orchestrator, agents, settings, push) as state:
-            connections = Connections(application(state), config)
-            with raising_one_error():
-                async with trio.open_nursery() as serving:
-                    await serving.start(connections.serve, listener, state.shutdown)
-                    try:
-                        yield Server(state, connections, [address])
-                    finally:
-                        with trio.move_on_after(CANCEL_SECONDS, shield=True):
-                            await state.door.cancel_waiting_runs()
-                        state.shutdown.set()
+        address = address_of(listener, listening)
+        async with (
+            open_server_state(orchestrator, agents, settings, push) as state,
+            serve_connections(
+                state, listener, listening, orchestrator.read.redactor
+            ) as connections,
+        ):
+            with state.journals.first.audit.lifetime(address):
+                try:
+                    yield Server(state, connections, [address])
+                finally:
+                    with trio.move_on_after(CANCEL_SECONDS, shield=True):
+                        await cancel_waiting_runs(state)
+                    # What was done to them since the last request is in the audit, too.
+                    state.keys.refresh()
+                    for journal in state.journals:
+                        journal.shutdown.set()
+
+
+@asynccontextmanager
+async def serve_connections(
+    state: ServerState,
+    listener: socket.socket,
+    listening: Listening,
+    redactor: Redactor,
+) -> AsyncGenerator[Connections]:
+    """Answer clients, as long as the block lasts."""
+    log = redacted_logger(redactor)
+    certificate = None
+    if listening.certificate is not None:
+        certificate = Certificate(listening.certificate, listening.key, log)
+    connections = Connections(
+        application(state),
+        _configured(log),
+        certificate=certificate,
+        per_peer=listening.connections_per_peer,
+        count_refusal=state.metrics.count_refusal,
+    )
+    with raising_one_error():
+        async with trio.open_nursery() as serving:
+            await serving.start(connections.serve, listener, state.shutdown)
+            try:
+                yield connections
+            finally:
+                state.shutdown.set()
+
+
+async def cancel_waiting_runs(state: ServerState) -> None:
+    """Cancel the runs that clients wait for, so that they get an outcome."""
+    await trio.lowlevel.checkpoint()
+    for journal in state.journals:
+        await journal.door.cancel_waiting_runs()
 
 
 @asynccontextmanager
@@ -76,31 +125,120 @@ async def open_server_state(
     orchestrator: Orchestrator,
     agents: Mapping[str, Agent[Any]],
     settings: Settings,
-    push: Push | None = None,
+    push: Push | Mapping[str, Push] | None = None,
 ) -> AsyncGenerator[ServerState]:
     """Open the state of a server, and go on with the sessions that an earlier one left unfinished.
 
     Work that outlives its connection lives as long as this block.
     """
-    metrics = Metrics(orchestrator)
-    with orchestrator.read.subscribe(metrics.count_fact), raising_one_error():
-        async with trio.open_nursery() as nursery:
-            state = ServerState(
+    state = new_state(
+        agents,
+        settings,
+        clock=orchestrator.now,
+        redactor=orchestrator.read.redactor,
+        sandbox=orchestrator.services.sandbox,
+    )
+    state.unusable_agents = unusable_agents(orchestrator, agents)
+    async with serve_journal(state, orchestrator, push):
+        yield state
+
+
+def new_state(
+    agents: Mapping[str, Agent[Any]],
+    settings: Settings,
+    *,
+    clock: Callable[[], float],
+    redactor: Redactor,
+    sandbox: SandboxChoice,
+) -> ServerState:
+    """Return the state of a server that holds no journal yet.
+
+    Args:
+        agents: the agents, by the model name that clients use.
+        settings: the configuration.
+        clock: tells the time of day.
+        redactor: removes secrets from what is logged.
+        sandbox: finds the backend that keeps commands inside their sandbox.
+    """
+    journals = HeldJournals()
+
+    def note_key(action: str, name: str) -> None:
+        if (journal := journals.first_or_none) is not None:
+            journal.audit.note_key(action, name)
+
+    async def first_journal(_: ApiCall) -> ServedJournal | None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return journals.first_or_none  # noqa: ASYNC910 (its caller has checkpointed)
+
+    return ServerState(
+        agents=agents,
+        journals=journals,
+        metrics=Metrics(),
+        settings=settings,
+        keys=KeyStore(
+            settings.keys,
+            token=settings.token,
+            clock=clock,
+            report=redacted_logger(redactor).error,
+            note_change=note_key,
+        ),
+        quotas=Quotas(lambda: [it.read.ledger for it in journals], clock),
+        sandbox=sandbox,
+        home_of=first_journal,
+    )
+
+
+@asynccontextmanager
+async def serve_journal(
+    state: ServerState,
+    orchestrator: Orchestrator,
+    push: Push | Mapping[str, Push] | None = None,
+    *,
+    name: str = ONLY,
+) -> AsyncGenerator[ServedJournal]:
+    """Serve the sessions of a journal, and go on with the unfinished ones.
+
+    Args:
+        state: the server.
+        orchestrator: writes the journal.
+        push: sends the replies of `default` to a webhook, or those of each owner, by its name.
+        name: that of the journal.
+    """
+    read = orchestrator.read
+    audit = HttpAudit(
+        orchestrator.services.book, records_reads=state.settings.audit_reads
+    )
+    with state.metrics.count_facts_of(orchestrator), raising_one_error():
+        async with open_owners(read) as owners, trio.open_nursery() as nursery:
+            journal = ServedJournal(
+                name=name,
                 orchestrator=orchestrator,
-                agents=agents,
-                door=HttpDoor(orchestrator.services, agents, nursery, push),
-                live_text=LiveText(orchestrator.read, orchestrator.read.redactor),
-                metrics=metrics,
-                settings=settings,
-                unusable_agents=_unusable_agents(orchestrator, agents),
+                door=HttpDoor(
+                    orchestrator.services, state.agents, nursery, _by_owner(push)
+                ),
+                live_text=LiveText(read, read.redactor),
+                audit=audit,
+                owners=owners,
+                past_runs=PastRuns(read, nursery),
             )
-            with state.live_text.collect():
-                state.unserved_sessions = await state.door.resume_sessions()
-                yield state
+            nursery.start_soon(audit.refusals.record_forever)
+            with journal.live_text.collect():
+                journal.unserved_sessions = await journal.door.resume_sessions()
+                with state.journals.hold(journal):
+                    yield journal
             nursery.cancel_scope.cancel(reason="the server is closed")
 
 
-def _unusable_agents(
+def _by_owner(push: Push | Mapping[str, Push] | None) -> Mapping[str, Push]:
+    """Return what sends the replies of each owner, as sessions name it."""
+    if push is None:
+        return NO_PUSHES
+    if callable(push):
+        return {"": push}
+    return {"" if owner == DEFAULT else owner: it for owner, it in push.items()}
+
+
+def unusable_agents(
     orchestrator: Orchestrator, agents: Mapping[str, Agent[Any]]
 ) -> dict[str, str]:
     """Return why agents cannot run: their models, or those of their delegates, cannot be made."""
@@ -113,18 +251,14 @@ def _unusable_agents(
     return problems
 
 
-def _address_of(listener: socket.socket, listening: Listening) -> str:
+def address_of(listener: socket.socket, listening: Listening) -> str:
     host, port, *_ = listener.getsockname()
     scheme = "http" if listening.certificate is None else "https"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _configured(listening: Listening, log: logging.Logger) -> Config:
+def _configured(log: logging.Logger) -> Config:
     config = Config()
     config.include_server_header = False
     config.errorlog = log
-    config.alpn_protocols = ["http/1.1"]
-    if listening.certificate is not None:
-        config.certfile = str(listening.certificate)
-        config.keyfile = str(listening.key or listening.certificate)
     return config

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias, assert_never
 
 import attrs
+from msgspec.structs import replace
 
-from agents import AssistantMessage, ToolCall, unanswered_calls
-from delegation import Cause, Ending, Outcome, SessionRecord
+from agents import AssistantMessage, Budget, ToolCall, unanswered_calls
+from delegation import Ending, Grant, Outcome, SessionRecord
 from orchestrator.doors.http import is_over
+from orchestrator.execution.outcomes import PROCESS_DIED
 
 State: TypeAlias = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
 
@@ -27,10 +29,8 @@ _PROVIDER: Final = {
     "other": ("provider", 502),
 }
 _INTERNAL: Final = ("internal", 500)
-INTERRUPTED: Final = Outcome(
-    Ending.LOST,
-    error="its process died before it had ended; `orchestrator resume` goes on with it",
-    cause=Cause.PROCESS_DIED,
+INTERRUPTED: Final = replace(
+    PROCESS_DIED, error=f"{PROCESS_DIED.error}; `orchestrator resume` goes on with it"
 )
 
 
@@ -47,7 +47,7 @@ class FailureReason:
     retry_after: float | None = None
 
 
-def outcome_of(session: SessionRecord) -> Outcome | None:
+def last_outcome_of(session: SessionRecord) -> Outcome | None:
     """Return how the last turn of a session ended; for clients, an interrupted run has failed."""
     return INTERRUPTED if session.awaits_resume else session.last_outcome
 
@@ -57,7 +57,7 @@ def state_of(session: SessionRecord) -> State:
     if not is_over(session):
         has_begun = session.turn is not None or session.turns > 0
         return "in_progress" if has_begun else "queued"
-    outcome = outcome_of(session)
+    outcome = last_outcome_of(session)
     if session.closed or outcome is None or outcome.ending is Ending.CANCELLED:
         return "cancelled"
     return "completed" if outcome.succeeded else "failed"
@@ -70,6 +70,9 @@ def failure_reason(outcome: Outcome) -> FailureReason | None:
             return None
         case Ending.FAILED:
             code, status = _PROVIDER.get(outcome.kind, _INTERNAL)
+        case Ending.OVER_BUDGET if Grant(outcome.account, Budget()).is_standing:
+            # The budget of the client's key, and not one that its agents have set.
+            code, status = _PROVIDER["quota"]
         case Ending.OVER_BUDGET:
             code, status = "tool_limit", 500
         case Ending.TIMED_OUT:

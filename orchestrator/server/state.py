@@ -1,60 +1,129 @@
 """The state that all routes of one server share."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
+from starlette.responses import Response
 
 from agents import Agent
-from delegation import SessionRecord
-from orchestrator.doors.http import HttpDoor
-from orchestrator.read_api import ReadApi
-from orchestrator.runtime import Orchestrator
-from orchestrator.server.live.live_text import LiveText
+from agents.sandbox.detection import SandboxChoice
+from orchestrator.server.audit import HttpAudit
+from orchestrator.server.cluster.placement import Placement, counts_in_a_journal
+from orchestrator.server.keys.key import Key
+from orchestrator.server.keys.store import KeyStore
 from orchestrator.server.metrics import Metrics
+from orchestrator.server.quotas import Quotas
+from orchestrator.server.served_journal import HeldJournals, ServedJournal
 from orchestrator.server.transport.errors import HttpError
+from orchestrator.state_files import FIRST_JOURNAL
+
+if TYPE_CHECKING:
+    from orchestrator.server.cluster.peers import Peers
+    from orchestrator.server.cluster.session_list import SessionListing
+    from orchestrator.server.operation import ApiCall
 
 BODY_LIMIT: Final = 10_000_000
+TEXT_LIMIT: Final = 1_000_000
 
 
 @attrs.frozen(kw_only=True)
 class Settings:
     """The configuration of a server."""
 
-    token: str
+    token: str | None
+    """That of the key `default`; None has no such key."""
+    may_default_approve: bool | None = None
+    """Whether the key `default` may answer approvals, because no command of an agent can read its
+    token; None is where the sandbox of commands is a wall."""
+    keys: Path | None = None
+    """The file of all other keys."""
     hosts: frozenset[str] | None = None
     """The host names that it answers to; None is any."""
     body_limit: int = BODY_LIMIT
     """How many bytes a request may have."""
+    audit_reads: bool = False
+    """Record in the audit what is read, too."""
+    cluster_secret: bytes | None = attrs.field(default=None, repr=False)
+    """By which other servers sign what they forward; None believes none of them."""
+    text_limit: int = TEXT_LIMIT
+    """How many characters one text of a request may have."""
 
 
 @attrs.define(kw_only=True)
 class ServerState:
     """One running server."""
 
-    orchestrator: Orchestrator
     agents: Mapping[str, Agent[Any]]
     """The agents, by the model name that clients use."""
-    door: HttpDoor
-    live_text: LiveText
+    journals: HeldJournals
     metrics: Metrics
     settings: Settings
-    unserved_sessions: Sequence[SessionRecord] = ()
-    """The unfinished sessions whose agents are not served here."""
+    keys: KeyStore
+    quotas: Quotas
+    sandbox: SandboxChoice
+    home_of: "Callable[[ApiCall], Awaitable[ServedJournal | Response | None]]"
+    """Finds the journal that a request is about; None if the server holds none, and the answer
+    of another server if that writes it."""
+    listing: "SessionListing | None" = None
+    """Lists the sessions of all journals; None where this server has the only one."""
+    peers: "Peers | None" = None
+    """Asks the other servers what they have in memory; None where there are none."""
+    placement: Placement | None = None
+    """The homes of new sessions; None is the first journal."""
+    survives_journals: bool = False
+    """Whether the server goes on when a journal of it fails."""
+    is_draining: bool = False
+    """Whether all journals are let go, because the server ends."""
     unusable_agents: Mapping[str, str] = attrs.field(factory=dict[str, str])
     """Why agents that are served cannot run, by their names: a key is missing, for example."""
     shutdown: trio.Event = attrs.field(factory=trio.Event)
-    """Set when the server shuts down: streams end, and waits return."""
-
-    @property
-    def read(self) -> ReadApi:
-        return self.orchestrator.read
+    """Set when the server shuts down."""
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the orchestrator begins nothing new."""
-        return self.read.is_stopping
+        """Whether the server begins nothing new."""
+        journals = list(self.journals)
+        return self.is_draining or (
+            bool(journals) and all(journal.is_stopping for journal in journals)
+        )
+
+    @property
+    def audit(self) -> HttpAudit | None:
+        """Records what is about no journal in particular; None if the server holds none."""
+        journal = self.journals.first_or_none
+        return None if journal is None else journal.audit
+
+    def home_of_key(self, key: Key) -> str | None:
+        """Return the journal of all sessions of a key; None if they may be anywhere."""
+        if self.placement is not None:
+            return self.placement.home_of_key(key)
+        if self.listing is None or not counts_in_a_journal(key):
+            return None
+        # In a folder: what a restart took instead would begin the day anew.
+        return FIRST_JOURNAL
+
+    def require_short(self, texts: Iterable[str]) -> None:
+        """Refuse texts of a request if one is too long."""
+        limit = self.settings.text_limit
+        if (longest := max(map(len, texts), default=0)) > limit:
+            raise HttpError(
+                413,
+                f"a text of the request has {longest:,} characters, and the limit is {limit:,};"
+                " send less, or a file that tools can read, or start the server with a larger"
+                " --text-limit",
+                code="text_too_long",
+            )
+
+    async def may_default_approve(self) -> bool:
+        """Return whether the key `default` may answer approvals."""
+        await trio.lowlevel.checkpoint()
+        allowed = self.settings.may_default_approve
+        if allowed is None:
+            return (await self.sandbox.backend()).is_wall
+        return allowed
 
     def agent(self, model: str) -> Agent[Any]:
         """Return the agent that a client means by the name of a model."""

@@ -1,7 +1,8 @@
-"""Webhooks: every reply is sent to a URL, signed, until the receiver confirms it.
+"""Webhooks: every reply is sent to a URL of its owner, signed, until the receiver confirms it.
 
 The signature is that of Standard Webhooks, which OpenAI's clients check. The id of an event is
-always the same for the same reply, so a receiver can tell a repetition.
+always the same for the same reply, so a receiver can tell a repetition. The operator alone names
+the URL, so it may be any address. Beyond this machine it is https, unless they say otherwise.
 """
 
 import base64
@@ -9,13 +10,14 @@ import binascii
 import hashlib
 import hmac
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from secrets import token_bytes
 from typing import Final
 from urllib.parse import urlsplit
 
+import attrs
 import httpx2
 import msgspec
 import trio
@@ -23,12 +25,22 @@ import trio
 from delegation import Reply, SessionRecord
 from orchestrator.doors.http import KIND, Push, is_over
 from orchestrator.errors import ServerSetupError
+from orchestrator.server.keys.changes import NAME
+from orchestrator.server.keys.key import DEFAULT
 from orchestrator.server.session_status import state_of
-from orchestrator.server.transport.api_key import StoredSecret, load_or_create_secret
+from orchestrator.server.transport.api_key import (
+    StoredSecret,
+    is_loopback,
+    load_or_create_secret,
+)
 
 SECRET: Final = "ORCHESTRATOR_WEBHOOK_SECRET"  # noqa: S105 (the name of a variable)
 FILE: Final = "webhook_secret"
+FOLDER: Final = "webhook_secrets"
+"""The secrets of owners other than `default`, by their names."""
 PREFIX: Final = "whsec_"
+MOST_SECRETS: Final = 2
+"""The one that receivers know, and the one that takes its place."""
 SHORTEST_KEY: Final = 24
 """The shortest key that the standard allows, in bytes."""
 SECONDS: Final = 10
@@ -63,38 +75,109 @@ class WebhookError(Exception):
     """A receiver did not confirm an event."""
 
 
-def secret_for(environ: Mapping[str, str], folder: Path) -> StoredSecret:
-    """Return the signing secret: from the environment, or stored in a folder."""
-    if value := environ.get(SECRET, "").strip():
+@attrs.frozen(kw_only=True)
+class Webhook:
+    """The receiver of what one owner's sessions reply."""
+
+    owner: str
+    url: str = attrs.field(repr=False)
+    """It may contain a password."""
+    secret: StoredSecret
+    """Each owner has its own: it could sign for the others otherwise."""
+
+
+def webhooks_for(
+    options: Sequence[str],
+    environ: Mapping[str, str],
+    folder: Path,
+    *,
+    is_insecure: bool = False,
+) -> list[Webhook]:
+    """Return the webhooks of the options, each `URL` or `OWNER=URL`, one for each owner.
+
+    Args:
+        options: what the user says.
+        environ: the environment, which may have the secret of `default`.
+        folder: the folder of the other secrets.
+        is_insecure: replies may cross a network in the clear.
+    """
+    found: dict[str, Webhook] = {}
+    for option in options:
+        owner, _, url = option.partition("=")
+        if NAME.fullmatch(owner) is None:
+            owner, url = DEFAULT, option
+        require_url(url, is_insecure=is_insecure)
+        if owner in found:
+            raise ServerSetupError(f"there are two webhooks of {owner}; say one")
+        secret = secret_for(environ, folder, owner)
+        found[owner] = Webhook(owner=owner, url=url, secret=secret)
+    return list(found.values())
+
+
+def secret_for(
+    environ: Mapping[str, str], folder: Path, owner: str = DEFAULT
+) -> StoredSecret:
+    """Return the signing secret of an owner: from the environment, or stored in a folder.
+
+    Two of them, separated by white space, both sign: a receiver knows one or the other.
+    """
+    is_default = owner == DEFAULT
+    value = " ".join(environ.get(SECRET, "").split()) if is_default else ""
+    if value:
         found = StoredSecret(value, None)
     else:
         found = load_or_create_secret(
-            folder / FILE, lambda: PREFIX + base64.b64encode(token_bytes(32)).decode()
+            folder / FILE if is_default else folder / FOLDER / owner,
+            lambda: PREFIX + base64.b64encode(token_bytes(32)).decode(),
+            most=MOST_SECRETS,
         )
-    try:
-        is_long = len(_key(found.value)) >= SHORTEST_KEY
-    except binascii.Error:
-        is_long = False
-    if not (is_long and found.value.startswith(PREFIX)):
+    secrets = found.value.split()
+    if len(secrets) > MOST_SECRETS or not all(map(_is_secret, secrets)):
         raise ServerSetupError(
             f"{found.file or SECRET} is no secret for webhooks: it is {PREFIX} and then at least"
-            f" {SHORTEST_KEY} random bytes as base64"
+            f" {SHORTEST_KEY} random bytes as base64, or two of these"
         )
     return found
 
 
+def _is_secret(value: str) -> bool:
+    try:
+        return value.startswith(PREFIX) and len(_key(value)) >= SHORTEST_KEY
+    except binascii.Error:
+        return False
+
+
+@asynccontextmanager
+async def open_webhooks(
+    webhooks: Iterable[Webhook], *, is_insecure: bool = False
+) -> AsyncGenerator[Mapping[str, Push]]:
+    """Send the replies of each owner to its own webhook, as long as the block lasts."""
+    async with AsyncExitStack() as opened:
+        yield {
+            it.owner: await opened.enter_async_context(
+                open_webhook(it.url, it.secret.value, is_insecure=is_insecure)
+            )
+            for it in webhooks
+        }
+
+
 @asynccontextmanager
 async def open_webhook(
-    url: str, secret: str, *, clock: Callable[[], float] = time.time
+    url: str,
+    secret: str,
+    *,
+    is_insecure: bool = False,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[Push]:
     """Send replies to a URL, as long as the block lasts.
 
     Args:
         url: the receiver. It may contain a password, so no error quotes it.
-        secret: the signing secret.
+        secret: the signing secret, or two of them.
+        is_insecure: replies may cross a network in the clear.
         clock: tells the time of day.
     """
-    host = require_url(url)
+    host = require_url(url, is_insecure=is_insecure)
     async with httpx2.AsyncClient(timeout=SECONDS) as client:
 
         async def push(session: SessionRecord, reply: Reply) -> None:
@@ -148,14 +231,16 @@ def event_of(session: SessionRecord, reply: Reply, id_: str, now: int) -> Webhoo
 
 
 def signature(secret: str, id_: str, now: int, body: bytes) -> str:
-    """Return the signature header of an event."""
+    """Return the signature header of an event: with two secrets, it has two signatures."""
     signed = f"{id_}.{now}.".encode() + body
-    digest = hmac.new(_key(secret), signed, hashlib.sha256).digest()
-    return f"v1,{base64.b64encode(digest).decode()}"
+    digests = (
+        hmac.new(_key(it), signed, hashlib.sha256).digest() for it in secret.split()
+    )
+    return " ".join(f"v1,{base64.b64encode(it).decode()}" for it in digests)
 
 
-def require_url(url: str) -> str:
-    """Return the host of a URL, or raise if it cannot be called."""
+def require_url(url: str, *, is_insecure: bool = False) -> str:
+    """Return the host of a URL, or raise if it cannot be called, or would be in the clear."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -164,6 +249,11 @@ def require_url(url: str) -> str:
     if parts.scheme not in {"http", "https"} or not host:
         raise ServerSetupError(
             "--webhook is no URL that can be called: it is https://HOST/PATH"
+        )
+    if not (parts.scheme == "https" or is_insecure or is_loopback(host)):
+        raise ServerSetupError(
+            f"replies would be sent to {host} in the clear: --webhook is https://HOST/PATH; or give"
+            " --insecure-webhook, if the network between is yours"
         )
     return host
 

@@ -148,6 +148,7 @@ class SimulatedTools:
     """The tools of a simulation (`ToolPlace`): an agent's own are not run, delegation is real."""
 
     has_effects = False
+    resumes_calls = False
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from delegation import Encoded, Ledger, Rules, SessionId
 from delegation.events import Entry
 from delegation.snapshot import SnapshotCapture
 from orchestrator.errors import JournalError
+from orchestrator.journal.audit import AuditEvent
 from orchestrator.journal.journal import Journal, JournalContents, Pruned
 
 
@@ -36,17 +37,26 @@ class CrashingJournal:
         self._kill = kill
         self.crashed = False
         self.takes_snapshots = journal.takes_snapshots
+        self.open_left_commands = journal.open_left_commands
+        self.spans_hosts = journal.spans_hosts
+        self.clock_offset = journal.clock_offset
+        self.identity = journal.identity
+        self.file = journal.file
+        self.tenure = journal.tenure
+        self.database = journal.database
 
     def append(
         self,
         entry: Entry,
         encoded: Encoded,
         idle_changes: Mapping[SessionId, str | None],
+        *,
+        urgent: bool = False,
     ) -> None:
         if entry.seq > self._after:
             self.crashed = True
         else:
-            self._journal.append(entry, encoded, idle_changes)
+            self._journal.append(entry, encoded, idle_changes, urgent=urgent)
 
     async def wait_durable(self, seq: int) -> None:
         await self._journal.wait_durable(min(seq, self._after))
@@ -56,6 +66,13 @@ class CrashingJournal:
             raise CrashedError(
                 type(self._journal).__name__, f"it crashed after entry {self._after}"
             )
+
+    def append_audit(self, at: float, event: AuditEvent) -> None:
+        if not self.crashed:
+            self._journal.append_audit(at, event)
+
+    async def wait_audited(self) -> None:
+        await self._journal.wait_audited()
 
     def store_snapshot(self, capture: SnapshotCapture) -> None:
         if capture.seq <= self._after:
@@ -72,6 +89,15 @@ class CrashingJournal:
     ) -> Sequence[Entry]:
         return await self._journal.read_session(session, after=after)
 
+    async def has_more_entries(self, session: SessionId, count: int) -> bool:
+        return await self._journal.has_more_entries(session, count)
+
+    async def read_last_time(self, session: SessionId) -> float | None:
+        return await self._journal.read_last_time(session)
+
+    async def read_owners(self) -> Mapping[SessionId, str]:
+        return await self._journal.read_owners()
+
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         return await self._journal.read_naming(kind, id_)
 
@@ -81,5 +107,8 @@ class CrashingJournal:
         before: float,
         release: Callable[[SessionId], bool],
         only: SessionId | None = None,
+        audit: tuple[float, AuditEvent] | None = None,
     ) -> Pruned:
-        return await self._journal.prune(before=before, release=release, only=only)
+        return await self._journal.prune(
+            before=before, release=release, only=only, audit=audit
+        )

@@ -24,6 +24,7 @@ from delegation.amounts import NOTHING, ONE_TASK, Amounts
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -34,9 +35,11 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -50,6 +53,7 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 
 
@@ -231,6 +235,10 @@ class _JournalCheck:
                 | ProcessStarted()
                 | ProcessMatched()
                 | ProcessEnded()
+                | ProcessUnreachable()
+                | WorkspaceOpened()
+                | NetworkRequested()
+                | CallPlaced()
             ):
                 pass
             case _:

@@ -7,6 +7,9 @@ import pytest
 
 from agents import CallId, Tool, ToolCall, ToolError
 from agents.redaction.redactor import redacted
+from agents.sandbox.backend import TaskSandbox
+from agents.sandbox.sandbox import Sandbox
+from agents.sandbox.unconfined import UNCONFINED
 from agents.tools.context import ToolContext, use_tool_context
 from agents.tools.files.seen_files import FileRegistry, SeenFiles
 
@@ -19,9 +22,18 @@ class Worker:
         workspace: Path,
         registry: FileRegistry | None = None,
         who: str = "/editor",
+        hidden: tuple[Path, ...] = (),
+        protected: tuple[Path, ...] = (),
     ) -> None:
         self._scene = ToolContext(
             workspace=workspace,
+            sandbox=TaskSandbox(
+                backend=UNCONFINED,
+                sandbox=Sandbox(),
+                workspace=workspace.resolve(),
+                hidden=hidden,
+                protected=protected,
+            ),
             environ={},
             seen_files=SeenFiles(registry or FileRegistry(), who),
             processes=cast("Any", None),  # No file tool starts any.

@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from agents.redaction.command_environment import without_secret_variables
+from agents.redaction.command_environment import (
+    only_named,
+    without_secret_variables,
+)
 from agents.redaction.redactor import Redactor, secret_values
+from agents.sandbox.sandbox import Sandbox
 
 LONG = "swordfish"
 
@@ -25,6 +29,7 @@ LONG = "swordfish"
         *("MYSQL_ROOT_PASSWORD", "SMTP_PASS", "DB_PASSWD", "KEY_PASSPHRASE"),
         *("JWT_SECRET", "DJANGO_SECRET_KEY", "SECRET_KEY_BASE", "CLIENT_SECRETS"),
         *("AZURE_CREDENTIALS", "AUTH", "AUTH_HEADER", "REDIS_AUTH", "PRIVATE_KEY"),
+        *("SSHPASS", "SENTRY_DSN", "SLACK_WEBHOOK_URL"),
         *("DOCKER_AUTH_CONFIG", "GITHUB_PAT", "OPENAI_API_KEY_2", "my_password"),
     ],
 )
@@ -39,7 +44,6 @@ def test_a_variable_whose_name_says_so_is_secret(name: str) -> None:
     "name",
     [
         *(
-            "SSH_AUTH_SOCK",
             "KEYBOARD",
             "XDG_SESSION_ID",
             "GPG_TTY",
@@ -69,6 +73,25 @@ def test_a_variable_whose_name_says_nothing_is_handed_on(name: str) -> None:
 
     assert without_secret_variables(environ) == environ
     assert secret_values(environ) == []
+
+
+@pytest.mark.parametrize("name", ["SSH_AUTH_SOCK", "DOCKER_HOST", "KUBECONFIG"])
+def test_what_leads_to_credentials_is_not_handed_on_but_no_secret(name: str) -> None:
+    environ = {name: "/run/user/1000/it"}
+
+    assert without_secret_variables(environ) == {}
+    assert without_secret_variables(environ, hand_on=[name]) == environ
+    assert secret_values(environ) == []
+
+
+def test_where_variables_are_named_commands_get_no_others() -> None:
+    environ = {"PATH": "/bin", "LC_ALL": "C", "CARGO_HOME": "/c", "EDITOR": "vi"}
+
+    assert only_named(environ, ["CARGO_HOME", "MISSING"]) == {
+        "PATH": "/bin",
+        "LC_ALL": "C",
+        "CARGO_HOME": "/c",
+    }
 
 
 def test_of_an_address_only_the_password_is_secret() -> None:
@@ -137,3 +160,20 @@ def test_what_is_not_handed_on_is_taken_out_of_texts() -> None:
     redactor = Redactor(secret_values({"X_TOKEN": LONG, "HOME": "/root"}))
 
     assert redactor.redact("the swordfish in /root") == "the *** in /root"
+
+
+@pytest.mark.parametrize(
+    ("own", "parent", "both"),
+    [
+        (None, None, None),
+        (["A"], None, ("A",)),
+        (None, ["A"], ("A",)),
+        (["A", "B"], ["B", "C"], ("B",)),
+    ],
+)
+def test_down_the_tree_variables_only_become_fewer(
+    own: list[str] | None, parent: list[str] | None, both: tuple[str, ...] | None
+) -> None:
+    within = Sandbox(environment=own).within(Sandbox(environment=parent))
+
+    assert within.environment == both

@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import (
@@ -658,7 +658,6 @@ def check_paired(transcript: Sequence[Message]) -> None:
     assert not waiting
 
 
-@settings(deadline=None)
 @given(
     transcript=transcripts(),
     window=st.sampled_from([2_000, 3_000, 5_000, 10_000]),
@@ -717,7 +716,6 @@ turns = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=50)
 @given(
     turns=turns,
     window=st.sampled_from([2_000, 3_000, 5_000]),

@@ -433,3 +433,74 @@ async def test_only_text_is_edited(tmp_path: Path, worker: Worker) -> None:
     output = await worker.refused(edit_file, path="data", old="a", new="b")
 
     assert output == "data is binary: only text is edited"
+
+
+async def test_a_line_behind_a_hole_is_given_up(
+    tmp_path: Path, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with a hole takes no place, and for ever to read."""
+    monkeypatch.setattr("agents.tools.files.read_write.MAX_SECONDS", 0.05)
+    file = tmp_path / "sparse"
+    file.write_text("line\n" * 2_000)
+    os.truncate(file, 1 << 40)
+
+    assert "stopped after 0.05 s" in await worker.refused(
+        read_file, path="sparse", offset=10**8
+    )
+    assert "     1\tline\n" in await worker.use(read_file, path="sparse", limit=2)
+
+
+SETTINGS = "[db]\nDB_USER=ann\nDB_PASSWORD=9f8e7d6c5b4a39281706\nDB_PORT=5432\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("DB_PASSWORD=", "NOTE ", id="its name is changed"),
+        pytest.param("=9f8e", "=9f8e", id="its beginning is guessed"),
+        pytest.param("ann\nDB_PASSWORD=", "ann\nx ", id="from the line before"),
+        pytest.param("17", "x", id="its end is guessed"),
+    ],
+)
+async def test_a_line_with_a_secret_is_not_edited_and_a_guess_tells_nothing(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    file = tmp_path / "settings"
+    file.write_text(SETTINGS)
+    worker = Worker(tmp_path)
+    await worker.use(read_file, path="settings")
+
+    refusal = await worker.refused(edit_file, path="settings", old=old, new=f"{new}.")
+    wrong = await worker.refused(edit_file, path="settings", old="=9f8d", new="x")
+    for answer in (refusal, wrong):
+        assert answer.startswith("old is not in settings")
+        assert "9f8e" not in answer
+    assert file.read_text() == SETTINGS
+
+
+async def test_an_edit_around_a_secret_may_not_show_it(tmp_path: Path) -> None:
+    """A word is a password among settings, and a word among words."""
+    file = tmp_path / "settings.yml"
+    file.write_text("user: ann\npassword: swordfish\nport: 1\n")
+    worker = Worker(tmp_path)
+    await worker.use(read_file, path="settings.yml")
+
+    refusal = await worker.refused(
+        edit_file, path="settings.yml", old="user: ann", new="This is a word,"
+    )
+    assert "would show one" in refusal
+    await worker.use(edit_file, path="settings.yml", old="ann", new="bob")
+    assert file.read_text() == "user: bob\npassword: swordfish\nport: 1\n"
+
+
+async def test_a_key_of_several_lines_stays_one(tmp_path: Path) -> None:
+    key = ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEpAIBAAKCAQEA7Q1W2e3R4"] * 3]
+    file = tmp_path / "notes"
+    text = "\n".join(["# first", *["text"] * 3000, *key, "last"])
+    file.write_text(text)
+    worker = Worker(tmp_path)
+    await worker.use(read_file, path="notes")
+
+    await worker.refused(edit_file, path="notes", old=key[0], new="")
+    await worker.use(edit_file, path="notes", old="# first", new="# 1")
+    assert file.read_text() == text.replace("# first", "# 1")

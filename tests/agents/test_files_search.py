@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.tools.files.access import FileAccess
 from agents.tools.files.glob import Glob
 from agents.tools.files.read_write import list_files, search_files
 from agents.tools.files.search import Search
@@ -143,7 +144,8 @@ async def test_a_hostile_pattern_of_names_ends(tmp_path: Path, worker: Worker) -
     await worker.use(list_files, pattern="**/" * 300 + "x")
     text = await worker.refused(list_files, pattern="**/a/" * 20)
 
-    assert time.monotonic() - begin < 2
+    # A pattern that goes back and forth takes longer than people live.
+    assert time.monotonic() - begin < 60
     assert text == "a pattern has at most 1000 characters, in 30 names"
 
 
@@ -151,7 +153,7 @@ def test_a_walk_looks_at_so_many_names_and_says_so(tmp_path: Path) -> None:
     """A folder of a million names is not sorted."""
     for number in range(30):
         (tmp_path / str(number)).touch()
-    walk = Walk(Glob("*", hidden=False), max_entries=20)
+    walk = Walk(Glob("*", hidden=False), FileAccess(), max_entries=20)
 
     with Workspace(tmp_path).find(".") as entry:
         seen = list(walk.entries(entry))
@@ -259,7 +261,7 @@ async def test_a_hostile_expression_does_not_hang(
 
     await worker.use(search_files, pattern=pattern, glob="bait")
 
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 60
 
 
 @pytest.mark.usefixtures("worker")
@@ -267,10 +269,10 @@ async def test_a_hostile_expression_does_not_hang(
 def test_a_search_ends_when_its_time_is_up_and_says_so(
     tmp_path: Path, path: str
 ) -> None:
-    search = Search(lambda _: True, seconds=0)
+    search = Search(lambda _: True, FileAccess(), seconds=0)
 
     with Workspace(tmp_path).find(path) as entry:
-        search.run(entry, Walk(Glob("**/*", hidden=False)))
+        search.run(entry, Walk(Glob("**/*", hidden=False), FileAccess()))
 
     assert list(search.report())[-1] == (
         "[stopped after 0 s: not all was searched; ask for a part of it, by path or glob]"
@@ -287,3 +289,30 @@ async def test_what_cannot_be_entered_is_named(tmp_path: Path, worker: Worker) -
     text = await worker.use(list_files, pattern="**/x")
 
     assert "is too deep]" in text
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^DB_PASSWORD=9f8e",
+        "9f8e7d6c",
+        r"PASSWORD=\*\*\*x|=9f8e",
+        "MIIEpAIBAAKCAQEA7Q1W2e3R4",
+    ],
+)
+async def test_what_is_hidden_cannot_be_searched_for(
+    tmp_path: Path, pattern: str
+) -> None:
+    """Else a search says whether, and so spells a secret letter by letter."""
+    lines = ["USER=ann", "DB_PASSWORD=9f8e7d6c5b4a39281706", "# " + "text " * 50]
+    lines += ["x = 1"] * 200
+    lines += ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEpAIBAAKCAQEA7Q1W2e3R4"] * 3]
+    lines += ["-----END RSA PRIVATE KEY-----", "last"]
+    (tmp_path / "settings").write_text("\n".join(lines))
+    worker = Worker(tmp_path)
+
+    found = await worker.use(search_files, pattern=pattern)
+    assert found.startswith("[no line fits")
+    assert await worker.use(search_files, pattern="^DB_PASSWORD=.*$|^last$") == (
+        f"settings:2: DB_PASSWORD=***\nsettings:{len(lines)}: last"
+    )

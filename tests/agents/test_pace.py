@@ -25,6 +25,7 @@ from agents import (
 )
 from agents.models.wrappers.fallback import fallback
 from agents.models.wrappers.pace import (
+    BASE_SECONDS,
     FIRST_CALLS,
     HOPE_SECONDS,
     IDLE_SECONDS,
@@ -278,7 +279,9 @@ async def test_another_failure_holds_nothing_back() -> None:
     with pytest.raises(ModelError):
         await paced(Failing(lambda _: False), pace).answer(REQUEST)
 
-    assert not pace.must_wait()
+    told: list[ModelEvent] = []
+    await pace.begin("model", told.append)
+    assert told == []
 
 
 async def test_after_a_long_silence_it_starts_anew() -> None:
@@ -292,6 +295,25 @@ async def test_after_a_long_silence_it_starts_anew() -> None:
         nursery.start_soon(ask_together, asked(provider, pace), 100)
         await trio.sleep(0.01)
         assert len(provider.asked_at) == begun + FIRST_CALLS
+
+
+async def test_after_a_long_silence_one_refusal_is_the_first_again() -> None:
+    """An hour idle is no hour of refusals: the others wait half a second, and are not refused."""
+    refusals = iter([True, True, True, False, True])
+    provider = Provider(
+        lambda _: next(refusals, False), seconds=0, has_retry_after=False
+    )
+    model = asked(provider)
+    assert await ask_together(model, 1) == 1
+    assert provider.refused == 3
+    await trio.sleep(3600)
+    begun = trio.current_time()
+
+    assert await ask_together(model, 1 + FIRST_CALLS) == 1 + FIRST_CALLS
+
+    assert provider.refused == 4
+    later = [at - begun for at in provider.asked_at[4:] if at > begun]
+    assert later[0] == pytest.approx(0.05 + BASE_SECONDS)
 
 
 async def test_a_limiter_and_a_pace_go_together() -> None:
@@ -352,7 +374,9 @@ def test_no_caller_is_forgotten(
                 nursery.start_soon(leave, after)
             assert await ask_together(model, callers) == callers
         assert pace.waiting == 0
-        assert not pace.must_wait()
+        told: list[ModelEvent] = []
+        await pace.begin("model", told.append)
+        assert told == []
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 

@@ -367,3 +367,20 @@ def test_in_no_window_more_tokens_pass_either(
         for end, tokens in used[first:]:
             passed += tokens
             assert passed <= per_minute * (1 + (end - begin) / 60) + 1e-6
+
+
+async def test_several_servers_divide_the_limits_of_a_provider() -> None:
+    """Each of them lets a part of the calls through, and all together no more than allowed."""
+    models = [worker_model(seconds=1) for _ in range(3)]
+    async with trio.open_nursery() as nursery:
+        for model in models:
+            limiter = Limiter(requests_per_minute=10, in_flight=7, servers=3)
+            nursery.start_soon(ask_often, limited(model, limiter), 5)
+
+    for model in models:
+        assert model.called_at[:3] == [0, 0, 1]
+        assert model.called_at[3] >= 20
+    with pytest.raises(DefinitionError, match="cannot be divided by 11 servers"):
+        Limiter(requests_per_minute=10, servers=11)
+    with pytest.raises(DefinitionError, match="servers cannot be 0"):
+        Limiter(servers=0)

@@ -8,6 +8,9 @@ import pytest
 import trio
 
 from agents import DefinitionError, ToolCall, tool
+from agents.sandbox.backend import TaskSandbox
+from agents.sandbox.sandbox import Sandbox
+from agents.sandbox.unconfined import UNCONFINED
 from agents.tools.context import (
     ToolContext,
     current_tool_context,
@@ -28,6 +31,9 @@ def scene_of(folder: str, secret: str = "") -> ToolContext:
 
     return ToolContext(
         workspace=Path(folder),
+        sandbox=TaskSandbox(
+            backend=UNCONFINED, sandbox=Sandbox(), workspace=Path(folder)
+        ),
         environ={"IN": folder},
         seen_files=SeenFiles(FileRegistry(), folder),
         processes=cast("Any", None),

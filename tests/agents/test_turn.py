@@ -21,7 +21,6 @@ from agents import (
     OutputError,
     Price,
     ScriptedModel,
-    Step,
     Tool,
     ToolCall,
     ToolError,
@@ -32,7 +31,7 @@ from agents import (
     tool,
     unanswered_calls,
 )
-from agents.turn_host import MemoryHost
+from agents.turn_host import MemoryHost, Step
 from orchestrator.testing import SpyModel
 from tests.agents.turn_kit import TestHost
 

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import trio
 
-from agents import Step, ToolCall, UserMessage
-from agents.turn_host import MemoryHost
+from agents import ToolCall, UserMessage
+from agents.turn_host import MemoryHost, Step
 
 
 class ApprovalCheck(Protocol):

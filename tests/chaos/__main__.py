@@ -21,6 +21,7 @@ OTHER_PROOFS: Final = (
     "tests.orchestrator.budget_trees",
     "tests.journal.power_cuts",
     "tests.journal.corruption",
+    "tests.workers.long_proofs",
 )
 """The other long proofs, each with its own --seed and --rounds."""
 
@@ -32,6 +33,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="rounds at the same time")
     parser.add_argument("--keep", action="store_true", help="keep every folder")
     parser.add_argument("--all", action="store_true", help="the other proofs, too")
+    parser.add_argument(
+        "--cluster", type=int, default=50, help="rounds in a cluster, at most (--all)"
+    )
     asked = parser.parse_args()
     seeds = range(asked.seed, asked.seed + asked.rounds)
     rounds = trio.run(partial(play, seeds, jobs=asked.jobs, keep=asked.keep))
@@ -39,6 +43,8 @@ def main() -> int:
     codes = [int(any(it.problems for it in rounds))]
     if asked.all:
         codes += [prove(module, asked.seed, asked.rounds) for module in OTHER_PROOFS]
+        rounds_there = min(asked.rounds, asked.cluster)
+        codes.append(prove("tests.chaos.cluster", asked.seed, rounds_there))
     return max(codes)
 
 

@@ -77,8 +77,10 @@ class FaultyJournal:
         entry: Entry,
         encoded: Encoded,
         idle_changes: Mapping[SessionId, str | None],
+        *,
+        urgent: bool = False,
     ) -> None:
-        self._journal.append(entry, encoded, idle_changes)
+        self._journal.append(entry, encoded, idle_changes, urgent=urgent)
         fact = type(entry.event).__name__
         self._uncommitted.append((entry.seq, fact))
         self._points.reach("before commit")

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from agents import AssistantMessage, ToolMessage, Transcript, UserMessage
 from delegation import (
@@ -33,10 +32,6 @@ from delegation.events import (
     TaskRequested,
     TurnStarted,
 )
-
-# The same examples everywhere and every time: a red build is red on the next machine too.
-settings.register_profile("steady", derandomize=True, deadline=None, database=None)
-settings.load_profile("steady")
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ from delegation import (
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -48,6 +49,7 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
@@ -453,6 +455,16 @@ class Facts(RuleBasedStateMachine):
         command = Command(id_, task, notify and can_be_told)
         self.post(ProcessStarted(task.id, id_, "make", command.notify))
         task.session.commands[id_] = command
+
+    @for_a_task(lambda it: it.acts(), allowed=st.booleans())
+    def ask_for_a_host(self, task: Task, allowed: bool) -> None:
+        self.post(NetworkRequested(task.id, "pypi.org:443", allowed, 1, 2))
+
+    @for_a_task(lambda it: it.acts(), call=st.sampled_from("ab"), run=st.booleans())
+    def place_a_call(self, task: Task, call: str, run: bool) -> None:
+        attempt = len(self.entries)
+        worker = "w" * run
+        self.post(CallPlaced(task.id, CallId(call), "gpu", attempt, worker, worker))
 
     @for_a_session(Session.told_of, oldest=st.booleans())
     def match_a_line(self, session: Session, oldest: bool) -> None:

@@ -186,9 +186,7 @@ def totals(usages: Sequence[Usage]) -> tuple[int, int, int]:
 
 def test_whatever_is_reserved_and_spent_no_budget_is_passed() -> None:
     """Whoever waits has something to wait for, and whoever is refused could never go on."""
-    run_state_machine_as_test(
-        Spending, settings=settings(max_examples=60, stateful_step_count=40)
-    )
+    run_state_machine_as_test(Spending, settings=settings(stateful_step_count=40))
 
 
 FIVE_CALLS: Final = Budget(calls=5)

@@ -1,10 +1,10 @@
 """A tree of any size in few rows: what matters is shown, and nothing is hidden in silence."""
 
-import time
+import itertools
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from delegation import Ending, Mode, Status, TaskId, Tree
@@ -19,8 +19,8 @@ from delegation.tree.collapse import (
 from delegation.tree.rollups import NOT_URGENT, urgency
 from delegation.tree.tally import FAILURES, Tally
 from tests.delegation.tree_strategies import ROOT, trees
+from tests.growth import grows_at_most
 
-EXAMPLES = settings(max_examples=150)
 DONE, FAILED = Ending.SUCCEEDED, Ending.FAILED
 
 
@@ -155,7 +155,6 @@ def test_a_subtree_is_folded_like_a_tree() -> None:
 
 
 @given(trees(most=300), st.integers(1, 60))
-@EXAMPLES
 def test_the_rows_and_what_they_hide_add_up_to_the_tree(tree: Tree, rows: int) -> None:
     """Of every status, however much or little room there is."""
     collapsed = collapse_tree(tree, rows=rows)
@@ -173,7 +172,6 @@ def test_the_rows_and_what_they_hide_add_up_to_the_tree(tree: Tree, rows: int) -
 
 
 @given(trees(most=200), st.integers(1, 40), st.sets(st.integers(0, 200)), st.booleans())
-@EXAMPLES
 def test_whatever_is_opened_and_closed_all_is_counted(
     tree: Tree, rows: int, chosen: set[int], opened: bool
 ) -> None:
@@ -190,7 +188,6 @@ def test_whatever_is_opened_and_closed_all_is_counted(
 
 
 @given(trees(most=300), st.integers(2, 40))
-@EXAMPLES
 def test_no_failure_is_hidden_in_silence(tree: Tree, rows: int) -> None:
     """It is a row, or the row above it counts it."""
     collapsed = collapse_tree(tree, rows=rows)
@@ -203,7 +200,6 @@ def test_no_failure_is_hidden_in_silence(tree: Tree, rows: int) -> None:
 
 
 @given(trees(most=300))
-@EXAMPLES
 def test_no_more_than_a_few_of_a_kind_stand_side_by_side(tree: Tree) -> None:
     """Unless they wait, run or have failed, or somebody below them."""
     collapsed = collapse_tree(tree, rows=len(tree) - 1)
@@ -230,19 +226,24 @@ def test_how_urgent_a_subtree_is_is_how_urgent_the_worst_of_it_is() -> None:
 
 @pytest.mark.parametrize("wide", [True, False], ids=["side by side", "in teams"])
 def test_a_frame_looks_only_at_what_it_shows(wide: bool) -> None:
-    """20,000 tasks in 30 rows, after a change: some milliseconds, and never a scan of all."""
-    tasks = [("s", "coder", DONE)] * (20_000 if wide else 140)
-    if not wide:
-        tasks += [(f"t{number}", "tester", DONE) for number in range(140)] * 140
-    tree = team(tasks)
-    collapsed = collapse_tree(tree, rows=30)
-    best = 1.0
-    for number in range(5):
-        tree.mark(TaskId(f"t{number}"), status=FAILED)
-        before = time.perf_counter()
-        collapsed = collapse_tree(tree, rows=30)
-        best = min(best, time.perf_counter() - before)
+    """After a change, 20,000 tasks in 30 rows take no longer than 2,000: it is no scan of all."""
 
-    assert collapsed.tasks > 19_700
-    assert len(collapsed.rows) <= 30
-    assert best < 0.02
+    def crowd(count: int) -> Tree:
+        if wide:
+            return team([("s", "coder", DONE)] * count)
+        teams = 140 * count // 20_000
+        below = [(f"t{number}", "tester", DONE) for number in range(teams)] * 140
+        return team([("s", "coder", DONE)] * teams + below)
+
+    numbers = itertools.count()
+
+    def change(tree: Tree) -> None:
+        tree.mark(TaskId(f"t{next(numbers) % 10}"), status=FAILED)
+        assert len(collapse_tree(tree, rows=30).rows) <= 30
+
+    few, many = crowd(2_000), crowd(20_000)
+    for tree in (few, many):
+        collapse_tree(tree, rows=30)
+
+    assert grows_at_most(4, change, small=few, large=many)
+    assert collapse_tree(many, rows=30).tasks > 19_700

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import Usage
@@ -20,7 +20,6 @@ from delegation.tree.exports.graphml import flat
 from delegation.tree.intervals import last_moment
 from tests.delegation.tree_strategies import ROOT, trees
 
-EXAMPLES = settings(max_examples=60)
 HOSTILE = [
     pytest.param("say \"hi\" and 'bye' \\", id="quotes"),
     pytest.param("one\ntwo\r\nthree\tfour", id="lines"),
@@ -28,11 +27,15 @@ HOSTILE = [
     pytest.param("]]> <![CDATA[ &amp; &#0; <!--", id="cdata"),
     pytest.param("\x00\x01\x1b[31mred\x7f\x9b\ufffe", id="controls"),
     pytest.param("\u202egnp.exe\u2066", id="direction"),
+    pytest.param("\u200f\u061c\u200b\U000e0041\U000e0101\u2028\xad", id="unseen"),
     pytest.param("naïve 猫 🐈 ✓", id="unicode"),
     pytest.param('#quot; %{ end }"]; click n0 call x()', id="mermaid"),
     pytest.param('" ]; evil [label="\\', id="dot"),
 ]
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069]"
+    r"|[\U000e0000-\U000e0fff]"
+)
 
 
 def saying(words: str) -> Tree:
@@ -104,6 +107,7 @@ def readable(words: str) -> str:
 def test_graphml_is_read_back_by_networkx_as_it_was(words: str) -> None:
     """What XML cannot say is replaced, what is unknown is left out, and all else is equal."""
     tree = saying(words)
+    assert not CONTROLS.search(tree.to_graphml())
     read = nx.read_graphml(io.BytesIO(tree.to_graphml().encode()))
     expected = described(tree, flat)
     for _, node in expected.nodes(data=True):
@@ -119,6 +123,7 @@ def test_graphml_is_read_back_by_networkx_as_it_was(words: str) -> None:
 def test_node_link_json_is_read_back_by_networkx_as_it_was(words: str) -> None:
     """Also what is unknown, and lists."""
     tree = saying(words)
+    assert not CONTROLS.search(tree.to_json())
     data = json.loads(tree.to_json())
     read = nx.node_link_graph(data, edges="edges")
 
@@ -130,7 +135,6 @@ def test_node_link_json_is_read_back_by_networkx_as_it_was(words: str) -> None:
 
 
 @given(trees())
-@EXAMPLES
 def test_any_tree_makes_the_round_trip(tree: Tree) -> None:
     linked = nx.node_link_graph(json.loads(tree.to_json()), edges="edges")
     assert_same(linked, described(tree, msgspec.to_builtins))
@@ -139,7 +143,6 @@ def test_any_tree_makes_the_round_trip(tree: Tree) -> None:
 
 
 @given(st.text())
-@EXAMPLES
 def test_any_words_make_the_round_trip_in_json_and_are_well_formed_in_xml(
     words: str,
 ) -> None:
@@ -196,6 +199,28 @@ def test_mermaid_keeps_what_agents_say_in_its_labels(words: str) -> None:
         "  n0 -.-> n2",
         "  n1 ==> n2",
     ]
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_no_export_holds_what_a_terminal_obeys_in_a_name(words: str) -> None:
+    """A journal of a stranger may name agents and runs as it likes."""
+    tree = Tree(TaskId(words))
+    name = words.replace("/", "")
+    tree.add(
+        TaskId(words),
+        parent=None,
+        agent=name,
+        path=f"/{name}",
+        mode=Mode.ROOT,
+        at=1.5,
+        goal="x",
+    )
+    exports = [tree.to_text(), tree.to_text(rows=1), tree.to_dot(), tree.to_svg()]
+    exports += [tree.to_mermaid(), tree.to_json(), tree.to_graphml(), tree.to_trace()]
+
+    for export in exports:
+        assert not CONTROLS.search(export)
+    assert re.fullmatch(r'flowchart TD\n  n0\["[^"<>\n\\]*(<br/>x)?"\]', exports[4])
 
 
 def test_charts_of_large_trees_are_folded_and_say_so() -> None:
@@ -258,7 +283,6 @@ def test_an_arrow_leads_to_who_was_asked_on_another_lane() -> None:
 
 
 @given(trees(most=200))
-@EXAMPLES
 def test_on_a_lane_of_a_trace_nothing_overlaps_but_by_nesting(tree: Tree) -> None:
     """Viewers draw what overlaps otherwise wrongly, or not at all."""
     now = last_moment(tree, tree.graph)

@@ -309,6 +309,4 @@ def test_whatever_can_happen_happens_and_replay_agrees(snapshot: Snapshot) -> No
         def __init__(self) -> None:
             super().__init__(snapshot)
 
-    run_state_machine_as_test(
-        Machine, settings=settings(max_examples=100, stateful_step_count=70)
-    )
+    run_state_machine_as_test(Machine, settings=settings(stateful_step_count=70))

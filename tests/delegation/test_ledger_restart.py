@@ -6,10 +6,11 @@ from typing import TypeAlias
 import attrs
 import pytest
 
-from agents import Budget, CallId
+from agents import Budget, CallId, Usage
 from delegation import (
     DeliveryCapability,
     Ending,
+    Grant,
     Ledger,
     Mode,
     Outcome,
@@ -23,6 +24,7 @@ from delegation.events import (
     DoorClosed,
     DoorOpened,
     JournalOpened,
+    ModelCalled,
     ProcessStarted,
     SessionOpened,
     TaskRequested,
@@ -283,3 +285,25 @@ def test_below_a_task_the_deepest_come_first(
 
     tell(*(TaskSettled(task, DONE) for task in below), TurnEnded(S, 1, DONE))
     assert list(ledger.sessions[S].unsettled_detached) == ["own"]
+
+
+@pytest.mark.parametrize("has_called", [True, False])
+def test_a_budget_that_runs_share_does_not_pause_twice(
+    ledger: Ledger, tell: Tell, has_called: bool
+) -> None:
+    """It was paused for the longest of their pauses."""
+    grant = Grant("b_shared", Budget(seconds=60, calls=9))
+    for session in (S, OTHER):
+        tell(SessionOpened(session, "editor", grants=(grant,)))
+        tell(TurnStarted(session, 1, NONE, ()))
+        if has_called:
+            tell(ModelCalled(root_of(session), Usage(calls=1)))
+    (before,) = {account.deadline for account in ledger.accounts.values()}
+    tell(RESTART)
+    for session, paused in ((S, 1_000.0), (OTHER, 1_001.0)):
+        tell(TurnResumed(session, 1, NONE, paused=paused))
+
+    (after,) = {account.deadline for account in ledger.accounts.values()}
+    assert before is not None
+    # A run that has called no model has used nothing of it.
+    assert after == before + (1_001.0 if has_called else 0)

@@ -26,9 +26,11 @@ from delegation.events import (
     Event,
     JournalOpened,
     MessageReceived,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     ReplyDelivered,
     SessionClosed,
     TaskRequested,
@@ -38,6 +40,7 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 from delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
 
@@ -166,6 +169,57 @@ class TestRunning:
 
         assert session.processes == {}
         assert session.mail == {}
+
+
+class TestElsewhere:
+    """The journal was taken over on a machine that cannot see the command."""
+
+    def test_nobody_waits_for_a_command_that_cannot_be_seen(
+        self, ledger: Ledger, session: SessionRecord, tell: Tell
+    ) -> None:
+        """Its session is told once, and shows how its last turn ended."""
+        tell(ProcessStarted(ROOT, P, "make", True, "host-a"), TurnEnded(S, 1, DONE))
+        assert session.awaits_notices
+
+        tell(RESTART, ProcessUnreachable(ROOT, P, "host-b"))
+
+        assert session.processes[P].is_unreachable
+        assert not session.awaits_notices
+        assert "host-a" in only_news(session).unknown
+        with pytest.raises(ImpossibleEventError, match="is known"):
+            tell(ProcessUnreachable(ROOT, P, "host-c"))
+
+    def test_it_stays_known_after_its_task_until_it_is_ended_where_it_runs(
+        self, session: SessionRecord, tell: Tell, requested: Asked
+    ) -> None:
+        tell(requested(CHILD), TaskStarted(CHILD))
+        tell(ProcessStarted(CHILD, P, "serve", False, "host-a"), RESTART)
+        tell(ProcessUnreachable(CHILD, P, "host-b"), TaskSettled(CHILD, DONE))
+        assert list(session.processes) == [P]
+        assert not session.mail
+
+        tell(ProcessEnded(CHILD, P, "ended there"))
+        assert session.processes == {}
+
+    def test_a_session_that_is_deleted_forgets_it(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "serve", False, "host-a"), TurnEnded(S, 1, DONE))
+        tell(RESTART, ProcessUnreachable(ROOT, P, "host-b"))
+        tell(SessionClosed(S))
+        assert list(session.processes) == [P]
+
+        tell(SessionClosed(S, deleted=True))
+        assert session.processes == {}
+
+    def test_a_session_has_one_workspace(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(WorkspaceOpened(ROOT, "host-a", "/here"))
+        assert session.workspace_host == "host-a"
+
+        with pytest.raises(ImpossibleEventError, match="has a workspace already"):
+            tell(WorkspaceOpened(ROOT, "host-b", "/here"))
 
 
 class TestNews:
@@ -394,6 +448,26 @@ IMPOSSIBLE: dict[str, tuple[Event, str]] = {
     ),
     "one of nobody ends": (ProcessEnded(NOBODY, P, "gone"), "no such task"),
     "one of nobody prints": (ProcessMatched(NOBODY, P, ("a",)), "no such task"),
+    "one of nobody asks for a host": (
+        NetworkRequested(NOBODY, "pypi.org:443", allowed=True),
+        "no such task",
+    ),
+    "one of nobody is out of sight": (
+        ProcessUnreachable(NOBODY, P, "host-b"),
+        "no such task",
+    ),
+    "one is out of sight that has ended": (
+        ProcessUnreachable(ROOT, Q, "host-b"),
+        "or it has ended",
+    ),
+    "one is out of sight of its own machine": (
+        ProcessUnreachable(ROOT, P, ""),
+        "that very machine",
+    ),
+    "nobody opens a workspace": (
+        WorkspaceOpened(NOBODY, "host-b", "/here"),
+        "no such task",
+    ),
     "one ends that never began": (ProcessEnded(ROOT, UNKNOWN, "gone"), "has ended"),
     "one prints that never began": (ProcessMatched(ROOT, UNKNOWN, ("a",)), "has ended"),
     "one ends twice": (ProcessEnded(ROOT, Q, "gone"), "or it has ended"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from agents import Usage
 from delegation import Ending, Mode, Status, TaskId, Tree
@@ -13,8 +13,6 @@ from delegation.tree.intervals import ConcurrencyStep, last_moment, work_interva
 from delegation.tree.tally import FAILURES, Tally
 from tests.delegation.reference_delays import last_end
 from tests.delegation.tree_strategies import ROOT, trees
-
-EXAMPLES = settings(max_examples=100)
 
 
 def added_up(tree: Tree, tasks: Iterable[TaskId]) -> Tally:
@@ -64,7 +62,6 @@ def told(path: CriticalPath) -> list[tuple[str, str, float, float]]:
 
 
 @given(trees())
-@EXAMPLES
 def test_a_rollup_is_the_sum_of_all_below(tree: Tree) -> None:
     """Kept up to date or counted anew, it is the same, for every subtree."""
     for task in tree.graph:
@@ -76,7 +73,6 @@ def test_a_rollup_is_the_sum_of_all_below(tree: Tree) -> None:
 
 
 @given(trees(whole=True))
-@EXAMPLES
 def test_a_tree_that_is_watched_adds_up_like_one_that_is_not(tree: Tree) -> None:
     """Whoever looks early, and often, sees the same in the end."""
     watched = Tree(ROOT)
@@ -186,7 +182,6 @@ def test_what_has_not_ended_goes_on_until_now() -> None:
 
 
 @given(trees())
-@EXAMPLES
 def test_parallelism_is_what_the_intervals_say(tree: Tree) -> None:
     now = last_moment(tree, tree.graph)
     found, steps = tree.parallelism(), tree.steps()
@@ -335,7 +330,6 @@ def test_a_task_that_never_started_was_queued_for_as_long_as_it_was_waited_for()
 
 
 @given(trees())
-@EXAMPLES
 def test_the_critical_path_has_no_gap_and_is_as_long_as_all_took(tree: Tree) -> None:
     """From the start of a task to the last end below it, whatever happened."""
     for top in tree.graph:
@@ -355,7 +349,6 @@ def test_the_critical_path_has_no_gap_and_is_as_long_as_all_took(tree: Tree) -> 
 
 
 @given(trees(whole=True, least=1, most=30))
-@EXAMPLES
 def test_slack_is_how_much_later_a_task_could_have_ended(tree: Tree) -> None:
     """So much later and nothing ends later; a little more, and something does."""
     last = last_end(tree, ROOT, 0.0)
@@ -366,7 +359,6 @@ def test_slack_is_how_much_later_a_task_could_have_ended(tree: Tree) -> None:
 
 
 @given(trees(whole=True))
-@EXAMPLES
 def test_whoever_ends_on_the_critical_path_has_no_slack(tree: Tree) -> None:
     """And nobody has less than none, or more than until the last end."""
     slack, path = tree.slack(), tree.critical_path()

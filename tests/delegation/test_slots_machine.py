@@ -308,7 +308,7 @@ class OfTheTree(Limits):
     only_the_tree = True
 
 
-SETTINGS: Final = settings(max_examples=60, stateful_step_count=40)
+SETTINGS: Final = settings(stateful_step_count=40)
 
 
 def test_whoever_comes_and_goes_no_limit_is_passed_and_nobody_waits_in_vain() -> None:

@@ -172,6 +172,21 @@ def test_a_tree_counts_its_tasks_by_status(tree: Tree, tell: Tell) -> None:
     }
 
 
+def test_a_tree_counts_the_same_once_its_rollups_are_made(tree: Tree) -> None:
+    """Until then the statuses alone are counted, which is a hundred times as fast."""
+    before = tree.counts()
+    tree.tally()
+
+    assert list(tree.counts().items()) == list(before.items())
+
+
+def test_what_counts_no_differently_leaves_the_rollups_as_they_are(tree: Tree) -> None:
+    before = tree.tally()
+    tree.mark(B, error="it tries again", status=tree[B]["status"])
+
+    assert tree.tally() == before
+
+
 def test_a_tree_is_at_work_while_one_of_its_tasks_goes_on(
     tree: Tree, tell: Tell, ledger: Ledger
 ) -> None:

@@ -181,3 +181,25 @@ async def test_show_and_report_name_the_damaged_entry(
         )
         assert code == 2
         assert f"entry {seq} is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("sessions", "1 of its runs are not listed"),
+        ("last_entries", "the last entries of 1 of its runs are not listed"),
+    ],
+)
+async def test_a_run_that_one_of_the_lists_lacks_is_missed(
+    tmp_path: Path, table: str, problem: str
+) -> None:
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path) as orchestrator:
+        first = await orchestrator.run(worker(), "go")
+        await orchestrator.run(worker(), "go")
+    change(path, f"DELETE FROM {table} WHERE session = '{first.id}'")
+
+    with pytest.raises(JournalError, match=problem):
+        async with open_orchestrator(path):
+            pass
+    assert wrong(path)

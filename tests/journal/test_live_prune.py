@@ -219,3 +219,15 @@ async def test_a_damaged_run_is_deleted_and_the_others_were_never_in_danger(
         await orchestrator.read_tree(good)
     assert (await command("runs", "--delete", bad))[0] == 0
     assert wrong(path) == []
+
+
+def test_a_step_does_not_sort_what_is_left_to_delete(tmp_path: Path) -> None:
+    """Else pruning a large run would take the square of its entries."""
+    with closing(sqlite_journal.connect(tmp_path / "journal.db")) as connection:
+        plan = connection.execute(
+            f"EXPLAIN QUERY PLAN {prune_steps.DELETE_MARKED}", (1,)
+        ).fetchall()
+
+    steps = " ".join(step for *_, step in plan)
+    assert "INDEX entries_of_a_session (session=?)" in steps
+    assert "TEMP B-TREE" not in steps

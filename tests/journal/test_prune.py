@@ -11,13 +11,14 @@ from agents import Agent, ScriptedModel
 from orchestrator import budget, open_orchestrator
 from orchestrator.cli.app import run_command
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.journal_queries import read_entries
-from orchestrator.journal.backends import store_at
+from orchestrator.cli.journal_queries import read_run
+from orchestrator.journal import stored_entries
+from orchestrator.journal.backends import journals_at, store_at
 from orchestrator.journal.sqlite import entries as sqlite_entries
 from orchestrator.journal.sqlite.check import check_journal
 from orchestrator.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
 from orchestrator.journal.store import Level
-from tests.journal.kit import rewrite
+from tests.journal.kit import downgrade, rewrite
 from tests.kit import hand_on, worker
 
 pytestmark = pytest.mark.realtime
@@ -199,10 +200,7 @@ def test_a_dry_run_on_a_file_of_the_first_version_changes_nothing(
 ) -> None:
     path = tmp_path / "journal.db"
     write_runs(path, "go")
-    ask(path, "DROP TABLE sessions")
-    ask(path, "DROP TABLE pruned")
-    ask(path, "DROP TABLE last_entries")
-    ask(path, "PRAGMA user_version = 0")
+    downgrade(path)
     out, _ = command(capsys, path, "runs", "--prune", "0h", "--dry-run")
 
     assert "would prune 0 runs (0 entries), and none of the 1 that are not" in out
@@ -220,9 +218,13 @@ def test_the_newest_are_listed_and_only_they_are_read(
     read: set[str] = set()
     from_row = sqlite_entries.from_row
 
-    def counted(connection: sqlite3.Connection, row: sqlite_entries.Row) -> object:
+    def counted(
+        connection: sqlite3.Connection,
+        row: stored_entries.Row,
+        allowance: stored_entries.Allowance,
+    ) -> object:
         read.add(row[2])
-        return from_row(connection, row)
+        return from_row(connection, row, allowance)
 
     monkeypatch.setattr(sqlite_entries, "from_row", counted)
     out, err = command(capsys, path, "runs")
@@ -242,9 +244,10 @@ def test_the_entries_of_one_run_are_read_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     first, second = write_runs(path, "a", "b")
 
-    assert read_entries(path, None)[0] == second
-    found, entries = read_entries(path, first)
-    assert found == first
-    assert {entry.session for entry in entries} == {first}
+    journals = journals_at(path)
+    assert read_run(journals, None).id == second
+    found = read_run(journals, first)
+    assert found.id == first
+    assert {entry.session for entry in found.entries} == {first}
     with pytest.raises(CommandError, match="2 runs begin with 'r_'"):
-        read_entries(path, "r_")
+        read_run(journals, "r_")

@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -13,8 +14,10 @@ from agents import Agent, ScriptedModel
 from delegation import Ledger, Rules, SessionId, encode
 from delegation.events import Entry, MessageReceived
 from delegation.snapshot import MIN_FACTS, SnapshotCapture, is_same_state
+from delegation.snapshot.stored_state import decode_state, encode_state
 from orchestrator import Orchestrator, open_orchestrator
 from orchestrator.errors import JournalInUseError
+from orchestrator.journal.checksums import row_checksum, snapshot_checksum
 from orchestrator.journal.sqlite.store import SQLiteStore
 from orchestrator.journal.store import Level
 
@@ -131,6 +134,46 @@ async def test_one_that_does_not_fit_is_not_read(
     assert is_same_state(await state_of(path, session), before)
     (found,) = findings(path, Level.WRONG)
     assert found == f"of its snapshots, that of run {session} is not what was written"
+
+
+async def test_the_facts_are_folded_instead_of_one_that_contradicts_itself(
+    path: Path, session: SessionId
+) -> None:
+    before = await state_of(path, session)
+    state = decode_state(before.state)
+    state.tasks.clear()
+    wrong = attrs.evolve(before, state=encode_state(state))
+    checksum = snapshot_checksum(session, wrong.seq, wrong.layout, wrong.state)
+    update = "UPDATE snapshots SET seq = ?, layout = ?, state = ?, checksum = ?"
+    assert change(path, update, wrong.seq, wrong.layout, wrong.state, checksum) == 1
+
+    assert is_same_state(await state_of(path, session), before)
+
+
+async def test_one_with_the_checksum_of_layout_1_is_of_another_version(
+    path: Path, session: SessionId
+) -> None:
+    was = await state_of(path, session)
+    layout = f"1{was.layout[1:]}"
+    checksum = row_checksum(session, was.seq, layout, was.state.hex())
+    update = "UPDATE snapshots SET seq = ?, layout = ?, state = ?, checksum = ?"
+    assert change(path, update, was.seq, layout, was.state, checksum) == 1
+
+    assert findings(path, Level.WRONG) == []
+    assert is_same_state(await state_of(path, session), was)
+
+
+async def test_a_state_that_cannot_be_stored_ends_nothing(
+    path: Path, session: SessionId
+) -> None:
+    assert change(path, "DELETE FROM snapshots") == 1
+    async with SQLiteStore(path).open_writer() as journal:
+        ledger = await journal.read_ledger(session, RULES)
+        ledger.sessions[session].labels = {"lone": "\ud800"}
+        journal.store_snapshot(SnapshotCapture(ledger, ledger.sessions[session]))
+        await journal.snapshots.wait_encoded()
+
+    assert count(path) == 0
 
 
 async def test_doctor_compares_a_snapshot_with_the_entries(

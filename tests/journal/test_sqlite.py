@@ -17,17 +17,20 @@ from delegation import encode
 from delegation.events import Entry, TurnEnded
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
 from orchestrator.journal.group_commit import GroupCommit
+from orchestrator.journal.long_strings import (
+    MAX_INLINE_CHARACTERS,
+    extract_long_strings,
+    restore_long_strings,
+)
+from orchestrator.journal.sqlite.check import check_journal
 from orchestrator.journal.sqlite.journal import (
     open_sqlite_journal,
     read_sqlite_journal,
     writer_of,
 )
-from orchestrator.journal.sqlite.long_strings import (
-    MAX_INLINE_CHARACTERS,
-    extract_long_strings,
-    restore_long_strings,
-)
 from orchestrator.journal.sqlite.schema import MIGRATIONS, VERSION
+from orchestrator.journal.sqlite.store import SQLiteStore
+from orchestrator.journal.store import Level
 from orchestrator.runtime import default_journal
 from tests.journal.kit import change, rewrite
 from tests.kit import facts, hand_on, worker
@@ -108,8 +111,8 @@ async def test_a_file_that_is_no_journal_is_refused_and_kept(tmp_path: Path) -> 
 
 
 async def test_a_folder_is_no_journal(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match="Is a directory"):
-        async with open_orchestrator(tmp_path):
+    with pytest.raises(JournalError, match="it is a folder, not a file"):
+        async with open_sqlite_journal(tmp_path):
             pass
 
 
@@ -186,7 +189,37 @@ ALTER TABLE pruned ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE pruned ADD COLUMN used TEXT NOT NULL DEFAULT '[]';
 PRAGMA user_version = 3;
 """
-SCHEMAS = {1: ENTRIES, 2: ENTRIES + SESSIONS, 3: ENTRIES + SESSIONS + PAYLOADS}
+CHECKSUMS = """
+ALTER TABLE entries ADD COLUMN previous INTEGER;
+ALTER TABLE entries ADD COLUMN checksum INTEGER;
+CREATE TABLE last_entries (
+    session TEXT    PRIMARY KEY,
+    seq     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+ALTER TABLE sessions ADD COLUMN checksum INTEGER;
+ALTER TABLE pruned ADD COLUMN checksum INTEGER;
+CREATE TABLE pruned_sessions (
+    session  TEXT    PRIMARY KEY,
+    checksum INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE snapshots (
+    session  TEXT    PRIMARY KEY,
+    seq      INTEGER NOT NULL,
+    layout   TEXT    NOT NULL,
+    state    BLOB    NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT;
+CREATE TRIGGER delete_snapshot AFTER DELETE ON sessions BEGIN
+    DELETE FROM snapshots WHERE session = old.session;
+END;
+PRAGMA user_version = 4;
+"""
+SCHEMAS = {
+    1: ENTRIES,
+    2: ENTRIES + SESSIONS,
+    3: ENTRIES + SESSIONS + PAYLOADS,
+    4: ENTRIES + SESSIONS + PAYLOADS + CHECKSUMS,
+}
 
 
 def write_version(
@@ -201,7 +234,8 @@ def write_version(
         for entry in entries:
             fact = encode(entry.event)
             connection.execute(
-                "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO entries (seq, at, session, kind, version, body)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
                 (
                     entry.seq,
                     entry.at,
@@ -212,8 +246,14 @@ def write_version(
                 ),
             )
         if version > 1:
-            connection.execute("INSERT INTO sessions VALUES (?, 2, '')", (session,))
+            connection.execute(
+                "INSERT INTO sessions (session, first, used) VALUES (?, 2, '')",
+                (session,),
+            )
     connection.close()
+    path.chmod(0o600)
+    if version > 3:
+        rewrite(path)
 
 
 @pytest.mark.parametrize("version", range(1, VERSION))
@@ -227,7 +267,9 @@ async def test_a_file_of_each_earlier_version_is_read_and_gone_on_with(
     write_version(path, version, entries, run.id)
 
     assert await read_sqlite_journal(path) == entries
-    assert ask(path, "PRAGMA user_version") == [(3 if version == 3 else 0,)]
+    assert ask(path, "PRAGMA user_version") == [(version if version > 2 else 0,)]
+    with SQLiteStore(path).open_reader() as reader:
+        assert list(reader.audit().rows) == []
     async with open_orchestrator(path) as orchestrator:
         assert orchestrator.runs == [run.id]
         assert (await orchestrator.read_tree(run.id)).to_text() == run.tree.to_text()
@@ -235,6 +277,7 @@ async def test_a_file_of_each_earlier_version_is_read_and_gone_on_with(
     assert ask(path, "PRAGMA user_version") == [(VERSION,)]
     async with open_orchestrator(path) as orchestrator:
         assert orchestrator.runs == [run.id, again.id]
+    assert not [it for it in check_journal(path) if it.level is Level.WRONG]
 
 
 async def test_opening_a_file_of_the_first_version_lists_its_idle_runs(
@@ -336,7 +379,9 @@ def test_long_strings_are_restored_to_the_letter(text: str) -> None:
     left = extract_long_strings(text, payloads)
 
     assert (
-        restore_long_strings(left.encode(), lambda name: payloads[name].encode())
+        restore_long_strings(
+            left.encode(), lambda name: payloads[name].encode(), limit=len(text) * 3
+        )
         == text.encode()
     )
     assert all(len(string) > MAX_INLINE_CHARACTERS for string in payloads.values())

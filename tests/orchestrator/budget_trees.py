@@ -34,6 +34,7 @@ from agents import (
     TextDelta,
     ToolCall,
     Usage,
+    allow,
 )
 from agents.models.wrappers.fallback import fallback
 from agents.models.wrappers.prices import PriceTable, priced
@@ -250,12 +251,13 @@ class Node:
             model=drawn_model(chance, self),
             delegates=[child.agent for child in self.children],
             tools=[terminal],
+            approve=[allow("*")],
             budget=own,
             limits=Limits(
                 seconds=SECONDS * chance.random() if chance.random() < 0.2 else None,
                 model_calls=9,
             ),
-            compaction=Compaction(window=4_000) if chance.random() < 0.1 else None,
+            compaction=drawn_compaction(chance, self),
         )
 
     def next_step(self, request: ModelRequest) -> tuple[tuple[ToolCall, ...], int]:
@@ -305,6 +307,14 @@ def drawn_model(chance: random.Random, node: Node) -> Model:
     return (
         retrying(model, attempts=2, jitter=chance) if chance.random() < 0.2 else model
     )
+
+
+def drawn_compaction(chance: random.Random, node: Node) -> Compaction | None:
+    """Return a small window for some; a writer of summaries has a price and failures of its own."""
+    if chance.random() > 0.1:
+        return None
+    writer = drawn_model(chance, node) if chance.random() < 0.7 else None
+    return Compaction(window=4_000, summarizer=writer)
 
 
 class World:

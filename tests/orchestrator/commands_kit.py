@@ -23,6 +23,7 @@ from agents import (
     ToolCall,
     ToolMessage,
     Usage,
+    allow,
 )
 from agents.tools.terminal import process, terminal
 from delegation import SessionId, root_of
@@ -31,6 +32,7 @@ from delegation.events import (
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     ToolAnswered,
     TurnStarted,
 )
@@ -133,6 +135,7 @@ def background(command: str, **more: Any) -> ToolCall:
 
 def shell_user(model: Any, name: str = "worker", **more: Any) -> Agent:
     """Return an agent that can use commands."""
+    more.setdefault("approve", [allow("*")])
     return Agent(name, model=model, tools=[terminal, process], **more)
 
 
@@ -293,6 +296,34 @@ def has_ended(pid: int, seconds: float = 2) -> bool:
         os.close(file)
 
 
+def outside(pid: int, folder: Path) -> int:
+    """Return the id of a process out here, of the id that a command in a folder has said.
+
+    In a sandbox it may have another one than outside of it.
+    """
+    for here, inside in _processes_in(folder):
+        if inside == pid:
+            return here
+    return pid
+
+
+def running_in(folder: Path) -> list[int]:
+    """Return the ids of the processes that run in a folder, and are not about to end."""
+    return [here for here, _ in _processes_in(folder) if not has_ended(here, 0.5)]
+
+
+def _processes_in(folder: Path) -> Iterator[tuple[int, int]]:
+    """Yield the ids of the processes in a folder: out here, and in their sandbox."""
+    for path in Path("/proc").iterdir():
+        if not path.name.isdecimal():
+            continue
+        with suppress(OSError):
+            if (path / "cwd").readlink().is_relative_to(folder):
+                status = (path / "status").read_text()
+                (ids,) = (it for it in status.splitlines() if it.startswith("NSpid:"))
+                yield int(path.name), int(ids.split()[-1])
+
+
 def children() -> set[str]:
     """Return the children of this process, zombies included."""
     found: set[str] = set()
@@ -317,7 +348,11 @@ def command_mail(entries: Sequence[Entry]) -> list[int]:
         match entry.event:
             case ProcessStarted(_, id_, notify=True):
                 notified.add(id_)
-            case ProcessMatched(_, id_) | ProcessEnded(_, id_) if id_ in notified:
+            case (
+                ProcessMatched(_, id_)
+                | ProcessUnreachable(_, id_)
+                | ProcessEnded(_, id_)
+            ) if id_ in notified:
                 mail.append(entry.seq)
             case _:
                 pass

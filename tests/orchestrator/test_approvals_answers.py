@@ -128,6 +128,7 @@ async def test_nobody_answers_in_time_and_the_model_is_told() -> None:
     assert shell.ran == []
 
 
+@pytest.mark.memory_only
 async def test_several_calls_of_one_answer_ask_at_once_and_are_answered_in_any_order() -> (
     None
 ):
@@ -152,6 +153,7 @@ async def test_several_calls_of_one_answer_ask_at_once_and_are_answered_in_any_o
     assert shell.ran == ["c", "b"]
 
 
+@pytest.mark.memory_only
 async def test_a_call_that_needs_no_approval_does_not_wait_for_one_that_does() -> None:
     shell = Shell()
     rules = [allow("terminal", command="ls"), *ASKS]

@@ -23,6 +23,9 @@ from tests.orchestrator.approvals_kit import (
     turn_of,
 )
 
+# A sandbox is looked for in a thread, where tools touch the machine.
+pytestmark = pytest.mark.realtime
+
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
@@ -116,7 +119,6 @@ async def test_what_a_call_leaves_out_is_what_its_tool_takes_for_it(
     assert "list_files was denied" in done.output
 
 
-@pytest.mark.realtime
 @pytest.mark.parametrize("path", ["a\0b", "x" * 10_000, "/" * 5_000])
 async def test_a_path_that_leads_nowhere_is_no_reason_to_fail(
     workspace: Path, path: str
@@ -139,17 +141,17 @@ async def test_a_link_that_turns_elsewhere_while_somebody_thinks_is_not_followed
 
     async with turn_of(agent) as turn:
         question = await turn.question()
-        assert question.subject == "notes"
+        assert question.subject.startswith("notes (content: sha256 ")
         link.unlink()
         link.symlink_to("secrets/key")
         await turn.session.answer(question.id, "once")
         said = await turn.reply()
 
-    assert "approved for 'notes', and is about something else by now" in said
+    assert "approved for 'notes (" in said
+    assert "is about something else by now" in said
     assert (workspace / "secrets" / "key").read_text() == "TOP"
 
 
-@pytest.mark.realtime
 async def test_rules_look_at_the_workspace_of_the_message(
     workspace: Path, tmp_path: Path
 ) -> None:
@@ -168,3 +170,57 @@ async def test_rules_look_at_the_workspace_of_the_message(
 
     assert "TOP" in above.text
     assert "denied" in inside.text
+
+
+@pytest.mark.parametrize("glob", ["*", "secrets/*", "**/key"])
+async def test_a_search_from_above_leaves_out_what_a_rule_denies(
+    workspace: Path, glob: str
+) -> None:
+    call = ToolCall("search_files", {"pattern": "TOP", "glob": glob})
+    agent = reading(workspace, call, approve=[deny("*", path="secrets/*")])
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(agent, "go")
+
+    assert "TOP" not in done.output
+    assert "left out" in done.output
+    assert "1 file" in done.output
+
+
+async def test_a_listing_from_above_leaves_out_what_a_rule_denies(
+    workspace: Path,
+) -> None:
+    call = ToolCall("list_files", {"pattern": "**/*"})
+    agent = reading(workspace, call, approve=[deny("*", path="secrets/*")])
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(agent, "go")
+
+    assert "secrets/key" not in done.output.splitlines()
+    assert "1 file and 1 folder" in done.output
+
+
+async def test_a_search_from_above_asks_for_no_file_and_shows_none_that_is_asked_about(
+    workspace: Path,
+) -> None:
+    call = ToolCall("search_files", {"pattern": "TOP"})
+    agent = reading(workspace, call, approve=[ask("*", path="secrets/*")])
+
+    async with turn_of(agent) as turn:
+        said = await turn.reply()
+
+    assert "TOP" not in said
+    assert "1 file" in said
+
+
+async def test_a_search_of_a_folder_that_was_approved_shows_what_is_in_it(
+    workspace: Path,
+) -> None:
+    call = ToolCall("search_files", {"pattern": "TOP", "path": "secrets"})
+    agent = reading(workspace, call, approve=[ask("*", path="secrets/*")])
+
+    async with turn_of(agent) as turn:
+        await turn.answer("once")
+        said = await turn.reply()
+
+    assert "secrets/key:1: TOP" in said

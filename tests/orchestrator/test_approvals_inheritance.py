@@ -65,6 +65,7 @@ async def test_a_joined_child_of_a_run_has_nobody_to_ask_either() -> None:
     assert shell.ran == []
 
 
+@pytest.mark.memory_only
 @pytest.mark.parametrize("deep", [False, True])
 async def test_an_attended_run_asks_also_for_those_who_work_in_it(deep: bool) -> None:
     shell = Shell()

@@ -14,7 +14,7 @@ from orchestrator import (
     UnknownIdError,
     open_orchestrator,
 )
-from orchestrator.engine.approvals import SHOWN
+from orchestrator.engine.shown_text import SHOWN
 from tests.kit import hand_on
 from tests.orchestrator.approvals_kit import (
     ASKS,
@@ -132,17 +132,18 @@ async def test_a_secret_is_not_in_the_question() -> None:
     assert shell.ran == [line, line]
 
 
-@pytest.mark.parametrize("at", range(SHOWN - 60, SHOWN + 5, 7))
+@pytest.mark.parametrize("at", range(SHOWN // 4 * 3 - 60, SHOWN // 4 * 3 + 5, 7))
 async def test_a_secret_that_a_cut_goes_through_is_not_in_the_question(at: int) -> None:
     """It is taken out before it is cut: a half would not be known for what it is."""
     shell = Shell()
     secret = "correct-horse-battery-staple"
-    line = f"echo {'x' * (at - 5)} {secret} {'y' * 500}"
+    text = f"echo {'x' * (at - 5)} {secret} {'y' * SHOWN}"
+    call = ToolCall("terminal", {"workdir": text})
     journal = MemoryJournal()
 
     async with open_orchestrator(journal, environ={"DB_PASSWORD": secret}) as opened:
         async with turn_of(
-            shell.agent(run(line), tool_texts, rules=ASKS), orchestrator=opened
+            shell.agent(call, tool_texts, rules=ASKS), orchestrator=opened
         ) as turn:
             question = await turn.answer("deny")
 
@@ -180,23 +181,62 @@ async def test_nothing_hides_in_a_call_that_says_more_than_a_command() -> None:
         assert "people cannot see all of it" in await turn.reply()
 
 
-async def test_a_huge_command_is_asked_about_in_short_and_is_no_other() -> None:
+@pytest.mark.parametrize("length", [SHOWN + 1, 1_000_000])
+async def test_a_command_that_is_longer_than_is_shown_is_not_asked_about(
+    length: int,
+) -> None:
     shell = Shell()
-    begin = "echo " + "x" * 1_000_000
-    journal = MemoryJournal()
-    agent = shell.agent(
-        run(f"{begin}a"), run(f"{begin}a"), run(f"{begin}b"), tool_texts, rules=ASKS
-    )
-    async with open_orchestrator(journal) as orchestrator:
-        async with turn_of(agent, orchestrator=orchestrator) as turn:
-            first = await turn.answer("session")
-            second = await turn.answer("deny")
 
-    assert first.subject != second.subject
-    assert "(1000006 characters, sha256 " in first.subject
-    assert len(first.subject) < SHOWN + 200
-    assert len(first.details) <= SHOWN
-    assert [len(it) for it in shell.ran] == [1_000_006] * 2
+    async with turn_of(shell.agent(run("x" * length), tool_texts, rules=ASKS)) as turn:
+        said = await turn.reply()
+
+    assert f"{length:,}" in said
+    assert shell.ran == []
+
+
+async def test_nothing_hides_behind_blanks() -> None:
+    shell = Shell()
+    line = f"echo building{' ' * 2_100}; id > PWNED"
+
+    async with turn_of(shell.agent(run(line), tool_texts, rules=ASKS)) as turn:
+        question = await turn.answer("deny")
+
+    assert "echo building⟨2100 blanks⟩; id > PWNED" in question.subject
+    assert "⟨2100 blanks⟩; id > PWNED" in question.details
+
+
+async def test_a_command_that_spells_a_mark_is_no_other() -> None:
+    """What is approved is the one with the blanks."""
+    shell = Shell()
+    marked: list[str] = []
+    line = f"echo building{' ' * 100}; id"
+    agent = shell.agent(
+        run(line), lambda _: run(marked[0]), run(line), tool_texts, rules=ASKS
+    )
+
+    async with turn_of(agent) as turn:
+        question = await turn.question()
+        marked.append(question.subject)
+        await turn.session.answer(question.id, "session")
+        second = await turn.answer("deny")
+        await turn.reply()
+
+    assert second.subject != question.subject
+    assert shell.ran == [line, line]
+
+
+async def test_a_long_call_is_shown_by_its_beginning_and_its_end() -> None:
+    shell = Shell()
+    call = ToolCall("terminal", {"note": f"begin{'x' * 1_000_000}end"})
+
+    async with turn_of(shell.agent(call, tool_texts, rules=ASKS)) as turn:
+        question = await turn.answer("deny")
+
+    for shown in (question.subject, question.details):
+        assert "begin" in shown
+        assert "end" in shown
+        assert "characters are not shown" in shown
+        assert len(shown) < 3 * SHOWN
 
 
 async def test_odd_arguments_are_asked_about_as_they_are() -> None:

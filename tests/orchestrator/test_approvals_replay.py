@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
@@ -134,6 +135,7 @@ def test_whoever_waited_long_for_an_approval_is_not_stalled_when_it_is_done_agai
     assert replayed.difference is None, replayed.difference
 
 
+@pytest.mark.memory_only
 async def test_in_a_fork_of_an_attended_run_nobody_is_asked() -> None:
     shell = Shell()
     agent = shell.agent(run("x"), tool_texts, rules=ASKS)

@@ -132,13 +132,18 @@ async def test_a_folder_is_told_as_a_shell_would_be_told() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_file_is_approved_whatever_is_written_into_it(tmp_path: Path) -> None:
+async def test_a_change_of_a_file_is_approved_for_this_content_only(
+    tmp_path: Path,
+) -> None:
     def write(path: str, content: str) -> ToolCall:
         return ToolCall("write_file", {"path": path, "content": content})
 
     agent = Agent(
         "main",
-        model=stepwise(write("a", "1"), write("./a", "2"), write("b", "3"), "end"),
+        model=stepwise(
+            *(write("a", "1"), write("./a", "1"), write("a", "2"), write("b", "1")),
+            "end",
+        ),
         tools=FILES,
         approve=[ask("write_file")],
         workspace=tmp_path,
@@ -147,10 +152,13 @@ async def test_a_file_is_approved_whatever_is_written_into_it(tmp_path: Path) ->
         async with turn_of(agent) as turn:
             first = await turn.answer("task")
             second = await turn.answer("deny")
+            third = await turn.answer("deny")
 
-    assert (first.subject, second.subject) == ("a", "b")
+    assert first.subject.startswith("a (content: sha256 ")
+    assert second.subject.startswith("a (content: sha256 ")
+    assert third.subject.startswith("b (content: sha256 ")
     assert '"content":"1"' in first.details
-    assert (tmp_path / "a").read_text() == "2"
+    assert (tmp_path / "a").read_text() == "1"
     assert not (tmp_path / "b").exists()
 
 

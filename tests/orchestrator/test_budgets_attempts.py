@@ -23,6 +23,7 @@ from agents import (
     ToolMessage,
     Transcript,
     Usage,
+    allow,
 )
 from agents.models.wrappers.fallback import fallback
 from agents.models.wrappers.prices import PriceTable, priced
@@ -30,7 +31,13 @@ from agents.models.wrappers.rate_limit import Limiter, limited
 from agents.models.wrappers.retry import retrying
 from agents.tools.terminal import terminal
 from delegation import Cause, Ending
-from delegation.events import ModelCalled, ModelFailed, ModelFailure, SessionOpened
+from delegation.events import (
+    ModelAnswered,
+    ModelCalled,
+    ModelFailed,
+    ModelFailure,
+    SessionOpened,
+)
 from delegation.notices import usd
 from orchestrator import MemoryJournal, Run, budget, open_orchestrator
 from orchestrator.replay.run import replay_sync
@@ -78,7 +85,9 @@ async def test_what_a_failed_call_used_is_spent_while_its_task_is_torn_down(
         with budget(calls=4):
             async with trio.open_nursery() as nursery:
                 for name, it in (("a", model), ("b", other)):
-                    agent = Agent(name, model=it, tools=[terminal])
+                    agent = Agent(
+                        name, model=it, tools=[terminal], approve=[allow("*")]
+                    )
                     nursery.start_soon(orchestrator.run, agent, "go")
 
     assert model.calls == 2
@@ -191,6 +200,64 @@ class Priced:
         return 1_000
 
 
+async def test_a_summary_is_paid_for_by_the_price_of_its_writer_also_when_retried() -> (
+    None
+):
+    """Its writer costs a thousand times as much as the model of the agent, and fails at first."""
+    cheap = ScriptedModel.always("x" * 9_000)
+    writer = CountingModel(Priced())
+    compaction = Compaction(
+        window=6_000, summarizer=retrying(FailingModel([503], writer)), keep_last=1
+    )
+    agent = Agent("top", model=cheap, compaction=compaction)
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        with budget(usd=1.5):
+            async with orchestrator.open_session(agent) as session:
+                asked = [await session.ask(text) for text in "12345"]
+
+    (summary,) = (
+        it
+        for it in facts(journal.entries, ModelFailed)
+        if it.reason is ModelFailure.SUMMARY
+    )
+    assert summary.usage.cost == 1_100_000
+    assert session.tree.total.cost == 1_100_000
+    assert writer.calls == 1
+    assert asked[-1].outcome.kind == "usd"
+
+
+class Silent(Priced):
+    """Says nothing about what it uses."""
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        await trio.lowlevel.checkpoint()
+        return AssistantMessage("x" * 400)
+
+
+async def test_a_model_that_reports_no_usage_is_charged_with_all_it_may_have_used() -> (
+    None
+):
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        with budget(tokens=30_000):
+            async with orchestrator.open_session(
+                Agent("top", model=Silent())
+            ) as session:
+                asked = [await session.ask("go on") for _ in range(8)]
+
+    called = facts(journal.entries, ModelCalled)
+    answered = facts(journal.entries, ModelAnswered)
+    assert [it.message.usage.estimated for it in answered] == [1] * len(answered)
+    assert [it.message.usage.output_tokens for it in answered] == [100] * len(answered)
+    # What is left pays for a shorter answer each time, and then for none.
+    assert [it.charged and it.charged.tokens for it in answered] == [
+        it.reserved.tokens for it in called
+    ]
+    assert sum(it.reserved.tokens for it in called) <= 30_000
+    assert asked[-1].outcome.ending is Ending.OVER_BUDGET
+
+
 class Unpriced(Priced):
     name = "unpriced"
     price = None
@@ -283,6 +350,7 @@ class Breaking:
         raise self._failure
 
 
+@pytest.mark.memory_only
 @pytest.mark.parametrize(
     ("failure", "is_charged"),
     [
@@ -407,6 +475,7 @@ def test_a_run_that_paid_for_a_crash_is_replayed_under_its_budget() -> None:
         "top",
         model=ScriptedModel.always(say),
         tools=[terminal],
+        approve=[allow("*")],
         budget=Budget(calls=2, tokens=100_000),
     )
 

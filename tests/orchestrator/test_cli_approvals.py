@@ -417,8 +417,8 @@ def test_a_question_shows_who_what_and_how_to_answer(
 @pytest.mark.parametrize(
     ("subject", "details", "more"),
     [
-        ("a.txt", '{"content":"rm -rf","path":"a.txt"}', '"content":"rm -rf"'),
-        ("make", '{"background":true,"command":"make"}', '"background":true'),
+        ("a.txt", '{"content":"rm -rf","path":"a.txt"}', "content: rm -rf"),
+        ("make", '{"background":true,"command":"make"}', "background: true"),
         ("make", '{"command":"make"', '{"command":"make"'),
         ('{"to":"x"}', '{"to":"x"}', None),
         ("{}", "{}", None),

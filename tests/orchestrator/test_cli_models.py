@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -35,8 +35,9 @@ main()
 class Shell:
     """Runs commands that know nothing of the keys and addresses of this machine."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, python: list[str]) -> None:
         self.home = home
+        self.python = python
         self.program = ["-m", "orchestrator"]
         self.environ = {
             name: value for name, value in os.environ.items() if not OURS.match(name)
@@ -52,6 +53,7 @@ class Shell:
 
     def lacks(self, *packages: str) -> None:
         self.program = ["-c", WITHOUT.format(packages=packages)]
+        self.python = [sys.executable]
 
     async def run(self, *arguments: str, code: int = 0) -> tuple[str, str]:
         streams: dict[str, str] = {}
@@ -60,7 +62,8 @@ class Shell:
             assert stream is not None
             streams[name] = b"".join([chunk async for chunk in stream]).decode()
 
-        async with self.started(*arguments) as process, trio.open_nursery() as nursery:
+        started = self.started(*arguments, python=self.python)
+        async with started as process, trio.open_nursery() as nursery:
             nursery.start_soon(read, "out", process.stdout)
             nursery.start_soon(read, "err", process.stderr)
         out, err = streams["out"], streams["err"]
@@ -70,12 +73,14 @@ class Shell:
         return out, err
 
     @asynccontextmanager
-    async def started(self, *arguments: str) -> AsyncIterator[trio.Process]:
+    async def started(
+        self, *arguments: str, python: Sequence[str] = (sys.executable,)
+    ) -> AsyncIterator[trio.Process]:
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 process = partial(
                     trio.run_process,
-                    [sys.executable, *self.program, *arguments],
+                    [*python, *self.program, *arguments],
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     check=False,
@@ -94,8 +99,8 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
+def shell(tmp_path: Path, python: list[str]) -> Shell:
+    return Shell(tmp_path, python)
 
 
 def failure(status: int, message: str, **headers: str) -> Raw:

@@ -46,8 +46,8 @@ async def wait(topic: str) -> str:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
+def shell(tmp_path: Path, python: list[str]) -> Shell:
+    return Shell(tmp_path, python)
 
 
 def test_a_function_is_found_and_run_and_so_is_a_chain(shell: Shell) -> None:

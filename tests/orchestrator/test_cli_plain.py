@@ -4,7 +4,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -173,12 +172,12 @@ editor = Agent("editor", model=ScriptedModel([call, "merged"]), delegates=[helpe
 
 
 def run(
-    home: Path, *arguments: str, **environ: str
+    python: list[str], home: Path, *arguments: str, **environ: str
 ) -> subprocess.CompletedProcess[str]:
     (home / "team.py").write_text(TEAM)
     return subprocess.run(
         [
-            sys.executable,
+            *python,
             "-m",
             "orchestrator",
             "run",
@@ -196,9 +195,11 @@ def run(
 
 
 @pytest.mark.realtime
-async def test_json_is_the_journal_and_nothing_else(tmp_path: Path) -> None:
+async def test_json_is_the_journal_and_nothing_else(
+    tmp_path: Path, python: list[str]
+) -> None:
     """A reader can decode each fact, and has just what a later process reads."""
-    done = run(tmp_path, "--progress", "json")
+    done = run(python, tmp_path, "--progress", "json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     stored = await read_sqlite_journal(tmp_path / "state" / "journal.db")
 
@@ -219,11 +220,12 @@ async def test_json_is_the_journal_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_none_shows_nothing_and_colours_are_forced_or_forbidden(
+    python: list[str],
     tmp_path: Path,
 ) -> None:
-    quiet = run(tmp_path, "--progress", "none")
-    forced = run(tmp_path, FORCE_COLOR="1", NO_COLOR="")
-    forbidden = run(tmp_path, NO_COLOR="1", FORCE_COLOR="")
+    quiet = run(python, tmp_path, "--progress", "none")
+    forced = run(python, tmp_path, FORCE_COLOR="1", NO_COLOR="")
+    forbidden = run(python, tmp_path, NO_COLOR="1", FORCE_COLOR="")
 
     assert (quiet.stdout, quiet.stderr) == ("merged\n", "")
     assert "\x1b[" in forced.stderr

@@ -106,8 +106,9 @@ def test_a_question_that_is_too_long_says_how_much_is_missing() -> None:
     assert "terminal: rm 0 ⏎ rm 1 ⏎ rm 2" in above[2].plain
     assert len(shown) == 24
     assert shown[-15].strip() == "Approve /boss/lead[4]  terminal: rm 0"
-    assert shown[-3].strip() == "rm 12"
-    assert shown[-2].startswith("… 37 more lines: Esc, then Enter at the task shows")
+    assert shown[-4].strip() == "rm 11"
+    assert shown[-3].startswith("… 37 more lines: Esc, then Enter at the task shows")
+    assert shown[-2].strip() == "rm 49?"
 
 
 def test_five_hundred_are_folded_into_as_many_lines_as_there_are() -> None:

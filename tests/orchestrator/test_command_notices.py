@@ -38,6 +38,7 @@ from tests.orchestrator.commands_kit import (
     in_a_session,
     is_alive,
     let_pass,
+    outside,
     patiently,
     pipe,
     shell_user,
@@ -730,7 +731,7 @@ class TestWhileNobodyTalks:
                 "trap '' TERM; setsid sh -c 'echo $$ >said; exec sleep 1000' & read _ <gate",
                 notify_on_complete=True,
             )
-            escaped = int(await said.receive())
+            escaped = outside(int(await said.receive()), tmp_path)
             await talk.end()
             await talk.orchestrator.abandon()
             assert has_ended(started["pid"])
@@ -751,7 +752,7 @@ async def test_who_leaves_in_a_hurry_leaves_nothing_that_somebody_waits_for(
     async with in_a_session(tmp_path, journal) as talk:
         manual = await talk.begin()
         manual.begin_calls(ToolCall("terminal", {"command": command}))
-        pid = int(await said.receive())
+        pid = outside(int(await said.receive()), tmp_path)
         await talk.orchestrator.abandon()
         assert has_ended(pid)
 

@@ -36,7 +36,9 @@ from tests.orchestrator.commands_kit import (
     in_a_session,
     is_alive,
     let_pass,
+    outside,
     pipe,
+    running_in,
     shell_user,
     talking,
 )
@@ -88,7 +90,8 @@ class TestForeground:
         async with in_a_run(tmp_path) as manual:
             answer = await manual.run("kill -KILL $$")
 
-        assert answer["exit_code"] == -signal.SIGKILL
+        # As a shell says it, where another process than ours waits for the command.
+        assert answer["exit_code"] in {-signal.SIGKILL, 128 + signal.SIGKILL}
 
     async def test_nobody_answers_its_questions(self, tmp_path: Path) -> None:
         """A command that asks reads the end of its input, and does not wait for ever."""
@@ -110,7 +113,7 @@ class TestForeground:
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(answer)
-                grandchild = int(await said.receive())
+                grandchild = outside(int(await said.receive()), tmp_path)
                 await let_pass(clock, 100)
 
         assert has_ended(grandchild)
@@ -129,7 +132,7 @@ class TestForeground:
 
         assert answer["exit_code"] == 0
         assert "left something running" in answer["note"]
-        assert has_ended(int(answer["output"]))
+        assert running_in(tmp_path) == []
 
     async def test_cancelling_the_run_ends_grandchildren_wherever_they_went(
         self, tmp_path: Path, said: Pipe
@@ -145,7 +148,8 @@ class TestForeground:
                     " setsid sh -c 'echo $$ >said; exec sleep 1000' & wait"
                 )
                 manual.begin_calls(ToolCall("terminal", {"command": command}))
-                pids = [int(await said.receive()) for _ in range(2)]
+                said_ids = [int(await said.receive()) for _ in range(2)]
+                pids = [outside(pid, tmp_path) for pid in said_ids]
                 assert all(map(is_alive, pids))
                 nursery.cancel_scope.cancel()
 
@@ -528,7 +532,7 @@ class TestBackground:
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
             started = await manual.start(command)
-            grandchild = int(await said.receive())
+            grandchild = outside(int(await said.receive()), tmp_path)
             killed = await manual.look("kill", started)
             assert has_ended(started["pid"])
             assert has_ended(grandchild)
@@ -542,23 +546,23 @@ class TestBackground:
     @pytest.mark.parametrize(
         ("command", "how"),
         [
-            ("kill -SEGV $$", "killed by SIGSEGV"),
-            ("kill -35 $$", "killed by signal 35"),
-            ("exit 1", "exit code 1"),
+            ("kill -SEGV $$", {"killed by SIGSEGV", "exit code 139"}),
+            ("kill -35 $$", {"killed by signal 35", "exit code 163"}),
+            ("exit 1", {"exit code 1"}),
             (
                 "sleep 1000 &",
-                "exit code 0; what it had left running was ended with it",
+                {"exit code 0; what it had left running was ended with it"},
             ),
         ],
     )
     async def test_how_it_ended_is_said_in_words(
-        self, tmp_path: Path, command: str, how: str
+        self, tmp_path: Path, command: str, how: set[str]
     ) -> None:
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
             started = await manual.start(command)
 
-            assert (await manual.look("wait", started))["ended"] == how
+            assert (await manual.look("wait", started))["ended"] in how
 
     async def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -753,8 +757,10 @@ class Slow(MemoryJournal):
         self.asked = trio.Event()
         self._written = trio.Event()
 
-    def append(self, entry: Entry, encoded: Encoded, idle_changes: Any) -> None:
-        super().append(entry, encoded, idle_changes)
+    def append(
+        self, entry: Entry, encoded: Encoded, idle_changes: Any, *, urgent: bool = False
+    ) -> None:
+        super().append(entry, encoded, idle_changes, urgent=urgent)
         if isinstance(entry.event, ProcessStarted):
             self.is_stuck = True
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -10,10 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
-from msgspec.structs import replace
 
 from agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript
 from delegation import Ending, SessionId
@@ -36,10 +33,9 @@ from tests.orchestrator.commands_kit import (
     background,
     command_mail,
     command_mail_read,
-    has_ended,
     in_a_session,
-    is_alive,
     pipe,
+    running_in,
     shell_user,
     talking,
 )
@@ -94,14 +90,15 @@ async def test_what_a_killed_process_leaves_running_is_ended_by_the_next(
         )
         try:
             id_ = await ready.receive()
-            pids = [int(await said.receive()) for _ in range(6)]
+            for _ in range(6):
+                await said.receive()
         finally:
             process.kill()
             await process.wait()
-    assert all(map(is_alive, pids))
+    assert len(running_in(tmp_path)) >= 6
 
     async with open_orchestrator(file, workspace=tmp_path) as orchestrator:
-        assert all(map(has_ended, pids))
+        assert running_in(tmp_path) == []
         async with talking(orchestrator, session=id_) as talk:
             heard = await talk.woken()
             await talk.idle()
@@ -215,28 +212,3 @@ async def test_a_session_that_was_closed_for_good_is_told_nothing_after_a_crash(
         assert session.is_idle
         assert not session.mail
     assert [it.how for it in facts(cut.entries, ProcessEnded)] == [LOST]
-
-
-async def test_a_command_of_another_machine_is_not_killed(tmp_path: Path) -> None:
-    """Its id may by chance be that of a process here; that it has ended is known all the same."""
-    journal = MemoryJournal()
-    with pipe(tmp_path / "said") as said:
-        async with in_a_session(tmp_path, journal) as talk:
-            manual = await talk.begin()
-            await manual.start("echo $$ >said; exec sleep 1000")
-            pid = int(await said.receive())
-            [started] = facts(journal.entries, ProcessStarted)
-            elsewhere = attrs.evolve(started, host="elsewhere")
-            copied = MemoryJournal(
-                [
-                    replace(it, event=elsewhere) if it.event is started else it
-                    for it in journal.entries
-                ]
-            )
-            async with open_orchestrator(copied, workspace=tmp_path):
-                assert is_alive(pid)
-
-    assert started.host == socket.gethostname()
-    assert [it.how for it in facts(copied.entries, ProcessEnded)] == [
-        f"{LOST}; it ran on elsewhere"
-    ]

@@ -5,30 +5,42 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 import trio
 
 from agents import Agent, ScriptedModel, ToolCall, tool
-from agents.approval import ask
+from agents.approval import allow, ask
+from agents.tools.terminal import terminal
+from agents.tools.terminal.process_origin import Origin
 from agents.tools.terminal.process_tags import new_tag, with_tag
 from delegation import Ending
 from orchestrator import Orchestrator, Run, open_orchestrator
-from orchestrator.control.client import RefusedError, connect_control
+from orchestrator.control import client, server
+from orchestrator.control.client import (
+    ForeignSocketError,
+    RefusedError,
+    connect_control,
+)
 from orchestrator.control.server import (
-    MOST_CONNECTIONS,
+    MOST_OF_PROCESS,
     MOST_REQUESTS,
+    NOT_ALLOWED,
     AnswerApproval,
     Cancel,
+    DeleteRun,
+    Prune,
     Steer,
     Subscribe,
     open_control,
 )
 from orchestrator.control.wire import LONGEST_LINE, LONGEST_PATH, socket_path
+from orchestrator.journal.backends import store_at
 from tests.kit import hand_on
 
 pytestmark = pytest.mark.realtime
@@ -118,6 +130,33 @@ async def test_a_task_is_cancelled_and_another_approved(tmp_path: Path) -> None:
     assert it.run.output == "done"
 
 
+async def test_what_a_local_user_does_is_in_the_audit(tmp_path: Path) -> None:
+    async with running(tmp_path) as it, connect_control(it.journal) as client:
+        assert client is not None
+        (asked,) = it.orchestrator.approvals
+        await client.request(AnswerApproval(asked.id, "once", "go on"))
+        slow = it.task("slow")
+        await client.request(Cancel(slow))
+        await it.has_ended.wait()
+        run = it.orchestrator.runs[-1]
+        with pytest.raises(RefusedError):
+            await client.request(Cancel("t_none"))
+        assert (await client.request(DeleteRun(run)))["runs"] == 1
+        assert (await client.request(Prune(0)))["runs"] == 0
+
+    with store_at(it.journal).open_reader() as reader:
+        events = [row.event for row in reader.audit().rows]
+    assert [(it.action, it.target, it.outcome) for it in events] == [
+        ("control.answer", asked.id, "accepted"),
+        ("control.cancel", slow, "accepted"),
+        ("control.cancel", "t_none", "accepted"),
+        ("control.delete", run, "accepted"),
+        ("control.cancel", "t_none", "UnknownIdError"),
+    ]
+    who = {(event.actor, event.peer) for event in events}
+    assert who == {(f"uid:{os.getuid()}", f"pid {os.getpid()}")}
+
+
 async def test_of_a_session_what_is_in_the_background_ends_too(tmp_path: Path) -> None:
     slow = Agent("slow", model=ScriptedModel.always("late", 1_000))
     call = hand_on("wait", agent="slow", background=True)
@@ -138,10 +177,17 @@ async def test_of_a_session_what_is_in_the_background_ends_too(tmp_path: Path) -
 
 
 ANSWER = """
-import json, socket, sys
-path, approval = sys.argv[1:]
+import json, os, socket, sys
+path, approval = sys.argv[1:3]
 with socket.socket(socket.AF_UNIX) as there:
-    there.connect(path)
+    if "by a child" in sys.argv:
+        # The kernel has noted the child, which is gone.
+        if not (child := os.fork()):
+            there.connect(path)
+            os._exit(0)
+        os.waitpid(child, 0)
+    else:
+        there.connect(path)
     wish = {"id": 1, "do": "answer", "approval": approval, "answer": "session"}
     there.sendall(json.dumps(wish).encode() + b"\\n")
     with there.makefile() as lines:
@@ -150,24 +196,148 @@ with socket.socket(socket.AF_UNIX) as there:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+@pytest.mark.parametrize(
+    ("before", "arguments", "origin"),
+    [
+        ([], [], Origin.COMMAND),
+        (["env", "-i"], [], Origin.COMMAND),
+        (["setsid", "--wait", "env", "-i"], [], Origin.COMMAND),
+        ([], ["by a child"], Origin.UNKNOWN),
+    ],
+)
 async def test_no_command_of_an_agent_approves_what_its_agent_asks(
-    tmp_path: Path,
+    tmp_path: Path, before: list[str], arguments: list[str], origin: Origin
 ) -> None:
     """It belongs to the same user, too, and finds the socket."""
     async with running(tmp_path) as it:
         (asked,) = it.orchestrator.approvals
-        command = [sys.executable, "-c", ANSWER, str(it.path), asked.id]
+        done = await trio.run_process(
+            [*before, sys.executable, "-c", ANSWER, it.path, asked.id, *arguments],
+            capture_stdout=True,
+            env=with_tag(os.environ, new_tag()),
+        )
 
-        async def answer(environ: Mapping[str, str]) -> dict[str, Any]:
-            done = await trio.run_process(command, capture_stdout=True, env=environ)
-            return dict(json.loads(done.stdout))
-
-        said = await answer(with_tag(os.environ, new_tag()))
-        assert said["error"] == "what an agent has started may look, and not act"
+        assert json.loads(done.stdout)["error"] == NOT_ALLOWED[origin]
         assert it.orchestrator.approvals == [asked]
+    with store_at(it.journal).open_reader() as reader:
+        (refused,) = [row.event for row in reader.audit().rows]
+    assert (refused.action, refused.outcome) == ("control.answer", "refused")
 
-        assert (await answer(os.environ))["ok"] is True
-        assert it.orchestrator.approvals == []
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+async def test_an_orphan_of_a_command_is_still_one(tmp_path: Path) -> None:
+    """The supervisor of the command adopts it, whatever it did to its environment."""
+    journal = tmp_path / "journal.db"
+    (tmp_path / "orphan.py").write_text(ANSWER)
+    command = (
+        f"(env -i setsid {sys.executable} orphan.py {socket_path(journal)} a_1"
+        " >said 2>&1 &); until [ -s said ]; do sleep 0.01; done; cat said"
+    )
+    call = ToolCall("terminal", {"command": command})
+    model = ScriptedModel([call, lambda said: said[-1].text])
+    agent = Agent("it", model=model, tools=[terminal], approve=[allow("terminal")])
+    async with (
+        open_orchestrator(journal, workspace=tmp_path, sandbox="none") as orchestrator,
+        open_control(orchestrator, journal),
+    ):
+        with trio.fail_after(20):
+            run = await orchestrator.run(agent, "go")
+
+    assert NOT_ALLOWED[Origin.COMMAND] in str(run.output)
+
+
+CONNECT = """
+import os, socket, sys
+there = [socket.socket(socket.AF_UNIX) for _ in range(33)]
+for one in there:
+    one.connect(sys.argv[1])
+os.write(1, b"connected")
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+async def test_silent_connections_of_a_command_lock_no_watcher_out(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as it:
+        command = await trio.lowlevel.open_process(
+            [sys.executable, "-c", CONNECT, it.path], stdin=PIPE, stdout=PIPE
+        )
+        assert command.stdin is not None
+        assert command.stdout is not None
+        async with command.stdin, command.stdout:
+            assert await command.stdout.receive_some() == b"connected"
+            async with connect_control(it.journal) as client:
+                assert client is not None
+                await client.request(Cancel(it.task("slow")))
+        await command.wait()
+
+
+async def test_a_client_that_says_nothing_is_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as it, connect_control(it.journal) as watching:
+        assert watching is not None
+        await watching.request(Subscribe())
+        monkeypatch.setattr(server, "FIRST_SECONDS", 0.05)
+        async with await trio.open_unix_socket(str(it.path)) as stream:
+            await _lines(stream, 1)
+            with trio.fail_after(10):
+                assert await stream.receive_some() == b""
+
+        # One that has subscribed may be silent.
+        await watching.request(Cancel(it.task("slow")))
+
+
+async def test_nothing_is_told_to_a_socket_that_others_could_have_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /tmp/orchestrator-UID, if somebody else was there first."""
+    folder = tmp_path / "open"
+    folder.mkdir(mode=0o700)
+    async with running(folder) as it:
+        monkeypatch.setattr(client, "is_shared", tmp_path.__eq__)
+        async with connect_control(it.journal) as ours:
+            assert ours is not None
+        folder.chmod(0o755)
+        with pytest.raises(ForeignSocketError):
+            async with connect_control(it.journal):
+                pass
+        folder.chmod(0o700)
+        link = tmp_path / "other.db.sock"
+        link.symlink_to(it.path)
+        with pytest.raises(ForeignSocketError):
+            async with connect_control(tmp_path / "other.db"):
+                pass
+
+
+LISTEN = """
+import os, socket, sys
+there = socket.socket(socket.AF_UNIX)
+there.bind(sys.argv[1])
+there.listen()
+os.setuid(65534)
+there.listen()  # the kernel notes who listens now
+os.write(1, b"listening")
+os.write(1, b"%d" % len(there.accept()[0].recv(100)))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+async def test_nothing_is_told_to_a_process_of_another_user(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db.sock"
+    stranger = await trio.lowlevel.open_process(
+        [sys.executable, "-c", LISTEN, path], stdout=PIPE
+    )
+    assert stranger.stdout is not None
+    async with stranger.stdout:
+        assert await stranger.stdout.receive_some() == b"listening"
+        with pytest.raises(ForeignSocketError):
+            async with connect_control(tmp_path / "journal.db"):
+                pass
+        assert await stranger.stdout.receive_some() == b"0"
+    await stranger.wait()
 
 
 async def test_a_task_is_told_something(tmp_path: Path) -> None:
@@ -273,10 +443,10 @@ async def test_whoever_wants_too_much_at_once_is_told_to_wait(tmp_path: Path) ->
     assert sum("error" in line for line in lines) >= MOST_REQUESTS - 1
 
 
-async def test_there_is_room_for_so_many_connections(tmp_path: Path) -> None:
+async def test_a_process_has_room_for_so_many_connections(tmp_path: Path) -> None:
     async with running(tmp_path) as it, trio.open_nursery() as nursery:
         streams = [
-            await trio.open_unix_socket(str(it.path)) for _ in range(MOST_CONNECTIONS)
+            await trio.open_unix_socket(str(it.path)) for _ in range(MOST_OF_PROCESS)
         ]
         for stream in streams:
             await _lines(stream, 1)

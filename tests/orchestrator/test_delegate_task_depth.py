@@ -23,6 +23,9 @@ from orchestrator import (
 from tests.kit import hand_on
 from tests.orchestrator.delegate_task_kit import handed, wait
 
+DEEPEST = 250
+"""No rules allow a deeper chain: see the test of what is refused."""
+
 
 def chain(depth: int, bottom: Any, tools: Sequence[Any] = ()) -> Agent:
     """Return an agent whose copies hand on one level further, down to the bottom."""
@@ -36,8 +39,8 @@ def chain(depth: int, bottom: Any, tools: Sequence[Any] = ()) -> Agent:
     return Agent("link", model=ScriptedModel.always(say), tools=tools, copies=True)
 
 
-@pytest.mark.parametrize("depth", [200, 250])
-async def test_a_deep_chain_comes_back_up(depth: int) -> None:
+async def test_a_deep_chain_comes_back_up() -> None:
+    depth = DEEPEST
     async with open_orchestrator(":memory:", rules=Rules(depth=depth)) as orchestrator:
         finished = await orchestrator.run(chain(depth, "bottom"), "0")
 
@@ -45,8 +48,8 @@ async def test_a_deep_chain_comes_back_up(depth: int) -> None:
     assert finished.tree.counts() == {"succeeded": depth + 1}
 
 
-@pytest.mark.parametrize("depth", [200, 250])
-async def test_a_cancel_crosses_a_deep_chain(depth: int) -> None:
+async def test_a_cancel_crosses_a_deep_chain() -> None:
+    depth = DEEPEST
     agent = chain(depth, ToolCall("wait"), [wait])
     async with open_orchestrator(":memory:", rules=Rules(depth=depth)) as orchestrator:
         async with trio.open_nursery() as nursery:
@@ -59,8 +62,8 @@ async def test_a_cancel_crosses_a_deep_chain(depth: int) -> None:
     assert tree.counts() == {"cancelled": depth, "succeeded": 1}
 
 
-@pytest.mark.parametrize("depth", [200, 250])
-async def test_a_cancel_from_outside_crosses_a_deep_chain(depth: int) -> None:
+async def test_a_cancel_from_outside_crosses_a_deep_chain() -> None:
+    depth = DEEPEST
     agent = chain(depth, ToolCall("wait"), [wait])
     async with open_orchestrator(":memory:", rules=Rules(depth=depth)) as orchestrator:
         with trio.move_on_after(10):
@@ -98,8 +101,9 @@ async def test_a_deep_chain_in_the_background_is_interrupted_and_goes_on() -> No
             assert again.tree.counts() == {"succeeded": depth + 1}
 
 
-@pytest.mark.parametrize("depth", [200, 250])
-async def test_an_error_at_the_bottom_is_a_result_one_level_up(depth: int) -> None:
+async def test_an_error_at_the_bottom_is_a_result_one_level_up() -> None:
+    depth = DEEPEST
+
     @tool
     async def fall() -> str:
         await trio.lowlevel.checkpoint()
@@ -112,9 +116,9 @@ async def test_an_error_at_the_bottom_is_a_result_one_level_up(depth: int) -> No
     assert finished.tree.counts() == {"succeeded": depth, "failed": 1}
 
 
-@pytest.mark.parametrize("depth", [200, 250])
-async def test_an_error_that_ends_everything_crosses_a_deep_chain(depth: int) -> None:
+async def test_an_error_that_ends_everything_crosses_a_deep_chain() -> None:
     """It comes out alone: groups that grew with every level would end in a RecursionError."""
+    depth = DEEPEST
 
     class Breaking(MemoryJournal):
         broken = False
@@ -152,7 +156,7 @@ async def test_an_interrupt_of_the_user_crosses_a_deep_chain() -> None:
             await orchestrator.run(agent, "0")
 
 
-@pytest.mark.parametrize("depth", [251, 1_000])
+@pytest.mark.parametrize("depth", [DEEPEST + 1, 1_000])
 def test_what_no_cancel_could_cross_is_refused(depth: int) -> None:
     with pytest.raises(DefinitionError, match=f"depth={depth}"):
         Rules(depth=depth)

@@ -623,6 +623,7 @@ async def test_nobody_starts_before_what_it_needs_whatever_the_crash(
                     pass
 
 
+@pytest.mark.memory_only
 @pytest.mark.realtime
 @MODES
 async def test_a_batch_with_needs_goes_on_from_a_file(

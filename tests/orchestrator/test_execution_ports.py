@@ -63,6 +63,7 @@ class Elsewhere:
     """A place that takes one tool, and notes the keys of its calls."""
 
     has_effects = True
+    resumes_calls = False
 
     def __init__(self) -> None:
         self.keys: list[CallKey] = []

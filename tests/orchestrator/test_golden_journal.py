@@ -3,7 +3,6 @@
 import shutil
 import sqlite3
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -89,8 +88,8 @@ def roots(entries: Sequence[Entry]) -> list[SessionOpened]:
     return [it.event for it in entries if isinstance(it.event, SessionOpened)]
 
 
-def show(*arguments: object) -> str:
-    command = [sys.executable, "-m", "orchestrator", *map(str, arguments)]
+def show(python: list[str], *arguments: object) -> str:
+    command = [*python, "-m", "orchestrator", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout
 
@@ -158,15 +157,17 @@ def test_every_run_is_replayed(entries: Sequence[Entry], version: int) -> None:
 
 
 def test_the_journal_is_shown_and_examined(
-    copy: Path, entries: Sequence[Entry], version: int
+    copy: Path, entries: Sequence[Entry], version: int, python: list[str]
 ) -> None:
     run = roots(entries)[0].session
 
     if version == 2:
-        assert "/failures" in show("tree", run, "--journal", copy)
-    silent = show("show", "/failures/silent[1]", "--run", run, "--journal", copy)
+        assert "/failures" in show(python, "tree", run, "--journal", copy)
+    silent = show(
+        python, "show", "/failures/silent[1]", "--run", run, "--journal", copy
+    )
     assert "stalled: no sign of life" in silent
-    checked = show("doctor", "--journal", copy)
+    checked = show(python, "doctor", "--journal", copy)
     assert ("are of version 2" in checked) == (version == 2)
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -23,12 +22,14 @@ from agents import (
     ModelError,
     ModelRequest,
     Part,
+    Sandbox,
     ScriptedModel,
     ToolCall,
     ToolError,
     ToolMessage,
     Transcript,
     UserMessage,
+    allow,
     ask,
     tool,
 )
@@ -396,7 +397,14 @@ async def _a_command_prints_it(field: Field, orchestrator: Orchestrator) -> None
     (field.elsewhere / "pin").write_text(f"{PASSWORD}\n")
     calls = [ToolCall("terminal", {"command": it}) for it in commands]
     model = field.model(*calls, last)
-    run = await orchestrator.run(Agent("sh", model=model, tools=[terminal]), "go")
+    agent = Agent(
+        "sh",
+        model=model,
+        tools=[terminal],
+        approve=[allow("*")],
+        sandbox=Sandbox(write=[field.elsewhere]),
+    )
+    run = await orchestrator.run(agent, "go")
     field.got.append(run.output)
     assert "in the environment: []" in "".join(field.seen)
 
@@ -420,7 +428,13 @@ async def _a_command_in_the_background_prints_it(
             last,
             last,
         )
-        agent = Agent("sh", model=model, tools=[terminal, process])
+        agent = Agent(
+            "sh",
+            model=model,
+            tools=[terminal, process],
+            approve=[allow("*")],
+            sandbox=Sandbox(write=[field.elsewhere]),
+        )
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
             go.send()
@@ -487,7 +501,9 @@ async def _it_is_in_a_file(field: Field, orchestrator: Orchestrator) -> None:
         ToolCall("write_file", {"path": "settings.ini", "content": "password=***\n"}),
     ]
     model = field.model(*calls, last)
-    agent = Agent("reader", model=model, tools=FILES, workspace=workspace)
+    agent = Agent(
+        "reader", model=model, tools=FILES, approve=[allow("*")], workspace=workspace
+    )
     field.got.append((await orchestrator.run(agent, "go")).output)
 
 
@@ -576,7 +592,7 @@ boss = Agent("boss", model=ScriptedModel([call, SAID, SAID]), delegates=[child])
 """
 
 
-def test_the_command_line_shows_none(field: Field) -> None:
+def test_the_command_line_shows_none(field: Field, python: list[str]) -> None:
     """Neither as it happens nor of what was; a terminal is logged, and a pipe is a file."""
     file = field.plant_file("the command line")
     (field.elsewhere / "agents.py").write_text(SHOWN)
@@ -586,7 +602,7 @@ def test_the_command_line_shows_none(field: Field) -> None:
 
     def orchestrator(*arguments: str, code: int) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "orchestrator", *arguments],
+            [*python, "-m", "orchestrator", *arguments],
             cwd=field.home,
             env=environ,
             capture_output=True,
@@ -658,7 +674,9 @@ async def test_what_waits_for_an_approval_in_a_crash_is_not_run_with_stars(
                 nursery.start_soon(session.ask, "go")
                 await session.asks.receive()
                 nursery.cancel_scope.cancel()
-    async with open_orchestrator(journal, environ=field.environ) as orchestrator:
+    async with open_orchestrator(
+        journal, environ=field.environ, sandbox="none"
+    ) as orchestrator:
         async with orchestrator.open_session(
             sender(last, "ok"), session=session.id
         ) as again:

@@ -265,6 +265,7 @@ async def test_a_session_is_open_once() -> None:
                     pass
 
 
+@pytest.mark.realtime
 async def test_a_session_that_is_not_there_cannot_be_opened() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with pytest.raises(UnknownIdError, match="there is no session 'r_none'"):

@@ -382,10 +382,23 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+# `python -m orchestrator`, with another grace after the first signal.
+PATIENT = """
+import runpy
+from orchestrator.cli import signals
+signals.run_stoppable.__defaults__ = (3600,)
+runpy.run_module("orchestrator", run_name="__main__", alter_sys=True)
+"""
+
+
 @contextmanager
-def started(home: Path, *arguments: str, **environ: str) -> Iterator[Command]:
+def started(
+    home: Path, *arguments: str, is_patient: bool = False, **environ: str
+) -> Iterator[Command]:
+    """Start a command; one that is patient would not end in the time of a test by its grace."""
+    program = ["-c", PATIENT] if is_patient else ["-m", "orchestrator"]
     with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *arguments],
+        [sys.executable, *program, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -401,15 +414,14 @@ def started(home: Path, *arguments: str, **environ: str) -> Iterator[Command]:
 
 def test_sigterm_lets_a_run_finish_that_needs_less_than_the_grace(home: Path) -> None:
     """It ended by itself, so it exits as if nothing had been: the caller has the answer."""
-    with started(home, "run", "quick.py", "go") as command:
+    with started(home, "run", "quick.py", "go", is_patient=True) as command:
         command.wait_for("/quick running")
         command.signal(signal.SIGTERM)
         assert command.end() == 0
 
     assert command.out == "the answer\n"
-    assert "waiting up to 5 s for 1 task; again to stop at once" in command.err
+    assert "waiting up to 3600 s for 1 task; again to stop at once" in command.err
     assert command.endings() == ["succeeded"]
-    assert command.took < 5
 
 
 @pytest.mark.parametrize(
@@ -430,7 +442,7 @@ def test_a_run_that_hangs_is_cancelled_when_the_grace_is_over(
 
 
 def test_a_second_signal_stops_at_once(home: Path) -> None:
-    with started(home, "run", "slow.py", "go") as command:
+    with started(home, "run", "slow.py", "go", is_patient=True) as command:
         command.wait_for("/slow running")
         command.signal(signal.SIGINT)
         command.wait_for("again to stop at once")
@@ -438,13 +450,12 @@ def test_a_second_signal_stops_at_once(home: Path) -> None:
         assert command.end() == 130
 
     assert command.endings() == ["cancelled"]
-    assert command.took < 4
 
 
 @pytest.mark.parametrize("file", ["thread.py", "stubborn.py"])
 def test_what_hangs_does_not_keep_the_process(home: Path, file: str) -> None:
     """Neither a thread, which cannot be stopped, nor cleanup that never ends."""
-    with started(home, "run", file, "go") as command:
+    with started(home, "run", file, "go", is_patient=True) as command:
         command.wait_for("running")
         wait_for_row(command.journal, "ModelAnswered")
         command.signal(signal.SIGTERM)
@@ -454,7 +465,6 @@ def test_what_hangs_does_not_keep_the_process(home: Path, file: str) -> None:
 
     assert command.endings() == ["cancelled"]
     assert "something hangs, and is left behind" in command.err
-    assert command.took < 4
 
 
 def test_a_third_signal_ends_even_what_blocks_the_event_loop(home: Path) -> None:
@@ -491,7 +501,7 @@ def test_ctrl_c_in_a_chat_interrupts_a_task_that_goes_on_the_next_time(
 
 
 def test_ctrl_c_in_a_chat_that_only_waits_for_a_line_leaves_at_once(home: Path) -> None:
-    with started(home, "chat", "chatty.py") as command:
+    with started(home, "chat", "chatty.py", is_patient=True) as command:
         command.wait_said("Ctrl-D ends it")
         command.signal(signal.SIGINT)
         assert command.end() == 130
@@ -500,7 +510,6 @@ def test_ctrl_c_in_a_chat_that_only_waits_for_a_line_leaves_at_once(home: Path) 
         "to come back: python -m orchestrator chat chatty.py --session" in command.out
     )
     assert command.err == ""
-    assert command.took < 4
 
 
 def test_sigterm_stops_the_demonstration(home: Path) -> None:

@@ -61,6 +61,7 @@ async def crash_when_one_runs(path: Path, count: int, rules: Rules) -> SessionId
     return ids[0]
 
 
+@pytest.mark.memory_only
 @pytest.mark.realtime
 async def test_queued_tasks_survive_a_crash_and_run_once(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"

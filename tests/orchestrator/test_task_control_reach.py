@@ -12,7 +12,7 @@ from agents import (
     ToolCall,
     Transcript,
 )
-from delegation import Ending, TaskId
+from delegation import Ending, TaskId, root_of
 from delegation.events import (
     CancelRequested,
     TaskSettled,
@@ -205,11 +205,19 @@ async def test_a_wait_that_a_restart_interrupted_goes_on(tmp_path: Path) -> None
     def agent(helper: Agent) -> Agent:
         return Agent("lead", model=ScriptedModel.always(say), delegates=[helper])
 
-    with trio.move_on_after(0.3):
-        async with open_orchestrator(path) as orchestrator:
-            stuck = agent(Agent("worker", model=GatedModel()))
-            async with orchestrator.open_session(stuck) as session:
-                await session.ask("go")
+    with trio.CancelScope() as process:
+        stuck = agent(Agent("worker", model=GatedModel()))
+        async with (
+            open_orchestrator(path) as orchestrator,
+            orchestrator.open_session(stuck) as session,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(session.ask, "go")
+            seen, root = 0, orchestrator.read.ledger.tasks[root_of(session.id)]
+            # It has delegated, and waits.
+            while len(root.transcript) < 4:
+                seen = await orchestrator.wait_changed(after=seen)
+            process.cancel()
     async with open_orchestrator(path) as orchestrator:
         quick = agent(worker(says="found"))
         async with orchestrator.open_session(quick, session=session.id) as again:

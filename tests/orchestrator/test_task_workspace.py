@@ -15,13 +15,16 @@ from trio.testing import MockClock
 from agents import (
     Agent,
     Limits,
+    Sandbox,
     ScriptedModel,
     ToolCall,
     ToolMessage,
     Transcript,
+    allow,
     tool,
 )
 from agents.models.providers.scripted import ScriptStep
+from agents.sandbox.detection import detect
 from agents.tools.context import current_tool_context
 from agents.tools.files import read_file, write_file
 from agents.tools.terminal import process, terminal
@@ -158,7 +161,7 @@ async def test_a_command_gets_the_environment_without_its_secrets(
         "LANG": "C.UTF-8",
         "GITHUB_TOKEN": "ghp_Ab12Cd34Ef56Gh78Ij90Kl12Mn34Op56",
     }
-    agent = Agent("shell", model=showing(), tools=[terminal])
+    agent = Agent("shell", model=showing(), tools=[terminal], approve=[allow("*")])
 
     async with house(
         environ=given, secrets=["LEGACY_PIN"], hand_on=["GITHUB_TOKEN"]
@@ -180,7 +183,12 @@ async def test_what_is_handed_on_really_arrives(
     """A command that needs a token is useless with stars instead."""
     token = "ghp_Ab12Cd34Ef56Gh78Ij90Kl12Mn34Op56"
     call = output_of('printf %s "$GITHUB_TOKEN" | wc -c; printf "[$OTHER_TOKEN]"')
-    agent = Agent("shell", model=ScriptedModel([call, outputs]), tools=[terminal])
+    agent = Agent(
+        "shell",
+        model=ScriptedModel([call, outputs]),
+        tools=[terminal],
+        approve=[allow("*")],
+    )
     given = {**environ, "GITHUB_TOKEN": token, "OTHER_TOKEN": token}
 
     async with house(environ=given, hand_on=["GITHUB_TOKEN"]) as orchestrator:
@@ -197,11 +205,17 @@ async def test_commands_of_sessions_at_the_same_time_get_their_own_variables(
 
     async def talk(orchestrator: Orchestrator, chat: str) -> None:
         held = output_of(f"echo > {tmp_path}/ready; read _ < {tmp_path}/{chat}; {say}")
-        child = Agent("child", model=ScriptedModel([held, outputs]), tools=[terminal])
+        child = Agent(
+            "child",
+            model=ScriptedModel([held, outputs]),
+            tools=[terminal],
+            approve=[allow("*")],
+        )
         parent = Agent(
             "parent",
             model=ScriptedModel([held, waited_for, both]),
             tools=[terminal],
+            approve=[allow("*")],
             delegates=[child],
         )
         with bind_session(chat_id=chat):
@@ -249,7 +263,7 @@ async def test_a_command_in_the_background_keeps_the_variables_of_its_turn(
         f"read _ < {tmp_path}/go; {say}", background=True, notify_on_complete=True
     )
     model = ScriptedModel([start, "started", "other", last])
-    agent = Agent("shell", model=model, tools=[terminal])
+    agent = Agent("shell", model=model, tools=[terminal], approve=[allow("*")])
 
     with pipe(tmp_path / "go") as go:
         async with (
@@ -273,7 +287,7 @@ async def test_nothing_of_a_session_around_leaks_into_a_run_that_clears_it(
         "ORCHESTRATOR_TASK": "/outer",
         "ORCHESTRATOR_SESSION_ID": "r_outer",
     }
-    agent = Agent("shell", model=showing(), tools=[terminal])
+    agent = Agent("shell", model=showing(), tools=[terminal], approve=[allow("*")])
     reset_session_vars()
 
     async with house(environ=given) as orchestrator:
@@ -372,6 +386,90 @@ async def test_a_relative_workspace_is_inside_that_of_whoever_asked(
         assert (await orchestrator.run(agent, "go")).output == str(tmp_path / found)
 
 
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """A folder with links in it, and a file beside it that they lead to."""
+    top = tmp_path / "top"
+    (top / "docs" / "deep").mkdir(parents=True)
+    (top / "docs" / "note").write_text("mine")
+    (tmp_path / "secret").write_text("theirs")
+    (top / "out").symlink_to(tmp_path)
+    (top / "docs" / "up").symlink_to("..")
+    (top / "inside").symlink_to("docs")
+    return top
+
+
+@pytest.mark.parametrize("folder", ["out", "docs/up/out", "../", "docs/up/../.."])
+@pytest.mark.parametrize("named_by", ["agent", "message"])
+async def test_a_workspace_that_is_a_link_leads_nowhere_outside(
+    house: Open, linked: Path, folder: str, named_by: str
+) -> None:
+    call = ToolCall("read_file", {"path": "secret"})
+    own = Path(folder) if named_by == "agent" else None
+    model = ScriptedModel([call, last])
+    agent = Agent("reader", model=model, tools=[read_file], workspace=own)
+
+    async with house(workspace=linked) as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            reply = await session.ask("go", workspace="" if own else folder)
+
+    assert "leads out of the workspace" in reply.text
+    assert "theirs" not in reply.text
+
+
+async def test_the_workspace_of_a_child_stays_inside_that_of_its_parent(
+    house: Open, linked: Path
+) -> None:
+    """A link that leads elsewhere in the folder of the server leads out as well."""
+    child = Agent(
+        "child", model=ScriptedModel(["never"]), tools=[where], workspace=Path("up")
+    )
+    model = ScriptedModel([hand_on("go", agent="child"), last])
+    agent = Agent("main", model=model, delegates=[child], workspace=Path("docs"))
+
+    async with house(workspace=linked) as orchestrator:
+        run = await orchestrator.run(agent, "go")
+
+    assert "leads out of the workspace" in run.output
+
+
+async def test_a_workspace_may_be_a_link_to_a_folder_inside(
+    house: Open, linked: Path
+) -> None:
+    call = ToolCall("read_file", {"path": "note"})
+    agent = Agent(
+        "reader",
+        model=ScriptedModel([call, last]),
+        tools=[read_file],
+        workspace=Path("inside"),
+    )
+
+    async with house(workspace=linked) as orchestrator:
+        assert "mine" in (await orchestrator.run(agent, "go")).output
+
+
+async def test_a_workspace_that_becomes_a_link_under_way_is_not_followed(
+    house: Open, linked: Path
+) -> None:
+    @tool
+    def turn() -> str:
+        """Put a link in the place of the workspace."""
+        shutil.rmtree(linked / "docs")
+        (linked / "docs").symlink_to(linked.parent)
+        return "turned"
+
+    call = ToolCall("read_file", {"path": "secret"})
+    agent = Agent(
+        "reader",
+        model=ScriptedModel([ToolCall("turn"), call, last]),
+        tools=[turn, read_file],
+        workspace=Path("docs"),
+    )
+
+    async with house(workspace=linked) as orchestrator:
+        assert "theirs" not in (await orchestrator.run(agent, "go")).output
+
+
 async def test_a_copy_of_an_agent_works_where_the_agent_does(
     house: Open, tmp_path: Path
 ) -> None:
@@ -458,6 +556,7 @@ async def test_file_tools_and_commands_are_in_the_same_folder(
         "writer",
         model=model,
         tools=[write_file, read_file, terminal],
+        approve=[allow("*")],
         workspace=Path("docs"),
     )
     async with house() as orchestrator:
@@ -473,6 +572,7 @@ def brancher(*calls: ToolCall, name: str = "brancher", **more: Any) -> Agent:
         name,
         model=asking(*calls),
         tools=[where, write, terminal],
+        approve=[allow("*")],
         workspace="worktree",
         **more,
     )
@@ -562,6 +662,7 @@ async def test_a_child_in_the_worktree_of_its_parent_works_there(
         "parent",
         model=model,
         tools=[where, terminal],
+        approve=[allow("*")],
         delegates=[grand, plain],
         workspace="worktree",
     )
@@ -692,7 +793,13 @@ async def test_a_worktree_is_not_taken_from_a_command_that_runs_in_it(
         notify_on_complete=True,
     )
     model = ScriptedModel([start, "started", last])
-    agent = Agent("root", model=model, tools=[terminal], workspace="worktree")
+    agent = Agent(
+        "root",
+        model=model,
+        tools=[terminal],
+        approve=[allow("*")],
+        workspace="worktree",
+    )
 
     with pipe(tmp_path / "go") as go:
         async with (
@@ -882,7 +989,7 @@ async def test_where_there_is_no_repository_the_task_fails_with_a_sentence(
 async def test_the_commands_of_a_child_end_with_it(house: Open, tmp_path: Path) -> None:
     """Its parent goes on, and could not even name them."""
     start = output_of("echo $$; sleep 1000", background=True)
-    child = Agent("child", model=asking(start), tools=[terminal])
+    child = Agent("child", model=asking(start), tools=[terminal], approve=[allow("*")])
     checked: list[bool] = []
 
     def check(transcript: Transcript) -> str:
@@ -903,7 +1010,7 @@ async def test_the_commands_of_a_child_end_with_it(house: Open, tmp_path: Path) 
 
 async def test_the_commands_of_a_run_end_with_it(house: Open) -> None:
     start = output_of("sleep 1000", background=True)
-    agent = Agent("shell", model=asking(start), tools=[terminal])
+    agent = Agent("shell", model=asking(start), tools=[terminal], approve=[allow("*")])
     async with house() as orchestrator:
         run = await orchestrator.run(agent, "go")
         assert not is_alive(json.loads(run.output)["pid"])
@@ -913,7 +1020,9 @@ async def test_the_commands_of_a_session_outlive_the_turn_and_end_with_the_sessi
     house: Open,
 ) -> None:
     start = output_of("sleep 1000", background=True)
-    agent = Agent("shell", model=asking(start), tools=[terminal, process])
+    agent = Agent(
+        "shell", model=asking(start), tools=[terminal, process], approve=[allow("*")]
+    )
     async with house() as orchestrator:
         async with orchestrator.open_session(agent) as session:
             pid = json.loads((await session.ask("go")).text)["pid"]
@@ -943,7 +1052,12 @@ async def test_a_turn_that_is_cancelled_leaves_the_commands_of_its_session_alone
         started.append(json.loads(transcript[-1].text)["pid"])
         return ToolCall("hold")
 
-    agent = Agent("shell", model=ScriptedModel([start, note]), tools=[terminal, hold])
+    agent = Agent(
+        "shell",
+        model=ScriptedModel([start, note]),
+        tools=[terminal, hold],
+        approve=[allow("*")],
+    )
     async with (
         house() as orchestrator,
         orchestrator.open_session(agent) as session,
@@ -955,3 +1069,71 @@ async def test_a_turn_that_is_cancelled_leaves_the_commands_of_its_session_alone
         assert is_alive(started[0])
         await orchestrator.cancel(session.id, tree=True)
         assert not is_alive(started[0])
+
+
+async def test_a_command_commits_in_its_worktree_and_changes_no_setting(
+    house: Open, repo: Path
+) -> None:
+    """What worktrees share is outside of the workspace, and holds settings that git runs."""
+    settings = (repo / ".git" / "config").read_text()
+    command = "echo new > new.txt; git add . && git -c user.name=a -c user.email=b commit -qm made"
+    model = asking(
+        output_of(command),
+        output_of("git config --local core.fsmonitor 'touch pwned'; echo over"),
+    )
+    agent = Agent(
+        "root",
+        model=model,
+        tools=[terminal],
+        workspace="worktree",
+        approve=[allow("*")],
+    )
+    held_by = detect(os.environ.get("ORCHESTRATOR_SANDBOX", "auto")).backend
+    async with house(workspace=repo, sandbox=held_by.name) as orchestrator:
+        await orchestrator.run(agent, "go")
+
+    assert git(repo, "log", "--all", "--format=%s").count("made") == 1
+    if held_by.protects:
+        assert (repo / ".git" / "config").read_text() == settings
+
+
+async def test_a_child_has_what_it_and_all_above_it_allow(
+    house: Open, tmp_path: Path
+) -> None:
+    seen: list[Sandbox] = []
+
+    @tool
+    async def look() -> str:
+        """Look at what is allowed."""
+        await trio.lowlevel.checkpoint()
+        seen.append(current_tool_context().sandbox.sandbox)
+        return "seen"
+
+    child = Agent(
+        "child",
+        model=ScriptedModel([ToolCall("look"), "done"]),
+        tools=[look],
+        sandbox=Sandbox(network=True, write=["below", "/"], processes=7),
+        workspace=Path("below"),
+    )
+    parent = Agent(
+        "parent",
+        model=ScriptedModel([ToolCall("look"), hand_on("go", agent="child"), "done"]),
+        tools=[look],
+        delegates=[child],
+        sandbox=Sandbox(write=["named"], memory=9),
+    )
+    (tmp_path / "below").mkdir()
+    async with house() as orchestrator:
+        assert (await orchestrator.run(parent, "go")).output == "done"
+
+    first, second = seen
+    assert (first.network, second.network) == (False, False)
+    assert first.write == (tmp_path / "named",)
+    # The workspace of the parent, and nothing outside of what that may write.
+    assert set(second.write) == {
+        tmp_path / "below" / "below",
+        tmp_path / "named",
+        tmp_path,
+    }
+    assert (second.memory, second.processes) == (9, 7)

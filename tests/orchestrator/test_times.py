@@ -12,6 +12,7 @@ from delegation import SessionId, Status
 from orchestrator import MemoryJournal, open_orchestrator
 from orchestrator.cli.app import run_command
 from orchestrator.cli.watch.journal_tail import open_run
+from orchestrator.journal.backends import journals_at
 from orchestrator.journal.reader import EntriesReader
 from orchestrator.report import read_history
 from orchestrator.report.run_history import RunHistory
@@ -89,7 +90,7 @@ async def test_commands_show_the_same_time_of_an_interrupted_run_a_day_later(
 
     async with open_orchestrator(path):
         before = await trio.to_thread.run_sync(shown)
-        active_at = (await open_run(path, None)).active_at
+        active_at = (await open_run(journals_at(path), None)).active_at
         later = time.time() + DAY
         monkeypatch.setattr(time, "time", lambda: later)
         after = await trio.to_thread.run_sync(shown)

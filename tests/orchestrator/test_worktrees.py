@@ -107,6 +107,22 @@ async def test_a_task_has_what_is_committed_on_a_branch_of_its_own(
 
 
 @realtime
+async def test_no_other_user_can_look_into_a_worktree(
+    repo: Path, trees: Worktrees
+) -> None:
+    before = os.umask(0)
+    try:
+        tree = await trees.open(repo, name="t1")
+    finally:
+        os.umask(before)
+
+    assert [it.stat().st_mode & 0o777 for it in (tree.path, tree.path.parent)] == [
+        0o700,
+        0o700,
+    ]
+
+
+@realtime
 async def test_what_is_clean_is_removed_with_all_that_was_made_for_it(
     repo: Path, trees: Worktrees
 ) -> None:
@@ -602,6 +618,50 @@ async def test_no_filter_of_the_repository_runs(
 
 
 @realtime
+@pytest.mark.parametrize("committed", [True, False])
+async def test_no_filter_of_a_submodule_runs_and_its_work_is_kept(
+    repo: Path, trees: Worktrees, tmp_path: Path, *, committed: bool
+) -> None:
+    """A task can make a submodule, with settings of its own."""
+    ran = tmp_path / "ran"
+    tree = await trees.open(repo, name="t1")
+    inner = tree.path / "inner"
+    inner.mkdir()
+    git(inner, "init", "--quiet")
+    (inner / ".gitattributes").write_text("* filter=mine\n")
+    (inner / "it").write_text("one\n")
+    commit(inner)
+    git(tree.path, "add", "inner")
+    if committed:
+        commit(tree.path)
+    git(inner, "config", "filter.mine.clean", f"touch {ran}; cat")
+    # As long as before: git has to read it, by the filter.
+    (inner / "it").write_text("two\n")
+
+    kept = await trees.close(tree)
+
+    assert not ran.exists()
+    assert kept
+    assert (inner / "it").exists()
+
+
+@realtime
+async def test_work_in_a_submodule_alone_is_kept(repo: Path, trees: Worktrees) -> None:
+    """Git is not asked about it, since it would obey the settings there."""
+    head = git(repo, "rev-parse", "HEAD").strip()
+    git(repo, "update-index", "--add", "--cacheinfo", f"160000,{head},inner")
+    git(repo, "commit", "--quiet", "-m", "inner")
+    unchanged = await trees.open(repo, name="t1")
+    tree = await trees.open(repo, name="t2")
+    git(tree.path, "clone", "--quiet", str(repo), "inner")
+    (tree.path / "inner" / "new").write_text("work")
+    git(tree.path / "inner", "checkout", "--quiet", head)
+
+    assert await trees.close(unchanged) == ""
+    assert "1 submodule that git is told not to look at" in await trees.close(tree)
+
+
+@realtime
 async def test_a_folder_that_only_looks_like_a_repository_is_none(
     repo: Path, trees: Worktrees, tmp_path: Path
 ) -> None:
@@ -713,6 +773,18 @@ async def test_whoever_gets_no_worktree_is_told_why_and_what_to_do(
         await attempt(repo, trees)
 
     assert git(repo, "status", "--porcelain") == ""
+
+
+@realtime
+@pytest.mark.skipif(os.getuid() != 0, reason="makes a folder of another user")
+async def test_a_folder_of_another_user_gets_no_worktrees(
+    trees: Worktrees, repo: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "trees").mkdir(mode=0o777)
+    os.chown(tmp_path / "trees", 65_534, 65_534)
+
+    with pytest.raises(WorktreeError, match="another user"):
+        await trees.open(repo, name="t1")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-f", "a..b", "a.lock", "a.", "ä"])

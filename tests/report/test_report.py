@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -165,12 +164,13 @@ def test_what_was_said_before_an_end_is_kept() -> None:
 class Shell:
     """Runs the command in a folder of its own."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, python: list[str]) -> None:
         self.home = home
+        self.python = python
 
     def __call__(self, *arguments: str, code: int = 0) -> tuple[str, str]:
         done = subprocess.run(
-            [sys.executable, "-m", "orchestrator", *arguments],
+            [*self.python, "-m", "orchestrator", *arguments],
             capture_output=True,
             text=True,
             cwd=self.home,
@@ -183,8 +183,8 @@ class Shell:
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    shell = Shell(tmp_path_factory.mktemp("shell"))
+def shell(tmp_path_factory: pytest.TempPathFactory, python: list[str]) -> Shell:
+    shell = Shell(tmp_path_factory.mktemp("shell"), python)
     shell("demo", "--seconds", "0")
     return shell
 

@@ -11,8 +11,16 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
-from delegation import Mode, TaskId
-from delegation.events import MessageReceived, TaskStarted, TurnEnded, TurnStarted
+from agents import Usage
+from delegation import Mode, TaskId, root_of
+from delegation.events import (
+    MessageReceived,
+    ModelFailed,
+    ModelFailure,
+    TaskStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from tests.golden.make import DONE, HOSTILE, PUSH, S, Story, hostile
 from tests.report.browser import Browser, Page
 from tests.report.conftest import Opened, Written, write
@@ -127,6 +135,23 @@ def test_the_details_say_own_and_subtree(some: Written, opened: Opened) -> None:
     assert page.run(
         "[...document.querySelectorAll('.details thead th')].map(it => it.innerText)"
     ) == ["own", "subtree"]
+
+
+def test_what_a_broken_off_call_used_is_shown_as_an_estimate(
+    folder: Path, opened: Opened
+) -> None:
+    story = Story()
+    story.begin(PUSH)
+    used = Usage(calls=1, input_tokens=7, output_tokens=15, cost=3, estimated=1)
+    reason = ModelFailure.BROKEN_OFF
+    story.post(ModelFailed(root_of(S), "it was broken off", used, reason, "so far"))
+    page = opened(write(folder / "broken.html", story.entries, run=S))
+
+    assert "~22" in page.run("document.querySelector('header').innerText")
+    assert "~22" in page.run("document.querySelector('.row').innerText")
+    table = page.run("document.querySelector('.details table').innerText")
+    assert "~15" in table
+    assert "≥ $0.000003" in table
 
 
 # 4

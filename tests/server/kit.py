@@ -47,6 +47,7 @@ async def serving(
     environ: Mapping[str, str] | None = None,
     workspace: Path | None = None,
     settings: Settings | None = None,
+    listening: Listening | None = None,
     **given: Any,
 ) -> AsyncGenerator[Served]:
     """Serve agents as long as the block lasts."""
@@ -57,8 +58,8 @@ async def serving(
         open_server(
             orchestrator,
             {agent.name: agent for agent in agents},
-            settings or Settings(token=TOKEN),
-            Listening(port=0),
+            settings or Settings(token=TOKEN, may_default_approve=True),
+            listening or Listening(port=0),
             **given,
         ) as server,
     ):

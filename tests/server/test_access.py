@@ -9,7 +9,7 @@ from orchestrator.server.state import Settings
 from orchestrator.server.transport.access import accepted_hosts
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
-from tests.server.raw_http import RawResponse, exchanged
+from tests.server.raw_http import RawResponse, connected, exchanged, read_answers
 
 pytestmark = pytest.mark.realtime
 
@@ -222,6 +222,17 @@ async def test_the_head_of_an_answer_may_be_asked_for(served: Served) -> None:
 
     assert answer.status == 200
     assert answer.body == b""
+
+
+async def test_the_head_of_an_event_stream_is_answered_at_once() -> None:
+    async with serving(worker()) as served:
+        opened = await served.http.post("/v1/sessions", json={"model": "worker"})
+        path = f"/v1/sessions/{opened.json()['id']}/events"
+        asked = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        async with connected(served.url) as stream:
+            await stream.send_all(asked.encode() * 2)
+            answers = await read_answers(stream, 2, "HEAD")
+    assert [it.status for it in answers] == [200, 200]
 
 
 async def test_every_agent_is_a_model() -> None:

@@ -3,7 +3,6 @@
 import socket
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -91,11 +90,13 @@ def test_what_only_this_machine_can_reach() -> None:
         (["agents_file.py:nobody"], "has no agent 'nobody'"),
         (["agents_file.py", "--port", "70000"], "--port is 70000"),
         (["agents_file.py", "--port", "{busy}"], "Address already in use"),
-        (["agents_file.py", "--host", "0.0.0.0"], "there is no token"),
-        (["agents_file.py", "--host", "no.such.host.invalid"], "there is no token"),
-        (["agents_file.py", "--certificate", "no.pem"], "No such file"),
-        (["agents_file.py", "--certificate", "agents_file.py"], "must be PEM"),
-        (["agents_file.py", "--key", "agents_file.py"], "no --certificate"),
+        (["agents_file.py", "--host", "0.0.0.0"], "--insecure, if a proxy"),
+        (["agents_file.py", "--host", "0.0.0.0", "--insecure"], "there is no key"),
+        (["agents_file.py", "--host", "no.such.host.invalid"], "in the clear"),
+        (["agents_file.py", "--tls-cert", "no.pem"], "No such file"),
+        (["agents_file.py", "--tls-cert", "agents_file.py"], "must be PEM"),
+        (["agents_file.py", "--tls-key", "agents_file.py"], "no --tls-cert"),
+        (["agents_file.py", "--connections-per-peer", "0"], "per-peer is 0"),
         (["agents_file.py", "--webhook", "ftp://user:pw@host/"], "--webhook is no URL"),
         (["agents_file.py", "--grace", "-1"], "--grace is -1"),
         (["agents_file.py", "--body-limit", "0"], "--body-limit is 0"),
@@ -103,14 +104,14 @@ def test_what_only_this_machine_can_reach() -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(
-    tmp_path: Path, arguments: list[str], says: str
+    tmp_path: Path, python: list[str], arguments: list[str], says: str
 ) -> None:
     (tmp_path / "agents_file.py").write_text(AGENTS)
     with socket.create_server(("127.0.0.1", 0)) as busy:
         named = [it.format(busy=busy.getsockname()[1]) for it in arguments]
         ended = subprocess.run(
             [
-                *(sys.executable, "-m", "orchestrator", "serve", *named),
+                *(*python, "-m", "orchestrator", "serve", *named),
                 *("--journal", "journal.db"),
             ],
             cwd=tmp_path,

@@ -10,12 +10,19 @@ import attrs
 import pytest
 import trio
 
-from agents import Agent, ToolCall
+from agents import Agent, ToolCall, allow
 from agents.tools.terminal import terminal
 from delegation import Ending, SessionRecord
 from delegation.events import TaskSettled, TurnEnded
 from orchestrator.testing import facts, hand_on
-from tests.orchestrator.commands_kit import Pipe, children, has_ended, is_alive, pipe
+from tests.orchestrator.commands_kit import (
+    Pipe,
+    children,
+    has_ended,
+    is_alive,
+    outside,
+    pipe,
+)
 from tests.server.chat_kit import HELLO, USAGE, Client, answering, streaming
 from tests.server.kit import TOKEN, Served, serving
 
@@ -50,6 +57,7 @@ async def busy(folder: Path) -> AsyncGenerator[Busy]:
         "child",
         model=answering(lambda _: [ToolCall("terminal", {"command": command})]),
         tools=[terminal],
+        approve=[allow("*")],
     )
     parent = Agent(
         "parent", model=streaming("I delegate.", hand_on("dig")), delegates=[child]
@@ -96,11 +104,11 @@ async def test_a_client_that_closes_its_connection_ends_the_tree(
             said = b""
             while b"I delegate." not in said:
                 said += await connection.receive_some()
-        pid = int(await chat.started.receive())
+        pid = outside(int(await chat.started.receive()), tmp_path)
         assert is_alive(pid)
         await connection.aclose()
         with trio.fail_after(30):
-            await chat.served.server.state.door.wait_over(chat.session)
+            await chat.served.server.state.journals.first.door.wait_over(chat.session)
 
         assert has_ended(pid)
         await assert_all_was_cancelled(chat)
@@ -116,7 +124,7 @@ async def test_nothing_of_it_runs_when_the_request_has_ended(
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(client.ask)
-                pid = int(await chat.started.receive())
+                pid = outside(int(await chat.started.receive()), tmp_path)
                 client.left.set()
 
         # No grace: it has returned.
@@ -134,7 +142,7 @@ async def test_one_who_only_asks_again_under_the_same_key_ends_nothing(
         first = Client(state, body, idempotency_key="order 7")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(first.ask)
-            pid = int(await chat.started.receive())
+            pid = outside(int(await chat.started.receive()), tmp_path)
             again = Client(state, body, idempotency_key="order 7")
             again.left.set()
             await again.ask()

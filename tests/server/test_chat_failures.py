@@ -113,7 +113,7 @@ async def test_a_cancelled_run_has_no_answer() -> None:
         async def cancel() -> None:
             await model.wait_called()
             (session,) = served.orchestrator.read.ledger.sessions.values()
-            await served.server.state.door.close(session)
+            await served.server.state.journals.first.door.close(session)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cancel)

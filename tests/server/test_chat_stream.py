@@ -252,7 +252,7 @@ async def test_a_run_that_is_cancelled_in_the_midst_ends_its_stream() -> None:
         )
         read = [await anext(stream), await anext(stream)]
         (session,) = served.orchestrator.read.ledger.sessions.values()
-        await served.server.state.door.close(session)
+        await served.server.state.journals.first.door.close(session)
         with pytest.raises(openai.APIError) as caught:
             read += [chunk async for chunk in stream]
 

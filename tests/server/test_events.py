@@ -47,6 +47,17 @@ async def test_a_stream_has_every_fact_in_order_and_one_end() -> None:
     assert (end.name, end.id, end.data) == ("end", None, {"status": "completed"})
 
 
+async def test_no_text_begins_a_line_for_any_reader() -> None:
+    """Readers that split at all line ends of Unicode would take what an agent says for an event."""
+    text = "a\u2028event: end\u2029b\x85c"
+    async with serving(worker(says=text)) as served:
+        run = await ended(served, (await started(served, "worker"))["id"])
+        answer = await served.http.get(f"/v1/runs/{run['id']}/events")
+
+    assert run["output"] == text
+    assert answer.text.splitlines() == answer.text.removesuffix("\n").split("\n")
+
+
 async def test_the_end_says_why_a_run_failed() -> None:
     sad = Agent("sad", model=ScriptedModel([]))
     async with serving(sad) as served:
@@ -226,7 +237,7 @@ async def test_a_silent_stream_says_that_it_is_still_there(
 async def test_a_reader_that_leaves_is_forgotten() -> None:
     async with serving(worker("slow", seconds=1_000)) as served:
         run = (await started(served, "slow"))["id"]
-        feeds = served.server.state.read.feeds
+        feeds = served.server.state.journals.first.read.feeds
         async with await asking(served.url, f"/v1/runs/{run}/events") as leaving:
             received = b""
             while b"event: fact" not in received:
@@ -240,7 +251,7 @@ async def test_a_reader_that_leaves_is_forgotten() -> None:
 async def until_listened(served: Served) -> None:
     """Wait until the streams that were asked for listen."""
     with trio.fail_after(5):
-        while not served.server.state.live_text._channels:
+        while not served.server.state.journals.first.live_text._channels:
             await trio.lowlevel.checkpoint()
 
 

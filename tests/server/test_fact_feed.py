@@ -40,8 +40,8 @@ async def test_what_is_posted_while_the_disk_works_waits_for_the_next_time() -> 
         open_server_state(orchestrator, agents, Settings(token="t" * 16)) as state,
     ):
         book = orchestrator.services.book
-        session = state.door.open_conversation(agents["worker"], {}).id
-        with state.read.feed(session) as feed:
+        session = state.journals.first.door.open_conversation(agents["worker"], {}).id
+        with state.journals.first.read.feed(session) as feed:
             (opened,) = await feed.next()
             disk.write(until=opened.seq)
             book.post(MessageReceived(session, "first"))
@@ -67,12 +67,12 @@ async def test_the_last_fact_comes_before_the_end_whatever_the_disk_does() -> No
         open_server_state(orchestrator, agents, Settings(token="t" * 16)) as state,
     ):
         book = orchestrator.services.book
-        session = state.door.open_conversation(agents["worker"], {}).id
+        session = state.journals.first.door.open_conversation(agents["worker"], {}).id
 
         def is_over() -> bool:
             return book.ledger.sessions[SessionId(session)].closed
 
-        with state.read.feed(session) as feed:
+        with state.journals.first.read.feed(session) as feed:
             (opened,) = await feed.next()
             disk.write(until=opened.seq)
             book.post(SessionClosed(session))
@@ -110,13 +110,13 @@ async def test_a_reader_reads_no_more_of_the_journal_than_it_asks_for() -> None:
         open_server_state(orchestrator, agents, Settings(token="t" * 16)) as state,
     ):
         book = orchestrator.services.book
-        session = state.door.open_conversation(agents["worker"], {}).id
+        session = state.journals.first.door.open_conversation(agents["worker"], {}).id
         for number in range(20):
             book.post(MessageReceived(session, str(number)))
         last = book.ledger.last_seq
         with (
-            state.read.feed(session, after=last - 3) as late,
-            state.read.feed(session) as early,
+            state.journals.first.read.feed(session, after=last - 3) as late,
+            state.journals.first.read.feed(session) as early,
         ):
             newest = await late.next()
             every = await early.next()

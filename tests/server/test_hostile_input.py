@@ -12,6 +12,8 @@ import trio
 
 from orchestrator.server.app import OPERATIONS
 from orchestrator.server.state import Settings
+from orchestrator.server.transport.listener import Listening
+from orchestrator.server.transport.peers import PeerConnections, peer_of
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
 from tests.server.raw_http import connected, exchanged, read_answers, until_closed
@@ -69,7 +71,7 @@ FRAMES = [b"", b"\x81\x85abcd\x00\x00\x00\x00\x00", b"\xff" * 9]
 @pytest.fixture
 async def served(capsys: pytest.CaptureFixture[str]) -> AsyncGenerator[Served]:
     """A server that must be as it was when the test is over."""
-    settings = Settings(token=TOKEN, body_limit=1_000_000)
+    settings = Settings(token=TOKEN, may_default_approve=True, body_limit=1_000_000)
     async with serving(worker(), settings=settings) as opened:
         before = trio.lowlevel.current_statistics().tasks_living
         yield opened
@@ -202,7 +204,7 @@ async def test_half_a_request_blocks_no_other_and_is_closed(
         ]
         for number, stream in enumerate(streams):
             await stream.send_all(GOOD[: 1 + number])
-        with trio.fail_after(3):
+        with trio.fail_after(30):
             assert (await exchanged(served.url, GOOD)).status == 200
         for stream in streams:
             await until_closed(stream)
@@ -231,6 +233,51 @@ async def test_many_silent_connections_block_no_request(served: Served) -> None:
             await idle.enter_async_context(connected(served.url))
         with trio.fail_after(5):
             assert (await exchanged(served.url, GOOD)).status == 200
+
+
+async def test_one_peer_does_not_take_the_connections_of_all_others() -> None:
+    """It is told so at once, and has one again when it closes another."""
+    async with serving(
+        worker(), listening=Listening(port=0, connections_per_peer=3)
+    ) as limited:
+        async with AsyncExitStack() as idle:
+            for _ in range(3):
+                await idle.enter_async_context(connected(limited.url))
+            async with connected(limited.url) as stream:
+                assert (await until_closed(stream)).startswith(b"HTTP/1.1 429 ")
+            assert limited.server.connections.count == 3
+        await limited.server.connections.wait_empty()
+        assert (await exchanged(limited.url, GOOD)).status == 200
+        metrics = (await limited.http.get("/metrics")).text
+        assert 'orchestrator_http_refused_total{status="429"} 1.0' in metrics
+
+
+def test_a_peer_is_an_address_a_network_of_one_owner_or_this_machine() -> None:
+    same = [
+        ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"),
+        ("192.0.2.1", "::ffff:192.0.2.1"),
+        ("2001:db8::1", "2001:db8::ffff:1:2:3"),
+        ("fe80::1", "fe80::2%eth0"),
+        ("192.0.2.2",),
+        ("2001:db8:0:1::1",),
+    ]
+    peers = [{peer_of(address) for address in addresses} for addresses in same]
+
+    assert all(len(found) == 1 for found in peers)
+    assert len(set.union(*peers)) == len(same)
+
+
+def test_a_peer_has_no_more_than_its_share() -> None:
+    """Loopback may have half of all, since a proxy may be there; another one a quarter."""
+
+    def open_all(peer: str, slots: int) -> int:
+        connections = PeerConnections(slots)
+        return sum(connections.open(peer) for _ in range(slots))
+
+    assert open_all("192.0.2.1", 48) == 12
+    assert open_all("192.0.2.1", 10_000) == 100
+    assert open_all(peer_of("::1"), 48) == 24
+    assert open_all("192.0.2.1", 1) == 1
 
 
 async def test_when_files_run_out_it_waits_until_there_are_some(tmp_path: Path) -> None:

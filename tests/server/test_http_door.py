@@ -74,33 +74,33 @@ async def handle(call):
         ),
         (
             "from orchestrator.doors.one_shot import run_once",
-            "await run_once(call.server.orchestrator.services, None, '', ())",
+            "await run_once(call.journal.orchestrator.services, None, '', ())",
             "imports orchestrator.doors.one_shot",
         ),
         (
             "from orchestrator.doors.inbound import open_inbound_session",
-            "open_inbound_session(call.server.orchestrator.services, None, 'r_1')",
+            "open_inbound_session(call.journal.orchestrator.services, None, 'r_1')",
             "imports open_inbound_session",
         ),
         (
             "from orchestrator.doors import inbound",
-            "inbound.post_message(call.server.orchestrator.services, None, 'r_1')",
+            "inbound.post_message(call.journal.orchestrator.services, None, 'r_1')",
             "calls inbound.post_message",
         ),
         (
             "from orchestrator.doors.lifecycle import connect_door",
-            "connect_door(call.server.orchestrator.services, None, None, None)",
+            "connect_door(call.journal.orchestrator.services, None, None, None)",
             "imports orchestrator.doors.lifecycle",
         ),
         (
             "from orchestrator.doors import lifecycle",
-            "lifecycle.open_new_session(call.server.orchestrator.services, None)",
+            "lifecycle.open_new_session(call.journal.orchestrator.services, None)",
             "calls open_new_session",
         ),
-        ("", "await call.server.orchestrator.run(None, '')", "calls orchestrator.run"),
+        ("", "await call.journal.orchestrator.run(None, '')", "calls orchestrator.run"),
         (
             "",
-            "call.server.orchestrator.open_session(None)",
+            "call.journal.orchestrator.open_session(None)",
             "calls open_session",
         ),
         (
@@ -115,17 +115,17 @@ async def handle(call):
         ),
         (
             "",
-            "call.server.orchestrator.services.book.post(call.fact)",
+            "call.journal.orchestrator.services.book.post(call.fact)",
             "calls book.post",
         ),
         (
             "",
-            "turns = call.server.orchestrator.services.turns; turns.begin(None, None)",
+            "turns = call.journal.orchestrator.services.turns; turns.begin(None, None)",
             "calls turns.begin",
         ),
         (
             "",
-            "seq = call.server.orchestrator.services.book.ledger.last_seq",
+            "seq = call.journal.orchestrator.services.book.ledger.last_seq",
             "uses services",
         ),
         (
@@ -159,6 +159,7 @@ def test_an_added_route_that_does_is_found(
         method="POST",
         path="/v1/made-up",
         handle=module.handle,
+        scope=None,
         summary="Made up",
         responses={},
     )
@@ -176,11 +177,11 @@ from delegation import DeliveryCapability
 from delegation.events import Entry
 
 async def handle(call):
-    session = call.server.door.open_one_turn(call.request)
+    session = call.journal.door.open_one_turn(call.request)
     is_pushed = session.door is DeliveryCapability.PUSH
     match call.entry:
         case Entry():
-            return await call.server.door.run_turn(session)
+            return await call.journal.door.run_turn(session)
 """
 
     assert breaches_in(source) == []
@@ -216,7 +217,7 @@ async def test_nothing_of_a_request_remains_for_the_next_turn() -> None:
     seen: list[tuple[bool, str]] = []
     agent = prober(seen)
     async with serving(agent) as served:
-        door = served.server.state.door
+        door = served.server.state.journals.first.door
         await chat(served, "a")
         await chat(served, None)
         kept = door.open_background(

@@ -17,6 +17,7 @@ from agents import (
     ToolCall,
     ToolMessage,
     Usage,
+    allow,
     tool,
 )
 from agents.tools.context import current_tool_context
@@ -132,6 +133,7 @@ def inspector(meeting: Meeting) -> Agent:
             ]
         ),
         tools=[look, look_in_a_thread, terminal],
+        approve=[allow("*")],
         delegates=[child],
     )
 

@@ -184,9 +184,9 @@ async def test_a_disconnect_cancels_only_what_is_not_stored() -> None:
                 await model.wait_called(1 + store)
                 nursery.cancel_scope.cancel()
         unkept, kept = ledger.sessions.values()
-        await served.server.state.door.wait_over(unkept)
+        await served.server.state.journals.first.door.wait_over(unkept)
         gate.set()
-        await served.server.state.door.wait_over(kept)
+        await served.server.state.journals.first.door.wait_over(kept)
         found = await served.openai.responses.retrieve(kept.id.replace("r_", "resp_"))
 
     assert unkept.last_outcome is not None

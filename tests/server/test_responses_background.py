@@ -20,7 +20,7 @@ pytestmark = pytest.mark.realtime
 async def wait_over(served: Served, response: Response) -> Response:
     """Poll, but only when there is something to see."""
     run = SessionId(response.id.replace("resp_", "r_"))
-    await served.server.state.door.wait_over(
+    await served.server.state.journals.first.door.wait_over(
         served.orchestrator.read.ledger.sessions[run]
     )
     return await served.openai.responses.retrieve(response.id)

@@ -248,9 +248,9 @@ async def test_a_client_that_leaves_a_stream_cancels_only_what_is_not_stored() -
                 await nursery.start(read_until, "response.output_text.delta", stream)
                 nursery.cancel_scope.cancel()
         unkept, kept = ledger.sessions.values()
-        await served.server.state.door.wait_over(unkept)
+        await served.server.state.journals.first.door.wait_over(unkept)
         gate.set()
-        await served.server.state.door.wait_over(kept)
+        await served.server.state.journals.first.door.wait_over(kept)
 
     assert [
         str(it.last_outcome and it.last_outcome.ending) for it in (unkept, kept)

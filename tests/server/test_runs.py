@@ -14,8 +14,10 @@ from agents.pipelines.pipeline import PipelineContext
 from delegation import DeliveryCapability
 from delegation.events import DoorOpened, TaskRequested, TurnStarted
 from orchestrator.server.api import runs
+from orchestrator.server.most_pieces import MOST_MESSAGES
+from orchestrator.server.state import Settings
 from tests.kit import worker
-from tests.server.kit import Served, serving
+from tests.server.kit import TOKEN, Served, serving
 from tests.server.runs_kit import boss, ended, problem, started
 
 pytestmark = pytest.mark.realtime
@@ -41,6 +43,65 @@ async def test_a_run_works_in_the_background() -> None:
     assert run["usage"]["calls"] == 1
     assert run["usage"]["unpriced"] == 0
     assert run["created"] <= run["started"] <= run["ended"]
+
+
+async def test_a_text_over_the_limit_is_refused_by_every_route_that_takes_one() -> None:
+    settings = Settings(token=TOKEN, text_limit=100)
+    long = "x" * 101
+    async with serving(worker(says="ok"), settings=settings) as served:
+        run = (await started(served, "worker"))["id"]
+        new = {"model": "worker"}
+        session = (await served.http.post("/v1/sessions", json=new)).json()["id"]
+        chat = {**new, "messages": [{"role": "user", "content": long}]}
+        answers = [
+            await served.http.post(path, json=body)
+            for path, body in (
+                ("/v1/runs", {**new, "input": long}),
+                (f"/v1/sessions/{session}/messages", {"text": long}),
+                (f"/v1/tasks/{run}/steer", {"text": long}),
+                ("/v1/chat/completions", chat),
+                ("/v1/responses", {**new, "input": long}),
+            )
+        ]
+
+    assert [(it.status_code, problem(it)["code"]) for it in answers] == [
+        (413, "text_too_long")
+    ] * 5
+
+
+async def test_a_request_of_too_many_pieces_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each takes its time in the event loop: 300,000 stop it for half a minute."""
+    async with serving(worker(says="ok")) as served:
+        new = {"model": "worker"}
+        session = (await served.http.post("/v1/sessions", json=new)).json()["id"]
+        message = {"role": "user", "content": "x"}
+        part = {"type": "url", "media_type": "text/plain", "url": "https://x.example"}
+        tool = {"type": "function", "function": {"name": "look"}}
+        chat = "/v1/chat/completions"
+        answers = [
+            await served.http.post(path, json=body)
+            for path, body in (
+                (chat, {**new, "messages": [message] * (MOST_MESSAGES + 1)}),
+                (chat, {**new, "messages": [message], "tools": [tool] * 1_001}),
+                ("/v1/responses", {**new, "input": [message] * (MOST_MESSAGES + 1)}),
+                (
+                    f"/v1/sessions/{session}/messages",
+                    {"text": "x", "parts": [part] * 1_001},
+                ),
+            )
+        ]
+        monkeypatch.setattr("orchestrator.server.operation.MOST_MESSAGES", 3)
+        again = {**new, "input": [message] * 3}
+        first = (await served.http.post("/v1/responses", json=again)).json()
+        again["previous_response_id"] = first["id"]
+        answers.append(await served.http.post("/v1/responses", json=again))
+
+    assert [problem(it)["code"] for it in answers] == [
+        *["invalid_body"] * 4,
+        "too_many_messages",
+    ]
 
 
 async def test_children_of_a_run_detach_and_wake_it() -> None:

@@ -1,8 +1,10 @@
 """`orchestrator serve` as a process: what it says, and how it ends."""
 
+import os
 import shutil
 import signal
 import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import trio
 
 from orchestrator import open_orchestrator
 from orchestrator.journal.backends import store_at
+from orchestrator.private_files import foreign_folder
 from tests.journal.kit import DAY, rewrite
 from tests.kit import worker
-from tests.server.server_process import AGENTS, server_process
+from tests.server.server_process import AGENTS, ROOT, server_process
 
 pytestmark = pytest.mark.realtime
 
@@ -34,6 +37,40 @@ async def test_it_serves_every_agent_of_the_file_and_says_where(tmp_path: Path) 
     assert [model.id for model in models.data] == ["one", "two"]
     assert "agents: one, two\n" in server.output
     assert server.errors == ""
+
+
+async def test_it_refuses_a_folder_in_which_others_can_exchange_files(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    folder = tmp_path / "state"
+    folder.mkdir()
+    folder.chmod(0o777)
+    command = [
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "serve",
+        "agents.py",
+        "--port",
+        "0",
+    ]
+
+    refused = await trio.run_process(
+        [*command, "--journal", "state/journal.db"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_stderr=True,
+        check=False,
+    )
+
+    assert refused.returncode == 2
+    assert b"drwxrwxrwx" in refused.stderr
+    assert [*folder.iterdir()] == []
+    assert foreign_folder(folder)
+    for mode in (0o1777, 0o755, 0o700):
+        folder.chmod(mode)
+        assert not foreign_folder(folder)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
@@ -87,7 +124,8 @@ slow = Agent("slow", model=ScriptedModel.always("late", 1000))
         (tmp_path / "agents_file.py").write_text(agents.replace("slow", "other"))
         await server.start()
 
-        assert "1 unfinished, of agents that are not served here: slow" in server.output
+        assert "1 unfinished, of agents that are not served here" in server.output
+        assert ": slow\n" in server.output
 
 
 async def test_it_deletes_runs_that_are_older_than_it_keeps_them(

@@ -13,6 +13,7 @@ from orchestrator import open_orchestrator
 from orchestrator.doors.inbound import InboundRequest, goal_message
 from orchestrator.errors import JournalError
 from orchestrator.server.app import application
+from orchestrator.server.keys.store import DEFAULT_KEY, Access, KeyStore
 from orchestrator.server.server import open_server_state
 from orchestrator.server.state import ServerState, Settings
 from orchestrator.server.transport.sse import WRITE_SECONDS, EventStream, EventWriter
@@ -26,6 +27,7 @@ class Reader:
     """A client of the ASGI application, without a socket."""
 
     def __init__(self) -> None:
+        self.token = TOKEN
         self.status: int | None = None
         self.sent = b""
         self.is_complete = False
@@ -44,7 +46,7 @@ class Reader:
                 "query_string": b"",
                 "headers": [
                     (b"host", b"localhost"),
-                    (b"authorization", f"Bearer {TOKEN}".encode()),
+                    (b"authorization", f"Bearer {self.token}".encode()),
                     (b"content-type", b"application/json"),
                 ],
             },
@@ -78,7 +80,9 @@ class Reader:
 
 
 def scope_of(shutdown: trio.Event) -> dict[str, Any]:
-    return {"type": "http", "method": "GET", "state": {"shutdown": shutdown}}
+    access = Access(KeyStore(), DEFAULT_KEY, "")
+    state = {"shutdown": shutdown, "access": access}
+    return {"type": "http", "method": "GET", "state": state}
 
 
 async def wait_forever(writer: EventWriter) -> None:
@@ -87,7 +91,7 @@ async def wait_forever(writer: EventWriter) -> None:
 
 
 def opened(state: ServerState) -> list[Any]:
-    return list(state.orchestrator.read.ledger.sessions.values())
+    return list(state.journals.first.orchestrator.read.ledger.sessions.values())
 
 
 async def test_a_client_that_disconnects_before_the_first_byte_leaves_nothing_behind() -> (
@@ -109,7 +113,7 @@ async def test_a_client_that_disconnects_before_the_first_byte_leaves_nothing_be
 
         assert session.has_nothing_pending
         assert session.turns == 1
-        assert not state.orchestrator.services.registry._session_agents
+        assert not state.journals.first.orchestrator.services.registry._session_agents
 
 
 async def test_no_crash_leaves_a_run_of_a_request_whose_client_is_gone() -> None:
@@ -121,13 +125,13 @@ async def test_no_crash_leaves_a_run_of_a_request_whose_client_is_gone() -> None
             orchestrator, {agent.name: agent}, Settings(token=TOKEN)
         ) as state,
     ):
-        session = state.door.open_one_turn(
+        session = state.journals.first.door.open_one_turn(
             InboundRequest(
                 agent=agent, message=goal_message(agent, "go"), labels={"http": "chat"}
             )
         )
         begun = session.turn
-        await state.door.run_turn(session)
+        await state.journals.first.door.run_turn(session)
 
     assert begun is not None
     assert begun.capability is DeliveryCapability.NONE
@@ -204,7 +208,7 @@ async def test_a_response_in_the_background_that_the_server_leaves_ends_in_an_er
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reader.ask, application(state), "/v1/responses", body)
             await trio.testing.wait_all_tasks_blocked()
-            state.shutdown.set()
+            state.journals.first.shutdown.set()
         (session,) = opened(state)
         assert not session.closed
 

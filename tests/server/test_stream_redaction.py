@@ -71,7 +71,7 @@ async def test_deltas_of_a_run_are_told_without_it() -> None:
         ) as stream:
             lines = stream.aiter_lines()
             await anext(lines)
-            while not served.server.state.live_text._channels:
+            while not served.server.state.journals.first.live_text._channels:
                 await trio.lowlevel.checkpoint()
             go.set()
             told = [line async for line in lines]

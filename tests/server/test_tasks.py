@@ -1,5 +1,6 @@
 """Tasks and approvals over HTTP: looked at, read, steered, cancelled, let go on."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from delegation.events import ApprovalAnswered
 from tests.kit import hand_on, worker
 from tests.orchestrator.approvals_kit import Shell
 from tests.orchestrator.approvals_kit import run as shell_run
-from tests.server.kit import Served, serving
+from tests.server.kit import TOKEN, Served, serving
 from tests.server.runs_kit import boss, ended, problem, started
 
 pytestmark = pytest.mark.realtime
@@ -155,6 +156,9 @@ async def test_cancelling_a_task_joins_all_below_it() -> None:
     assert below == ["cancelled"]
     assert again.json()["status"] == "cancelled"
     assert state == "in_progress"
+
+
+ANN = "key default, who says to be 'Ann'"
 
 
 class Slow:
@@ -310,14 +314,14 @@ async def test_an_approval_lets_a_waiting_command_go_on() -> None:
         "make",
     )
     assert [it.status_code for it in answers] == [200, 200, 409]
-    assert answers[0].json()["by"] == "Ann, over HTTP"
-    assert answers[1].json()["by"] == "Ann, over HTTP"
+    assert answers[0].json()["by"] == ANN
+    assert answers[1].json()["by"] == ANN
     assert problem(answers[2])["code"] == "answered_already"
     assert afterwards.status_code == 200
     assert slow.shell.ran == ["make"]
     assert left == []
     facts = [it.event for it in kept if isinstance(it.event, ApprovalAnswered)]
-    assert [(it.by, it.reason) for it in facts] == [("Ann, over HTTP", "fine")]
+    assert [(it.by, it.reason) for it in facts] == [(ANN, "fine")]
 
 
 async def test_a_denial_is_read_by_the_agent() -> None:
@@ -331,7 +335,46 @@ async def test_a_denial_is_read_by_the_agent() -> None:
         over = await ended(served, run)
 
     assert slow.shell.ran == []
-    assert "denied by a client over HTTP: not today" in over["output"]
+    assert "denied by key default: not today" in over["output"]
+
+
+APPROVE = """
+import socket, sys
+port, path, token, *rest = sys.argv[1:]
+body = b'{"answer": "session"}'
+head = f"POST {path} HTTP/1.1\\r\\nHost: localhost\\r\\nAuthorization: Bearer {token}\\r\\n"
+head += "Connection: close\\r\\n"
+head += f"Content-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
+with socket.create_connection(("127.0.0.1", int(port))) as there:
+    there.sendall(head.encode() + body)
+    if not rest:
+        print(there.makefile().read())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc")
+@pytest.mark.parametrize("before", [[], ["env", "-i"]])
+async def test_no_command_of_an_agent_approves_whatever_token_it_has_found(
+    before: list[str],
+) -> None:
+    slow = Slow()
+    async with serving(slow.agent) as served:
+        run = (await started(served, "slow"))["id"]
+        await until(served, run, "/slow", "waiting")
+        (waiting,) = (await served.http.get("/v1/approvals")).json()["data"]
+        path = f"/v1/approvals/{waiting['id']}"
+        command = [*before, sys.executable, "-c", APPROVE]
+        command += [served.url.rpartition(":")[2], path, TOKEN]
+        done = await trio.run_process(command, capture_stdout=True)
+        await trio.run_process([*command, "and leave"])
+        left = (await served.http.get("/v1/approvals")).json()["data"]
+        by_a_person = await served.http.post(path, json={"answer": "deny"})
+
+    assert b"HTTP/1.1 403" in done.stdout
+    assert b'"not_from_a_person"' in done.stdout
+    assert [it["id"] for it in left] == [waiting["id"]]
+    assert by_a_person.status_code == 200
+    assert slow.shell.ran == []
 
 
 async def test_an_approval_that_no_call_waits_for_any_more_is_over() -> None:

@@ -1,6 +1,7 @@
 """Webhooks: every reply is told, signed, again if it must be, and known by one id."""
 
 import math
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,13 +14,22 @@ import pytest
 import trio
 
 from delegation.events import DeliveryFailed
+from orchestrator.errors import ServerSetupError
 from orchestrator.journal import session_cache
 from orchestrator.journal.sqlite.journal import read_sqlite_journal
-from orchestrator.server.webhook import open_webhook, secret_for
+from orchestrator.server.webhook import (
+    SECRET,
+    open_webhook,
+    require_url,
+    secret_for,
+    signature,
+)
 from tests.kit import worker
 from tests.server.kit import serving
 
 pytestmark = pytest.mark.realtime
+
+EVENT = b'{"id": "msg_1", "object": "event", "type": "response.completed", "data": {"id": "r"}}'
 
 
 @attrs.frozen
@@ -91,6 +101,45 @@ async def test_the_official_client_knows_it_for_ours(tmp_path: Path) -> None:
     with pytest.raises(openai.InvalidWebhookSignatureError):
         client.webhooks.unwrap(got.body + b" ", got.headers, secret=secret)
     client.close()
+
+
+def test_two_secrets_both_sign_while_one_takes_the_place_of_the_other(
+    tmp_path: Path,
+) -> None:
+    """A receiver knows one of them; the header is that of Standard Webhooks."""
+    old = secret_for({}, tmp_path).value
+    new = secret_for({}, tmp_path / "new").value
+    file = tmp_path / "webhook_secret"
+    file.write_text(f"{new}\n{old}\n")
+    both = secret_for({}, tmp_path).value
+    assert secret_for({SECRET: f" {new}  {old} "}, tmp_path).value == both
+    now = int(time.time())
+    headers = {
+        "webhook-id": "msg_1",
+        "webhook-timestamp": str(now),
+        "webhook-signature": signature(both, "msg_1", now, EVENT),
+    }
+
+    assert len(headers["webhook-signature"].split()) == 2
+    with openai.OpenAI(api_key="none") as client:
+        for known in (old, new):
+            client.webhooks.unwrap(EVENT, headers, secret=known)
+    file.write_text(f"{new}\n{old}\n{old}\n")
+    with pytest.raises(ServerSetupError):
+        secret_for({}, tmp_path)
+    with pytest.raises(ServerSetupError):
+        secret_for({SECRET: f"{new} short"}, tmp_path)
+
+
+def test_replies_are_encrypted_beyond_this_machine_unless_it_is_said_otherwise() -> (
+    None
+):
+    for url in ("http://127.0.0.1:1/", "http://[::1]/", "https://hooks.example/"):
+        require_url(url)
+    for url in ("http://hooks.example/", "http://10.0.0.1/", "http://0x7f.1/"):
+        with pytest.raises(ServerSetupError, match="in the clear"):
+            require_url(url)
+        require_url(url, is_insecure=True)
 
 
 async def test_a_receiver_that_does_not_take_it_is_told_again_under_the_same_id(

@@ -9,7 +9,7 @@ from agents.errors import ModelError
 from agents.messages import AssistantMessage, Usage
 from agents.models.model import Attempts, Model, ModelRequest
 
-__all__ = ["Attempts", "with_attempts"]
+__all__ = ["Attempts", "AttemptsOf", "with_attempts"]
 
 
 async def with_attempts(
@@ -32,6 +32,24 @@ async def with_attempts(
     if not attempts.used.calls:
         return answer
     return attrs.evolve(answer, usage=answer.usage + attempts.used)
+
+
+class AttemptsOf:
+    """The calls of another model than the one that got the request, by its own price.
+
+    A wrapper that asks another model hands it these: what that model retries is its own, too.
+    """
+
+    def __init__(self, model: Model, attempts: Attempts) -> None:
+        self._model = model
+        self._attempts = attempts
+        self.failed = attempts.failed
+        self.helped = attempts.helped
+
+    async def begin(
+        self, request: ModelRequest, model: Model | None = None
+    ) -> ModelRequest:
+        return await self._attempts.begin(request, model or self._model)
 
 
 class _UnlimitedAttempts:

@@ -27,9 +27,10 @@ from agents.models.token_estimate import (
     SMALLEST_WINDOW,
     estimated_tokens,
     message_length,
+    usable_tokens,
 )
 from agents.models.usage_bound import max_input_tokens
-from agents.models.wrappers.attempts import with_attempts
+from agents.models.wrappers.attempts import AttemptsOf, with_attempts
 from agents.models.wrappers.cut_request import (
     cut_message,
     cut_request,
@@ -131,7 +132,7 @@ class _CompactingModel(ModelWrapper):
     async def _answer(
         self, request: ModelRequest, attempts: Attempts
     ) -> AssistantMessage:
-        limit = self._window * 4 // 5
+        limit = usable_tokens(self._window)
         fitted = await self._fit(request, attempts, limit)
         for _ in range(SIZES_TRIED - 1):
             try:
@@ -231,8 +232,9 @@ class _CompactingModel(ModelWrapper):
         before = known or _Summary("(none)", len(_goal(request.transcript)))
         unread = record(map(_shortened, request.transcript[before.messages : seam]))
         instructions = SUMMARIZE.format(words=min(500, limit // 20))
+        writing = AttemptsOf(self._summarizer, attempts)
         summary_request = ModelRequest(
-            instructions=instructions, transcript=(), tools=(), attempts=attempts
+            instructions=instructions, transcript=(), tools=(), attempts=writing
         )
         space = (limit - estimated_tokens(summary_request)) * CHARACTERS_PER_TOKEN
         if space < 3 * SHORTEST_PIECE:
@@ -257,14 +259,14 @@ class _CompactingModel(ModelWrapper):
             # A writer that cannot write, writes nothing or too much holds up no conversation.
             try:
                 answer = await self._summarizer.answer(
-                    await attempts.begin(summary_request, self._summarizer)
+                    await writing.begin(summary_request)
                 )
             except ModelError as exc:
                 if exc.kind not in NO_SUMMARY:
                     raise
-                attempts.failed(exc)
+                writing.failed(exc)
                 return None
-            attempts.helped(answer.usage)
+            writing.helped(answer.usage)
             text = cut_text(answer.text.strip() or text, longest)
         return _Summary(text, seam)
 

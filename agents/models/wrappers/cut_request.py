@@ -1,6 +1,7 @@
 """Cuts the messages of a request to the room that there is: of a long one beginning and end stay.
 
-Every cut says in the text how much is left out. The newest message of a user is never cut.
+Every cut says in the text how much is left out. A message that was not worked on yet is
+never cut.
 """
 
 from collections.abc import Iterable, Sequence

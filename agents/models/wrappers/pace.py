@@ -8,6 +8,7 @@ came; a cancelled wait uses nothing up.
 
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -73,19 +74,37 @@ class Pace:
         """How many calls are held back."""
         return self._waiting
 
-    def must_wait(self) -> bool:
-        """Return whether a call would have to wait now."""
-        return self._waiting > 0 or self._ready_at() > trio.current_time()
-
-    async def begin(self, model: str) -> "_PacedCall":
+    async def begin(
+        self, model: str, tell: Callable[[ModelEvent], None]
+    ) -> "_PacedCall":
         """Wait until a call may be sent.
+
+        Args:
+            model: its name, for the error.
+            tell: is told if the call waits, and when it no longer does. A call that is cancelled
+                while it waits was not sent, and nothing says that it was.
 
         Raises:
             ModelError: the provider refuses calls for longer than a call should wait.
         """
+        self._require_short_hold(model)
+        if not self._waiting and self._ready_at() <= trio.current_time():
+            await trio.lowlevel.checkpoint_if_cancelled()
+            call = self._begun_call()
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return call
+        tell(Queued(True))
+        try:
+            call = await self._wait_in_queue(model)
+        except ModelError:
+            tell(Queued(False))
+            raise
+        tell(Queued(False))
+        return call
+
+    async def _wait_in_queue(self, model: str) -> "_PacedCall":
         self._waiting += 1
         try:
-            self._require_short_hold(model)
             async with self._queue_lock:
                 # Only the first of the queue gets here.
                 while (ready_at := self._ready_at()) > trio.current_time():
@@ -129,7 +148,10 @@ class Pace:
     def _begun_call(self) -> "_PacedCall":
         now = trio.current_time()
         if now - self._last_call > IDLE_SECONDS and not self._unanswered:
-            self._allowed = min(self._allowed, self._first_calls)
+            self._allowed = self._first_calls
+            self._threshold = math.inf
+            self._refused_rounds = 0
+            self._refused_since = math.inf
         self._last_call = now
         self._unanswered += 1
         call = _PacedCall(self, self._round, now)
@@ -199,17 +221,7 @@ class _PacedModel(ModelWrapper):
         self._pace = pace
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        if is_queued := self._pace.must_wait():
-            request.tell(Queued(True))
-        try:
-            call = await self._pace.begin(self.name)
-        except ModelError:
-            if is_queued:
-                request.tell(Queued(False))
-            raise
-        # One that is cancelled while it waits was not sent, and nothing says that it was.
-        if is_queued:
-            request.tell(Queued(False))
+        call = await self._pace.begin(self.name, request.tell)
 
         def tell(event: ModelEvent) -> None:
             if isinstance(event, TextDelta | ReasoningDelta | CallDelta):

@@ -2,7 +2,8 @@
 
 A bucket for requests and one for tokens hold a minute's worth each and fill steadily: in no
 window does more pass than a full bucket and what flows in meanwhile, which is how providers
-count. Calls pass in the order in which they came; a cancelled wait uses nothing up.
+count. Calls pass in the order in which they came; a cancelled wait uses nothing up. A limiter is
+of one process: several that use one account of a provider divide its limits.
 """
 
 import trio
@@ -22,19 +23,31 @@ class Limiter:
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
         in_flight: int | None = None,
+        *,
+        servers: int = 1,
     ) -> None:
+        """Limit the calls of this process.
+
+        Args:
+            requests_per_minute: what the provider allows.
+            tokens_per_minute: the same of tokens.
+            in_flight: how many calls may be under way at once.
+            servers: how many processes share these limits, each with an equal part of them.
+        """
+        if servers < 1:
+            raise DefinitionError(f"servers cannot be {servers}")
         limits = {
-            "requests_per_minute": requests_per_minute,
-            "tokens_per_minute": tokens_per_minute,
-            "in_flight": in_flight,
+            name: _part(name, allowed, servers)
+            for name, allowed in (
+                ("requests_per_minute", requests_per_minute),
+                ("tokens_per_minute", tokens_per_minute),
+                ("in_flight", in_flight),
+            )
         }
-        for limit, allowed in limits.items():
-            if allowed is not None and allowed < 0:
-                raise DefinitionError(f"{limit} cannot be {allowed}")
         self._closed_by = next((name for name in limits if limits[name] == 0), None)
-        self._requests = _Bucket(requests_per_minute)
-        self._tokens = _Bucket(tokens_per_minute)
-        self._most_in_flight = in_flight
+        self._requests = _Bucket(limits["requests_per_minute"])
+        self._tokens = _Bucket(limits["tokens_per_minute"])
+        self._most_in_flight = limits["in_flight"]
         self._in_flight = 0
         self._waiting = 0
         self._queue_lock = trio.StrictFIFOLock()
@@ -97,6 +110,19 @@ class Limiter:
         if self._in_flight == self._most_in_flight:
             return float("inf")
         return max(self._requests.ready_at(1), self._tokens.ready_at(tokens))
+
+
+def _part(name: str, allowed: int | None, servers: int) -> int | None:
+    """Return the part of a limit that one of several processes has."""
+    if allowed is None:
+        return None
+    if allowed < 0:
+        raise DefinitionError(f"{name} cannot be {allowed}")
+    if 0 < allowed < servers:
+        raise DefinitionError(
+            f"{name}={allowed} cannot be divided by {servers} servers"
+        )
+    return allowed // servers
 
 
 class _Bucket:

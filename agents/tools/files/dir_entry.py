@@ -7,12 +7,12 @@ Only regular files on a disk are opened, so nothing hangs and nothing is endless
 import os
 import secrets
 import stat
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from agents.errors import ToolError
 
@@ -31,12 +31,27 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+Require: TypeAlias = Callable[[os.stat_result, str], None]
+
+
+class MissingFileError(ToolError):
+    """A folder on the way, or the file itself, is not there."""
+
+
 class DirEntry:
     """The target of a path: a name in an open folder."""
 
     def __init__(
-        self, workspace: str, folders: tuple[str, ...], folder: int, name: str
+        self,
+        workspace: str,
+        folders: tuple[str, ...],
+        folder: int,
+        name: str,
+        require: Require,
     ) -> None:
+        self._require = require
+        self.workspace: Final = workspace
+        """The real path of the workspace."""
         self.folder: Final = folder
         """The descriptor of the folder."""
         self.name: Final = name
@@ -60,7 +75,8 @@ class DirEntry:
     @contextmanager
     def open_file(self) -> Generator[tuple[int, os.stat_result]]:
         """Open the file for reading, and return its descriptor and status."""
-        with open_regular_file(self.name, self.folder, self.path) as opened:
+        opening = open_regular_file(self.name, self.folder, self.path, self._require)
+        with opening as opened:
             yield opened
 
     @contextmanager
@@ -108,9 +124,15 @@ class DirEntry:
 
 @contextmanager
 def open_regular_file(
-    name: str, folder: int, path: str
+    name: str, folder: int, path: str, require: Require
 ) -> Generator[tuple[int, os.stat_result]]:
     """Open a file in a folder for reading, and return its descriptor and status.
+
+    Args:
+        name: of the file.
+        folder: what it is in.
+        path: what models read.
+        require: raises if the open file must not be used.
 
     Raises:
         ToolError: there is none, or it is not a regular file.
@@ -125,6 +147,7 @@ def open_regular_file(
         found = os.fstat(descriptor)
         require_regular_file(found, path)
         _require_on_disk(descriptor, folder, path)
+        require(found, path)
         yield descriptor, found
     finally:
         os.close(descriptor)
@@ -189,7 +212,7 @@ def open_folder_at(name: str, folder: int, path: str) -> int:
     return descriptor
 
 
-def not_found_error(name: str, folder: int, path: str) -> ToolError:
+def not_found_error(name: str, folder: int, path: str) -> MissingFileError:
     """Return the error for a missing file, with similar names as a hint."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in islice(entries, MAX_NAMES)]
@@ -207,7 +230,7 @@ def not_found_error(name: str, folder: int, path: str) -> ToolError:
         if near
         else f"list_files({escape_unprintable(where) or '.'!r}) shows what is there"
     )
-    return ToolError(
+    return MissingFileError(
         f"there is no {escape_unprintable(path)!r} in the workspace; {hint}"
     )
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from agents.tools.cancelled_call import stop_if_cancelled
 from agents.tools.files.seen_files import Fingerprint
 
 # A file up to this size is read to its end: it gets a digest, and can be edited.
@@ -49,6 +50,7 @@ class FileReader:
         while self.bytes_left > 0 and (
             chunk := os.read(self._descriptor, min(self.bytes_left, CHUNK))
         ):
+            stop_if_cancelled()
             self.bytes_left -= len(chunk)
             if not self.is_long:
                 self._digest.update(chunk)

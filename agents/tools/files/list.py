@@ -5,11 +5,10 @@ import stat
 from contextlib import closing
 from typing import Final
 
-from agents.tools.context import current_tool_context
 from agents.tools.files.dir_entry import escape_unprintable, file_kind
 from agents.tools.files.glob import Glob
 from agents.tools.files.walk import FoundPath, Walk
-from agents.tools.files.workspace import Workspace
+from agents.tools.files.workspace import current_workspace
 from agents.tools.tool import tool
 
 MAX_LISTED: Final = 500
@@ -17,7 +16,7 @@ MAX_CHARACTERS: Final = 40_000
 """Of one answer: less than what a tool may answer at most."""
 
 
-@tool(idempotent=True)
+@tool(idempotent=True, machine="read")
 def list_files(path: str = ".", pattern: str = "*", *, hidden: bool = False) -> str:
     """List files and folders in the workspace, with sizes.
 
@@ -29,8 +28,9 @@ def list_files(path: str = ".", pattern: str = "*", *, hidden: bool = False) -> 
     found: list[str] = []
     left_out = 0
     characters_left = MAX_CHARACTERS
-    with Workspace(current_tool_context().workspace).find(path) as folder:
-        walk = Walk(Glob(pattern, hidden=hidden))
+    workspace = current_workspace()
+    with workspace.find(path) as folder:
+        walk = Walk(Glob(pattern, hidden=hidden), workspace.access)
         with closing(walk.entries(folder)) as entries:
             for entry in entries:
                 if len(found) == MAX_LISTED or characters_left < 0:

@@ -6,15 +6,19 @@ agent that could write a module that is imported late would be bound by no rule.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder, all_suffixes
-from types import ModuleType
+from pathlib import Path, PurePath
 from typing import Final
 
 from agents.errors import ToolError
 from agents.tools.files.dir_entry import escape_unprintable
 
 _SUFFIXES: Final = tuple(all_suffixes())
+_PACKAGES: Final = ("site-packages", "dist-packages")
+_COMPILED: Final = "__pycache__"
+_SEARCHED_LAST: Final[set[str]] = set()
+"""The folders that this process has searched for modules earlier than now."""
 
 
 def require_not_own_code(real: str, path: str) -> None:
@@ -27,42 +31,121 @@ def require_not_own_code(real: str, path: str) -> None:
     Raises:
         ToolError: it would.
     """
-    if problem := _installed(real) or _imported(real) or _hides(real):
+    if problem := (
+        _installed(real) or _imported(real) or _hides(real) or _comes_before(real)
+    ):
         raise ToolError(
             f"{escape_unprintable(path)!r} is refused: {problem}, and what the orchestrator runs"
             " is not written by the agents that it runs; choose another name or folder"
         )
 
 
+def search_last(folders: Iterable[Path]) -> None:
+    """Have what is in these folders imported only where there is no other module of that name.
+
+    A command may write there what this process would import late, as `python app.py` looks in the
+    folder of that file first.
+    """
+    tops = [os.path.realpath(folder) for folder in folders]
+
+    def is_inside(folder: str) -> bool:
+        real = os.path.realpath(folder or os.curdir)
+        return any(real == top or _is_below(real, top) for top in tops)
+
+    moved = [folder for folder in sys.path if is_inside(folder)]
+    if installed := [it for it in moved if it.endswith(_PACKAGES)]:
+        # They are read-only for commands, and file tools leave them alone.
+        moved = [folder for folder in moved if folder not in installed]
+    kept = [folder for folder in sys.path if folder not in moved]
+    if sys.path != [*kept, *moved]:
+        sys.path[:] = [*kept, *moved]
+        _SEARCHED_LAST.update(os.path.realpath(it or os.curdir) for it in moved)
+
+
+def own_code_in(folders: Iterable[Path]) -> list[Path]:
+    """Return the real paths of what this process runs or imports from these folders.
+
+    A folder of packages is named whole, since what is imported late may be made in it.
+    """
+    tops = [os.path.realpath(folder) for folder in folders]
+    return sorted(
+        Path(part)
+        for part in _real_paths({*_parts()})
+        if any(_is_below(part, top) for top in tops)
+    )
+
+
+def _real_paths(paths: Iterable[str]) -> set[str]:
+    """Return the real paths of many files in few folders: each folder is resolved once."""
+    folders: dict[str, str] = {}
+    found: set[str] = set()
+    for path in paths:
+        folder, name = os.path.split(path)
+        if name in {"", ".", ".."} or os.path.islink(path):  # noqa: PTH114 (thousands)
+            found.add(os.path.realpath(path))
+            continue
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        found.add(os.path.join(folders[folder], name))  # noqa: PTH118
+    return found
+
+
+def _parts() -> Iterator[str]:
+    if sys.prefix != sys.base_prefix:
+        yield sys.prefix
+    for folder in [*sys.path]:
+        if folder.endswith(_PACKAGES):
+            yield folder
+    for name, module in [*sys.modules.items()]:
+        if "." in name:
+            continue
+        if package := getattr(module, "__path__", None):
+            yield from package
+        elif own := getattr(module, "__file__", None):
+            yield own
+            # What was compiled is run in place of it.
+            yield os.path.join(os.path.dirname(own), _COMPILED)  # noqa: PTH118, PTH120
+
+
 def _installed(real: str) -> str:
     """Return why a file belongs to the installed packages, if it does."""
-    for prefix in {sys.prefix, sys.exec_prefix}:
-        # The prefix of an interpreter without an environment of its own may be `/usr`.
-        if prefix != sys.base_prefix and _is_below(real, prefix):
-            return "it is in the virtual environment of the orchestrator"
+    # The prefix of an interpreter without an environment of its own may be `/usr`.
+    if sys.prefix != sys.base_prefix and _is_below(real, os.path.realpath(sys.prefix)):
+        return "it is in the virtual environment of the orchestrator"
     for folder in [*sys.path]:
-        if folder.endswith(("site-packages", "dist-packages")) and _is_below(
-            real, os.path.realpath(folder)
-        ):
+        if folder.endswith(_PACKAGES) and _is_below(real, os.path.realpath(folder)):
             return "it is among the packages that the orchestrator imports"
     return ""
 
 
 def _imported(real: str) -> str:
     """Return why a file is, or may become, a part of an imported module, if it may."""
-    folder, name = os.path.split(real)
-    # There are thousands of modules: only the paths of those that have the name are resolved.
-    for module in _modules():
-        file = getattr(module, "__file__", None)
-        if file and file.endswith(name) and os.path.realpath(file) == real:
-            return f"the orchestrator runs it, as {_name_of(module)}"
-    if name.endswith(_SUFFIXES):
-        package = os.path.basename(folder)  # noqa: PTH119
-        for module in _modules():
-            for part in getattr(module, "__path__", None) or ():
-                if part.endswith(package) and os.path.realpath(part) == folder:
-                    return f"the orchestrator imports from {_name_of(module)}"
+    file = _identity(real)
+    folders = {_identity(str(folder)) for folder in PurePath(real).parents} - {None}
+    is_module = real.endswith(_SUFFIXES)
+    # A copy: another thread may import meanwhile.
+    for name, module in [*sys.modules.items()]:
+        # The others are below their packages, whether they are imported yet or not.
+        if "." in name:
+            continue
+        own = getattr(module, "__file__", None)
+        if own and file is not None and _identity(own) == file:
+            return f"the orchestrator runs it, as {name}"
+        if is_module and any(
+            _identity(part) in folders
+            for part in getattr(module, "__path__", None) or ()
+        ):
+            return f"the orchestrator imports from {name}"
     return ""
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what a path leads to, whatever it is called; None if there is nothing."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _hides(real: str) -> str:
@@ -75,21 +158,36 @@ def _hides(real: str) -> str:
         folder, name = os.path.split(folder)
     folders = [*_search_path()]
     if folder in folders:
-        # Python takes the first that it finds.
+        # Python takes the first that it finds, and this folder may be the first at the next start.
         later = folders[folders.index(folder) + 1 :]
+        if folder in _SEARCHED_LAST:
+            later = [it for it in folders if it != folder]
         if PathFinder.find_spec(name, later) is not None:
             return f"it would be imported in place of the module {name}"
     return ""
 
 
-def _modules() -> list[ModuleType]:
-    # A copy: another thread may import meanwhile.
-    return [*sys.modules.values()]
+def _comes_before(real: str) -> str:
+    """Return which imported module a file would be imported in place of at the next start.
 
-
-def _name_of(module: ModuleType) -> str:
-    # Programs put other objects there, too.
-    return str(getattr(module, "__name__", module))
+    In one folder, Python takes a package before a module, and a compiled module before others.
+    """
+    folder, file = os.path.split(real)
+    name, _, suffix = file.partition(".")
+    if f".{suffix}" not in _SUFFIXES:
+        return ""
+    if name == "__init__":
+        folder, name = os.path.split(folder)
+    for imported, module in [*sys.modules.items()]:
+        own: str = getattr(module, "__file__", None) or ""
+        # Few have the name: to look at the paths of thousands takes long.
+        if not own or (name not in own and not imported.endswith(name)):
+            continue
+        above, known = os.path.split(own)
+        names = (imported.rpartition(".")[2], known.partition(".")[0])
+        if name in names and os.path.realpath(above) == folder:
+            return f"it would be imported in place of {known}"
+    return ""
 
 
 def _search_path() -> Iterator[str]:

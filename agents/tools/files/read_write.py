@@ -5,10 +5,12 @@ check and change happen under one lock for all tasks of the process. Another pro
 that moment can still lose its change.
 """
 
+import re
+import time
 from bisect import bisect_left
 from collections.abc import Callable
 from difflib import get_close_matches
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -21,6 +23,7 @@ from agents.tools.files.dir_entry import (
     escape_unprintable,
     require_regular_file,
 )
+from agents.tools.files.hidden_lines import HiddenLines
 from agents.tools.files.line_reader import (
     BOM,
     MAX_WHOLE_BYTES,
@@ -36,7 +39,7 @@ from agents.tools.files.list import list_files
 from agents.tools.files.own_code import require_not_own_code
 from agents.tools.files.search import search_files
 from agents.tools.files.seen_files import Fingerprint
-from agents.tools.files.workspace import Workspace
+from agents.tools.files.workspace import current_workspace
 from agents.tools.terminal.output_buffer import LONGEST_WORD
 from agents.tools.tool import tool
 
@@ -57,11 +60,13 @@ COMPARED_LINES: Final = 200
 COMPARED_CHARACTERS: Final = 100
 """Of each line, in the search for lines like one that was not found."""
 MAX_REPLACEMENTS: Final = 100_000
+MAX_SECONDS: Final = 10.0
+"""Of one call: a file with holes may have more bytes than any disk."""
 
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
-@tool(idempotent=True)
+@tool(idempotent=True, machine="read")
 def read_file(path: str, offset: Positive = 1, limit: Positive = DEFAULT_LINES) -> str:
     """Read a text file in the workspace, with numbers in front of its lines.
 
@@ -73,7 +78,7 @@ def read_file(path: str, offset: Positive = 1, limit: Positive = DEFAULT_LINES) 
         limit: how many lines.
     """
     context = current_tool_context()
-    with Workspace(context.workspace).find(path) as entry:
+    with current_workspace().find(path) as entry:
         with entry.open_file() as (descriptor, status):
             if (kind := binary_kind(read_head(descriptor))) is not None:
                 raise ToolError(
@@ -86,7 +91,7 @@ def read_file(path: str, offset: Positive = 1, limit: Positive = DEFAULT_LINES) 
             return answer
 
 
-@tool
+@tool(machine="write")
 def write_file(path: str, content: str) -> str:
     """Write a whole file in the workspace; folders on the way are made.
 
@@ -99,9 +104,7 @@ def write_file(path: str, content: str) -> str:
     """
     data = _encoded(content)
     context = current_tool_context()
-    with Workspace(context.workspace).find(
-        path, writes=True, make_folders=True
-    ) as entry:
+    with current_workspace().find(path, writes=True, make_folders=True) as entry:
         require_not_own_code(entry.real, entry.path)
         with context.seen_files.registry.lock_file(entry.real):
             if is_there := (found := entry.status()) is not None:
@@ -125,12 +128,13 @@ def write_file(path: str, content: str) -> str:
     )
 
 
-@tool
+@tool(machine="write")
 def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # noqa: A002
     """Replace text in a file of the workspace that you have read.
 
     The old text must be in the file exactly once, so give enough lines around it; the line numbers
-    that read_file shows are no part of it. Line endings stay as they are in the file.
+    that read_file shows are no part of it. Line endings stay as they are in the file. Lines in
+    which something is hidden from you (***) cannot be edited.
 
     Args:
         path: relative to the workspace.
@@ -148,7 +152,7 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
     if wanted == replacement:
         raise ToolError("old and new are the same: nothing would change")
     context = current_tool_context()
-    with Workspace(context.workspace).find(path, writes=True) as entry:
+    with current_workspace().find(path, writes=True) as entry:
         require_not_own_code(entry.real, entry.path)
         with context.seen_files.registry.lock_file(entry.real):
             with entry.open_file() as (descriptor, status):
@@ -170,10 +174,14 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
                     f"{escape_unprintable(entry.path)} is {kind}: only text is edited"
                 )
             text = _EditableText(data)
+            hidden = HiddenLines(text.plain, context.redact)
             offsets = text.find_all(wanted, apart=len(wanted) if all else 1)
+            if hidden:
+                offsets = text.outside(hidden, offsets, len(wanted))
             if not offsets:
+                shown = hidden.shown.encode()
                 raise ToolError(
-                    _not_found(data, wanted, escape_unprintable(entry.path))
+                    _not_found(shown, wanted, escape_unprintable(entry.path))
                 )
             if len(offsets) > 1 and not all:
                 raise ToolError(
@@ -182,6 +190,11 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
                     " mean, or all=true to replace every one"
                 )
             data = text.replaced(offsets, len(wanted), replacement)
+            hidden.require_hidden_in(
+                data.replace(b"\r\n", b"\n").decode(errors="replace"),
+                added=new * len(offsets),
+                path=escape_unprintable(entry.path),
+            )
             written = entry.replace(data, status)
             context.seen_files.note_written(
                 entry.real, fingerprint(written, digest_of(data))
@@ -225,8 +238,27 @@ class _EditableText:
             offset = self._plain.find(wanted, offset + apart)
         return offsets
 
+    @property
+    def plain(self) -> str:
+        """All of it, with plain line ends."""
+        return self._plain.decode(errors="replace")
+
     def line(self, offset: int) -> int:
         return self._plain.count(b"\n", 0, offset) + 1
+
+    def outside(
+        self, hidden: HiddenLines, offsets: list[int], length: int
+    ) -> list[int]:
+        """Return the offsets of those texts that are in no line with something hidden."""
+        ends = [end.start() for end in re.finditer(b"\n", self._plain)]
+        return [
+            offset
+            for offset in offsets
+            if not hidden.are_among(
+                bisect_left(ends, offset) + 1,
+                bisect_left(ends, offset + length - 1) + 1,
+            )
+        ]
 
     def replaced(self, offsets: list[int], length: int, new: bytes) -> bytes:
         """Return the file with this text at these offsets."""
@@ -247,9 +279,9 @@ class _EditableText:
 def _page(contents: FileReader, offset: int, limit: int, path: str) -> str:
     page: list[str] = []
     characters_left = MAX_CHARACTERS
-    lines = split_lines(
-        skip_lines(offset - 1, contents.chunks()), SHOWN_OF_LINE + LONGEST_WORD
-    )
+    deadline = time.monotonic() + MAX_SECONDS
+    chunks = takewhile(lambda _: time.monotonic() < deadline, contents.chunks())
+    lines = split_lines(skip_lines(offset - 1, chunks), SHOWN_OF_LINE + LONGEST_WORD)
     for text, cut in islice(lines, limit):
         number = offset + len(page)
         page.append(f"{number:>6}\t{_shown(text.removeprefix(BOM.decode()), cut)}")
@@ -259,6 +291,11 @@ def _page(contents: FileReader, offset: int, limit: int, path: str) -> str:
     if not contents.is_long:
         for _ in lines:
             pass  # The rest counts for the number of lines and the fingerprint.
+    if not page and contents.bytes_left:
+        raise ToolError(
+            f"stopped after {MAX_SECONDS:g} s: line {offset:,} of {path} is not in its beginning"
+            f" ({contents.lines:,} lines), and {contents.bytes_left:,} bytes were not read"
+        )
     if not page and offset > 1:
         raise ToolError(f"{path} has only {_counted(contents.lines, 'line')}")
     notes: list[str] = []

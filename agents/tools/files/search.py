@@ -7,13 +7,16 @@ and could not be stopped.
 
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final
 
 from agents.errors import ToolError
-from agents.tools.context import current_tool_context, redact_secrets
+from agents.redaction.named_values import REDACTED
+from agents.tools.cancelled_call import stop_if_cancelled
+from agents.tools.context import redact_secrets
+from agents.tools.files.access import FileAccess
 from agents.tools.files.dir_entry import (
     DirEntry,
     escape_unprintable,
@@ -28,7 +31,7 @@ from agents.tools.files.line_reader import (
     split_lines,
 )
 from agents.tools.files.walk import Walk
-from agents.tools.files.workspace import Workspace
+from agents.tools.files.workspace import current_workspace
 from agents.tools.tool import tool
 
 MAX_MATCHES: Final = 200
@@ -38,12 +41,14 @@ MAX_SECONDS: Final = 10.0
 """Of one call."""
 SEARCHED_OF_LINE: Final = 5_000
 SHOWN_OF_LINE: Final = 300
+LINES_AT_ONCE: Final = 100
+"""So many lines are redacted at once."""
 MAX_EXPRESSION: Final = 1_000
 MAX_COMPILED_BYTES: Final = 500_000
 """The cost of a search is the size of the compiled expression times the length of a line."""
 
 
-@tool(idempotent=True)
+@tool(idempotent=True, machine="read")
 def search_files(
     pattern: str,
     path: str = ".",
@@ -63,9 +68,12 @@ def search_files(
         hidden: search also what begins with a dot.
     """
     matches = _compile(f"(?i){pattern}" if ignore_case else pattern)
-    walk = Walk(Glob(glob if "/" in glob else f"**/{glob}", hidden=hidden))
-    with Workspace(current_tool_context().workspace).find(path) as top:
-        search = Search(matches, seconds=MAX_SECONDS)
+    workspace = current_workspace()
+    walk = Walk(
+        Glob(glob if "/" in glob else f"**/{glob}", hidden=hidden), workspace.access
+    )
+    with workspace.find(path) as top:
+        search = Search(matches, workspace.access, seconds=MAX_SECONDS)
         search.run(top, walk)
     return "\n".join([*search.report(), *walk.notes()])
 
@@ -73,8 +81,11 @@ def search_files(
 class Search:
     """One search: the lines to show, and counts of the rest."""
 
-    def __init__(self, matches: Callable[[str], bool], *, seconds: float) -> None:
+    def __init__(
+        self, matches: Callable[[str], bool], access: FileAccess, *, seconds: float
+    ) -> None:
         self._matches = matches
+        self._require = access.require_visible
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
         self._found: list[str] = []
@@ -103,7 +114,7 @@ class Search:
         try:
             with (
                 os_errors_as_tool_errors(path),
-                open_regular_file(name, folder, path) as (file, status),
+                open_regular_file(name, folder, path, self._require) as (file, status),
             ):
                 self._files += 1
                 if binary_kind(read_head(file)) is not None:
@@ -117,7 +128,7 @@ class Search:
         # The time is checked between chunks too, since a line may be gigabytes long.
         chunks = takewhile(lambda _: self._has_time(), contents.chunks())
         for number, (text, cut) in enumerate(
-            split_lines(chunks, SEARCHED_OF_LINE), start=1
+            _redacted(split_lines(chunks, SEARCHED_OF_LINE)), start=1
         ):
             if not self._has_time():
                 return
@@ -133,6 +144,7 @@ class Search:
             self._characters_left -= len(self._found[-1]) + 1
 
     def _has_time(self) -> bool:
+        stop_if_cancelled()
         self._is_out_of_time = (
             self._is_out_of_time or time.monotonic() >= self._deadline
         )
@@ -167,11 +179,31 @@ class Search:
             )
 
 
+def _redacted(lines: Iterator[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Yield lines as they are shown: a search in what is hidden would tell it bit by bit."""
+    while block := [*islice(lines, LINES_AT_ONCE)]:
+        # Many at once, which is many times as fast, and shows a value among its settings.
+        texts = [text for text, _ in block]
+        shown = redact_secrets("\n".join(texts)).split("\n")
+        if len(shown) != len(texts):
+            # A secret of several lines has become one placeholder.
+            shown = [_redacted_line(text, shown) for text in texts]
+        yield from zip(shown, (cut for _, cut in block), strict=True)
+
+
+def _redacted_line(line: str, shown: Sequence[str]) -> str:
+    if line in shown:
+        return line
+    redacted = redact_secrets(line)
+    return REDACTED if redacted == line else redacted
+
+
 def _in_short(line: str) -> str:
-    if len(line) <= SHOWN_OF_LINE:
-        return line.strip()
-    # Redacted before it is cut: half a secret is not recognized.
-    return f"{redact_secrets(line)[:SHOWN_OF_LINE].strip()} ..."
+    return (
+        line.strip()
+        if len(line) <= SHOWN_OF_LINE
+        else f"{line[:SHOWN_OF_LINE].strip()} ..."
+    )
 
 
 def _compile(pattern: str) -> Callable[[str], bool]:

@@ -1,4 +1,7 @@
-"""A walk through a folder of the workspace, in order, limited by a pattern. It follows no link."""
+"""A walk through a folder of the workspace, in order, limited by a pattern.
+
+It follows no link, and yields nothing that the call may not see.
+"""
 
 import os
 import stat
@@ -9,6 +12,8 @@ from typing import Final
 import attrs
 
 from agents.errors import ToolError
+from agents.tools.cancelled_call import stop_if_cancelled
+from agents.tools.files.access import FileAccess
 from agents.tools.files.dir_entry import (
     MAX_DEPTH,
     DirEntry,
@@ -36,22 +41,28 @@ class FoundPath:
 class Walk:
     """Yields what matches a pattern, and counts what it could not look at."""
 
-    def __init__(self, glob: Glob, *, max_entries: int = MAX_ENTRIES) -> None:
+    def __init__(
+        self, glob: Glob, access: FileAccess, *, max_entries: int = MAX_ENTRIES
+    ) -> None:
         self._glob = glob
         self._max_entries = max_entries
         self._entries_left = max_entries
         self._skipped: list[str] = []
+        self._access = access
+        self._root = ""
 
     def entries(self, top: DirEntry) -> Generator[FoundPath]:
         """Yield what matches, in order. A caller that stops early must close the generator."""
         with top.open_folder() as folder:
             prefix = "" if top.path == "." else f"{top.path}/"
+            self._root = top.workspace
             yield from self._below(folder, prefix, self._glob.start(), MAX_DEPTH)
 
     def _below(
         self, folder: int, prefix: str, positions: Positions, depth: int
     ) -> Generator[FoundPath]:
         for name in self._names(folder):
+            stop_if_cancelled()
             positions_here = self._glob.step(positions, name)
             if not positions_here:
                 continue
@@ -60,7 +71,11 @@ class Walk:
             except FileNotFoundError:
                 continue  # It was deleted in between.
             path = prefix + name
-            if self._glob.matches(positions_here):
+            if self._glob.matches(positions_here) and self._access.may_meet(
+                path,
+                f"{self._root}/{path}",
+                is_folder=stat.S_ISDIR(status.st_mode),
+            ):
                 yield FoundPath(path=path, name=name, folder=folder, status=status)
             if (
                 not stat.S_ISDIR(status.st_mode)
@@ -94,6 +109,7 @@ class Walk:
 
     def notes(self) -> Iterator[str]:
         """Yield a line for everything that was skipped."""
+        yield from self._access.notes()
         if self._entries_left <= 0:
             yield (
                 f"[there are more than {self._max_entries} names, and the others were not looked"

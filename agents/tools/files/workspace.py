@@ -2,20 +2,25 @@
 
 A path is untrusted, and folders on the way may change while it is resolved. So the kernel never
 resolves one: we open folder by folder, each relative to the descriptor of its parent, read links
-ourselves, and go no higher than the workspace.
+ourselves, and go no higher than the workspace. What a path has led to by then is judged by the
+rules of the call, and opened by the same descriptor.
 """
 
 import os
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from agents.approved_call import APPROVED_CALL
 from agents.errors import ToolError
+from agents.tools.context import current_tool_context
+from agents.tools.files.access import FileAccess
 from agents.tools.files.dir_entry import (
     MAX_DEPTH,
     DirEntry,
+    MissingFileError,
     escape_unprintable,
     not_found_error,
     open_folder_at,
@@ -38,12 +43,27 @@ RULE: Final = (
 
 
 class Workspace:
-    """A folder, and the resolution of paths in it."""
+    """A folder, and the resolution of paths in it.
 
-    def __init__(self, folder: Path) -> None:
-        self._real = os.path.realpath(folder)
+    Args:
+        folder: the workspace.
+        top: a folder above it, from which no link leads to it; None trusts the way to it.
+        access: what the call that uses it may do with its files.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        top: Path | None = None,
+        access: FileAccess | None = None,
+    ) -> None:
+        self._top = os.path.realpath(folder if top is None else top)
+        self._steps = () if top is None else folder.relative_to(top).parts
+        self._real = str(Path(self._top, *self._steps))
         # A model may have read either of them.
         self._roots = {_parts(self._real), _parts(str(folder.absolute()))}
+        self.access: Final = FileAccess() if access is None else access
 
     @contextmanager
     def find(
@@ -57,26 +77,51 @@ class Workspace:
             make_folders: create missing folders on the way.
 
         Raises:
-            ToolError: it leads out of the workspace, or nowhere, or must not be written.
+            ToolError: it leads out of the workspace, or nowhere, or to what the call must not use.
         """
         with os_errors_as_tool_errors(path):
             _require_valid_path(path)
             names = deque(self._names_inside(path, path))
             if len(names) > MAX_DEPTH:
                 raise _too_deep(path)
-            open_folders = [("", _open_top(self._real))]
+            open_folders = [("", self._open())]
             try:
                 name = self._resolve(
                     path, names, open_folders, writes=writes, make_folders=make_folders
+                )
+                self._require_access(
+                    path, _below_top(open_folders, name), writes=writes
                 )
                 yield DirEntry(
                     self._real,
                     tuple(name for name, _ in open_folders),
                     open_folders[-1][1],
                     name,
+                    self.access.require_visible,
                 )
             finally:
                 _close_below(open_folders, 0)
+
+    def _open(self) -> int:
+        """Open the workspace itself."""
+        descriptor = _open_top(self._top)
+        for index, name in enumerate(self._steps):
+            above = descriptor
+            try:
+                descriptor = open_folder_at(
+                    name, above, "/".join(self._steps[: index + 1])
+                )
+            except OSError as exc:
+                raise _unopened(exc) from exc
+            finally:
+                os.close(above)
+        return descriptor
+
+    def _require_access(self, path: str, names: Sequence[str], *, writes: bool) -> None:
+        """Raise if the call must not use what a path has led to."""
+        found = "/".join(names) or "."
+        real = str(Path(self._real, *names))
+        self.access.require(path, found, real, writes=writes)
 
     def _names_inside(self, target: str, path: str) -> tuple[str, ...]:
         """Return the names of a path, or of the target of a link on it, below the workspace."""
@@ -124,28 +169,88 @@ class Workspace:
                 raise _too_deep(path)
             # A folder before a `..` is never created.
             make = make_folders and ".." not in names
-            open_folders.append((name, _enter(name, open_folders, make=make)))
+            found = [*_below_top(open_folders, name), *names]
+            inner = self._enter(path, found, open_folders, make=make)
+            open_folders.append((name, inner))
         return "."
+
+    def _enter(
+        self,
+        path: str,
+        found: Sequence[str],
+        open_folders: Sequence[tuple[str, int]],
+        *,
+        make: bool,
+    ) -> int:
+        """Open the next folder on the way of a path.
+
+        Args:
+            path: as the model wrote it.
+            found: the names from the workspace to where the path leads.
+            open_folders: the workspace, and the folders of the first of these names.
+            make: make it if it is missing.
+        """
+        name, folder = found[len(open_folders) - 1], open_folders[-1][1]
+        here = "/".join(found[: len(open_folders)])
+        try:
+            return open_folder_at(name, folder, here)
+        except FileNotFoundError:
+            if not make:
+                raise not_found_error(name, folder, here) from None
+        # Judged before anything is made.
+        self._require_access(path, found, writes=True)
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+        return open_folder_at(name, folder, here)
+
+
+def current_workspace() -> Workspace:
+    """Return the workspace of the running tool call, which judges what the call opens."""
+    context = current_tool_context()
+    return Workspace(
+        context.workspace,
+        top=context.workspace_top,
+        access=FileAccess(APPROVED_CALL.get(), context.sandbox),
+    )
+
+
+def resolve_folder(folder: Path, *, top: Path, path: str) -> Path:
+    """Return the real path of a folder in a workspace, which need not exist.
+
+    Args:
+        folder: the workspace.
+        top: a folder above it, from which no link leads to it.
+        path: the way from the workspace on.
+
+    Raises:
+        ToolError: it leads out of the workspace.
+    """
+    try:
+        with Workspace(folder, top=top).find(path) as entry:
+            return Path(entry.real)
+    except MissingFileError:
+        names = _parts(path)
+        if ".." in names:
+            raise
+        return folder.joinpath(*names)
+
+
+def _below_top(open_folders: Sequence[tuple[str, int]], name: str) -> list[str]:
+    """Return the names from the workspace to a name in the last open folder."""
+    names = [parent for parent, _ in open_folders[1:]]
+    return names if name == "." else [*names, name]
 
 
 def _open_top(folder: str) -> int:
     try:
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as exc:
-        raise ToolError(f"the workspace cannot be opened: {exc.strerror}") from exc
+        raise _unopened(exc) from exc
 
 
-def _enter(name: str, open_folders: list[tuple[str, int]], *, make: bool) -> int:
-    folder = open_folders[-1][1]
-    path = "/".join([*(parent for parent, _ in open_folders[1:]), name])
-    try:
-        return open_folder_at(name, folder, path)
-    except FileNotFoundError:
-        if not make:
-            raise not_found_error(name, folder, path) from None
-    with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=folder)
-    return open_folder_at(name, folder, path)
+def _unopened(exc: OSError) -> ToolError:
+    kind = MissingFileError if isinstance(exc, FileNotFoundError) else ToolError
+    return kind(f"the workspace cannot be opened: {exc.strerror}")
 
 
 def _close_below(open_folders: list[tuple[str, int]], count: int) -> None:

@@ -5,7 +5,7 @@ of their end.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -37,12 +37,22 @@ class BackgroundCommand(Protocol):
 
     @property
     def ended(self) -> str:
-        """How it ended, as text; empty while it runs."""
+        """How it ended, as text; empty while it runs, or if that is unknown."""
         ...
 
     @property
-    def seconds(self) -> float:
-        """How long it has run."""
+    def unknown(self) -> str:
+        """Why it is not known whether it runs, as text; empty if it is known."""
+        ...
+
+    @property
+    def refused(self) -> Collection[str]:
+        """The hosts that it was refused so far, with their ports."""
+        ...
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it has run; None if it is unknown."""
         ...
 
 

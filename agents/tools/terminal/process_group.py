@@ -11,7 +11,7 @@ hang in the kernel.
 import errno
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
@@ -21,8 +21,12 @@ import trio
 
 from agents.errors import ToolError
 from agents.nurseries import raising_one_error
+from agents.sandbox.backend import TaskSandbox
+from agents.sandbox.network.access import NetworkAccess, open_network
+from agents.sandbox.own_process import forbid_inspection
 from agents.tools.terminal.output_buffer import OutputBuffer, without_last_word
 from agents.tools.terminal.process_tags import (
+    kill_supervisors_in_thread,
     open_pidfd,
     signal_tagged_in_thread,
     with_tag,
@@ -49,6 +53,7 @@ async def open_command(
     *,
     cwd: Path,
     environ: Mapping[str, str],
+    sandbox: TaskSandbox,
     tag: str,
     output: OutputBuffer,
     stdin: bool = False,
@@ -64,6 +69,7 @@ async def open_command(
         command: a line of shell.
         cwd: the folder it starts in.
         environ: the whole environment but the tag, which is added.
+        sandbox: what it may touch.
         tag: from `new_tag()`: it identifies descendants wherever they went.
         output: stores the output.
         stdin: whether it can be written to; otherwise stdin is empty.
@@ -73,30 +79,46 @@ async def open_command(
     Raises:
         ToolError: it cannot be started.
     """
-    process = await _start(
-        command, cwd, with_tag(environ, tag), PIPE if stdin else DEVNULL
-    )
-    # No checkpoint between the start and the supervisor: a cancellation would leak the process.
-    running = RunningCommand(process, tag=tag, output=output, grace=grace)
-    with raising_one_error():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(running.supervise, on_line)
-            try:
-                yield running
-            finally:
-                running.request_end()
+    if os.name != "posix":
+        raise ToolError(
+            "commands can only be run on Linux and macOS, and this is neither"
+        )
+    async with open_network(
+        [_shell(), "-c", command], environ=with_tag(environ, tag), sandbox=sandbox
+    ) as network:
+        process = await _start(command, cwd, network, PIPE if stdin else DEVNULL)
+        # No checkpoint between the start and the supervisor: a cancellation would leak the
+        # process.
+        running = RunningCommand(
+            process, tag=tag, output=output, grace=grace, refused=network.refused
+        )
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(running.supervise, on_line)
+                try:
+                    yield running
+                finally:
+                    running.request_end()
 
 
 class RunningCommand:
     """A command that runs, or has ended with all that it started. `open_command` makes it."""
 
     def __init__(
-        self, process: trio.Process, *, tag: str, output: OutputBuffer, grace: float
+        self,
+        process: trio.Process,
+        *,
+        tag: str,
+        output: OutputBuffer,
+        grace: float,
+        refused: Collection[str],
     ) -> None:
         self.pid: Final = process.pid
         """The id of its shell, its process group and its session."""
         self.tag: Final = tag
         self.output: Final = output
+        self.refused: Final = refused
+        """The hosts that it was refused so far, with their ports."""
         self.exit_code: int | None = None
         """The exit code of the shell, once all has ended; the number of a signal is negative."""
         self.left_behind = False
@@ -244,7 +266,10 @@ class RunningCommand:
             while pids := await signal_tagged_in_thread(self.tag, signal.SIGKILL):
                 with trio.move_on_after(ROUND_SECONDS):
                     await _wait_all_gone(pids)
-        self.is_stuck |= scope.cancelled_caught
+        if scope.cancelled_caught:
+            self.is_stuck = True
+            with trio.move_on_after(KERNEL_SECONDS):
+                await kill_supervisors_in_thread(self.tag)
 
     def _signal_group(self, sent: signal.Signals) -> None:
         # macOS raises PermissionError where all have ended.
@@ -309,20 +334,20 @@ async def _wait_all_gone(pids: Iterable[int]) -> None:
 
 
 async def _start(
-    command: str, cwd: Path, environ: Mapping[str, str], stdin: int
+    command: str, cwd: Path, network: NetworkAccess, stdin: int
 ) -> trio.Process:
-    if os.name != "posix":
-        raise ToolError(
-            "commands can only be run on Linux and macOS, and this is neither"
-        )
+    # A command has the environment without secrets, and must not read them in ours.
+    forbid_inspection()
+    launch = network.sandbox.launch(network.argv, cwd=cwd, environ=network.environ)
     try:
         return await trio.lowlevel.open_process(
-            [_shell(), "-c", command],
+            list(launch.argv),
             stdin=stdin,
             stdout=PIPE,
             stderr=STDOUT,
             cwd=cwd,
-            env=environ,
+            env=launch.environ,
+            pass_fds=(*launch.pass_fds, *network.pass_fds),
             start_new_session=True,
         )
     except OSError as exc:
@@ -332,6 +357,9 @@ async def _start(
             "the command was not started: it, its folder or its environment holds a character"
             f" that none can hold ({exc})"
         ) from exc
+    finally:
+        for file in launch.pass_fds:
+            os.close(file)
 
 
 def _shell() -> str:

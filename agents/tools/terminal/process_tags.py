@@ -1,35 +1,46 @@
 """Finds and ends every process that a command has left on the machine, by a tag.
 
 The tag is a variable in the environment, which all descendants inherit: also those that left the
-process group, the session or the parent, and also after this process has died.
+process group, the session or the parent, and also after this process has died. What is below a
+tagged process belongs to it, whatever it did to its environment; and the supervisor of a command
+is tagged, and adopts its orphans.
 
 Linux only, where `/proc` shows environments; elsewhere nothing is found. Also not found are
-processes that were started without the environment (`env -i`), overwrote it, or belong to another
-user: this removes leftovers, and is no sandbox.
+processes of another user, and those that a service started which is no part of the command: this
+removes leftovers, and a sandbox keeps a command from such services.
 """
 
 import os
 import select
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
+import attrs
 import trio
+
+from agents.sandbox.backend import SUPERVISOR_VARIABLE
 
 TAG_VARIABLE: Final = "ORCHESTRATOR_PROCESS"
 END_SECONDS: Final = 2.0
 
 _TAG_PREFIX: Final = f"\0{TAG_VARIABLE}=".encode()
+_SUPERVISOR: Final = f"\0{SUPERVISOR_VARIABLE}=".encode()
 # The bytes of most environments, and of the largest that Linux allows.
 _USUAL_BYTES: Final = 1 << 15
 _MAX_BYTES: Final = 1 << 23
 # Fields of /proc/PID/stat, counted after the name, which may contain anything.
+_STATE_FIELD: Final = 0
+_PARENT_FIELD: Final = 1
+_STARTED_FIELD: Final = 19
 _CODE_FIELD: Final = 23
 _ENVIRONMENT_FIELDS: Final = slice(47, 49)
+_ENDED: Final = (b"Z", b"X")
 # An exec takes microseconds, and longer on a busy machine.
 _EXEC_SECONDS: Final = 0.5
 # A scan can hang on a process that hangs in the kernel. So many scans may.
@@ -55,10 +66,17 @@ def tagged_processes(*tags: str) -> dict[str, list[int]]:
     return signal_tagged(dict.fromkeys(tags, 0))
 
 
-def is_started_by_command(pid: int) -> bool:
-    """Return whether a process was started by a command of an agent, as far as visible."""
-    # This process may itself run in a command of another orchestrator.
-    return not {*(_tags_of(pid) or ())} <= {*(_tags_of(os.getpid()) or ())}
+def read_tags(pid: int) -> list[str] | None:
+    """Return the tags in the environment of a process. None: it is in the middle of an exec.
+
+    Raises:
+        OSError: its environment cannot be read. It has ended, or is of another user.
+    """
+    environ = _environ_of(pid)
+    if not environ and _is_in_exec(pid):
+        return None
+    _, _, value = (b"\0" + environ).partition(_TAG_PREFIX)
+    return value.partition(b"\0")[0].decode(errors="replace").split()
 
 
 def kill_tagged(*tags: str, seconds: float = END_SECONDS) -> list[int]:
@@ -74,25 +92,42 @@ def kill_tagged(*tags: str, seconds: float = END_SECONDS) -> list[int]:
         found = sorted(
             {pid for pids in signal_tagged(signals).values() for pid in pids}
         )
-        if not found or time.monotonic() >= deadline:
+        if not found:
+            return found
+        if time.monotonic() >= deadline:
+            signal_tagged(signals, spare_supervisors=False)
             return found
         # A short wait: meanwhile, others would go on starting new ones.
         _wait_ended(found, min(deadline, time.monotonic() + 0.05))
 
 
-def signal_tagged(signals: Mapping[str, int]) -> dict[str, list[int]]:
+def signal_tagged(
+    signals: Mapping[str, int], *, spare_supervisors: bool = True
+) -> dict[str, list[int]]:
     """Scan all processes once, send each tag's signal to its processes, and return them by tag.
 
-    Signal 0 is none. Processes that end meanwhile are skipped.
+    Signal 0 is none. Processes that end meanwhile are skipped. A supervisor ends by itself after
+    what it supervises, and is found but spared: until then none can leave its tree. A command may
+    have marked its own process as one, so in the end they are not spared.
     """
     found: dict[str, list[int]] = {tag: [] for tag in signals}
     unclear = [
-        pid for pid in _processes() if not _signal_if_tagged(pid, signals, found)
+        pid
+        for pid in _processes()
+        if not _signal_if_tagged(pid, signals, found, spare_supervisors)
     ]
     deadline = time.monotonic() + _EXEC_SECONDS
     while unclear and time.monotonic() < deadline:
         os.sched_yield()
-        unclear = [pid for pid in unclear if not _signal_if_tagged(pid, signals, found)]
+        unclear = [
+            pid
+            for pid in unclear
+            if not _signal_if_tagged(pid, signals, found, spare_supervisors)
+        ]
+    if any(found.values()):
+        children = _children()
+        for tag, sent in signals.items():
+            _signal_below(found[tag], sent, children)
     return found
 
 
@@ -165,6 +200,12 @@ async def signal_tagged_in_thread(tag: str, sent: int = 0) -> list[int]:
     return await scanner.signal_tagged(tag, sent)
 
 
+async def kill_supervisors_in_thread(tag: str) -> None:
+    """Kill all processes with a tag, also those that say that they are supervisors."""
+    kill = partial(signal_tagged, {tag: signal.SIGKILL}, spare_supervisors=False)
+    await trio.to_thread.run_sync(kill, abandon_on_cancel=True)
+
+
 def _processes() -> Iterable[int]:
     try:
         names = os.listdir("/proc")  # noqa: PTH208
@@ -177,35 +218,95 @@ def _processes() -> Iterable[int]:
 
 
 def _signal_if_tagged(
-    pid: int, signals: Mapping[str, int], found: Mapping[str, list[int]]
+    pid: int,
+    signals: Mapping[str, int],
+    found: Mapping[str, list[int]],
+    spare_supervisors: bool,
 ) -> bool:
     # False: its environment is not visible yet.
     tags = _tags_of(pid)
     for tag in tags or ():
-        if tag in signals and _signal_process(pid, tag, signals[tag]):
+        if tag not in signals:
+            continue
+        is_spared = signals[tag] and spare_supervisors and _is_supervisor(pid)
+        sent = 0 if is_spared else signals[tag]
+        if _signal_process(pid, partial(_has_tag, pid, tag), sent):
             found[tag].append(pid)
     return tags is not None
+
+
+def _has_tag(pid: int, tag: str) -> bool | None:
+    tags = _tags_of(pid)
+    return None if tags is None else tag in tags
+
+
+@attrs.frozen
+class _Child:
+    pid: int
+    started: bytes
+
+
+def _children() -> dict[int, list[_Child]]:
+    """Return the children of all processes, by the id of the parent."""
+    children: dict[int, list[_Child]] = {}
+    for pid in _processes():
+        with suppress(OSError):
+            fields = _stat_of(pid)
+            if fields[_STATE_FIELD] not in _ENDED:
+                parent = int(fields[_PARENT_FIELD])
+                child = _Child(pid, fields[_STARTED_FIELD])
+                children.setdefault(parent, []).append(child)
+    return children
+
+
+def _signal_below(
+    found: list[int], sent: int, children: Mapping[int, list[_Child]]
+) -> None:
+    """Signal what is below the found processes and has no tag, and add it to them."""
+    known = {*found}
+    for pid in found:  # it grows
+        for child in children.get(pid, ()):
+            if child.pid not in known and _signal_process(
+                child.pid, partial(_is_same, child), sent
+            ):
+                known.add(child.pid)
+                found.append(child.pid)
+
+
+def _is_same(child: _Child) -> bool:
+    try:
+        return _stat_of(child.pid)[_STARTED_FIELD] == child.started
+    except OSError:
+        return False
+
+
+def _is_supervisor(pid: int) -> bool:
+    """Return whether a process says that it waits for all that a command has started."""
+    try:
+        return _SUPERVISOR in b"\0" + _environ_of(pid)
+    except OSError:
+        return False
 
 
 def _tags_of(pid: int) -> list[str] | None:
     # Empty if it is gone, belongs to another user, or is a zombie. None in the middle of an exec.
     try:
-        environ = _environ_of(pid)
-        if not environ and _is_in_exec(pid):
-            return None
+        return read_tags(pid)
     except OSError:
         return []
-    _, _, value = (b"\0" + environ).partition(_TAG_PREFIX)
-    return value.partition(b"\0")[0].decode(errors="replace").split()
 
 
 def _is_in_exec(pid: int) -> bool:
     # In the middle of an exec, the address of the code is set only after the environment, or an
     # environment has appeared since. Kernel threads and zombies have no exe to read.
     os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115
-    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    fields = _stat_of(pid)
     begin, end = fields[_ENVIRONMENT_FIELDS]
     return fields[_CODE_FIELD] == b"0" or begin != end
+
+
+def _stat_of(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 def _environ_of(pid: int) -> bytes:
@@ -220,7 +321,7 @@ def _environ_of(pid: int) -> bytes:
     return environ
 
 
-def _signal_process(pid: int, tag: str, sent: int) -> bool:
+def _signal_process(pid: int, is_same: Callable[[], bool | None], sent: int) -> bool:
     # False: it is gone.
     if sent == 0:
         return True
@@ -228,8 +329,8 @@ def _signal_process(pid: int, tag: str, sent: int) -> bool:
     try:
         file = open_pidfd(pid)
         # The id may have been reused by now; the descriptor stays bound to its process.
-        tags = _tags_of(pid)
-        if tags is not None and tag in tags:
+        same = is_same()
+        if same:
             if file is None:
                 os.kill(pid, sent)
             else:
@@ -242,7 +343,7 @@ def _signal_process(pid: int, tag: str, sent: int) -> bool:
         if file is not None:
             os.close(file)
     # A process in the middle of an exec is scanned again.
-    return tags is None or tag in tags
+    return same is not False
 
 
 def _wait_ended(pids: Iterable[int], deadline: float) -> None:

@@ -5,7 +5,7 @@ and the answer says so: how to look at it before that, or to wait for it instead
 """
 
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -27,6 +27,7 @@ from agents.tools.terminal.process_group import open_command
 from agents.tools.terminal.process_tags import new_tag
 from agents.tools.tool import (
     CURRENT_CALL_KEY,
+    MachineUse,
     Tool,
     arguments_schema,
     read_arguments,
@@ -126,9 +127,7 @@ async def _terminal(call: ToolCall) -> str:
     context = current_tool_context()
     if not arguments.command.strip():
         raise ToolError("terminal: say which command to run, in `command`")
-    workdir = await trio.to_thread.run_sync(
-        _folder, context.workspace, arguments.workdir
-    )
+    workdir = await trio.to_thread.run_sync(_folder, context, arguments.workdir)
     if arguments.background:
         return _json(await _start_background(arguments, context.processes, workdir))
     if arguments.notify_on_complete or arguments.watch_patterns:
@@ -139,8 +138,9 @@ async def _terminal(call: ToolCall) -> str:
     return _json(await _run_to_completion(arguments, context, workdir))
 
 
-def _folder(workspace: Path, path: str) -> Path:
-    with Workspace(workspace).find(path) as entry, entry.open_folder():
+def _folder(context: ToolContext, path: str) -> Path:
+    workspace = Workspace(context.workspace, top=context.workspace_top)
+    with workspace.find(path) as entry, entry.open_folder():
         return Path(entry.real)
 
 
@@ -155,6 +155,7 @@ async def _run_to_completion(
         arguments.command,
         cwd=workdir,
         environ=context.environ,
+        sandbox=context.sandbox,
         tag=new_tag() if key is None else tag_of(key),
         output=output,
     ) as process:
@@ -175,7 +176,16 @@ async def _run_to_completion(
             "It left something running, which was ended with it. What is to go on runs with"
             " background=true."
         )
+    if process.refused:
+        answer["network"] = _refusals(process.refused)
     return answer
+
+
+def _refusals(hosts: Collection[str]) -> str:
+    return (
+        f"Not allowed for this agent, and so not reached: {', '.join(hosts)}. Work without, or"
+        " say in your answer that you need it: Sandbox(network=[...]) of the agent allows hosts."
+    )
 
 
 async def _start_background(
@@ -232,6 +242,11 @@ async def _process(call: ToolCall) -> ToolResult:
             _json({"processes": [_status(command) for command in processes.known()]})
         )
     command = _find(processes.known(), arguments.id)
+    if command.unknown:
+        raise ToolError(
+            f"process: {command.id} cannot be reached: {command.unknown}. You will be told when it"
+            " is known that it has ended."
+        )
     answer = _json(await _ACTIONS[arguments.action](arguments, processes, command))
     if arguments.action in ACTIONS_WITH_END:
         return ToolResult(answer, processes.notices_of(command))
@@ -261,12 +276,23 @@ def _status(command: BackgroundCommand) -> dict[str, Any]:
     status: dict[str, Any] = {
         "id": command.id,
         "command": _begin(command.command),
-        "status": "ended" if command.ended else "running",
-        "seconds": round(command.seconds, 1),
+        "status": _status_word(command),
     }
+    if command.seconds is not None:
+        status["seconds"] = round(command.seconds, 1)
+    if command.unknown:
+        status["unknown"] = command.unknown
     if command.ended:
         status |= {"exit_code": command.exit_code, "ended": command.ended}
+    if command.refused:
+        status["network"] = _refusals(command.refused)
     return status
+
+
+def _status_word(command: BackgroundCommand) -> str:
+    if command.unknown:
+        return "unknown"
+    return "ended" if command.ended else "running"
 
 
 def _begin(command: str) -> str:
@@ -400,11 +426,18 @@ def _json(answer: Mapping[str, Any]) -> str:
     return msgspec.json.encode(answer).decode()
 
 
+def _machine_use(call: ToolCall) -> MachineUse | None:
+    # What a command reads may be a command, too.
+    is_input = call.arguments.get("action") in {"write", "submit"}
+    return "command" if is_input else None
+
+
 terminal: Final = Tool(
     name=TERMINAL,
     description="Run a command in a shell, in the workspace, and read what it prints.",
     parameters=arguments_schema(RunCommand),
     run=_terminal,
+    machine="command",
 )
 process: Final = Tool(
     name="process",
@@ -412,4 +445,5 @@ process: Final = Tool(
     " terminal(background=true).",
     parameters=arguments_schema(ControlProcess),
     run=_process,
+    machine=_machine_use,
 )

@@ -8,7 +8,8 @@ from delegation.notices import usd
 from delegation.task import Mode, TaskId
 from delegation.tree.collapse import CollapsedRow, RowKind, collapse_tree
 from delegation.tree.glyphs import glyph
-from delegation.tree.rows import one_line, seconds_of
+from delegation.tree.rows import seconds_of
+from delegation.tree.safe_text import one_line, printable
 
 if TYPE_CHECKING:
     from delegation.tree.tree import Tree
@@ -91,7 +92,7 @@ def _box(
             name=name,
             above=above,
             row=row,
-            title=row.title,
+            title=printable(row.title),
             status="",
             mode="",
             seconds=row.tally.seconds(now),
@@ -104,7 +105,7 @@ def _box(
         name=name,
         above=above,
         row=row,
-        title=node["path"].rpartition("/")[2],
+        title=printable(node["path"].rpartition("/")[2]),
         status=node["status"],
         mode=node["mode"],
         seconds=seconds_of(node, now),

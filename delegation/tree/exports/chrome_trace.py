@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import msgspec
 
 from delegation.task import TaskId
 from delegation.tree.intervals import end_of, last_moment
-from delegation.tree.rows import one_line
+from delegation.tree.safe_text import json_text, one_line
 
 if TYPE_CHECKING:
     from delegation.tree.tree import Tree
@@ -46,7 +45,7 @@ def trace(tree: "Tree", *, now: float | None = None) -> str:
     ]
     never = len(tree) - len(slices)
     about = {"run": tree.root, "tasks": len(tree), "never started": never}
-    return msgspec.json.encode({"traceEvents": events, "otherData": about}).decode()
+    return json_text({"traceEvents": events, "otherData": about})
 
 
 def pack_lanes(tree: "Tree", *, now: float) -> list[Slice]:

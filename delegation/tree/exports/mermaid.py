@@ -1,11 +1,15 @@
 """Trees as Mermaid flowcharts, as many Markdown viewers draw them."""
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from delegation.tree.exports.boxes import MAX_BOXES, Box, chart_of
 
 if TYPE_CHECKING:
     from delegation.tree.tree import Tree
+
+
+PLAIN_NAME: Final = re.compile(r"[\w.,: ×-]+(\[[0-9]+\])?")
 
 
 def mermaid(tree: "Tree", *, rows: int = MAX_BOXES) -> str:
@@ -26,8 +30,10 @@ def mermaid(tree: "Tree", *, rows: int = MAX_BOXES) -> str:
 
 
 def _label(box: Box) -> str:
-    title = f"{box.glyph} {box.title}".strip()
-    # Names hold nothing but letters, digits, and the number in brackets.
+    # A name of ours holds letters, digits, and a number in brackets. Others may hold anything.
+    is_plain = PLAIN_NAME.fullmatch(box.title)
+    name = box.title if is_plain else escaped(box.title)
+    title = f"{box.glyph} {name}".strip()
     return "<br/>".join(
         [title, *map(escaped, filter(None, (box.about, box.collapsed)))]
     )

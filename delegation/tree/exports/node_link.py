@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from delegation.tree.safe_text import json_text
+
 if TYPE_CHECKING:
     from delegation.tree.tree import Tree
 
@@ -34,4 +36,4 @@ def plain(tree: "Tree", task: Any) -> dict[str, Any]:
 
 def node_link_json(tree: "Tree") -> str:
     """Return the graph as JSON, whatever its size."""
-    return msgspec.json.encode(node_link(tree)).decode()
+    return json_text(node_link(tree))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from delegation.task import Ending, Status
 from delegation.tree.exports.boxes import MAX_BOXES, Box, Chart, chart_of
 from delegation.tree.exports.xml import escaped
-from delegation.tree.rows import printable
+from delegation.tree.safe_text import printable
 from delegation.tree.tally import ACTIVE, FAILURES
 
 if TYPE_CHECKING:

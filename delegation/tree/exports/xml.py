@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from delegation.tree.safe_text import OBEYED_OR_UNSEEN
+
 FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 ESCAPES: Final = str.maketrans(
     {
@@ -20,4 +22,5 @@ ESCAPES: Final = str.maketrans(
 
 def escaped(words: str) -> str:
     """Return a text for an element or an attribute; characters that XML forbids are replaced."""
-    return FORBIDDEN.sub("\ufffd", words).translate(ESCAPES)
+    text = FORBIDDEN.sub("\ufffd", words).translate(ESCAPES)
+    return OBEYED_OR_UNSEEN.sub(lambda found: f"&#{ord(found[0])};", text)

@@ -3,13 +3,13 @@
 Replies to later notices are printed as they come.
 """
 
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import trio
 from rich.text import Text
 
 from agents import Agent, raising_one_error
+from agents.sandbox.detection import SandboxName
 from delegation import Mode, Reply, Status, Tree, printable
 from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.cli.agent_file import load_agent
@@ -17,6 +17,7 @@ from orchestrator.cli.demo_team import chat_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import JournalOption, ProgressOption
 from orchestrator.cli.progress.display import open_display
+from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.approvals import (
     ANSWER_WORDS,
@@ -44,6 +45,7 @@ def chat(
     session: str | None = None,
     progress: ProgressOption = "none",
     journal: JournalOption = None,
+    sandbox: SandboxOption = None,
 ) -> int:
     """Talk to an agent. Results of its background tasks arrive while you talk.
 
@@ -67,6 +69,7 @@ def chat(
             session=session,
             journal=journal,
             progress=progress,
+            sandbox=sandbox,
         )
     )
 
@@ -78,13 +81,15 @@ async def _chat(
     *,
     file: str | None,
     session: str | None,
-    journal: Path | None,
+    journal: str | None,
     progress: Progress,
+    sandbox: SandboxName | None,
 ) -> None:
     """Chat until the input ends or a signal comes."""
+    choice = await choose_sandbox(sandbox, [agent])
     async with (
         open_display(progress, console, journal) as display,
-        open_orchestrator(journal) as orchestrator,
+        open_orchestrator(journal, session=session, sandbox=choice) as orchestrator,
         display.open_view(orchestrator, ask_approvals=False),
         orchestrator.open_session(agent, session=session) as opened,
     ):

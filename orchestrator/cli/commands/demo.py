@@ -3,7 +3,6 @@
 import math
 import os
 from contextlib import aclosing, suppress
-from pathlib import Path
 
 import trio
 from rich.text import Text
@@ -70,7 +69,7 @@ async def _show_demo(
     *,
     stateless: bool,
     seconds: float,
-    journal: Path | None,
+    journal: str | None,
     progress: Progress,
 ) -> int | None:
     """Run the scripted team, and print what was joined, what was detached, and why."""
@@ -117,7 +116,7 @@ async def _show_local_demo(
     model: CloseableModel,
     stop: Stop,
     *,
-    journal: Path | None,
+    journal: str | None,
     progress: Progress,
 ) -> int | None:
     """Run a team on a real model that is on this machine."""

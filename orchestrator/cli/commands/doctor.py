@@ -1,16 +1,20 @@
-"""`orchestrator doctor`: check a journal without changing it."""
+"""`orchestrator doctor`: check journals without changing them."""
 
+import os
 from typing import Final
 
 from rich.text import Text
 
+from agents.sandbox.detection import detect
 from delegation import printable
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
-from orchestrator.cli.journal_queries import require_journal
-from orchestrator.cli.options import JournalOption, journal_path
+from orchestrator.cli.journal_queries import require_journal, title_of
+from orchestrator.cli.options import JournalOption, journals_of
+from orchestrator.cli.sandbox_line import describe_sandbox
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.journal.backends import store_at
+from orchestrator.journal.journals import Journals
 from orchestrator.journal.store import Level
+from orchestrator.runtime import SANDBOX_VARIABLE
 
 LEVEL_STYLES: Final = {
     Level.FINE: ("✓", "green"),
@@ -20,21 +24,39 @@ LEVEL_STYLES: Final = {
 
 
 def doctor(*, journal: JournalOption = None) -> int:
-    """Look whether a journal is whole, without changing it. 0 is healthy, 1 is not."""
-    path = journal_path(journal)
-    require_journal(path)
+    """Look whether journals are whole, without changing them, and what holds commands here.
+
+    0 is healthy, 1 is not.
+    """
+    journals = journals_of(journal)
+    require_journal(journals)
     console = Terminal()
-    console.print(Text(f"journal {path}", style="bold"), soft_wrap=True)
+    wrong = sum(_check(journals, name, console) for name in journals.names())
+    # The machine, and no part of a journal: a weaker one is no fault of that.
+    held = describe_sandbox(detect(os.environ.get(SANDBOX_VARIABLE) or "auto"))
+    console.print(Text(f"· {printable(held)}", style="dim"), soft_wrap=True)
+    if wrong:
+        console.print(
+            Text(
+                f"{wrong} of these {'is' if wrong == 1 else 'are'} wrong",
+                style="bold red",
+            )
+        )
+        return FAILED
+    console.print(Text("healthy", style="bold green"))
+    return SUCCEEDED
+
+
+def _check(journals: Journals, name: str, console: Terminal) -> int:
+    """Print what is found in one journal, and return how much of it is wrong."""
+    title = title_of(journals, name)
+    console.print(Text(f"journal {title}", style="bold"), soft_wrap=True)
     wrong = 0
-    for finding in store_at(path).check():
+    for finding in journals.store(name).check():
         glyph, style = LEVEL_STYLES[finding.level]
         wrong += finding.level is Level.WRONG
         line = Text(f"{glyph} ", style=style)
         text = " ".join(printable(finding.text).split())
         line.append(text, style="none" if wrong else "dim")
         console.print(line, soft_wrap=True)
-    if wrong:
-        console.print(Text(f"{wrong} of these are wrong", style="bold red"))
-        return FAILED
-    console.print(Text("healthy", style="bold green"))
-    return SUCCEEDED
+    return wrong

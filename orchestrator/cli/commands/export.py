@@ -2,19 +2,19 @@
 
 import sys
 import time
-from pathlib import Path
 from typing import Final
 
-from delegation import SessionId
-from orchestrator.cli.journal_queries import fold_run, read_facts
+from delegation import SessionId, printable
+from orchestrator.cli.journal_queries import read_run
 from orchestrator.cli.options import (
     JournalOption,
     OutputOption,
-    journal_path,
+    journals_of,
     require_writable,
     write_file,
 )
 from orchestrator.export_formats import Format, export_tree, html_report
+from orchestrator.journal.journals import Journals
 
 COLLAPSED_FORMATS: Final = frozenset({"mermaid", "dot", "svg"})
 """Charts: a tree of any size is collapsed into a fixed number of boxes."""
@@ -37,10 +37,10 @@ def export(
             speedscope. html: the report, without transcripts.
         output: The file; by default stdout. One that is there is replaced.
     """
-    path = journal_path(journal)
+    journals = journals_of(journal)
     if output is not None:
-        require_writable(output, path)
-    session, text, tasks = export_run(path, run, format)
+        require_writable(output, journals)
+    session, text, tasks = export_run(journals, run, format)
     if output is None:
         print(text)
         return
@@ -48,18 +48,19 @@ def export(
     collapsed = ", folded into at most 120 boxes" if format in COLLAPSED_FORMATS else ""
     size = f"{len(text.encode()) / 1000:,.0f} kB"
     print(
-        f"run {session}: {tasks:,} tasks{collapsed}, {size}: {output}", file=sys.stderr
+        f"run {printable(session)}: {tasks:,} tasks{collapsed}, {size}: {output}",
+        file=sys.stderr,
     )
 
 
 def export_run(
-    journal: Path, prefix: str | None, output_format: Format
+    journals: Journals, prefix: str | None, output_format: Format
 ) -> tuple[SessionId, str, int]:
     """Return a run's id, its tree in a format, and its number of tasks."""
-    run, entries, has_writer = read_facts(journal, prefix)
+    found = read_run(journals, prefix)
     if output_format == "html":
-        return run, *html_report(run, entries, has_writer=has_writer)
-    ledger = fold_run(entries, journal, has_writer=has_writer)
-    tree = ledger.sessions[run].tree
+        report = html_report(found.id, found.entries, has_writer=found.has_writer)
+        return found.id, *report
+    tree = found.fold().sessions[found.id].tree
     now = time.time() if tree.is_at_work else None
-    return run, export_tree(tree, output_format, now=now), len(tree)
+    return found.id, export_tree(tree, output_format, now=now), len(tree)

@@ -1,6 +1,5 @@
 """`orchestrator replay`: replay a run from the journal, or fork it from one of its tasks."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
@@ -11,8 +10,8 @@ from delegation import printable
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.commands.run import show_run
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
-from orchestrator.cli.journal_queries import read_entries
-from orchestrator.cli.options import JournalOption, journal_path
+from orchestrator.cli.journal_queries import read_run
+from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 
@@ -48,57 +47,57 @@ def replay(
     """
     # The file may run any code, so it is loaded before the event loop starts.
     agent = load_agent(file)
-    path = journal_path(journal)
     if from_ is None:
-        return _compare(agent, path, run, journal=journal)
+        return _compare(agent, run, journal=journal)
     task = from_
-    return run_stoppable(lambda stop: _fork(agent, path, run, stop, task, quiet=quiet))
+    return run_stoppable(
+        lambda stop: _fork(agent, run, stop, task, quiet=quiet, journal=journal)
+    )
 
 
-def _compare(
-    agent: Agent[Any], path: Path, run: str | None, *, journal: Path | None
-) -> int:
+def _compare(agent: Agent[Any], run: str | None, *, journal: str | None) -> int:
     """Replay a run and print the first difference, if there is one."""
     # Imported late: only this command needs replay.
     from orchestrator.replay.run import replay_sync
 
-    session, entries = read_entries(path, run)
-    replay = replay_sync(entries, agent, run=session)
+    found = read_run(journals_of(journal), run)
+    replay = replay_sync(found.entries, agent, run=found.id)
     if replay.difference is None:
         so_far = "" if replay.is_whole else ", up to where its record ends"
         print(f"the same: {replay.tasks:,} tasks, {replay.steps:,} steps{so_far}")
         return SUCCEEDED
     _print_difference(Terminal(), replay.difference)
-    hint = f"The whole run: {command('tree', session, journal=journal)}"
+    hint = f"The whole run: {command('tree', found.id, journal=journal)}"
     print_hint(Terminal(stderr=True), hint)
     return FAILED
 
 
 async def _fork(
     agent: Agent[Any],
-    path: Path,
     run: str | None,
     stop: Stop,
     task: str,
     *,
     quiet: bool,
+    journal: str | None,
 ) -> int | None:
     """Fork a run where one of its tasks was delegated, and show the new run."""
     # Imported late: only this command needs replay.
     from orchestrator.replay.fork import find_task
     from orchestrator.replay.record import RecordedRun
 
-    session, entries = read_entries(path, run)
+    found = read_run(journals_of(journal), run)
     # A usage error is raised before anything is opened.
-    record = RecordedRun(entries, session)
+    record = RecordedRun(found.entries, found.id)
     record.require_replayable(agent)
     forked_task = find_task(record, task)
     return await show_run(
         agent,
-        lambda orchestrator: orchestrator.fork(agent, session, task=forked_task),
+        lambda orchestrator: orchestrator.fork(agent, found.id, task=forked_task),
         stop,
+        opens=found.id,
         quiet=quiet,
-        journal=path,
+        journal=journal,
     )
 
 

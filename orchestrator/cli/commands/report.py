@@ -5,12 +5,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal
 
-from delegation import SessionId
-from orchestrator.cli.journal_queries import read_facts
+from delegation import SessionId, printable
+from orchestrator.cli.journal_queries import read_run
 from orchestrator.cli.options import (
     JournalOption,
     OutputOption,
-    journal_path,
+    journals_of,
     require_writable,
     write_file,
 )
@@ -33,29 +33,39 @@ def report(
         run: The id of the run, or how it begins; by default the newest one.
         output: The file; by default run-ID.html in this directory. One that is there is
             replaced.
-        transcripts: Whose go with it: what agents read and wrote may be confidential.
+        transcripts: Whose go with it: what agents read and wrote may be confidential, so only you
+            may read a file with them.
     """
     # Imported late: only this command needs the viewer.
     from orchestrator.report import Transcripts, build_report, read_history
 
-    path = journal_path(journal)
+    journals = journals_of(journal)
     if output is not None:
         # Before the work is done: the run may be large.
-        require_writable(output, path)
-    session, entries, has_writer = read_facts(path, run)
+        require_writable(output, journals)
+    found = read_run(journals, run)
+    session = found.id
     kind = Transcripts(transcripts)
     history = read_history(
-        session, entries, has_writer=has_writer, wants_transcript=kind.wants
+        session,
+        found.entries,
+        has_writer=found.has_writer,
+        wants_transcript=kind.wants,
     )
     page = build_report(
         history, version=version("delegation-orchestrator"), transcripts=kind
     )
     file = _default_file(session) if output is None else output
-    require_writable(file, path)
-    write_file(file, page.html)
+    require_writable(file, journals)
+    write_file(
+        file,
+        page.html,
+        private=kind is not Transcripts.NONE,
+        chosen=output is not None,
+    )
     size = len(page.html.encode())
     print(
-        f"run {session}: {len(history.tree):,} agents, {size / 1000:,.0f} kB."
+        f"run {printable(session)}: {len(history.tree):,} agents, {size / 1000:,.0f} kB."
         f" {page.transcripts.sentence}",
         file=sys.stderr,
     )

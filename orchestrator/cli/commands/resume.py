@@ -3,7 +3,8 @@
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.commands.run import require_one_document, show_run
 from orchestrator.cli.commands.tree import read_session
-from orchestrator.cli.options import JournalOption, ProgressOption, journal_path
+from orchestrator.cli.options import JournalOption, ProgressOption, journals_of
+from orchestrator.cli.sandbox_line import SandboxOption
 from orchestrator.cli.signals import run_stoppable
 from orchestrator.doors.one_shot import require_resumable
 
@@ -17,6 +18,7 @@ def resume(
     quiet: bool = False,
     progress: ProgressOption = "auto",
     journal: JournalOption = None,
+    sandbox: SandboxOption = None,
 ) -> int:
     """Go on with a run that was interrupted: its process was killed, or the machine went down.
 
@@ -34,7 +36,7 @@ def resume(
     # The file may run any code, so it is loaded before the event loop starts.
     agent = load_agent(file)
     # A usage error is raised before the journal is opened for writing.
-    session, _, _ = read_session(journal_path(journal), run)
+    session, _, _ = read_session(journals_of(journal), run)
     require_resumable(session, agent)
     return run_stoppable(
         lambda stop: show_run(
@@ -46,5 +48,6 @@ def resume(
             json=json,
             journal=journal,
             progress=progress,
+            sandbox=sandbox,
         )
     )

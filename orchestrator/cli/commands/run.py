@@ -2,20 +2,23 @@
 
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import attrs
 import msgspec
 
 from agents import Agent, Budget, Usage
+from agents.sandbox.detection import SandboxName
 from delegation import Outcome, SessionId, TaskId, Tree, printable
+from delegation.tree.safe_text import printable_json
 from orchestrator.budget_scope import budget
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
+from orchestrator.cli.exposed_journal import warn_of_exposed_journal
 from orchestrator.cli.options import JournalOption, ProgressOption
 from orchestrator.cli.progress.display import open_display
+from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.approvals import is_attended
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
@@ -38,6 +41,7 @@ def run(
     quiet: bool = False,
     progress: ProgressOption = "auto",
     journal: JournalOption = None,
+    sandbox: SandboxOption = None,
 ) -> int:
     """Run an agent or a pipeline on a goal. The answer goes to stdout, the tree to stderr.
 
@@ -74,6 +78,7 @@ def run(
             json=json,
             journal=journal,
             progress=progress,
+            sandbox=sandbox,
         )
     )
 
@@ -93,10 +98,12 @@ async def show_run(
     stop: Stop,
     *,
     run: SessionId | None = None,
+    opens: SessionId | None = None,
     quiet: bool,
-    journal: Path | None,
+    journal: str | None,
     json: bool = False,
     progress: Progress = "auto",
+    sandbox: SandboxName | None = None,
 ) -> int | None:
     """Show a run while it grows and when it has ended, and return its exit code.
 
@@ -105,16 +112,23 @@ async def show_run(
         begin: runs it.
         stop: what a signal does to it.
         run: the id of an earlier run that goes on; by default a new one begins.
+        opens: the id of a run whose journal is opened; by default of the one that goes on.
         quiet: show nothing but the answer.
         journal: the journal as the user named it.
         json: print the whole run as a JSON document.
         progress: how to show what happens.
+        sandbox: what holds commands.
     """
     console = Terminal(stderr=True, quiet=quiet or progress in {"json", "none"})
+    if not quiet:
+        warn_of_exposed_journal([agent], journal)
+    choice = await choose_sandbox(sandbox, [agent], quiet=quiet)
     ended: Run[Any] | None = None
     async with (
         open_display(progress, console, journal) as display,
-        open_orchestrator(journal) as orchestrator,
+        open_orchestrator(
+            journal, session=opens or run, sandbox=choice
+        ) as orchestrator,
     ):
         stop.set_orchestrator(orchestrator)
         with stop.work_scope, stop.ignore_closed():
@@ -137,7 +151,7 @@ async def show_run(
 
 
 def print_stopped(
-    orchestrator: Orchestrator, journal: Path | None, run: SessionId | None = None
+    orchestrator: Orchestrator, journal: str | None, run: SessionId | None = None
 ) -> None:
     """Print that a signal stopped the run, and where to see what came of it."""
     runs = orchestrator.runs[-1:] if run is None else [run]
@@ -162,7 +176,9 @@ def _run_json(run: Run[Any]) -> str:
         "usage": _usage_json(run.usage),
         "tree": [_task_json(run.tree, task) for task in run.tree.graph],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return printable_json(
+        msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    )
 
 
 def _output_json(run: Run[Any]) -> Any:

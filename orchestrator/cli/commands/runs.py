@@ -1,9 +1,9 @@
-"""`orchestrator runs`: list the runs of a journal, or prune old ones."""
+"""`orchestrator runs`: list the runs of all journals, or prune old ones."""
 
 import datetime as dt
+import os
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -18,12 +18,15 @@ from orchestrator.cli.journal_queries import (
     require_deletable,
     require_journal,
 )
-from orchestrator.cli.options import JournalOption, journal_path
+from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.control.client import connect_control
 from orchestrator.control.server import DeleteRun, Prune
-from orchestrator.journal.backends import store_at
+from orchestrator.errors import JournalInUseError
+from orchestrator.journal.audit import AuditEvent, local_actor
 from orchestrator.journal.journal import Pruned
+from orchestrator.journal.journals import Journals
+from orchestrator.journal.store import JournalStore
 
 NEWEST: Final = 20
 """How many runs are listed without `--all`."""
@@ -37,7 +40,7 @@ def runs(
     dry_run: bool = False,
     journal: JournalOption = None,
 ) -> None:
-    """List the newest runs, the newest last; or take old ones out of the journal.
+    """List the newest runs, the newest last; or take old ones out of the journals.
 
     Args:
         all: List all of them.
@@ -46,19 +49,21 @@ def runs(
         delete: Delete this run, whatever its age, if it is idle or its facts are damaged.
         dry_run: Only say what would be deleted.
     """
-    path = journal_path(journal)
+    journals = journals_of(journal)
     if prune is not None:
-        _prune_runs(path, before=time.time() - parse_age(prune), dry_run=dry_run)
+        _prune_runs(journals, before=time.time() - parse_age(prune), dry_run=dry_run)
     elif delete is not None:
-        _delete_run(path, SessionId(delete))
+        _delete_run(journals, SessionId(delete))
     elif dry_run:
         raise CommandError("--dry-run goes with --prune")
     else:
-        _list_runs(path, newest=None if all else NEWEST, journal=journal)
+        _list_runs(journals, newest=None if all else NEWEST, journal=journal)
 
 
-def _list_runs(path: Path, *, newest: int | None, journal: Path | None) -> None:
-    runs = read_runs(path, newest=newest)
+def _list_runs(journals: Journals, *, newest: int | None, journal: str | None) -> None:
+    runs = read_runs(journals, newest=newest)
+    if runs.unreadable and not (runs.shown or runs.damaged):
+        raise runs.unreadable[0]
     console = Terminal()
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("run", no_wrap=True, min_width=12)
@@ -84,9 +89,10 @@ def _list_runs(path: Path, *, newest: int | None, journal: Path | None) -> None:
     interrupted = [session.id for session in runs.shown if session.awaits_resume]
     if interrupted:
         again = command("resume", "FILE", interrupted[-1], journal=journal)
-        hint = f"{len(interrupted)} were interrupted; to resume one: {again}"
+        were = "was" if len(interrupted) == 1 else "were"
+        hint = f"{len(interrupted)} {were} interrupted; to resume one: {again}"
         print_hint(Terminal(stderr=True), hint)
-    for error in runs.damaged.values():
+    for error in (*runs.unreadable, *runs.damaged.values()):
         raise error
 
 
@@ -110,34 +116,73 @@ def _goal(session: SessionRecord, goal: str) -> str:
     return f"[fork of {link}] {one_line(goal)}" if link else one_line(goal)
 
 
-def _prune_runs(path: Path, *, before: float, dry_run: bool) -> None:
-    require_journal(path)
+def _prune_runs(journals: Journals, *, before: float, dry_run: bool) -> None:
+    require_journal(journals)
     if dry_run:
-        print(
-            f"would prune {_describe_pruned(store_at(path).preview_prune(before=before))}"
-        )
+        stores = map(journals.store, journals.names())
+        expired = [store.preview_prune(before=before) for store in stores]
+        print(f"would prune {_describe_pruned(_sum(expired))}")
         return
+    held: list[JournalInUseError] = []
 
     async def prune() -> Pruned:
-        async with connect_control(path) as writer:
+        await trio.lowlevel.checkpoint()
+        pruned: list[Pruned] = []
+        for store in map(journals.store, journals.names()):
+            try:
+                pruned.append(await _prune_one(store, before))
+            except JournalInUseError as exc:
+                held.append(exc)
+        return _sum(pruned)
+
+    pruned = trio.run(prune)
+    if len(held) < len(journals.names()):
+        _print_pruned(pruned)
+    # The others are pruned in any case.
+    for error in held:
+        raise error
+
+
+async def _prune_one(store: JournalStore, before: float) -> Pruned:
+    if store.file is not None:
+        async with connect_control(store.file) as writer:
             if writer is not None:
                 return _received(await writer.request(Prune(before)))
-        return await store_at(path).prune(before=before)
-
-    _print_pruned(trio.run(prune))
+    return await store.prune(before=before, audit=_audited("prune"))
 
 
-def _delete_run(path: Path, run: SessionId) -> None:
-    require_journal(path)
+def _delete_run(journals: Journals, run: SessionId) -> None:
+    require_journal(journals)
+    name = journals.find(run)
+    if name is None:
+        raise CommandError(f"there is no run {run!r}; see: orchestrator runs")
+    store = journals.store(name)
 
     async def delete() -> Pruned:
-        async with connect_control(path) as writer:
-            if writer is not None:
-                return _received(await writer.request(DeleteRun(run)))
-        require_deletable(path, run)
-        return await store_at(path).prune(before=0, only=run)
+        if store.file is not None:
+            async with connect_control(store.file) as writer:
+                if writer is not None:
+                    return _received(await writer.request(DeleteRun(run)))
+        require_deletable(journals, name, run)
+        return await store.prune(before=0, only=run, audit=_audited("delete"))
 
     _print_pruned(trio.run(delete))
+
+
+def _sum(pruned: Sequence[Pruned]) -> Pruned:
+    return Pruned(
+        runs=sum(it.runs for it in pruned),
+        entries=sum(it.entries for it in pruned),
+        active=sum(it.active for it in pruned),
+        freed=sum(it.freed for it in pruned),
+    )
+
+
+def _audited(action: str) -> tuple[float, AuditEvent]:
+    """Return what this process does, for the audit: no other writes the journal now."""
+    return time.time(), AuditEvent(
+        actor=local_actor(os.getuid()), action=action, peer=f"pid {os.getpid()}"
+    )
 
 
 def _received(response: Mapping[str, Any]) -> Pruned:

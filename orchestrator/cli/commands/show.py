@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -19,14 +18,16 @@ from delegation import (
 )
 from delegation.events import Entry
 from delegation.tree.exports.node_link import plain
+from delegation.tree.safe_text import json_text
 from orchestrator.cli.commands.tree import read_session
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import run_of_task
-from orchestrator.cli.options import JournalOption, journal_path
+from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
 from orchestrator.cli.terminal.style import STATUS_COLOURS
 from orchestrator.cli.terminal.transcript import transcript_lines
 from orchestrator.cli.watch.journal_tail import is_about
+from orchestrator.journal.journals import Journals
 
 SHOWN_CHILDREN: Final = 20
 
@@ -47,12 +48,12 @@ def show(
             newest.
         json: All of it as JSON.
     """
-    path = journal_path(journal)
-    session, entries, now = read_session(path, _run_of(path, task, run))
+    journals = journals_of(journal)
+    session, entries, now = read_session(journals, _run_of(journals, task, run))
     found = _find(session.tree, task)
     own = [entry for entry in entries if is_about(entry, found)]
     if json:
-        print(msgspec.json.encode(_task_json(session, found, own)).decode())
+        print(json_text(_task_json(session, found, own)))
         return
     console = Terminal()
     for line in _task_lines(session, found, own, now):
@@ -61,10 +62,10 @@ def show(
         print_hint(Terminal(stderr=True), resume_hint(session.id, journal))
 
 
-def _run_of(journal: Path, name: str, run: str | None) -> str | None:
+def _run_of(journals: Journals, name: str, run: str | None) -> str | None:
     if run is not None or name.startswith("/"):
         return run
-    found = run_of_task(journal, name) if name else None
+    found = run_of_task(journals, name) if name else None
     if found is None:
         raise CommandError(
             f"there is no task {name!r}; see: orchestrator tree, orchestrator export"

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 from rich.text import Text
@@ -12,10 +11,11 @@ from delegation.events import Entry
 from delegation.tree.tally import FAILURES
 from orchestrator.cli.commands.export import export_run
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.journal_queries import fold_run, read_facts
-from orchestrator.cli.options import JournalOption, journal_path
+from orchestrator.cli.journal_queries import read_run
+from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
 from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
+from orchestrator.journal.journals import Journals
 
 
 def tree(
@@ -47,7 +47,7 @@ def tree(
         raise CommandError(
             "--rows folds as it sees fit, and goes with neither --failed nor --depth"
         )
-    path = journal_path(journal)
+    journals = journals_of(journal)
     is_filtered = failed or depth is not None or rows is not None
     if json or format == "mermaid":
         if is_filtered:
@@ -55,22 +55,22 @@ def tree(
                 "--failed, --depth and --rows are for people, and go with neither --json nor"
                 " --format"
             )
-        _, text, _ = export_run(path, run, "json" if json else "mermaid")
+        _, text, _ = export_run(journals, run, "json" if json else "mermaid")
         print(text)
         return
-    _print_run(path, run, failed=failed, depth=depth, rows=rows, journal=journal)
+    _print_run(journals, run, failed=failed, depth=depth, rows=rows, journal=journal)
 
 
 def _print_run(
-    path: Path,
+    journals: Journals,
     prefix: str | None,
     *,
     failed: bool,
     depth: int | None,
     rows: int | None,
-    journal: Path | None,
+    journal: str | None,
 ) -> None:
-    session, _, now = read_session(path, prefix)
+    session, _, now = read_session(journals, prefix)
     tree, console = session.tree, Terminal()
     console.print(Text(f"run {session.id}", style="bold"))
     if session.forked_from:
@@ -90,9 +90,9 @@ def _print_run(
 
 
 def read_session(
-    journal: Path, prefix: str | None
+    journals: Journals, prefix: str | None
 ) -> tuple[SessionRecord, Sequence[Entry], float | None]:
     """Return a run, its entries, and the time now if another process is running it."""
-    run, entries, has_writer = read_facts(journal, prefix)
-    session = fold_run(entries, journal, has_writer=has_writer).sessions[run]
-    return session, entries, time.time() if session.tree.is_at_work else None
+    found = read_run(journals, prefix)
+    session = found.fold().sessions[found.id]
+    return session, found.entries, time.time() if session.tree.is_at_work else None

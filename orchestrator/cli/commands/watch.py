@@ -2,7 +2,7 @@
 
 import trio
 
-from orchestrator.cli.options import JournalOption, journal_path
+from orchestrator.cli.options import JournalOption, journals_of
 
 
 def watch(run: str | None = None, /, *, journal: JournalOption = None) -> int:
@@ -18,4 +18,4 @@ def watch(run: str | None = None, /, *, journal: JournalOption = None) -> int:
     # Imported late: only this command takes over the whole terminal.
     from orchestrator.cli.watch.watcher import watch_run
 
-    return trio.run(watch_run, journal_path(journal), run)
+    return trio.run(watch_run, journals_of(journal), run)

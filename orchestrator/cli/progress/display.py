@@ -27,9 +27,8 @@ from orchestrator.cli.terminal.approvals import (
 from orchestrator.cli.terminal.console import Terminal, command
 from orchestrator.cli.terminal.style import Progress, choose_progress
 from orchestrator.control.server import open_control
-from orchestrator.journal.backends import IN_MEMORY
 from orchestrator.journal.subscriptions import FactQueue
-from orchestrator.runtime import Orchestrator, default_journal
+from orchestrator.runtime import Orchestrator
 
 WATCH_HINT: Final = "Tasks are at work. To look at them, and to act on them:"
 
@@ -41,7 +40,7 @@ class ProgressDisplay:
         self,
         progress: Progress,
         console: Terminal,
-        journal: Path | None,
+        journal: str | None,
         exit_stack: ExitStack,
     ) -> None:
         self.progress = progress
@@ -66,10 +65,9 @@ class ProgressDisplay:
             ask_approvals: ask the user approval questions; not where a chat reads stdin.
         """
         console, progress = self._console, self.progress
-        file = default_journal(os.environ) if self._journal is None else self._journal
         is_shown = progress in {"live", "plain"} and not console.quiet
         shows_hint = is_attended() and not console.quiet and progress != "json"
-        async with _open_control_socket(orchestrator, file) as socket:
+        async with _open_control_socket(orchestrator) as socket:
             with raising_one_error():
                 async with trio.open_nursery() as nursery:
                     if socket is not None and shows_hint:
@@ -184,18 +182,19 @@ async def wait_delegated(
 
 @asynccontextmanager
 async def _open_control_socket(
-    orchestrator: Orchestrator, journal: Path
+    orchestrator: Orchestrator,
 ) -> AsyncGenerator[Path | None]:
-    if os.fspath(journal) == IN_MEMORY:
+    file = orchestrator.read.journal_file
+    if file is None:
         yield None
         return
-    async with open_control(orchestrator, journal) as path:
+    async with open_control(orchestrator, file) as path:
         yield path
 
 
 @asynccontextmanager
 async def open_display(
-    progress: Progress, console: Terminal, journal: Path | None
+    progress: Progress, console: Terminal, journal: str | None
 ) -> AsyncGenerator[ProgressDisplay]:
     """Open the display of a command, and flush it at the end.
 

@@ -125,6 +125,7 @@ class LiveView:
             tree=tree,
             questions=self._open_questions(),
             calls=self._orchestrator.calls,
+            place=self._orchestrator.read.awaited_place,
             now=self._orchestrator.now(),
             active_at=self._active_at,
         )

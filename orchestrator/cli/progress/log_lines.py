@@ -15,6 +15,7 @@ from delegation import Ending, SessionId, Status, TaskId, Tree, one_line, printa
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -25,9 +26,11 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -41,6 +44,7 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 from delegation.tree.glyphs import STATUS_GLYPHS
 from delegation.tree.tally import FAILURES
@@ -95,7 +99,7 @@ class ProgressLog:
             self._active_at = entry.at
             self._write_entry(entry, started)
 
-    def _write_entry(self, entry: Entry, started: set[TaskId]) -> None:  # noqa: C901 (a case a fact)
+    def _write_entry(self, entry: Entry, started: set[TaskId]) -> None:  # noqa: C901, PLR0912 (a case a fact)
         match entry.event:
             case TaskRequested(request):
                 self._tasks += 1
@@ -120,6 +124,10 @@ class ProgressLog:
             case ApprovalAnswered(task, _, answer, reason):
                 about = f"{answer}{': ' * bool(reason)}{reason}"
                 self._write_change(entry, task, Status.RUNNING, about, always=True)
+            case CallPlaced(task, _, place, run="", wants=wants):
+                about = f"a call waits for a worker at {place!r}"
+                about += f" with version {wants}" if wants else ""
+                self._write_change(entry, task, Status.RUNNING, about)
             case TaskSettled(task, outcome):
                 self._write_settled(entry, task, outcome.ending, outcome.error)
             case TurnStarted(session) | TurnResumed(session):
@@ -147,6 +155,10 @@ class ProgressLog:
                 | ProcessStarted()
                 | ProcessMatched()
                 | ProcessEnded()
+                | ProcessUnreachable()
+                | WorkspaceOpened()
+                | NetworkRequested()
+                | CallPlaced()
             ):
                 pass
             case _:

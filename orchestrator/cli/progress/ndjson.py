@@ -6,6 +6,7 @@ A fact is written once it is durable, so a crash takes no line back.
 import sys
 from typing import NoReturn
 
+from delegation.tree.safe_text import printable_json
 from orchestrator.journal.subscriptions import FactQueue, fact_line
 from orchestrator.runtime import Orchestrator
 
@@ -20,5 +21,6 @@ async def write_facts(orchestrator: Orchestrator, facts: FactQueue) -> NoReturn:
 def write_lines(facts: FactQueue, *, until: int | None = None) -> None:
     """Write the pending facts: all, or up to a sequence number."""
     for entry, encoded in facts.take(until=until):
-        sys.stdout.write(f"{fact_line(entry, encoded).decode()}\n")
+        line = printable_json(fact_line(entry, encoded).decode())
+        sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -14,7 +14,7 @@ import trio
 from rich.text import Text
 
 from agents import raising_one_error
-from delegation import one_line, printable
+from delegation import printable
 from delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.stdin_lines import STDIN, StdinLines
@@ -47,14 +47,16 @@ def is_attended() -> bool:
 
 def show_question(ask: ApprovalQuestion, console: Terminal, *, slash: str = "") -> None:
     """Print a question, and how to answer it."""
-    console.print(Text(f"{ask.path} asks for approval", style="bold yellow"))
+    why = f": {printable(ask.why)}" if ask.why else ""
+    console.print(Text(f"{ask.path} asks for approval{why}", style="bold yellow"))
     line = Text(f"  {ask.tool}: ", style="yellow")
     # The subject stays in its own column, so that it cannot look like our text.
     subject = printable(ask.subject).replace("\n", "\n    ")
     line.append(subject, style="not bold")
     console.print(line, soft_wrap=True)
-    if not _has_only_subject(ask):
-        console.print(Text(f"  {one_line(ask.details)}", style="dim"), soft_wrap=True)
+    if more := _other_arguments(ask):
+        indented = more.replace("\n", "\n    ")
+        console.print(Text(f"  {indented}", style="not bold dim"), soft_wrap=True)
     hint = (
         f"  {slash}y once · {slash}t the same in this task · {slash}s the same in this"
         f" session · {slash}n no, and why"
@@ -69,16 +71,21 @@ def one_line_subject(subject: str) -> str:
 
 
 def question_text(ask: ApprovalQuestion) -> str:
-    """Return a question with its whole subject, line by line."""
+    """Return a question with its whole subject and all else that the call says, line by line."""
     lines = printable(ask.subject).expandtabs(4).splitlines()
     subject = f"\n{INDENT}".join(lines)
-    return f"{ask.path}  {ask.tool}: {subject}"
+    more = _other_arguments(ask).expandtabs(4).splitlines()
+    if ask.why:
+        more.append(f"({printable(ask.why)})")
+    return "\n".join(
+        [f"{ask.path}  {ask.tool}: {subject}", *(f"{INDENT}{line}" for line in more)]
+    )
 
 
 def question_lines(
     question: str, *, width: int, most: int, hint: str = ""
 ) -> list[Text]:
-    """Wrap a question, and count the lines that do not fit.
+    """Wrap a question, and count the lines that do not fit between its beginning and its end.
 
     Args:
         question: its text.
@@ -90,21 +97,33 @@ def question_lines(
     if len(lines) > most:
         left = len(lines) - most + 1
         more = Text(f"… {left} more lines{hint}", style="bold red")
-        lines = [*lines[: most - 1], more]
+        # What a command ends in may matter most.
+        end = 1 if most > 2 else 0
+        lines = [*lines[: most - 1 - end], more, *lines[len(lines) - end :]]
     for line in lines:
         line.stylize_before("bold yellow")
     return lines
 
 
-def _has_only_subject(ask: ApprovalQuestion) -> bool:
-    """Return whether the call has no other arguments than the subject."""
+def _other_arguments(ask: ApprovalQuestion) -> str:
+    """Return what a call says besides its subject, one argument after the other."""
     if ask.details == ask.subject:
-        return True
+        return ""
     try:
         arguments = msgspec.json.decode(ask.details, type=dict[str, object])
     except (msgspec.DecodeError, RecursionError):
-        return False  # it was cut, or nested to exhaust the stack
-    return list(arguments.values()) in ([], [ask.subject])
+        return printable(ask.details)  # it was cut, or nested to exhaust the stack
+    # The subject of a change to a file is its path, and a digest of the content.
+    subjects = (ask.subject, ask.subject.rpartition(" (content")[0])
+    return "\n".join(
+        f"{name}: {printable(_argument_text(value))}"
+        for name, value in arguments.items()
+        if value not in subjects
+    )
+
+
+def _argument_text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def parse_answer(line: str) -> tuple[ApprovalVerdict, str] | None:

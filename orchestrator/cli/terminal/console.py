@@ -1,25 +1,49 @@
 """The terminal we print to, and how a user calls us again from it."""
 
+import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
+
+from delegation import printable
+from orchestrator.journal.backends import journals_at
+from orchestrator.postgres.address import is_database
+from orchestrator.runtime import JOURNAL_VARIABLE
 
 
 class Terminal(Console):
-    """A console that lets the command end quietly when its reader has left."""
+    """A console that lets the command end quietly when its reader has left.
+
+    Whatever a line was made of, it holds no control characters but those of its styles.
+    """
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(printable(text) if control is None else text, style, control)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
-def command(*arguments: str, journal: Path | None) -> str:
+def command(*arguments: str, journal: str | os.PathLike[str] | None) -> str:
     """Return a command line of ours that works from here, with the same journal."""
-    options = [] if journal is None else ["--journal", str(journal)]
-    return shlex.join([*_program(), *arguments, *options])
+    return shlex.join([*_program(), *arguments, *_journal_options(journal)])
+
+
+def _journal_options(journal: str | os.PathLike[str] | None) -> list[str]:
+    if not journal or journal == os.environ.get(JOURNAL_VARIABLE):
+        return []
+    text = os.fspath(journal)
+    # The address of a database has a password, which is not to be shown.
+    return ["--journal", journals_at(text).address if is_database(text) else text]
 
 
 def _program() -> list[str]:
@@ -32,7 +56,7 @@ def _program() -> list[str]:
     return [called.name if is_enough else str(called)]
 
 
-def resume_hint(run: str, journal: Path | None) -> str:
+def resume_hint(run: str, journal: str | None) -> str:
     """Return how a run goes on whose process died."""
     return f"It was interrupted. Resume it with: {command('resume', 'FILE', run, journal=journal)}"
 

@@ -10,6 +10,7 @@ from delegation import printable
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -22,9 +23,11 @@ from delegation.events import (
     ModelCalled,
     ModelFailed,
     ModelFailure,
+    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -38,6 +41,7 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WorkspaceOpened,
 )
 from orchestrator.cli.terminal.style import format_seconds, format_tokens
 
@@ -59,7 +63,7 @@ def transcript_lines(entries: Iterable[Entry]) -> list[Text]:
     return lines
 
 
-def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case a fact)
+def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR0915 (a case a fact)
     match event:
         case TaskRequested(request, mode, reason):
             yield Text(f"asked for, {mode}: {reason.sentence}", "dim")
@@ -96,9 +100,20 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case
             yield from _body(f"{by or 'the user'} says {answer}{why}", "yellow")
         case ProcessStarted(_, _, command):
             yield from _body(f"begins in the background: {command}", "cyan")
+        case ProcessUnreachable(_, id_, host):
+            yield from _body(
+                f"whether {id_} still runs is not known: {host} took over, and cannot see it",
+                "bold yellow",
+            )
+        case WorkspaceOpened(_, host, path):
+            yield from _body(f"works on {host} in {path}", "dim")
         case ProcessEnded(_, _, how, output):
             yield Text(f"a command in the background {how}", "cyan")
             yield from _body(output, "dim")
+        case NetworkRequested():
+            yield from _network_request(event)
+        case CallPlaced():
+            yield from _body(placed_text(event), "cyan")
         case CancelRequested():
             yield Text("is asked to end", "yellow")
         case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
@@ -144,6 +159,22 @@ def _failed_call(event: ModelFailed) -> Iterator[Text]:
     if event.text:
         yield from _body(event.text, "")
         yield Text("… it had said no more", "dim")
+
+
+def _network_request(event: NetworkRequested) -> Iterator[Text]:
+    if not event.allowed:
+        yield from _body(f"a command was refused {event.target}", "yellow")
+        return
+    size = f"{event.sent:,} bytes sent, {event.received:,} received"
+    yield from _body(f"a command reached {event.target}: {size}", "dim cyan")
+
+
+def placed_text(event: CallPlaced) -> str:
+    """Return where a call that is lent runs or waits."""
+    if event.worker:
+        return f"a call runs at {event.place!r}, on worker {event.worker}"
+    wants = f" with version {event.wants}" if event.wants else ""
+    return f"a call waits for a worker at {event.place!r}{wants}"
 
 
 def _call_text(call: ToolCall) -> str:

@@ -42,6 +42,10 @@ WIDE: Final = 72
 NARROW: Final = 46
 
 
+def _no_place(_: TaskId) -> str:
+    return ""
+
+
 @attrs.frozen(kw_only=True)
 class RunSnapshot:
     """The state of a run that a frame shows."""
@@ -51,6 +55,8 @@ class RunSnapshot:
     """Open approval questions, oldest first."""
     calls: Callable[[TaskId], list[ToolCall]]
     """Returns the tool calls that a task waits for."""
+    place: Callable[[TaskId], str] = _no_place
+    """Returns the place at which a task waits for a worker; empty if it does not."""
     now: float
     active_at: float
     """The time of the last fact."""
@@ -265,6 +271,8 @@ def _about(
         calls = [
             call for call in snapshot.calls(row.task) if call.name != DELEGATE_TASK
         ]
+        if calls and (place := snapshot.place(row.task)):
+            return f"{calls_text(calls)}: waits for a worker at {place!r}", "yellow"
         if calls:
             return calls_text(calls), "cyan"
     return one_line(node["label"] or node["goal"]), ""

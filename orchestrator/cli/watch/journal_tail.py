@@ -5,17 +5,16 @@ second where there is no control socket.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import trio
 
-from delegation import Ledger, SessionId, TaskId, Tree, root_of
+from delegation import Ledger, TaskId, Tree, root_of
 from delegation.events import Entry
 from delegation.events.approvals import ApprovalQuestion
-from orchestrator.cli.journal_queries import fold_run, read_journal, read_run
-from orchestrator.journal.backends import store_at
+from orchestrator.cli.journal_queries import FoundRun, read_listed, read_run
 from orchestrator.journal.journal import fold
+from orchestrator.journal.journals import Journals
 
 FOLD_BATCH: Final = 500
 """How many facts are folded before other tasks have a turn."""
@@ -24,11 +23,15 @@ FOLD_BATCH: Final = 500
 class RunReader:
     """The state of one run. `open_run` finds it."""
 
-    def __init__(self, path: Path, session: SessionId, loaded: "_LoadedRun") -> None:
-        self.path = path
-        self.session = session
-        self._store = store_at(path)
-        self._loaded = loaded
+    def __init__(self, journals: Journals, found: FoundRun) -> None:
+        self._journals = journals
+        self._journal = found.journal
+        self._title = found.title
+        self._store = found.store
+        self.file = found.store.file
+        """The file of the journal that has the run; None if it is in none."""
+        self.session = found.id
+        self._loaded = _LoadedRun(found)
 
     @property
     def ledger(self) -> Ledger:
@@ -66,14 +69,17 @@ class RunReader:
             await self._read_all()
 
     async def _read_all(self) -> None:
-        _, self._loaded = await trio.to_thread.run_sync(_load, self.path, self.session)
+        found = await trio.to_thread.run_sync(
+            read_listed, self._journals, self._journal, self.session
+        )
+        self._loaded = _LoadedRun(found)
 
     async def read_new(self) -> Sequence[Entry]:
         """Read new entries, and return them."""
         loaded = self._loaded
         new = await trio.to_thread.run_sync(self._read_after, loaded.seq)
         for start in range(0, len(new), FOLD_BATCH):
-            fold(loaded.ledger, new[start : start + FOLD_BATCH], self.path)
+            fold(loaded.ledger, new[start : start + FOLD_BATCH], self._title)
             await trio.lowlevel.checkpoint()
         if new:
             loaded.seq, loaded.at = new[-1].seq, _last_time(new, loaded.at)
@@ -102,13 +108,11 @@ class RunReader:
 class _LoadedRun:
     """What was read of a run."""
 
-    def __init__(
-        self, ledger: Ledger, entries: Sequence[Entry], writer: int | None
-    ) -> None:
-        self.ledger = ledger
-        self.seq = entries[-1].seq
-        self.at = _last_time(entries)
-        self.writer = writer
+    def __init__(self, found: FoundRun) -> None:
+        self.ledger = found.fold()
+        self.seq = found.entries[-1].seq
+        self.at = _last_time(found.entries)
+        self.writer = found.writer
 
 
 def _last_time(entries: Sequence[Entry], default: float = 0) -> float:
@@ -117,18 +121,10 @@ def _last_time(entries: Sequence[Entry], default: float = 0) -> float:
     return next(times, default)
 
 
-async def open_run(path: Path, prefix: str | None) -> RunReader:
+async def open_run(journals: Journals, prefix: str | None) -> RunReader:
     """Read the run whose id begins with a prefix, or the newest one."""
-    session, loaded = await trio.to_thread.run_sync(_load, path, prefix)
-    return RunReader(path, session, loaded)
-
-
-def _load(path: Path, prefix: str | None) -> tuple[SessionId, _LoadedRun]:
-    (session, entries), writer = read_journal(
-        path, lambda reader: read_run(reader, prefix, path)
-    )
-    ledger = fold_run(entries, path, has_writer=writer is not None)
-    return session, _LoadedRun(ledger, entries, writer)
+    found = await trio.to_thread.run_sync(read_run, journals, prefix)
+    return RunReader(journals, found)
 
 
 def is_about(entry: Entry, task: TaskId | None) -> bool:

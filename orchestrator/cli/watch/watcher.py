@@ -7,8 +7,8 @@ tasks, if it has one.
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,17 +29,18 @@ from orchestrator.cli.watch.journal_tail import RunReader, is_about, open_run
 from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
 from orchestrator.control.client import ControlClient, RefusedError, connect_control
 from orchestrator.control.server import AnswerApproval, Cancel, Steer, Subscribe
+from orchestrator.journal.journals import Journals
 
 FRAMES_PER_SECOND: Final = 8
 POLL_SECONDS: Final = 1
 """How often the journal is polled where no control socket notifies us."""
 
 
-async def watch_run(path: Path, run: str | None) -> int:
+async def watch_run(journals: Journals, run: str | None) -> int:
     """Watch a run until the user leaves, and return the exit code.
 
     Args:
-        path: the journal.
+        journals: where it is looked for.
         run: how its id begins; None is the newest run.
     """
     if not (os.isatty(0) and os.isatty(1)):
@@ -47,7 +48,7 @@ async def watch_run(path: Path, run: str | None) -> int:
             "watch needs a terminal; elsewhere: orchestrator tree RUN, or"
             " orchestrator run --progress=json"
         )
-    watcher = Watcher(await open_run(path, run), Terminal())
+    watcher = Watcher(await open_run(journals, run), Terminal())
     with raw_terminal() as (terminal, stops), watcher.screen(), raising_one_error():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
@@ -133,6 +134,7 @@ class Watcher:
             tree=reader.tree,
             questions=reader.open_questions if reader.has_writer else (),
             calls=self._calls,
+            place=self._awaited_place,
             now=time.time() if reader.tree.is_at_work else reader.active_at,
             active_at=reader.active_at,
         )
@@ -159,12 +161,15 @@ class Watcher:
     def _calls(self, task: TaskId) -> list[ToolCall]:
         return unanswered_calls(self._reader.ledger.tasks[task].transcript)
 
+    def _awaited_place(self, task: TaskId) -> str:
+        return self._reader.ledger.tasks[task].awaits_worker
+
     # Following the journal.
 
     async def follow_forever(self) -> None:
         """Read new entries as they come, whichever process writes them."""
         while True:
-            async with connect_control(self._reader.path) as client:
+            async with _connect(self._reader.file) as client:
                 await self._reader.catch_up()
                 self._client = client
                 self.ready.set()
@@ -233,6 +238,16 @@ class Watcher:
         else:
             self._state.note = _result_note(request, str(answer.get("state", "")))
         self._has_changed.set()
+
+
+@asynccontextmanager
+async def _connect(file: Path | None) -> AsyncGenerator[ControlClient | None]:
+    """Connect to the process that writes a journal; only one in a file has a control socket."""
+    if file is None:
+        yield None
+        return
+    async with connect_control(file) as client:
+        yield client
 
 
 def _result_note(request: Cancel | Steer | AnswerApproval, state: str) -> str:

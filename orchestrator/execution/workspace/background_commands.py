@@ -2,15 +2,15 @@
 
 A command ends with the receiver of its notices: with its task, with a turn that cannot be notified
 later, or with its session. None outlives the orchestrator, and what a crash leaves behind is found
-by its id and ended by the next process.
+by its id and ended by the next process on the same machine. A process on another machine cannot see
+it, and says so: that it has ended is said where it ran.
 """
 
 import math
 import os
 import secrets
 import signal
-import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
@@ -25,8 +25,19 @@ from agents.tools.terminal.process_group import RunningCommand, open_command
 from agents.tools.terminal.process_tags import kill_tagged, tagged_processes
 from agents.tools.terminal.tools import TERMINAL
 from delegation import TaskId, TaskRecord
-from delegation.events import ProcessEnded, ProcessMatched, ProcessStarted
-from delegation.events.processes import MAX_OUTPUT_TAIL, ProcessId
+from delegation.events import (
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    ProcessUnreachable,
+)
+from delegation.events.processes import (
+    MAX_OUTPUT_TAIL,
+    ProcessId,
+    ProcessRecord,
+    describe_unreachable,
+)
+from orchestrator.execution.workspace.host import Host
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 HEAD_KEPT: Final = 50_000
@@ -39,14 +50,20 @@ PAUSE: Final = 15.0
 LONGEST_PAUSE: Final = 900.0
 LEAVING_SECONDS: Final = 0.5
 """How long killed processes may still start others, when this process is about to exit."""
-HOST: Final = socket.gethostname()
-"""The machine whose processes this orchestrator starts and ends."""
 CLOSED: Final = "stopped, because the orchestrator was closed"
 NEVER_BEGUN: Final = "it was never begun"
 LOST: Final = (
     "its orchestrator died while it ran; whether it had finished, and what else it printed,"
     " is not known"
 )
+
+
+def describe_ended_there(host: str) -> str:
+    """Return how a command ended that was left on another machine."""
+    return (
+        f"its orchestrator died while it ran on {host}, where what was left of it has been ended;"
+        " whether it had finished, and what else it printed, is not known"
+    )
 
 
 class Command:
@@ -65,10 +82,12 @@ class Command:
         self.command = command
         self.task = task
         self.workdir = workdir
-        self.environ = current_tool_context().environ
+        context = current_tool_context()
+        self._environ, self._sandbox = context.environ, context.sandbox
         self.output = OutputBuffer(head=HEAD_KEPT, tail=TAIL_KEPT)
         self.exit_code: int | None = None
         self.ended = ""
+        self.unknown = ""
         self.polled_to = 0
         """Up to where its output was polled."""
         self.process: RunningCommand | None = None
@@ -89,6 +108,10 @@ class Command:
     @property
     def pid(self) -> int:
         return 0 if self.process is None else self.process.pid
+
+    @property
+    def refused(self) -> Collection[str]:
+        return () if self.process is None else self.process.refused
 
     @property
     def seconds(self) -> float:
@@ -117,7 +140,8 @@ class Command:
                 async with open_command(
                     self.command,
                     cwd=self.workdir,
-                    environ=self.environ,
+                    environ=self._environ,
+                    sandbox=self._sandbox,
                     tag=self.id,
                     output=self.output,
                     stdin=True,
@@ -146,6 +170,22 @@ class Command:
         return how
 
 
+class UnreachableCommand:
+    """A command on another machine: whether it runs is not known here."""
+
+    pid = 0
+    exit_code = None
+    ended = ""
+    refused = ()
+    seconds = None
+
+    def __init__(self, record: ProcessRecord) -> None:
+        self.id = record.id
+        self.command = record.command
+        self.unknown = describe_unreachable(record.host, record.unreachable_from)
+        self.output = OutputBuffer(head=0, tail=0)
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -156,12 +196,15 @@ def _signal_name(number: int) -> str:
 class BackgroundRunner:
     """Runs and ends the background commands of all tasks."""
 
-    def __init__(self, book: Bookkeeper) -> None:
+    def __init__(self, book: Bookkeeper, host: Host) -> None:
         self._book = book
+        self._host = host
         self._queued: list[Command] = []
         self._queue_changed = trio.lowlevel.ParkingLot()
         self._is_closing = False
         self._commands: dict[TaskId, dict[ProcessId, Command]] = {}
+        self._left: dict[str, str] = {}
+        """The tags of what was left on other machines, and these machines."""
 
     async def run_forever(self) -> NoReturn:
         """Run commands as they are started. This nursery owns every one of them."""
@@ -227,13 +270,16 @@ class BackgroundRunner:
         most = self._book.ledger.rules.processes
         if not most:
             raise ToolError("no command may run in the background here")
-        if len(self._book.ledger.sessions[record.session].processes) >= most:
+        processes = self._book.ledger.sessions[record.session].processes.values()
+        if sum(not process.is_unreachable for process in processes) >= most:
             raise ToolError(
                 f"{most} commands run in the background of this session already: end one with"
                 ' process(action="kill"), or wait for one'
             )
         self._book.post(
-            ProcessStarted(command.task, command.id, command.command, notify, HOST)
+            ProcessStarted(
+                command.task, command.id, command.command, notify, self._host.name
+            )
         )
         self._remember(command)
         # From here on a crash leaves it to the next process to end it.
@@ -280,34 +326,76 @@ class BackgroundRunner:
         self._commands.pop(task, None)
         return left
 
+    def unreachable_of(self, task: TaskId) -> Sequence[UnreachableCommand]:
+        """Return the commands of a task that were left on another machine."""
+        session = self._book.ledger.tasks[task].session
+        return [
+            UnreachableCommand(process)
+            for process in self._book.ledger.sessions[session].processes.values()
+            if process.task == task and process.is_unreachable
+        ]
+
     def notices_of(self, command: Command) -> list[int]:
         """Return the unread notices of a command."""
         session = self._book.ledger.tasks[command.task].session
         notices = self._book.ledger.sessions[session].process_notices()
         return [seq for seq, process in notices if process == command.id]
 
-    async def end_leftovers(self) -> None:
-        """End the commands of an earlier process, and post that they have ended.
+    async def end_leftovers(self, last_host: str) -> None:
+        """End the commands that an earlier process left on this machine, and post their ends.
 
-        A signal reaches only this machine. No orchestrator is left on another one, or this one
-        could not write the journal: its commands are posted as ended, and not killed.
+        A signal reaches only this machine. What was started on another one may still run there:
+        that it cannot be seen is posted, once, and `wait_ended_elsewhere` waits for its end.
+
+        Args:
+            last_host: the machine of the earlier process.
         """
         left = [
             process
             for session in self._book.ledger.sessions.values()
             for process in session.processes.values()
         ]
-        here = [process for process in left if process.host in {"", HOST}]
+        here = [process for process in left if self._host.runs(process.host)]
         tags: list[str] = [process.id for process in here]
-        if calls := list(self._open_calls()):
+        calls = list(self._open_calls())
+        if calls and not self._host.runs(last_host):
+            self._left |= dict.fromkeys(calls, last_host)
+        elif calls:
             # Looked at without a thread: it takes milliseconds, and there is hardly ever any.
             tags += [tag for tag, found in tagged_processes(*calls).items() if found]
         await trio.lowlevel.checkpoint()
         if tags:
             await trio.to_thread.run_sync(kill_tagged, *tags)
+        for process in here:
+            self._book.post(ProcessEnded(process.task, process.id, LOST))
         for process in left:
-            how = LOST if process in here else f"{LOST}; it ran on {process.host}"
-            self._book.post(ProcessEnded(process.task, process.id, how))
+            if process in here:
+                continue
+            self._left[process.id] = process.host
+            if not process.is_unreachable:
+                self._book.post(
+                    ProcessUnreachable(process.task, process.id, self._host.name)
+                )
+
+    async def wait_ended_elsewhere(self) -> None:
+        """Post the ends of what was left on other machines, as processes there report them."""
+        await trio.lowlevel.checkpoint()
+        if not self._left or self._book.open_left_commands is None:
+            return
+        async with self._book.open_left_commands() as commands:
+            await commands.ask(self._left)
+            while self._left:
+                for tag in await commands.wait_ended():
+                    self._left.pop(tag, None)
+                    self._post_ended_elsewhere(ProcessId(tag))
+
+    def _post_ended_elsewhere(self, id_: ProcessId) -> None:
+        # Those of calls are no processes of a session: their calls were answered as broken off.
+        for session in list(self._book.ledger.sessions.values()):
+            process = session.processes.get(id_)
+            if process is not None and process.is_unreachable:
+                how = describe_ended_there(process.host)
+                self._book.post(ProcessEnded(process.task, id_, how))
 
     def _open_calls(self) -> Iterator[str]:
         """Yield the tags of foreground commands that a crash interrupted: their output is lost."""
@@ -367,8 +455,11 @@ class TaskCommands:
             )
         return started
 
-    def known(self) -> Sequence[Command]:
-        return self._background.commands_of(self._task)
+    def known(self) -> Sequence[BackgroundCommand]:
+        return [
+            *self._background.unreachable_of(self._task),
+            *self._background.commands_of(self._task),
+        ]
 
     async def wait(self, command: BackgroundCommand, seconds: float) -> None:
         with trio.move_on_after(seconds):

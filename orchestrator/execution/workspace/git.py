@@ -58,6 +58,8 @@ _SETTINGS: Final = (
 )
 _FILTER: Final = ("clean", "smudge", "process")
 """The commands of a filter, which git runs on files as it reads and writes them."""
+_SUBMODULE: Final = "160000 "
+"""The mode of a submodule in the index."""
 
 
 EMPTY: Final[Mapping[str, str]] = {}
@@ -273,7 +275,8 @@ async def unsaved_work(
     all_of_it = (
         "--untracked-files=all",
         "--ignored=no",
-        "--ignore-submodules=none",
+        # In a submodule git obeys the settings of that one, which may name commands.
+        "--ignore-submodules=dirty",
     )
     status = await git.run_in_worktree(path, git_folder, *look.split(), *all_of_it)
     lines = status.split("\0")
@@ -294,22 +297,38 @@ async def unsaved_work(
         work.append(_count(new, "new file"))
     if not work:
         # Git does not look at files that are marked as never changing.
-        out = await git.run_in_worktree(path, git_folder, "ls-files", "-v", "-z")
+        listing = ("ls-files", "-v", "--stage", "-z")
+        out = await git.run_in_worktree(path, git_folder, *listing)
         unseen = await trio.to_thread.run_sync(_unseen, path, out)
-        if unseen:
-            work.append(f"{_count(unseen, 'file')} that git is told not to look at")
+        work += [
+            f"{_count(count, what)} that git is told not to look at"
+            for what, count in unseen.items()
+            if count
+        ]
     return work
 
 
-def _unseen(path: Path, listed: str) -> int:
-    """Count the files that git takes for unchanged without looking."""
-    count = 0
+def _unseen(path: Path, listed: str) -> Mapping[str, int]:
+    """Count the files and submodules that git takes for unchanged without looking."""
+    count = {"file": 0, "submodule": 0}
     for line in listed.split("\0"):
-        tag, _, file = line.partition(" ")
+        about, _, file = line.partition("\t")
+        tag, _, entry = about.partition(" ")
         # In a sparse checkout most files are skipped, and are not there.
         is_skipped = tag == "S" and os.path.lexists(path / file)
-        count += tag.islower() or is_skipped
+        count["file"] += tag.islower() or is_skipped
+        # That of a new worktree is empty.
+        if entry.startswith(_SUBMODULE) and _has_entries(path / file):
+            count["submodule"] += 1
     return count
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(entries)
+    except OSError:
+        return False
 
 
 def _count(number: int, what: str) -> str:

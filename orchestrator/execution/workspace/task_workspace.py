@@ -5,7 +5,7 @@ worktree if there is no work in it.
 """
 
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -13,10 +13,30 @@ from typing import Any, Final
 import attrs
 import trio
 
-from agents import Agent
+from agents import Agent, AgentError, Sandbox, ToolError
+from agents.redaction.command_environment import only_named
+from agents.sandbox.backend import SandboxBackend, TaskSandbox
+from agents.sandbox.detection import SandboxChoice
+from agents.sandbox.network.requests import NetworkRequest
+from agents.sandbox.no_commands import NO_COMMANDS
+from agents.sandbox.sensitive_paths import (
+    credentials_in,
+    startup_files_in,
+    without_named,
+)
 from agents.tools.context import ToolContext, use_tool_context
+from agents.tools.files.own_code import own_code_in, search_last
 from agents.tools.files.seen_files import FileRegistry, SeenFiles
-from delegation import DeliveryCapability, Origin, TaskId, TaskRecord, one_line
+from agents.tools.files.workspace import resolve_folder
+from delegation import (
+    DeliveryCapability,
+    Origin,
+    SessionRecord,
+    TaskId,
+    TaskRecord,
+    one_line,
+)
+from delegation.events import NetworkRequested, WorkspaceOpened
 from delegation.session_context import session_environ
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import TaskHost, WorkOrder
@@ -25,6 +45,7 @@ from orchestrator.execution.workspace.background_commands import (
     Command,
     TaskCommands,
 )
+from orchestrator.execution.workspace.host import ANY_HOST, FILES_HOST_VARIABLE, Host
 from orchestrator.execution.workspace.worktrees import Worktree, Worktrees
 from orchestrator.journal.bookkeeper import Bookkeeper
 
@@ -33,6 +54,28 @@ CLOSE_SECONDS: Final = 30
 TASK_ENDED: Final = "stopped, because its task has ended"
 TASK_VARIABLE: Final = "ORCHESTRATOR_TASK"
 """Has the path of the task that started a process."""
+
+
+class WorkspaceError(AgentError):
+    """The workspace of a task is on another machine, or leads out of that of its parent."""
+
+
+def elsewhere(session: SessionRecord, host: Host) -> str:
+    """Return why a session cannot go on with its files here; "" if it can."""
+    if host.has_files_of(session.workspace_host):
+        return ""
+    return (
+        f"its workspace is on {session.workspace_host}, and this machine is {host.files}: go on"
+        f" with it there, or share the folder and give both machines one {FILES_HOST_VARIABLE}"
+    )
+
+
+@attrs.frozen
+class _Folder:
+    """A folder, and the one above it that a person has named: nothing between is a link."""
+
+    path: Path
+    top: Path
 
 
 @attrs.frozen(kw_only=True)
@@ -45,9 +88,17 @@ class WorkspaceSettings:
     """The environment of their commands, without secrets."""
     state: Path
     """The folder of the worktrees."""
+    sandbox: SandboxChoice
+    """Finds the backend that starts their commands."""
+    host: Host = ANY_HOST
+    """The machine that they are on."""
+    hidden: tuple[Path, ...] = ()
+    """What no command sees: the state of this orchestrator, its keys and its socket."""
 
 
-NO_WORKSPACE: Final = WorkspaceSettings(workspace=Path(), environ={}, state=Path())
+NO_WORKSPACE: Final = WorkspaceSettings(
+    workspace=Path(), environ={}, state=Path(), sandbox=SandboxChoice("none")
+)
 """For a run whose tools have no effect."""
 
 
@@ -68,17 +119,38 @@ class TaskWorkspaces:
         self._files = FileRegistry()
         self._worktrees = Worktrees(settings.state / "worktrees", settings.environ)
         self._worktree_by_task: dict[TaskId, Worktree] = {}
+        self._open_folders: dict[TaskId, _Folder] = {}
         self._notes: dict[TaskId, str] = {}
 
     @asynccontextmanager
     async def open_for(self, order: WorkOrder, host: TaskHost) -> AsyncGenerator[None]:
         """Open the workspace of a task, and the context of its tools, for the block."""
         record, agent, origin = order.task, order.agent, order.origin
+        session = self._book.ledger.sessions[record.session]
+        touches = agent.workspace is not None or any(
+            tool.machine is not None for tool in agent.tools
+        )
+        if touches and (why := elsewhere(session, self._settings.host)):
+            raise WorkspaceError(f"{record.path} cannot work here: {why}")
         await self._open_worktrees(record, agent)
+        folder = self._folder_of(record)
+        backend: SandboxBackend = NO_COMMANDS
+        if touches and not (self._settings.host.is_only or session.workspace_host):
+            # From here on the session goes on where its files are.
+            self._book.post(
+                WorkspaceOpened(record.id, self._settings.host.files, str(folder.path))
+            )
+        if any(tool.machine is not None for tool in agent.tools):
+            backend = await self._settings.sandbox.backend()
+        sandbox = self._sandbox_of(record, agent, backend)
+        if backend is not NO_COMMANDS:
+            search_last(sandbox.writable)
         context = ToolContext(
-            workspace=self.workspace_of(record),
+            workspace=folder.path,
+            workspace_top=folder.top,
+            sandbox=sandbox,
             environ={
-                **self._settings.environ,
+                **_environ_within(self._settings.environ, sandbox.sandbox),
                 **session_environ(),
                 TASK_VARIABLE: record.path,
             },
@@ -91,6 +163,7 @@ class TaskWorkspaces:
             redact=self._book.redactor.redact,
         )
         has_ended = False
+        self._open_folders[record.id] = folder
         try:
             with use_tool_context(context):
                 yield
@@ -99,6 +172,7 @@ class TaskWorkspaces:
             has_ended = True
             raise
         finally:
+            del self._open_folders[record.id]
             is_over = (
                 has_ended
                 or host.is_cancelled
@@ -153,10 +227,86 @@ class TaskWorkspaces:
 
     def workspace_of(self, record: TaskRecord) -> Path:
         """Return the folder that the tools of a task work in."""
+        # That of a task that runs is where its tools look, whatever became of the way to it.
+        opened = self._open_folders.get(record.id)
+        return (self._folder_of(record) if opened is None else opened).path
+
+    def _folder_of(self, record: TaskRecord) -> _Folder:
         folder = self._base_folder(record)
         for each in _lineage(record):
             folder = self._folder_below(folder, each)
         return folder
+
+    def _sandbox_of(
+        self, record: TaskRecord, agent: Agent[Any], backend: SandboxBackend
+    ) -> TaskSandbox:
+        """Return what a task and all above it allow, together."""
+        allowed = Sandbox()
+        folder = self._base_folder(record)
+        for each in _lineage(record):
+            owner = agent if each is record else self._registry.agent_of(each)
+            above, folder = folder, self._folder_below(folder, each)
+            if owner.sandbox is None:
+                continue
+            own = owner.sandbox.at(folder.path)
+            if each.parent is None:
+                allowed = own
+                continue
+            # A child may write in the workspace of its parent, if it says so.
+            writable = (*allowed.write, above.path)
+            allowed = own.within(attrs.evolve(allowed, write=writable))
+        checkout = self._checkout_of(record)
+        writable = (folder.path, *checkout, *allowed.write)
+        home = Path.home()
+        return TaskSandbox(
+            backend=backend,
+            sandbox=allowed,
+            workspace=folder.path,
+            checkout=checkout,
+            hidden=(
+                *self._settings.hidden,
+                *without_named(credentials_in(home), allowed),
+            ),
+            protected=(*own_code_in(writable), *startup_files_in(home)),
+            home=Path(os.path.realpath(home)),
+            on_request=self._request_recorder(record, allowed),
+        )
+
+    def _checkout_of(self, record: TaskRecord) -> tuple[Path, ...]:
+        """Return the folders of the worktree that a task works in, if it works in one."""
+        for each in reversed(_lineage(record)):
+            if worktree := self._worktree_by_task.get(each.id):
+                # Commits are made in what all worktrees share.
+                folders = (worktree.path, worktree.repository, worktree.git_folder)
+                return tuple(Path(os.path.realpath(folder)) for folder in folders)
+            if self._registry.agent_of(each).workspace is not None:
+                break
+        return ()
+
+    def _request_recorder(
+        self, record: TaskRecord, allowed: Sandbox
+    ) -> Callable[[NetworkRequest], None]:
+        """Return a function that posts the requests of a task's commands, if that is asked for."""
+
+        def post(request: NetworkRequest) -> None:
+            # A command in the background may end after its session was closed here.
+            is_open = not (self._book.closed or self._book.is_broken)
+            if (
+                allowed.record_network
+                and is_open
+                and record.id in self._book.ledger.tasks
+            ):
+                self._book.post(
+                    NetworkRequested(
+                        record.id,
+                        request.target,
+                        request.allowed,
+                        request.sent,
+                        request.received,
+                    )
+                )
+
+        return post
 
     async def _open_worktrees(self, record: TaskRecord, agent: Agent[Any]) -> None:
         """Open the worktree of a task, and those above it that it works in."""
@@ -167,20 +317,55 @@ class TaskWorkspaces:
             # A task above may have no turn now, or none yet since a restart.
             is_due = each is record or each.id not in self._worktree_by_task
             if owner.workspace == "worktree" and is_due:
-                opened = await self._worktrees.open(folder, name=each.id)
+                opened = await self._worktrees.open(folder.path, name=each.id)
                 self._worktree_by_task[each.id] = opened
             folder = self._folder_below(folder, each)
 
-    def _base_folder(self, record: TaskRecord) -> Path:
+    def _base_folder(self, record: TaskRecord) -> _Folder:
         # Of the message that it works for: the session may have received another since.
-        return self._settings.workspace / record.context.get("cwd", "")
+        cwd = record.context.get("cwd", "")
+        top = self._settings.workspace.resolve()
+        return self._inside(_Folder(top, top), Path(cwd), "the session")
 
-    def _folder_below(self, above: Path, record: TaskRecord) -> Path:
+    def _folder_below(self, above: _Folder, record: TaskRecord) -> _Folder:
         if record.id in self._worktree_by_task:
-            return self._worktree_by_task[record.id].workspace
+            worktree = self._worktree_by_task[record.id]
+            top = _Folder(worktree.path, worktree.path)
+            inside = worktree.workspace.relative_to(worktree.path)
+            return self._inside(top, inside, "the worktree")
         own = self._registry.agent_of(record).workspace
         # A copy of an agent works where that agent does.
-        return above / own if isinstance(own, Path) and not record.is_copy else above
+        if not isinstance(own, Path) or record.is_copy:
+            return above
+        return self._inside(above, own, f"agent {record.agent!r}")
+
+    def _inside(self, above: _Folder, path: Path, owner: str) -> _Folder:
+        """Return a folder in another one; only an absolute path may name one outside of it.
+
+        An agent may have made a link of a folder on the way, so this walks as file tools do.
+        """
+        if path.is_absolute():
+            given = self._settings.workspace
+            for top in (given, given.resolve()):
+                if path.is_relative_to(top):
+                    above = _Folder(given.resolve(), given.resolve())
+                    path = path.relative_to(top)
+                    break
+            else:
+                # The author of the program has named it, and all that leads to it.
+                real = path.resolve()
+                return _Folder(real, real)
+        try:
+            found = resolve_folder(above.path, top=above.top, path=str(path))
+        except ToolError as exc:
+            raise WorkspaceError(f"the workspace of {owner}: {exc}") from exc
+        return _Folder(found, above.top)
+
+
+def _environ_within(environ: Mapping[str, str], sandbox: Sandbox) -> Mapping[str, str]:
+    if sandbox.environment is None:
+        return environ
+    return only_named(environ, sandbox.environment)
 
 
 def _ends_with_turn(record: TaskRecord, origin: Origin) -> bool:
@@ -205,11 +390,20 @@ def _lineage(record: TaskRecord) -> list[TaskRecord]:
 
 
 def resolve_workspace_settings(
-    environ: Mapping[str, str], workspace: str | os.PathLike[str] | None, state: Path
+    environ: Mapping[str, str],
+    workspace: str | os.PathLike[str] | None,
+    state: Path,
+    sandbox: SandboxChoice,
+    *,
+    host: Host,
+    hidden: Iterable[Path] = (),
 ) -> WorkspaceSettings:
     """Return the settings with absolute paths: a process may change its folder."""
     return WorkspaceSettings(
         workspace=Path.cwd() if workspace is None else Path(workspace).absolute(),
         environ=environ,
         state=state,
+        sandbox=sandbox,
+        host=host,
+        hidden=tuple(Path(os.path.realpath(path)) for path in hidden),
     )

@@ -28,6 +28,12 @@ from orchestrator.execution.workspace.git import (
     remove_worktree,
     unsaved_work,
 )
+from orchestrator.private_files import (
+    PRIVATE_FOLDER,
+    foreign_link,
+    foreign_owner,
+    make_private_folder,
+)
 
 CHECKOUT_SECONDS: Final = 600
 LOCK_ATTEMPTS: Final = 600
@@ -170,7 +176,11 @@ class Worktrees:
 
     async def _prepare(self, source: _Source, name: str) -> Path:
         def prepare() -> Path:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self._folder)
+            # Raises, with its path, if it is no folder.
+            os.scandir(self._folder).close()
+            if foreign_link(self._folder) or foreign_owner(self._folder.stat()):
+                raise PermissionError(f"{self._folder} is another user's")
             folder = self._folder.resolve()
             # Inside a working tree of the user, it must not look like a change.
             if folder.is_relative_to(source.top) and not any(folder.iterdir()):
@@ -253,7 +263,7 @@ class Worktrees:
 def _open_folder(path: Path, *, make: bool) -> int | None:
     try:
         if make:
-            path.mkdir(exist_ok=True)
+            path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None

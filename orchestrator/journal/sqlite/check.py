@@ -9,41 +9,36 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import attrs
-
 from delegation import (
     SessionId,
-    SessionRecord,
     UnreadableFactError,
-    decode_used_amounts,
-    encode_shared_use,
 )
 from delegation.events import Entry
-from delegation.snapshot import (
-    Snapshot,
-    SnapshotCapture,
-    is_own_layout,
-    is_same_state,
-    restore_snapshot,
-)
 from orchestrator.errors import JournalError
-from orchestrator.journal.journal import fold_entries
-from orchestrator.journal.sqlite.checksums import row_checksum
-from orchestrator.journal.sqlite.entries import (
-    RESTORE,
-    WHAT_TO_DO,
-    Row,
-    columns,
-    from_row,
-    require_whole,
+from orchestrator.journal.checks import (
+    EXAMPLES,
+    Damage,
+    Totals,
+    check_audit,
+    check_snapshots,
+    compare_ends,
+    compare_entry,
+    compare_session,
+    report,
+    report_strings,
+    report_totals,
 )
+from orchestrator.journal.checksums import row_checksum
+from orchestrator.journal.journal import MISFITS, fold_entries
+from orchestrator.journal.long_strings import digest, references
+from orchestrator.journal.sqlite.audit import read_audit
+from orchestrator.journal.sqlite.entries import columns, file_allowance, from_row
 from orchestrator.journal.sqlite.lock import (
     last_writer_of,
     lock_path,
     require_one_name,
     writer_of,
 )
-from orchestrator.journal.sqlite.long_strings import digest, references
 from orchestrator.journal.sqlite.reader import (
     SQLiteReader,
     open_file_read_only,
@@ -56,21 +51,21 @@ from orchestrator.journal.sqlite.schema import (
     has_checksums,
     has_table,
     missing_entries,
-    require_journal_file,
     require_known_facts,
-    require_known_schema,
     unlisted_entry,
     version_of,
 )
-from orchestrator.journal.sqlite.snapshots import is_whole, stored_snapshots
+from orchestrator.journal.sqlite.snapshots import stored_snapshots
+from orchestrator.journal.sqlite.trust import reading_deadline, require_own_tables
 from orchestrator.journal.store import Finding, Level
+from orchestrator.journal.stored_entries import (
+    RESTORE,
+    require_whole,
+)
+from orchestrator.private_files import foreign_owner, irregularity
 
 WRITABLE: Final = (b"\1\1", b"\2\2")
 """The formats in the header of a file that SQLite writes: without a log, and with one."""
-EXAMPLES: Final = 3
-"""How many problems of one kind are listed one by one."""
-
-
 LISTS: Final = {
     "sessions": "session, first, used",
     "pruned": "entries, last, used",
@@ -93,10 +88,12 @@ def check_journal(path: Path) -> Iterator[Finding]:
     except JournalError as exc:
         yield Finding(Level.WRONG, exc.problem)
         return
-    with open_file_read_only(path) as connection:
+    with (
+        open_file_read_only(path) as connection,
+        reading_deadline(path, connection),
+    ):
         try:
-            require_journal_file(path, connection)
-            require_known_schema(path, connection)
+            require_own_tables(path, connection)
             version = version_of(connection)
         except JournalError as exc:
             yield Finding(Level.WRONG, exc.problem)
@@ -118,6 +115,7 @@ def check_journal(path: Path) -> Iterator[Finding]:
             _table,
             _sessions,
             _snapshots,
+            _audit,
         )
         for check in checks:
             try:
@@ -126,7 +124,7 @@ def check_journal(path: Path) -> Iterator[Finding]:
                 yield Finding(Level.WRONG, exc.problem)
             except UnreadableFactError as exc:
                 yield Finding(Level.WRONG, str(exc))
-            except (sqlite3.Error, ValueError) as exc:
+            except (sqlite3.Error, *MISFITS) as exc:
                 what = check.__name__.strip("_")
                 yield Finding(
                     Level.WRONG, f"its {what} cannot be read: {describe_failure(exc)}"
@@ -143,6 +141,13 @@ def _files(path: Path) -> Iterator[Finding]:
     there = {file.name: file.stat() for file in files if file.exists()}
     size = sum(there[file.name].st_size for file in files[:2] if file.name in there)
     yield Finding(Level.FINE, f"it takes {size / 1_000_000:,.1f} MB")
+    strange = [
+        f"{name}: {problem}"
+        for name, found in there.items()
+        if (problem := irregularity(found) or foreign_owner(found))
+    ]
+    for problem in strange:
+        yield Finding(Level.WRONG, problem)
     loose = [
         f"{name} ({stat.filemode(found.st_mode)})"
         for name, found in there.items()
@@ -151,7 +156,7 @@ def _files(path: Path) -> Iterator[Finding]:
     if loose:
         text = f"others than its owner may use {', '.join(loose)}: chmod 600"
         yield Finding(Level.WRONG, text)
-    else:
+    elif not strange:
         yield Finding(Level.FINE, "only its owner may read it")
     yield _writer(path)
 
@@ -188,7 +193,7 @@ def _integrity(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         for line in str(text).splitlines()
         if line != "ok" and not line.startswith("***")
     ]
-    yield from _report("SQLite finds", problems, "SQLite finds it whole")
+    yield from report("SQLite finds", problems, "SQLite finds it whole")
 
 
 def _facts(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -216,31 +221,12 @@ def _holes(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         yield Finding(Level.FINE, f"none of its {count:,} entries is missing")
 
 
-@attrs.define
-class _Damage:
-    """The entries of one session, or of none, that are damaged or missing."""
-
-    entries: list[int] = attrs.Factory(list[int])
-    last: int = 0
-    """The last entry that was seen."""
-    is_checked: bool = False
-    """That one has a checksum: so have all later ones."""
-
-    def text(self, session: str) -> str:
-        shown = ", ".join(map(str, self.entries[:EXAMPLES]))
-        if (more := len(self.entries) - EXAMPLES) > 0:
-            shown += f" and {more} more"
-        if not session:
-            return f"entries of no run are damaged or missing: {shown}; {RESTORE}"
-        return f"run {session!r}: entries are damaged or missing: {shown}; {WHAT_TO_DO}"
-
-
 def _checksums(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     """Compare every entry with its checksum, and look for the one before it."""
     if not has_checksums(connection):
         yield Finding(Level.NOTE, "its entries have no checksums")
         return
-    sessions: dict[str, _Damage] = {}
+    sessions: dict[str, Damage] = {}
     unchecked = 0
     rows = connection.execute(
         f"SELECT {columns(connection)} FROM entries ORDER BY seq"  # noqa: S608
@@ -248,14 +234,16 @@ def _checksums(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     problem = ""
     try:
         for row in rows:
-            unchecked += _compare_entry(row, sessions.setdefault(row[2], _Damage()))
+            unchecked += compare_entry(row, sessions.setdefault(row[2], Damage()))
     except sqlite3.Error as exc:
         problem = f"not all entries can be read: {describe_failure(exc)}"
-    for session, last in connection.execute("SELECT session, seq FROM last_entries"):
-        damage = sessions.setdefault(session, _Damage())
-        if damage.last != last:
-            damage.entries.append(last)
-    damaged = {it: found for it, found in sessions.items() if found.entries}
+    last_entries = connection.execute(
+        "SELECT session, seq FROM last_entries"
+        # Those of marked sessions are deleted already.
+        " UNION ALL SELECT session, NULL FROM pruned_sessions"
+    )
+    listed = dict(last_entries.fetchall())
+    damaged = compare_ends(sessions, listed)
     for session, found in damaged.items():
         yield Finding(Level.WRONG, found.text(session))
     if problem:
@@ -265,23 +253,6 @@ def _checksums(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     if unchecked:
         text = f"{unchecked:,} of its entries are from before there were checksums"
         yield Finding(Level.FINE, text)
-
-
-def _compare_entry(row: Row, damage: _Damage) -> bool:
-    """Note an entry, and return whether it is from before there were checksums."""
-    seq, previous = row[0], row[6]
-    try:
-        require_whole(row)
-    except UnreadableFactError:
-        damage.entries.append(seq)
-    else:
-        if previous is None and damage.is_checked:
-            damage.entries.append(seq)
-        elif previous is not None and previous != damage.last:
-            damage.entries.append(previous)
-        damage.is_checked |= previous is not None
-    damage.last = seq
-    return previous is None
 
 
 def _lists(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -296,7 +267,7 @@ def _lists(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         )
         if row_checksum(*row) != checksum
     ]
-    yield from _report("of its lists,", problems, "its lists are as they were written")
+    yield from report("of its lists,", problems, "its lists are as they were written")
 
 
 def _payloads(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -314,18 +285,7 @@ def _payloads(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         "SELECT digest, CAST(string AS BLOB) FROM payloads"
     ):
         stored[name] = string is not None and digest(string) == name
-    problems = [
-        f"string {name} is missing" for name in sorted(referenced - stored.keys())
-    ]
-    problems += [
-        f"string {name} is not what was written"
-        for name, is_whole in stored.items()
-        if not is_whole
-    ]
-    fine = f"all of its {len(stored):,} long strings are there"
-    yield from _report("of its long strings,", problems, fine)
-    if spare := len(stored.keys() - referenced):
-        yield Finding(Level.NOTE, f"{spare} of its long strings are used by no fact")
+    yield from report_strings(referenced, stored)
 
 
 def _table(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -352,19 +312,7 @@ def _table(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         f"run {session!r} does not begin where the list says"
         for (session,) in misplaced
     ]
-    yield from _report("in its list of runs,", problems, "its list of runs is complete")
-
-
-@attrs.define
-class _Totals:
-    """The sum of all sessions."""
-
-    runs: int = 0
-    active: int = 0
-    undelivered: int = 0
-    listed_active: int = 0
-    """Idle sessions that are listed as active: they cost time, and nothing else."""
-    problems: list[str] = attrs.Factory(list[str])
+    yield from report("in its list of runs,", problems, "its list of runs is complete")
 
 
 def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -372,7 +320,7 @@ def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     listed: dict[str, str | None] | None = None
     if has_table(connection, "sessions"):
         listed = dict(connection.execute("SELECT session, used FROM sessions"))
-    totals = _Totals()
+    totals = Totals()
     for session in SQLiteReader(path, connection).sessions():
         totals.runs += 1
         try:
@@ -389,61 +337,29 @@ def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         except KeyError:
             totals.problems.append(f"run {session} was never opened")
         else:
-            _compare(record, listed, totals)
-    fine = f"all of its {totals.runs:,} runs can be rebuilt from their entries"
-    yield from _report("of its runs,", totals.problems, fine)
-    if totals.listed_active:
-        text = f"{totals.listed_active} idle runs are listed as active; opening it corrects that"
-        yield Finding(Level.NOTE, text)
-    text = f"{totals.active} of its runs are not idle; {totals.undelivered} replies are not taken"
-    yield Finding(Level.FINE, text)
+            compare_session(record, listed, totals)
+    yield from report_totals(totals)
+
+
+def _audit(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Follow the chain of the audit from its beginning to its head."""
+    if not has_table(connection, "audit"):
+        yield Finding(Level.NOTE, "it has no audit: it is from before there was one")
+        return
+    yield check_audit(read_audit(connection))
 
 
 def _snapshots(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Fold the entries of each snapshot again, and compare."""
-    problems: list[str] = []
-    count = others = 0
-    for snapshot, checksum in stored_snapshots(connection):
-        count += 1
-        if not is_whole(snapshot, checksum):
-            problems.append(f"that of run {snapshot.session} is not what was written")
-        elif not is_own_layout(snapshot):
-            others += 1
-        elif not _is_fold_of_entries(path, connection, snapshot):
-            problems.append(
-                f"that of run {snapshot.session} is not what its entries come to"
-            )
-    fine = f"all of its {count - others:,} snapshots are what their entries come to"
-    yield from _report("of its snapshots,", problems, fine)
-    if others:
-        text = (
-            f"{others} of its snapshots were made by another version, and are not used"
-        )
-        yield Finding(Level.NOTE, text)
-
-
-def _is_fold_of_entries(
-    path: Path, connection: sqlite3.Connection, snapshot: Snapshot
-) -> bool:
-    try:
-        rules = restore_snapshot(snapshot).rules
-        entries = SQLiteReader(path, connection).entries(snapshot.session)
-        folded = [entry for entry in entries if entry.seq <= snapshot.seq]
-        ledger = fold_entries(folded, path, rules)
-    except (UnreadableFactError, JournalError):
-        return False
-    ledger.last_seq = snapshot.seq
-    session = ledger.sessions.get(snapshot.session)
-    if session is None:
-        return False
-    return is_same_state(snapshot, SnapshotCapture(ledger, session).encode())
+    entries = SQLiteReader(path, connection).entries
+    yield from check_snapshots(stored_snapshots(connection), entries, path)
 
 
 def _entries(
-    path: Path, connection: sqlite3.Connection, session: SessionId, totals: _Totals
+    path: Path, connection: sqlite3.Connection, session: SessionId, totals: Totals
 ) -> list[Entry] | None:
     """Return the entries of a session, or None if some cannot be read."""
     entries: list[Entry] = []
+    allowance = file_allowance(connection)
     count = len(totals.problems)
     for row in SQLiteReader(path, connection).rows(session):
         try:
@@ -451,34 +367,7 @@ def _entries(
         except UnreadableFactError:
             return None  # which the comparison with the checksums reports
         try:
-            entries.append(from_row(connection, row))
+            entries.append(from_row(connection, row, allowance))
         except UnreadableFactError as exc:
             totals.problems.append(str(exc))
     return entries if len(totals.problems) == count else None
-
-
-def _compare(
-    record: SessionRecord, listed: dict[str, str | None] | None, totals: _Totals
-) -> None:
-    totals.active += not record.is_idle
-    totals.undelivered += len(record.undelivered)
-    if listed is None:
-        return
-    used = listed.get(record.id)
-    if used is None:
-        totals.listed_active += record.is_idle
-    elif not record.is_idle:
-        totals.problems.append(f"run {record.id} is listed as idle, and is not")
-    elif decode_used_amounts(used) != decode_used_amounts(encode_shared_use(record)):
-        totals.problems.append(
-            f"run {record.id} has not used what the list says of the budgets it shares"
-        )
-
-
-def _report(what: str, problems: list[str], fine: str) -> Iterator[Finding]:
-    if not problems:
-        yield Finding(Level.FINE, fine)
-    for problem in problems[:EXAMPLES]:
-        yield Finding(Level.WRONG, f"{what} {problem}")
-    if (more := len(problems) - EXAMPLES) > 0:
-        yield Finding(Level.WRONG, f"{what} {more} more are wrong")

@@ -1,36 +1,26 @@
-"""Entries as rows of a SQLite file: written by the journal, verified and decoded for every reader.
-
-An entry that is damaged or missing is an error that names it. The session of it cannot be read; the
-others can.
-"""
+"""Entries as rows of a SQLite file: written by the journal, and read for every reader."""
 
 import json
 import sqlite3
-import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from functools import partial
-from typing import Final, TypeAlias
 
-from delegation import Encoded, SessionId, UnreadableFactError, decode
+from delegation import SessionId, UnreadableFactError
 from delegation.events import Entry
+from orchestrator.journal.checksums import entry_checksum, row_checksum
 from orchestrator.journal.journal import JournalContents
-from orchestrator.journal.sqlite.checksums import entry_checksum, row_checksum
-from orchestrator.journal.sqlite.long_strings import (
-    MARK_BYTES,
-    digest,
-    extract_long_strings,
-    restore_long_strings,
-)
+from orchestrator.journal.long_strings import extract_long_strings
 from orchestrator.journal.sqlite.schema import has_checksums, last_seq
-
-IdleChanges: TypeAlias = Mapping[SessionId, str | None]
-Row: TypeAlias = tuple[int, float, str, str, int, bytes, int | None, int | None]
-
-UNCHECKED: Final = (int, float, str, str, int, bytes, type(None), type(None))
-"""The types of a `Row` without a checksum."""
-NO_SESSION: Final = SessionId("")
-RESTORE: Final = "restore a copy of the journal"
-WHAT_TO_DO: Final = f"delete the run (orchestrator runs --delete RUN), or {RESTORE}"
+from orchestrator.journal.stored_entries import (
+    RESTORE,
+    Allowance,
+    FactRow,
+    Row,
+    decode_row,
+    owner_in,
+    require_listed,
+    verify_active,
+)
 
 
 def columns(connection: sqlite3.Connection) -> str:
@@ -40,7 +30,7 @@ def columns(connection: sqlite3.Connection) -> str:
 
 
 def write_entries(
-    connection: sqlite3.Connection, batch: Iterable[tuple[Entry, Encoded, IdleChanges]]
+    connection: sqlite3.Connection, batch: Iterable[FactRow]
 ) -> Collection[str]:
     """Write entries, their long strings, and the sessions that they make idle or active.
 
@@ -90,13 +80,45 @@ def last_entry(connection: sqlite3.Connection, session: SessionId) -> int:
     return 0 if found is None else found[0]
 
 
+def has_more_entries(
+    connection: sqlite3.Connection, session: SessionId, count: int
+) -> bool:
+    """Return whether a session has more entries than this."""
+    found = connection.execute(
+        "SELECT 1 FROM entries WHERE session = ? LIMIT 1 OFFSET ?", (session, count)
+    )
+    return found.fetchone() is not None
+
+
+def last_time(connection: sqlite3.Connection, session: SessionId) -> float | None:
+    """Return the time of the last entry of a session; None if it has none."""
+    found = connection.execute(
+        "SELECT at FROM entries WHERE session = ? ORDER BY seq DESC LIMIT 1", (session,)
+    ).fetchone()
+    return None if found is None else found[0]
+
+
+def owners(connection: sqlite3.Connection) -> dict[SessionId, str]:
+    """Return the owners of all sessions that have one, oldest first."""
+    found: dict[SessionId, str] = {}
+    # The first entry of a session is the fact that opened it: no other is looked at.
+    for session, body in connection.execute(
+        "SELECT entries.session, entries.body FROM sessions JOIN entries"
+        ' ON entries.seq = sessions.first WHERE instr(entries.body, \'"owner":"\')'
+        " ORDER BY entries.seq"
+    ):
+        if owner := owner_in(body):
+            found[SessionId(session)] = owner
+    return found
+
+
 def read_contents(
     connection: sqlite3.Connection, apart: Collection[SessionId] = ()
 ) -> JournalContents:
     """Return what a writer must know: the entries of active sessions, the usage of idle ones.
 
     Args:
-        connection: the file.
+        connection: the file, which `require_complete` has found complete.
         apart: the active sessions that are read from their snapshots instead.
     """
     sessions = _read_sessions(connection)
@@ -118,7 +140,13 @@ def read_contents(
         """,  # noqa: S608 (the names of columns are ours)
         (json.dumps([*apart]), min(active.values(), default=None)),
     ).fetchall()
-    entries, damaged = _verify_active(connection, rows, active)
+    allowance = file_allowance(connection)
+    entries, damaged = verify_active(
+        rows,
+        active,
+        decode=lambda row: from_row(connection, row, allowance),
+        last_entry=partial(last_entry, connection),
+    )
     return JournalContents(
         sessions={session: used for session, (_, used) in sessions.items()},
         pruned=_read_pruned(connection),
@@ -126,48 +154,6 @@ def read_contents(
         last_seq=last_seq(connection),
         damaged=damaged,
     )
-
-
-def _verify_active(
-    connection: sqlite3.Connection, rows: Iterable[Row], active: Mapping[SessionId, int]
-) -> tuple[list[Entry], dict[SessionId, str]]:
-    """Return the entries of the sessions that are whole, and what is wrong with the others.
-
-    Args:
-        connection: the file.
-        rows: the entries of active sessions, and of none, in order.
-        active: the number of the first entry of each active session.
-    """
-    entries: list[Entry] = []
-    damaged: dict[SessionId, str] = {}
-    chains: dict[str, list[Row]] = {session: [] for session in (*active, NO_SESSION)}
-    for row in rows:
-        if row[2] not in chains:
-            raise UnreadableFactError(f"entry {row[0]} is damaged; {RESTORE}")
-        chains[row[2]].append(row)
-        try:
-            entries.append(from_row(connection, row))
-        except UnreadableFactError as exc:
-            damaged |= _concerned(row[2], row[0], active, exc)
-    for session, chain in chains.items() if active else ():
-        last = last_entry(connection, SessionId(session))
-        try:
-            require_chain(chain, 0 if session else min(active.values()), last)
-        except UnreadableFactError as exc:
-            damaged |= _concerned(session, last, active, exc)
-    if damaged:
-        entries = [entry for entry in entries if entry.session not in damaged]
-    return entries, damaged
-
-
-def _concerned(
-    session: str, seq: int, active: Mapping[SessionId, int], problem: Exception
-) -> dict[SessionId, str]:
-    """Return the active sessions that cannot be read without an entry, and why."""
-    if session:
-        return {SessionId(session): str(problem)}
-    # That all processes ended is news for all sessions that had begun.
-    return {it: str(problem) for it, first in active.items() if first <= seq}
 
 
 def _read_sessions(
@@ -181,23 +167,7 @@ def _read_sessions(
     for session, first, used, checksum in rows:
         require_listed(session, first, used, checksum)
         sessions[session] = (first, used)
-    (count,) = connection.execute(
-        "SELECT count(*) FROM last_entries WHERE session != ''"
-    ).fetchone()
-    if len(sessions) != count:
-        raise UnreadableFactError(
-            f"the list of runs is damaged: it has {len(sessions)} of {count} runs;"
-            f" {RESTORE}"
-        )
     return sessions
-
-
-def require_listed(session: str, first: int, used: str | None, checksum: int) -> None:
-    """Refuse a row of the list of sessions that is not what was written."""
-    if checksum != row_checksum(session, first, used):
-        raise UnreadableFactError(
-            f"the list of runs is damaged at run {session!r}; {RESTORE}"
-        )
 
 
 def _read_pruned(connection: sqlite3.Connection) -> list[str]:
@@ -211,75 +181,40 @@ def _read_pruned(connection: sqlite3.Connection) -> list[str]:
     return pruned
 
 
-def from_row(connection: sqlite3.Connection, row: Row) -> Entry:
-    """Return the entry of a row."""
-    require_whole(row)
-    seq, at, session, kind, version, body, _, _ = row
-    try:
-        if MARK_BYTES in body:
-            body = restore_long_strings(body, partial(_find_string, connection, kind))
-        event = decode(Encoded(kind, version, body))
-    except UnreadableFactError as exc:
-        raise UnreadableFactError(f"entry {seq} is {exc}; {WHAT_TO_DO}") from exc
-    return Entry(seq, at, SessionId(session), event)
+def file_allowance(connection: sqlite3.Connection) -> Allowance:
+    """Return how much the long strings of some entries of a file may come to."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (page,) = connection.execute("PRAGMA page_size").fetchone()
+    return Allowance(pages * page)
 
 
-def _find_string(connection: sqlite3.Connection, kind: str, name: str) -> bytes:
+def from_row(
+    connection: sqlite3.Connection, row: Row, allowance: Allowance | None = None
+) -> Entry:
+    """Return the entry of a row.
+
+    Args:
+        connection: the file.
+        row: the row.
+        allowance: shared by all rows that are read together; by default this is the only one.
+    """
+    return decode_row(
+        row,
+        partial(_find_string, connection),
+        lambda: file_allowance(connection) if allowance is None else allowance,
+    )
+
+
+def _find_string(connection: sqlite3.Connection, name: str) -> bytes | None:
     found = connection.execute(
         "SELECT CAST(string AS BLOB) FROM payloads WHERE digest = ?", (name,)
     ).fetchone()
     if found is None:
-        raise UnreadableFactError(f"a damaged {kind!r}: its string {name} is missing")
+        return None
     (string,) = found
-    if not isinstance(string, bytes) or digest(string) != name:
-        raise UnreadableFactError(
-            f"a damaged {kind!r}: its string {name} is not what was written"
-        )
-    return string
-
-
-def require_whole(row: Row) -> None:
-    """Refuse a row that is not what was written."""
-    seq, at, session, kind, version, body, previous, checksum = row
-    try:
-        if previous is None or checksum is None:
-            # From before there were checksums. A damaged row may have anything in its columns.
-            types = tuple(type(value) for value in row)
-            is_whole = types == UNCHECKED
-        else:
-            found = entry_checksum(seq, at, session, kind, version, body, previous)
-            is_whole = found == checksum
-    except (struct.error, TypeError, ValueError):
-        is_whole = False
-    if not is_whole:
-        raise UnreadableFactError(
-            f"entry {seq} is damaged: it is not what was written; {WHAT_TO_DO}"
-        )
-
-
-def require_chain(rows: Sequence[Row], after: int, last: int) -> None:
-    """Refuse the entries of one session, or of none, if one is missing among them.
-
-    Args:
-        rows: those of them after a number, in order.
-        after: that number.
-        last: the number of the last entry that there is.
-    """
-    seq = after
-    for row in rows:
-        previous = row[6]
-        if previous is not None and (
-            previous > seq if seq == after else previous != seq
-        ):
-            raise UnreadableFactError(
-                f"entry {previous}, before entry {row[0]}, is missing; {WHAT_TO_DO}"
-            )
-        seq = row[0]
-    if seq < last or (rows and seq > last):
-        raise UnreadableFactError(
-            f"entry {last} should be the last one, and {seq} is; {WHAT_TO_DO}"
-        )
+    return string if isinstance(string, bytes) else b""  # damaged: its digest tells
 
 
 def decode_rows(connection: sqlite3.Connection, rows: Iterable[Row]) -> list[Entry]:
-    return [from_row(connection, row) for row in rows]
+    allowance = file_allowance(connection)
+    return [from_row(connection, row, allowance) for row in rows]

@@ -2,7 +2,8 @@
 
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
+import stat
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
@@ -12,17 +13,23 @@ import trio
 
 from agents import raising_one_error
 from delegation import Encoded, Ledger, Rules, SessionId
-from delegation.events import Entry, ModelAnswered, ModelFailed
+from delegation.events import Entry
 from delegation.snapshot import SnapshotCapture
 from orchestrator.errors import JournalError, JournalInUseError
+from orchestrator.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.journal.group_commit import GroupCommit
 from orchestrator.journal.journal import JournalContents, Pruned
+from orchestrator.journal.snapshots import SnapshotQueue
+from orchestrator.journal.sqlite.audit import prune_audit, write_audit
 from orchestrator.journal.sqlite.entries import (
-    IdleChanges,
+    has_more_entries,
+    last_time,
+    owners,
     read_contents,
     write_entries,
 )
 from orchestrator.journal.sqlite.lock import (
+    NEVER_ELSEWHERE,
     WriterLock,
     hold_lock,
     real_path,
@@ -45,8 +52,9 @@ from orchestrator.journal.sqlite.prune import (
 )
 from orchestrator.journal.sqlite.reader import (
     SQLiteReader,
-    open_file_read_only,
+    lists_active_session,
     open_journal_read_only,
+    open_tables_read_only,
     require_durable,
 )
 from orchestrator.journal.sqlite.schema import (
@@ -54,16 +62,21 @@ from orchestrator.journal.sqlite.schema import (
     last_seq,
     migrate,
     require_complete,
-    require_journal_file,
     require_known_facts,
     translate_errors,
 )
 from orchestrator.journal.sqlite.snapshots import (
-    SnapshotQueue,
     fold_session,
     usable_sessions,
     write_snapshots,
 )
+from orchestrator.journal.sqlite.trust import (
+    distrust,
+    reading_deadline,
+    require_own_tables,
+)
+from orchestrator.journal.stored_entries import FactRow, IdleChanges
+from orchestrator.private_files import PRIVATE_FILE, foreign_hand
 
 __all__ = [
     "SQLiteJournal",
@@ -73,8 +86,6 @@ __all__ = [
     "writer_of",
 ]
 
-PAID: Final = (ModelAnswered, ModelFailed)
-"""The facts that cost money: until they are durable, a crash makes them cost it again."""
 StepP = ParamSpec("StepP")
 ResultT = TypeVar("ResultT")
 
@@ -87,6 +98,9 @@ SCAN_ENTRIES: Final = 5_000
 """How many entries pruning reads at a time, while facts are written."""
 LOG_BYTES: Final = 4_000_000
 """How large the log stays on the disk that SQLite writes over again and again."""
+READERS: Final = 1
+"""How many threads decode and fold at once: each takes its share of the interpreter from the event
+loop, and none is faster beside another."""
 FLUSH_SECONDS: Final = 10
 """How long closing may take to write what is left."""
 
@@ -95,11 +109,18 @@ class SQLiteJournal:
     """An open journal. `open_sqlite_journal` makes it."""
 
     takes_snapshots = True
+    spans_hosts = False
+    open_left_commands = None
+    clock_offset = 0.0
+    tenure = None
+    database = None
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, lock: WriterLock
     ) -> None:
         self._path = path
+        self.file = path
+        self.identity = str(path.resolve())
         self._connection = connection
         self._lock = lock
         self._file = path.stat()
@@ -108,26 +129,53 @@ class SQLiteJournal:
         self._new_strings: set[str] | None = None
         """The long strings that were written since a pruning looks for unused ones."""
         self.snapshots = SnapshotQueue()
-        self.group = GroupCommit(self._commit)
+        self.group = GroupCommit[FactRow | AuditedEvent](self._commit)
         self.wait_durable = self.group.wait_durable
+        self._reading = trio.CapacityLimiter(READERS)
+        self.wait_audited = self.group.wait_all_durable
 
-    def append(self, entry: Entry, encoded: Encoded, idle_changes: IdleChanges) -> None:
-        row = (entry, encoded, idle_changes)
-        self.group.append(entry.seq, row, urgent=isinstance(entry.event, PAID))
+    def append(
+        self,
+        entry: Entry,
+        encoded: Encoded,
+        idle_changes: IdleChanges,
+        *,
+        urgent: bool = False,
+    ) -> None:
+        self.group.append(entry.seq, (entry, encoded, idle_changes), urgent=urgent)
+
+    def append_audit(self, at: float, event: AuditEvent) -> None:
+        self.group.append_unnumbered((at, event))
 
     def store_snapshot(self, capture: SnapshotCapture) -> None:
         self.snapshots.put(capture)
+
+    def has_active_sessions(self) -> bool:
+        """Return whether a session is listed as not idle. Ask before anything is appended."""
+        with translate_errors(self._path):
+            return lists_active_session(self._connection)
 
     async def read(self, rules: Rules) -> JournalContents:
         return await trio.to_thread.run_sync(self._read, rules)
 
     async def read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
-        return await trio.to_thread.run_sync(self._read_ledger, session, rules)
+        return await trio.to_thread.run_sync(
+            self._read_ledger, session, rules, limiter=self._reading
+        )
 
     async def read_session(
         self, session: SessionId, *, after: int = 0
     ) -> Sequence[Entry]:
         return await trio.to_thread.run_sync(self._read_session, session, after)
+
+    async def has_more_entries(self, session: SessionId, count: int) -> bool:
+        return await self._find(has_more_entries, session, count)
+
+    async def read_last_time(self, session: SessionId) -> float | None:
+        return await self._find(last_time, session)
+
+    async def read_owners(self) -> Mapping[SessionId, str]:
+        return await self._find(owners)
 
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         return await trio.to_thread.run_sync(self._read_naming, kind, id_)
@@ -138,6 +186,7 @@ class SQLiteJournal:
         before: float,
         release: Callable[[SessionId], bool],
         only: SessionId | None = None,
+        audit: AuditedEvent | None = None,
     ) -> Pruned:
         size = size_of(self._path)
         expired = [only] if only is not None else await self._find(find_expired, before)
@@ -145,7 +194,7 @@ class SQLiteJournal:
         while True:
             some, expired = expired[:STEP_SESSIONS], expired[STEP_SESSIONS:]
             if released := [session for session in some if release(session)]:
-                await self._step(mark_pruned, released)
+                await self._step(mark_pruned, released, audit)
                 runs += len(released)
             # Also those that a crash has left.
             while deleted := await self._step(delete_entries, STEP_ENTRIES):
@@ -163,6 +212,10 @@ class SQLiteJournal:
             active=await self._find(count_active),
             freed=max(0, size - size_of(self._path)),
         )
+
+    async def prune_audit(self, *, before: float, at: float, event: AuditEvent) -> int:
+        """Put a checkpoint in place of the rows of the audit before a time; return how many."""
+        return await self._step(prune_audit, self._path, before, (at, event))
 
     async def vacuum(self) -> None:
         """Write the file anew if it cannot shrink in steps. Nothing else is written meanwhile."""
@@ -211,7 +264,7 @@ class SQLiteJournal:
 
         def find() -> ResultT:
             with (
-                open_file_read_only(self._path) as connection,
+                open_tables_read_only(self._path) as connection,
                 translate_errors(self._path),
             ):
                 return read(connection, *args, **kwargs)
@@ -220,7 +273,10 @@ class SQLiteJournal:
 
     def _read(self, rules: Rules) -> JournalContents:
         connection = self._connection
-        with translate_errors(self._path):
+        with (
+            translate_errors(self._path),
+            reading_deadline(self._path, connection),
+        ):
             require_known_facts(self._path, connection)
             require_complete(self._path, connection)
             apart = usable_sessions(connection, rules)
@@ -237,7 +293,7 @@ class SQLiteJournal:
 
     def _read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
         with (
-            open_file_read_only(self._path) as connection,
+            open_tables_read_only(self._path) as connection,
             translate_errors(self._path),
         ):
             return fold_session(self._path, connection, session, rules)
@@ -245,29 +301,33 @@ class SQLiteJournal:
     def _read_session(self, session: SessionId, after: int) -> Sequence[Entry]:
         # On a connection of its own: the other one may be in the middle of a commit.
         with (
-            open_file_read_only(self._path) as connection,
+            open_tables_read_only(self._path) as connection,
             translate_errors(self._path),
         ):
             return SQLiteReader(self._path, connection).entries(session, after=after)
 
     def _read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         with (
-            open_file_read_only(self._path) as connection,
+            open_tables_read_only(self._path) as connection,
             translate_errors(self._path),
         ):
             return SQLiteReader(self._path, connection).naming(id_, kind=kind)
 
-    def _commit(self, batch: Sequence[tuple[Entry, Encoded, IdleChanges]]) -> None:
-        last = batch[-1][0].seq
+    def _commit(self, batch: Sequence[FactRow | AuditedEvent]) -> None:
+        facts = [row for row in batch if len(row) == 3]
+        audited = [row for row in batch if len(row) == 2]
+        last = facts[-1][0].seq if facts else self._lock.last_writer.durable_seq
         with translate_errors(self._path):
             self._lock.ensure_held()
             self._require_sole_writer()
             with self._connection:
-                strings = write_entries(self._connection, batch)
+                strings = write_entries(self._connection, facts)
+                write_audit(self._connection, audited)
                 snapshots = self.snapshots.take(until=last)
                 write_snapshots(self._connection, snapshots)
-            if self._new_strings is not None:
-                self._new_strings.update(strings)
+            # Read once: the event loop sets it to None when the pruning ends.
+            if (new_strings := self._new_strings) is not None:
+                new_strings.update(strings)
             self._require_same_file()
             self._lock.note_durable(last)
 
@@ -352,22 +412,49 @@ def _read_all(path: Path) -> Sequence[Entry]:
 def connect(path: Path, lock: WriterLock | None = None) -> sqlite3.Connection:
     """Open a file for writing, and migrate it to this version; create it where there is none."""
     require_one_name(path)
+    _require_own_files(path)
     if lock is not None and path.exists():
         require_durable(path, lock.last_writer)
     with translate_errors(path), ExitStack() as undo:
-        # Created here, and not by SQLite, so that from the start only its owner can read it.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        _make_private(path)
         connection = sqlite3.connect(path, check_same_thread=False)
         undo.callback(connection.close)
         connection.text_factory = AS_STORED
-        require_journal_file(path, connection)
-        if not path.stat().st_size:
-            connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
-        connection.execute("PRAGMA synchronous = FULL")
-        migrate(path, connection)
-        if lock is not None:
-            lock.note_durable(last_seq(connection))
+        distrust(connection)
+        with reading_deadline(path, connection):
+            require_own_tables(path, connection)
+            if not path.stat().st_size:
+                connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+            connection.execute("PRAGMA synchronous = FULL")
+            migrate(path, connection)
+            # Again: the log is open now, and its name was free for others until then.
+            _require_own_files(path)
+            if lock is not None:
+                lock.note_durable(last_seq(connection))
         undo.pop_all()
         return connection
+
+
+def _require_own_files(path: Path) -> None:
+    """Refuse a journal, or its log, that another user has put there or may write."""
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        with suppress(FileNotFoundError):
+            if problem := foreign_hand(path.with_name(name).lstat()):
+                where = "" if name == path.name else f"{name}: "
+                raise JournalError(path, f"{where}{problem}")
+
+
+def _make_private(path: Path) -> None:
+    """Create the file if there is none: here, and not by SQLite, for its owner alone."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NEVER_ELSEWHERE, PRIVATE_FILE)
+    try:
+        found = os.fstat(descriptor)
+        if problem := foreign_hand(found):
+            raise JournalError(path, problem)
+        if stat.S_IMODE(found.st_mode) & ~PRIVATE_FILE:
+            # A copy that was made with a common umask. The log gets the same mode.
+            os.fchmod(descriptor, PRIVATE_FILE)
+    finally:
+        os.close(descriptor)

@@ -17,11 +17,21 @@ import attrs
 import trio
 
 from orchestrator.errors import JournalError, JournalInUseError
+from orchestrator.private_files import (
+    PRIVATE_FILE,
+    foreign_hand,
+    foreign_link,
+    irregularity,
+    make_private_folder,
+)
 
 UNKNOWN: Final = 0
 """A process that holds the lock and has not written its id yet."""
 LOCK_ATTEMPTS: Final = 1_000
 LOCK_RETRY_SECONDS: Final = 0.001
+NEVER_ELSEWHERE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Opens no link, waits for no pipe, and no command inherits it."""
+MAX_LOCK_BYTES: Final = 64
 
 
 class WriterLock:
@@ -35,9 +45,13 @@ class WriterLock:
         self._is_closed = False
 
     def _open(self) -> int:
-        return os.open(
-            lock_path(self._path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        path = lock_path(self._path)
+        flags = os.O_RDWR | os.O_CREAT | NEVER_ELSEWHERE
+        descriptor = os.open(path, flags, PRIVATE_FILE)
+        if problem := foreign_hand(os.fstat(descriptor)):
+            os.close(descriptor)
+            raise JournalError(self._path, f"its lock file {path.name}: {problem}")
+        return descriptor
 
     def try_take(self) -> bool:
         """Take the lock, or return False while another process only tests it.
@@ -53,10 +67,12 @@ class WriterLock:
             if _try_lock(descriptor, fcntl.LOCK_SH):
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
                 return False
-            writer = _written(descriptor).process or "(unknown)"
+            writer = f"process {_written(descriptor).process or '(unknown)'}"
             raise JournalInUseError(
                 self._path,
-                f"process {writer} is writing it; wait for that one, or use another journal",
+                f"{writer} is writing it; wait for that one, or name a folder instead of a file"
+                " (--journal runs/), or none: there each process has a journal of its own",
+                writer=writer,
             )
         if not self.last_writer.process:
             self.last_writer = _written(descriptor)
@@ -118,7 +134,7 @@ async def hold_lock(path: Path) -> AsyncGenerator[WriterLock]:
         JournalError: the lock file cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(path.parent)
         lock = WriterLock(path)
     except OSError as exc:
         raise JournalError(path, f"its lock file: {exc.strerror or exc}") from exc
@@ -154,12 +170,14 @@ def writer_of(path: Path) -> int | None:
     It is `UNKNOWN` for a moment while that process begins.
     """
     try:
-        descriptor = os.open(lock_path(path), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(lock_path(path), os.O_RDONLY | NEVER_ELSEWHERE)
     except FileNotFoundError:
         return None  # never written
     except OSError as exc:
         raise JournalError(path, f"its lock file: {exc.strerror or exc}") from exc
     try:
+        if problem := irregularity(os.fstat(descriptor)):
+            raise JournalError(path, f"its lock file: {problem}")
         if _try_lock(descriptor, fcntl.LOCK_SH):
             # Closing releases it. A writer that begins in this moment tries again.
             return None
@@ -181,9 +199,15 @@ class LastWriter:
 def last_writer_of(path: Path) -> LastWriter:
     """Return the last writer if it ended without closing the file; else one that is unknown."""
     try:
-        return _parse(lock_path(path).read_bytes())
+        descriptor = os.open(lock_path(path), os.O_RDONLY | NEVER_ELSEWHERE)
     except OSError:
         return LastWriter()
+    try:
+        return _written(descriptor)
+    except OSError:
+        return LastWriter()
+    finally:
+        os.close(descriptor)
 
 
 def lock_path(path: Path) -> Path:
@@ -192,7 +216,13 @@ def lock_path(path: Path) -> Path:
 
 
 def real_path(path: Path) -> Path:
-    """Return the one path of a journal: by whichever link it is opened, it has one lock."""
+    """Return the one path of a journal: by whichever link it is opened, it has one lock.
+
+    Raises:
+        JournalError: another user has made such a link, and so chooses the file.
+    """
+    if (link := foreign_link(path)) is not None:
+        raise JournalError(path, f"{link} is a link that another user has made")
     return Path(os.path.realpath(path))
 
 
@@ -227,7 +257,7 @@ def _try_lock(descriptor: int, kind: int) -> bool:
 
 
 def _written(descriptor: int) -> LastWriter:
-    return _parse(os.pread(descriptor, 64, 0))
+    return _parse(os.pread(descriptor, MAX_LOCK_BYTES, 0))
 
 
 def _parse(content: bytes) -> LastWriter:

@@ -1,9 +1,9 @@
-"""Deletes sessions from a journal for good, and frees the space, in steps of some milliseconds.
+"""Deletes sessions from a journal for good, and frees the space, in small steps.
 
-Each step is one transaction; between two of them the writer commits facts. A session is marked
-first, and is gone for every reader. Then its entries are deleted, some at a time, the last ones
-first. They are counted in the same transaction, so that an entry that is missing for another reason
-is still found. What a crash leaves marked, the next pruning deletes.
+Each step is one transaction of some rows; between two of them the writer commits facts. A session
+is marked first, and is gone for every reader. Then its entries are deleted, some at a time, the
+last ones first. They are counted in the same transaction, so that an entry that is missing for
+another reason is still found. What a crash leaves marked, the next pruning deletes.
 """
 
 import json
@@ -12,10 +12,14 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from delegation import SessionId
+from orchestrator.journal.audit import AuditedEvent
+from orchestrator.journal.checksums import row_checksum
 from orchestrator.journal.journal import Pruned
-from orchestrator.journal.sqlite.checksums import row_checksum
-from orchestrator.journal.sqlite.long_strings import references
+from orchestrator.journal.long_strings import references
+from orchestrator.journal.sqlite.audit import write_audit
 from orchestrator.journal.sqlite.reader import open_journal_read_only
 from orchestrator.journal.sqlite.schema import has_table
 
@@ -25,6 +29,14 @@ SELECT session FROM sessions WHERE used IS NOT NULL AND (
     SELECT at FROM entries WHERE entries.session = sessions.session
     ORDER BY seq DESC LIMIT 1
 ) < ?
+"""
+# In the order of the index, backwards: sorted anew for each step, the steps of a large run would
+# take the square of its entries.
+DELETE_MARKED: Final = """
+DELETE FROM entries WHERE seq IN (
+    SELECT seq FROM entries WHERE session IN (SELECT session FROM pruned_sessions)
+    ORDER BY session DESC, seq DESC LIMIT ?
+)
 """
 INCREMENTAL: Final = 2
 """How SQLite calls a file that can shrink in steps; those of earlier versions cannot."""
@@ -60,8 +72,22 @@ def count_active(connection: sqlite3.Connection) -> int:
     return int(active)
 
 
-def mark_pruned(connection: sqlite3.Connection, sessions: Sequence[SessionId]) -> None:
-    """Take sessions out of the lists; what they have used of shared budgets stays used."""
+def mark_pruned(
+    connection: sqlite3.Connection,
+    sessions: Sequence[SessionId],
+    audit: AuditedEvent | None = None,
+) -> None:
+    """Take sessions out of the lists; what they have used of shared budgets stays used.
+
+    Args:
+        connection: the file.
+        sessions: all of them are idle.
+        audit: when, and by whom.
+    """
+    if audit is not None:
+        at, event = audit
+        event = attrs.evolve(event, target=sessions[0], count=len(sessions))
+        write_audit(connection, [(at, event)])
     used: list[object] = []
     for session in sessions:
         found = connection.execute(
@@ -90,12 +116,7 @@ def mark_pruned(connection: sqlite3.Connection, sessions: Sequence[SessionId]) -
 
 def delete_entries(connection: sqlite3.Connection, limit: int) -> int:
     """Delete some entries of marked sessions, and return how many: fewer than that is all."""
-    deleted = connection.execute(
-        "DELETE FROM entries WHERE seq IN ("
-        " SELECT seq FROM entries WHERE session IN (SELECT session FROM pruned_sessions)"
-        " ORDER BY session, seq DESC LIMIT ?)",
-        (limit,),
-    ).rowcount
+    deleted = connection.execute(DELETE_MARKED, (limit,)).rowcount
     connection.execute(
         "UPDATE pruned SET entries = entries + ?1,"
         " checksum = row_checksum(entries + ?1, last, used)"

@@ -3,25 +3,21 @@
 Only what is asked for is decoded: a journal may hold a million facts of idle sessions.
 """
 
+import json
 import os
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from delegation import SessionId
 from delegation.events import Entry
 from orchestrator.errors import JournalError
-from orchestrator.journal.sqlite.entries import (
-    NO_SESSION,
-    Row,
-    columns,
-    decode_rows,
-    last_entry,
-    require_chain,
-    require_listed,
-)
+from orchestrator.journal.audit import AuditLog
+from orchestrator.journal.reader import DatedSession
+from orchestrator.journal.sqlite.audit import read_audit
+from orchestrator.journal.sqlite.entries import columns, decode_rows, last_entry, owners
 from orchestrator.journal.sqlite.lock import (
     LastWriter,
     last_writer_of,
@@ -35,12 +31,22 @@ from orchestrator.journal.sqlite.schema import (
     has_table,
     last_seq,
     require_complete,
-    require_journal_file,
     require_known_facts,
-    require_known_schema,
     translate_errors,
     version_of,
 )
+from orchestrator.journal.sqlite.trust import (
+    distrust,
+    reading_deadline,
+    require_own_tables,
+)
+from orchestrator.journal.stored_entries import (
+    NO_SESSION,
+    Row,
+    require_chains,
+    require_listed,
+)
+from orchestrator.private_files import irregularity
 
 # An entry of no session says that all processes have ended: after the last entry of a session, one
 # of them is as good as all.
@@ -57,6 +63,8 @@ SELECT {columns} FROM entries WHERE session = '' AND seq > ?2 AND seq BETWEEN
 ORDER BY seq
 """
 
+ListedRow: TypeAlias = tuple[Any, ...]
+
 
 class SQLiteReader:
     """A SQLite file at one moment: within one transaction."""
@@ -65,6 +73,8 @@ class SQLiteReader:
         self._path = path
         self._connection = connection
         self._columns = columns(connection)
+        self._is_empty = not version_of(connection)
+        """A writer has just made the file, and no table yet."""
         self._is_kept = "1"
         """The condition of entries that are not about to be deleted."""
         if has_table(connection, "pruned_sessions"):
@@ -73,6 +83,25 @@ class SQLiteReader:
     def sessions(
         self, *, prefix: str = "", newest: int | None = None
     ) -> Sequence[SessionId]:
+        rows = self._listed(prefix, newest)
+        return [SessionId(session) for session, *_ in rows]
+
+    def dated_sessions(
+        self, *, prefix: str = "", newest: int | None = None
+    ) -> Sequence[DatedSession]:
+        rows = self._listed(prefix, newest)
+        times = self._times([first for _, first, *_ in rows]) if rows else {}
+        return [DatedSession(SessionId(id_), times[at]) for id_, at, *_ in rows]
+
+    def owners(self) -> Mapping[SessionId, str]:
+        if not has_table(self._connection, "sessions"):
+            return {}  # it is older than owners
+        return owners(self._connection)
+
+    def _listed(self, prefix: str, newest: int | None) -> list[ListedRow]:
+        """Return the rows of sessions, oldest first: the id, and the number of the first entry."""
+        if self._is_empty:
+            return []
         if has_table(self._connection, "sessions"):
             found = "SELECT * FROM sessions"
         else:
@@ -91,9 +120,41 @@ class SQLiteReader:
             with translate_errors(self._path):
                 for row in rows:
                     require_listed(*row)
-        return [SessionId(session) for session, *_ in rows][::-1]
+        return rows[::-1]
+
+    def _times(self, numbers: Sequence[int]) -> dict[int, float]:
+        """Return the times of entries; 0 for one that is missing or has none."""
+        times = dict.fromkeys(numbers, 0.0)
+        rows = self._connection.execute(
+            "SELECT seq, at FROM entries WHERE seq IN (SELECT value FROM json_each(?))",
+            (json.dumps([*times]),),
+        )
+        for number, at in rows:
+            if isinstance(at, float):
+                times[number] = at
+        return times
+
+    def has_session(self, session: SessionId) -> bool:
+        if self._is_empty:
+            return False
+        table = "sessions" if has_table(self._connection, "sessions") else "entries"
+        found = self._connection.execute(
+            f"SELECT 1 FROM {table} WHERE session = ? AND session != '' LIMIT 1",  # noqa: S608
+            (session,),
+        )
+        return found.fetchone() is not None
+
+    def active_sessions(self) -> Sequence[SessionId]:
+        if version_of(self._connection) < 2:
+            return ()  # no list says so: opening it finds them
+        rows = self._connection.execute(
+            "SELECT session FROM sessions WHERE used IS NULL ORDER BY first"
+        )
+        return [SessionId(session) for (session,) in rows]
 
     def count(self) -> int:
+        if self._is_empty:
+            return 0
         table = (
             "sessions"
             if version_of(self._connection) >= 2
@@ -122,16 +183,13 @@ class SQLiteReader:
         """Refuse a session with an entry that is missing or cannot be found."""
         if not has_table(self._connection, "last_entries"):
             return
-        own = [row for row in rows if row[2] == session]
-        none = [row for row in rows if not row[2]]
-        last = last_entry(self._connection, session)
-        require_chain(own, after, last)
-        begin = max(after, own[0][0] if own else 0)
-        last_of_none = last_entry(self._connection, NO_SESSION)
-        if none and none[-1][0] > last:
-            last_of_none = none[-1][0]
-        if own:
-            require_chain(none, begin, last_of_none)
+        require_chains(
+            session,
+            rows,
+            after,
+            last=last_entry(self._connection, session),
+            last_of_none=last_entry(self._connection, NO_SESSION),
+        )
 
     def naming(
         self, id_: str, *, session: SessionId | None = None, kind: str = ""
@@ -150,6 +208,8 @@ class SQLiteReader:
         return decode_rows(self._connection, rows)
 
     def sessions_with_task(self, prefix: str) -> Sequence[SessionId]:
+        if self._is_empty:
+            return []
         rows = self._connection.execute(
             "SELECT DISTINCT session FROM entries"  # noqa: S608
             f" WHERE kind = 'TaskRequested' AND instr(body, ?) AND {self._is_kept}"
@@ -157,6 +217,9 @@ class SQLiteReader:
             (f'"id":"{prefix}',),
         )
         return [SessionId(session) for (session,) in rows]
+
+    def audit(self) -> AuditLog:
+        return read_audit(self._connection)
 
     def all_entries(self) -> list[Entry]:
         """Return the entries of all sessions."""
@@ -167,6 +230,19 @@ class SQLiteReader:
         return decode_rows(self._connection, rows)
 
 
+def has_active_sessions(path: Path) -> bool:
+    """Return whether a journal lists a session as not idle: so much is read of it, and no more."""
+    with open_tables_read_only(path) as connection, translate_errors(path):
+        return lists_active_session(connection)
+
+
+def lists_active_session(connection: sqlite3.Connection) -> bool:
+    if version_of(connection) < 2:
+        return False  # no list says so: opening it finds them
+    found = connection.execute("SELECT 1 FROM sessions WHERE used IS NULL LIMIT 1")
+    return found.fetchone() is not None
+
+
 @contextmanager
 def open_journal_read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Open a journal that another process may be writing, as it is at this moment.
@@ -174,9 +250,7 @@ def open_journal_read_only(path: Path) -> Generator[sqlite3.Connection]:
     Raises:
         JournalError: there is none, it is not ours, or something of it is missing or unknown.
     """
-    with open_file_read_only(path) as connection, translate_errors(path):
-        require_journal_file(path, connection)
-        require_known_schema(path, connection)
+    with open_verified_read_only(path) as connection, translate_errors(path):
         if not version_of(connection):
             raise JournalError(path, "it is empty: nothing was ever written")
         require_known_facts(path, connection)
@@ -190,7 +264,7 @@ def require_durable(path: Path, writer: LastWriter) -> None:
     """Refuse a journal that ends before an entry that was durable."""
     if writer.durable_seq:
         # Without writing: what is left of the log stays as it is.
-        with open_file_read_only(path) as connection, translate_errors(path):
+        with open_tables_read_only(path) as connection, translate_errors(path):
             refuse_lost_entries(path, connection, writer)
 
 
@@ -212,11 +286,33 @@ def refuse_lost_entries(
 
 
 @contextmanager
+def open_verified_read_only(path: Path) -> Generator[sqlite3.Connection]:
+    """Open a journal of which a reader has verified that nothing is missing."""
+    with (
+        open_tables_read_only(path) as connection,
+        translate_errors(path),
+        reading_deadline(path, connection),
+    ):
+        yield connection
+
+
+@contextmanager
+def open_tables_read_only(path: Path) -> Generator[sqlite3.Connection]:
+    """Open a journal that may be damaged: what runs when it is read is at least our own SQL."""
+    with open_file_read_only(path) as connection:
+        with translate_errors(path):
+            require_own_tables(path, connection)
+        yield connection
+
+
+@contextmanager
 def open_file_read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Open a file, whatever it is, without ever creating or changing it."""
     path = real_path(path)
     if not path.exists():
         raise JournalError(path, "there is no such file")
+    if problem := irregularity(path.stat()):
+        raise JournalError(path, problem)
     # Percent and question marks mean something in the address, so it is built by pathlib.
     address = f"{path.absolute().as_uri()}?mode=ro"
     wal = path.with_name(f"{path.name}-wal")
@@ -230,5 +326,7 @@ def open_file_read_only(path: Path) -> Generator[sqlite3.Connection]:
         connection.text_factory = AS_STORED
     with closing(connection):
         with translate_errors(path):
+            distrust(connection)
+            connection.execute("PRAGMA query_only = ON")
             connection.execute("BEGIN")
         yield connection

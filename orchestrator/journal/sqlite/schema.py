@@ -13,12 +13,16 @@ from typing import Final
 from delegation import UnreadableFactError, encode
 from delegation.events import JournalOpened
 from orchestrator.errors import JournalError
-from orchestrator.journal.sqlite.checksums import row_checksum
+from orchestrator.journal.audit import AuditHead
+from orchestrator.journal.checksums import row_checksum
+from orchestrator.journal.stored_entries import RESTORE
 
 # Marks a file as ours: another application's database is not to be written into.
 APPLICATION_ID: Final = 0x44_45_4C_47
 FACTS_VERSION: Final = encode(JournalOpened("")).version
 """The version of the facts that this orchestrator writes."""
+NEWER_FACTS: Final = "newer_than_"
+"""The index of facts that are newer than a version, which its name ends with."""
 NEWER: Final = "it was written by a newer orchestrator; use that one, or a new journal"
 AS_STORED: Final = partial(str, encoding="utf-8", errors="surrogateescape")
 """Makes text of what the disk changed, too: its checksum says that it is damaged."""
@@ -130,11 +134,47 @@ def _create_snapshots(connection: sqlite3.Connection) -> None:
     )
 
 
+def _create_audit(connection: sqlite3.Connection) -> None:
+    """Create the audit, and the one row that says where it begins and ends."""
+    connection.execute(
+        """
+        CREATE TABLE audit (
+            seq     INTEGER PRIMARY KEY,
+            at      REAL    NOT NULL,
+            actor   TEXT    NOT NULL,
+            owner   TEXT    NOT NULL,
+            action  TEXT    NOT NULL,
+            target  TEXT    NOT NULL,
+            outcome TEXT    NOT NULL,
+            peer    TEXT    NOT NULL,
+            count   INTEGER NOT NULL,
+            hash    TEXT    NOT NULL
+        ) STRICT
+        """
+    )
+    connection.execute(
+        """
+        CREATE TABLE audit_head (
+            id          INTEGER PRIMARY KEY CHECK (id = 1),
+            seq         INTEGER NOT NULL,
+            hash        TEXT    NOT NULL,
+            pruned_seq  INTEGER NOT NULL,
+            pruned_hash TEXT    NOT NULL
+        ) STRICT
+        """
+    )
+    none = AuditHead()
+    connection.execute(
+        "INSERT INTO audit_head VALUES (1, ?1, ?2, ?1, ?2)", (none.seq, none.hash)
+    )
+
+
 MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (
     _create_entries,
     _list_sessions,
     _store_long_strings_once,
     _add_checksums,
+    _create_audit,
 )
 """The steps from each version to the next; a new file takes all of them."""
 VERSION: Final = len(MIGRATIONS)
@@ -143,7 +183,7 @@ VERSION: Final = len(MIGRATIONS)
 def migrate(path: Path, connection: sqlite3.Connection) -> None:
     """Migrate a file to this version, all or nothing."""
     require_known_schema(path, connection)
-    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
+    create_functions(connection)
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         for migration in MIGRATIONS[version_of(connection) :]:
@@ -153,15 +193,20 @@ def migrate(path: Path, connection: sqlite3.Connection) -> None:
         _index_newer_facts(connection)
 
 
+def create_functions(connection: sqlite3.Connection) -> None:
+    """Create the functions that the statements of migrations and writers use."""
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
+
+
 def _index_newer_facts(connection: sqlite3.Connection) -> None:
     """Index the facts that are newer than ours, so that opening a journal finds them at once.
 
     The index is empty, and costs nothing, until a newer orchestrator writes one.
     """
-    index = f"newer_than_{FACTS_VERSION}"
+    index = f"{NEWER_FACTS}{FACTS_VERSION}"
     others = connection.execute(
-        "SELECT name FROM sqlite_schema WHERE name GLOB 'newer_than_*' AND name != ?",
-        (index,),
+        "SELECT name FROM sqlite_schema WHERE name GLOB ? AND name != ?",
+        (f"{NEWER_FACTS}*", index),
     ).fetchall()
     for (other,) in others:
         connection.execute(f'DROP INDEX "{other}"')
@@ -228,8 +273,13 @@ def require_complete(path: Path, connection: sqlite3.Connection) -> None:
     """Refuse a journal with missing entries that were not pruned."""
     if missing := missing_entries(connection):
         raise JournalError(path, f"{missing} of its entries are missing")
-    if unlisted := unlisted_sessions(connection):
+    unlisted = unlisted_sessions(connection)
+    if unlisted > 0:
         raise JournalError(path, f"{unlisted} of its runs are not listed")
+    if unlisted < 0:
+        raise JournalError(
+            path, f"the last entries of {-unlisted} of its runs are not listed"
+        )
     if unlisted := unlisted_entry(connection):
         raise JournalError(
             path, f"entry {unlisted} is not listed as the last of its run"
@@ -237,7 +287,7 @@ def require_complete(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def unlisted_sessions(connection: sqlite3.Connection) -> int:
-    """Return how many sessions have entries, and are not in the list of sessions."""
+    """Return how many sessions the list of them lacks; below 0: the list of last entries does."""
     if not has_table(connection, "last_entries"):
         return 0
     # The rows themselves are counted, not those of an index.
@@ -292,7 +342,13 @@ def translate_errors(path: Path) -> Generator[None]:
         raise JournalError(
             path, f"another process has written it, too ({exc}); stop that one"
         ) from exc
-    except (sqlite3.Error, OSError, UnicodeDecodeError, UnreadableFactError) as exc:
+    except (
+        sqlite3.Error,
+        OSError,
+        OverflowError,
+        UnicodeError,
+        UnreadableFactError,
+    ) as exc:
         raise JournalError(path, describe_failure(exc)) from exc
 
 
@@ -300,6 +356,8 @@ def describe_failure(exc: Exception) -> str:
     """Return what is wrong with a file, and what to do if it is damaged."""
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     # SQLite quotes the damage in its sentence, which then is no text.
-    if code == sqlite3.SQLITE_CORRUPT or isinstance(exc, UnicodeDecodeError):
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return f"it is damaged: no file of its size takes so long to read; {RESTORE}"
+    if code == sqlite3.SQLITE_CORRUPT or isinstance(exc, UnicodeError | OverflowError):
         return f"it is damaged ({exc}): `orchestrator doctor` says where; restore a copy of it"
     return str(exc)

@@ -1,5 +1,6 @@
 """One SQLite file as a store of a journal."""
 
+import platform
 from collections.abc import Generator, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import attrs
 
 from delegation import Rules, SessionId
+from orchestrator.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.journal.journal import Pruned
 from orchestrator.journal.reader import JournalReader
 from orchestrator.journal.sqlite.check import check_journal
@@ -15,11 +17,15 @@ from orchestrator.journal.sqlite.lock import real_path, writer_of
 from orchestrator.journal.sqlite.prune import preview_prune, size_of
 from orchestrator.journal.sqlite.reader import (
     SQLiteReader,
-    open_file_read_only,
     open_journal_read_only,
+    open_verified_read_only,
 )
 from orchestrator.journal.sqlite.schema import translate_errors
-from orchestrator.journal.store import Finding
+from orchestrator.journal.sqlite.writer_address import (
+    address_of,
+    open_reachable_journal,
+)
+from orchestrator.journal.store import Finding, Writer
 
 
 class SQLiteStore:
@@ -27,19 +33,29 @@ class SQLiteStore:
 
     def __init__(self, path: Path) -> None:
         self._path = real_path(path)
+        self.file = self._path
 
     def exists(self) -> bool:
         return self._path.exists()
 
-    def open_writer(self) -> AbstractAsyncContextManager[SQLiteJournal]:
-        return open_sqlite_journal(self._path)
+    def open_writer(
+        self, *, address: str = ""
+    ) -> AbstractAsyncContextManager[SQLiteJournal]:
+        return open_reachable_journal(self._path, address)
 
-    def writer(self) -> int | None:
-        return writer_of(self._path)
+    def writer(self) -> Writer | None:
+        process = writer_of(self._path)
+        if process is None:
+            return None
+        return Writer(
+            process=process,
+            host=platform.node(),
+            address=address_of(self._path, process),
+        )
 
     @contextmanager
     def open_reader(self, *, verify: bool = True) -> Generator[JournalReader]:
-        open_read_only = open_journal_read_only if verify else open_file_read_only
+        open_read_only = open_journal_read_only if verify else open_verified_read_only
         with (
             open_read_only(self._path) as connection,
             translate_errors(self._path),
@@ -52,12 +68,27 @@ class SQLiteStore:
     def preview_prune(self, *, before: float) -> Pruned:
         return preview_prune(self._path, before=before)
 
-    async def prune(self, *, before: float, only: SessionId | None = None) -> Pruned:
+    async def append_audit(self, at: float, event: AuditEvent) -> None:
+        async with open_sqlite_journal(self._path) as journal:
+            journal.append_audit(at, event)
+            await journal.wait_audited()
+
+    async def prune_audit(self, *, before: float, at: float, event: AuditEvent) -> int:
+        async with open_sqlite_journal(self._path) as journal:
+            return await journal.prune_audit(before=before, at=at, event=event)
+
+    async def prune(
+        self,
+        *,
+        before: float,
+        only: SessionId | None = None,
+        audit: AuditedEvent | None = None,
+    ) -> Pruned:
         size = size_of(self._path)
         async with open_sqlite_journal(self._path) as journal:
             await journal.read(Rules())  # refuses a journal that is not complete
             pruned = await journal.prune(
-                before=before, release=lambda _: True, only=only
+                before=before, release=lambda _: True, only=only, audit=audit
             )
             if pruned.runs:
                 await journal.vacuum()

@@ -88,8 +88,8 @@ export class Details {
     const own = (field) => model.ofOwn(number, field);
     const all = (field) => model.ofTotal(number, field);
     const rows = [
-      ['tokens read', tokens(own(INPUT)), tokens(all(INPUT))],
-      ['tokens written', tokens(own(OUTPUT)), tokens(all(OUTPUT))],
+      ['tokens read', tokens(own(INPUT), own(ESTIMATED)), tokens(all(INPUT), all(ESTIMATED))],
+      ['tokens written', tokens(own(OUTPUT), own(ESTIMATED)), tokens(all(OUTPUT), all(ESTIMATED))],
       ['cost', exactMoney(own(COST), model.unknownOwn(number)), exactMoney(all(COST), model.unknownTotal(number))],
       ['model calls', count(own(CALLS)), count(all(CALLS))],
     ];
@@ -164,8 +164,9 @@ export class Details {
     const sum = (of) => row.members.reduce((total, member) => total + of(member), 0);
     const agents = sum((member) => rollups.tasks[member]);
     const rows = [
-      ['tokens', tokens(sum((it) => model.ofOwn(it, INPUT) + model.ofOwn(it, OUTPUT))),
-        tokens(sum((it) => model.tokens(it)))],
+      ['tokens',
+        tokens(sum((it) => model.ofOwn(it, INPUT) + model.ofOwn(it, OUTPUT)), sum((it) => model.ofOwn(it, ESTIMATED))),
+        tokens(sum((it) => model.tokens(it)), sum((it) => model.ofTotal(it, ESTIMATED)))],
       ['cost', exactMoney(sum((it) => model.ofOwn(it, COST)), sum((it) => model.unknownOwn(it))),
         exactMoney(sum((it) => model.ofTotal(it, COST)), sum((it) => model.unknownTotal(it)))],
       ['agents', count(row.members.length), count(agents)],

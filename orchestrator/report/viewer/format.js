@@ -10,7 +10,9 @@ export function counted(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? '' : 's'}`;
 }
 
-export function tokens(number) {
+// With calls that were broken off it is an estimate.
+export function tokens(number, estimated = 0) {
+  if (estimated) return `~${tokens(number)}`;
   if (number < 1000) return String(number);
   if (number < 1e6) return `${(number / 1e3).toFixed(1)}k`;
   if (number < 1e9) return `${(number / 1e6).toFixed(2)}M`;

@@ -3,7 +3,7 @@
 import { hierarchy, tree } from 'd3-hierarchy';
 import { FONT, element, fitted, palette, drawingContext } from './dom.js';
 import { count, duration, money, oneLine, tokens } from './format.js';
-import { COST } from './model.js';
+import { COST, ESTIMATED } from './model.js';
 import { describe } from './status.js';
 
 const [WIDE, HIGH, GAP_X, GAP_Y] = [232, 42, 52, 9];
@@ -181,7 +181,7 @@ export class Graph {
     const hidden = canExpand && !isExpanded
       ? `${count(rollups.tasks[number] - 1)}↓ ${failed ? `✗${count(failed)} ` : ''}· ` : '';
     return [`${model.agent[number]}: ${oneLine(model.name(number), 60)}`,
-      `${hidden}${tokens(model.tokens(number))} · ${money(model.ofTotal(number, COST), model.unknownTotal(number))} · ${duration(model.seconds(number)) || 'queued'}`];
+      `${hidden}${tokens(model.tokens(number), model.ofTotal(number, ESTIMATED))} · ${money(model.ofTotal(number, COST), model.unknownTotal(number))} · ${duration(model.seconds(number)) || 'queued'}`];
   }
 
   ofMany({ members, agent, kind }) {
@@ -190,7 +190,7 @@ export class Graph {
     const failed = sum((member) => rollups.groups.failed[member]);
     const all = sum((member) => rollups.tasks[member]);
     return [kind === 'more' ? `… ${count(members.length)} more ${agent}` : `${agent} ×${count(members.length)}`,
-      `${count(all)} agents${failed ? ` ✗${count(failed)}` : ''} · ${tokens(sum((it) => model.tokens(it)))} · ${money(sum((it) => model.ofTotal(it, COST)), sum((it) => model.unknownTotal(it)))}`];
+      `${count(all)} agents${failed ? ` ✗${count(failed)}` : ''} · ${tokens(sum((it) => model.tokens(it)), sum((it) => model.ofTotal(it, ESTIMATED)))} · ${money(sum((it) => model.ofTotal(it, COST)), sum((it) => model.unknownTotal(it)))}`];
   }
 
   at(event) {

@@ -3,7 +3,7 @@
 import { Bars, ROW, drawAxis } from './time_bars.js';
 import { element } from './dom.js';
 import { count, counted, duration, money, oneLine, tokens } from './format.js';
-import { COST } from './model.js';
+import { COST, ESTIMATED } from './model.js';
 import { GROUPS, describe } from './status.js';
 
 const HEAD = 28;
@@ -237,7 +237,7 @@ export class Grid {
   ofTask({ number }) {
     const { model } = this.viewer;
     return [
-      tokens(model.tokens(number)),
+      tokens(model.tokens(number), model.ofTotal(number, ESTIMATED)),
       money(model.ofTotal(number, COST), model.unknownTotal(number)),
       duration(model.seconds(number)),
     ];
@@ -249,7 +249,7 @@ export class Grid {
     const first = members.reduce((least, it) => Math.min(least, rollups.first[it]), Infinity);
     const last = members.reduce((most, it) => Math.max(most, rollups.final[it]), -Infinity);
     return [
-      tokens(sum((member) => model.tokens(member))),
+      tokens(sum((member) => model.tokens(member)), sum((member) => model.ofTotal(member, ESTIMATED))),
       money(sum((member) => model.ofTotal(member, COST)),
         sum((member) => model.unknownTotal(member))),
       last < first ? '' : duration(last - first),

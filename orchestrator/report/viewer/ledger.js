@@ -167,6 +167,7 @@ const FOLD = {
   Steered() {},
   SteeringSeen() {},
   ModelCalled() {},
+  CallPlaced() {},
   QuietChanged(session, body) {
     session.mark(body.task, { status: body.quiet ? 'quiet' : session.working(body.task) });
   },
@@ -191,6 +192,13 @@ const FOLD = {
     session.processes.delete(body.id);
     session.review();
   },
+  ProcessUnreachable(session, body) {
+    // Nothing waits for what cannot be seen.
+    session.processes.delete(body.id);
+    session.review();
+  },
+  WorkspaceOpened() {},
+  NetworkRequested() {},
   CancelRequested() {},
   TaskSettled(session, body, at) {
     const { task, outcome } = body;

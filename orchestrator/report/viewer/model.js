@@ -29,7 +29,7 @@ export class Model {
     this.ended = [];
     this.error = [];
     this.needs = [];
-    this.own = []; // what each has used itself, seven numbers a task
+    this.own = []; // what each has used itself, a number for each of USAGE
     this.total = []; // the same with all below it
     this.models = []; // who answered last
     this.tools = []; // how many calls of tools were answered

@@ -10,7 +10,7 @@ import { count, counted, duration, money, tokens } from './format.js';
 import { Graph } from './graph.js';
 import { Grid } from './grid.js';
 import { Keys, helpDialog } from './keyboard.js';
-import { COST, Rollups } from './model.js';
+import { COST, ESTIMATED, Rollups } from './model.js';
 import { Scale, idleTimes } from './time_scale.js';
 import { GROUPS, describe } from './status.js';
 import { drawStrip, peakOf, workChanges } from './activity.js';
@@ -90,7 +90,7 @@ export class Viewer {
   header() {
     const { model } = this;
     const figures = model.size ? [
-      ['agents', count(model.size)], ['tokens', tokens(model.tokens(0))],
+      ['agents', count(model.size)], ['tokens', tokens(model.tokens(0), model.ofTotal(0, ESTIMATED))],
       ['cost', money(model.ofTotal(0, COST), model.unknownTotal(0))],
       ['time', duration(model.last - model.start)], ['peak', `${count(peakOf(this.changes))} at once`],
     ] : [];

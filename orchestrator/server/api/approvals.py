@@ -1,24 +1,25 @@
 """`/v1/approvals`: the tool calls that wait for a verdict."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
+import trio
 from starlette.responses import Response
 
 from delegation import Ledger, TaskId
 from delegation.events import ApprovalAnswered, ApprovalAsked
 from delegation.events.approvals import BY_DEADLINE, ApprovalQuestion
 from delegation.events.approvals import ApprovalVerdict as Verdict
+from orchestrator.server.keys.key import Scope
 from orchestrator.server.operation import (
     ApiCall,
     Operation,
     ResponseSpec,
     json_response,
 )
+from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.transport.errors import HttpError, not_found
 from orchestrator.server.transport.session_headers import context_of
-
-ANONYMOUS: Final = "a client over HTTP"
 
 
 class Approval(msgspec.Struct, kw_only=True):
@@ -31,9 +32,19 @@ class Approval(msgspec.Struct, kw_only=True):
     path: Annotated[str, msgspec.Meta(description="Where in its tree the task is.")]
     tool: str
     subject: Annotated[
-        str, msgspec.Meta(description="What is approved: this command, file, or call.")
+        str,
+        msgspec.Meta(
+            description="What is approved: this command, file with this content, or call. Runs of"
+            " blanks and invisible characters have marks, such as `⟨2100 blanks⟩`."
+        ),
     ]
     details: str
+    why: Annotated[
+        str,
+        msgspec.Meta(
+            description="Why it is asked about, if no rule of the agent says so."
+        ),
+    ]
     asked: float
     deadline: Annotated[
         float, msgspec.Meta(description="When it is denied without a verdict.")
@@ -73,10 +84,28 @@ class AcceptedVerdict(msgspec.Struct, kw_only=True):
 
 
 async def list_approvals(call: ApiCall) -> Response:
-    read = call.server.read
-    bodies = [_body_of(it, read.ledger) for it in read.open_questions()]
-    await read.wait_durable()
+    await trio.lowlevel.checkpoint()
+    bodies: list[Approval] = []
+    for journal in call.server.journals:
+        read = journal.read
+        bodies += [_body_of(it, read.ledger) for it in _open_questions(call, journal)]
+        await read.wait_durable()
+    if call.server.peers is not None:
+        for answer in await call.server.peers.ask(call):
+            bodies += msgspec.json.decode(answer, type=Approvals).data
+    bodies.sort(key=lambda it: it.asked)
     return json_response(Approvals(data=bodies))
+
+
+def _open_questions(call: ApiCall, journal: ServedJournal) -> list[ApprovalQuestion]:
+    """Return the questions of a journal that the key of the request sees, oldest first."""
+    read = journal.read
+    tasks = read.ledger.tasks
+    return [
+        it
+        for it in read.open_questions()
+        if journal.owners.sees(call.key, tasks[it.task].session)
+    ]
 
 
 def _body_of(question: ApprovalQuestion, ledger: Ledger) -> Approval:
@@ -88,20 +117,22 @@ def _body_of(question: ApprovalQuestion, ledger: Ledger) -> Approval:
         tool=question.tool,
         subject=question.subject,
         details=question.details,
+        why=question.why,
         asked=question.asked_at,
         deadline=question.deadline,
     )
 
 
 async def answer_approval(call: ApiCall) -> Response:
-    body = call.body(NewVerdict)
+    body = await call.body(NewVerdict)
     by = _by(call)
     id_ = call.path("approval")
-    questions = {str(it.id): it for it in call.server.read.open_questions()}
+    questions = {str(it.id): it for it in _open_questions(call, call.journal)}
     if id_ not in questions:
         return await _repeated_answer(call, id_, body)
     # No checkpoint until it is posted: the question is still open.
-    await call.server.orchestrator.answer(id_, body.answer, reason=body.reason, by=by)
+    call.record(id_)
+    await call.journal.orchestrator.answer(id_, body.answer, reason=body.reason, by=by)
     return json_response(
         AcceptedVerdict(
             id=id_,
@@ -109,21 +140,28 @@ async def answer_approval(call: ApiCall) -> Response:
             answer=body.answer,
             reason=body.reason,
             by=by,
-            seq=call.server.read.last_seq,
+            seq=call.journal.read.last_seq,
         )
     )
 
 
 def _by(call: ApiCall) -> str:
-    name = context_of(call.request.headers)["user_name"]
-    return f"{name}, over HTTP" if name else ANONYMOUS
+    """Return who gives a verdict: the key is known, and a name is what its client claims."""
+    key = call.key
+    known = f"key {key.name}"
+    if key.owner != key.name:
+        known += f" (owner {key.owner})"
+    claimed = context_of(call.request.headers)["user_name"]
+    return f"{known}, who says to be {claimed!r}" if claimed else known
 
 
 async def _repeated_answer(call: ApiCall, id_: str, body: NewVerdict) -> Response:
     """Respond as the first time, if the same verdict was given before."""
-    read = call.server.read
+    read = call.journal.read
     for entry in await read.entries_naming(ApprovalAnswered, id_):
         fact = entry.event
+        if not call.sees(entry.session):
+            continue
         if isinstance(fact, ApprovalAnswered) and fact.id == id_:
             if fact.answer is not body.answer or fact.by == BY_DEADLINE:
                 raise HttpError(
@@ -142,7 +180,8 @@ async def _repeated_answer(call: ApiCall, id_: str, body: NewVerdict) -> Respons
                 )
             )
     for entry in await read.entries_naming(ApprovalAsked, id_):
-        if isinstance(entry.event, ApprovalAsked) and entry.event.id == id_:
+        is_it = isinstance(entry.event, ApprovalAsked) and entry.event.id == id_
+        if is_it and call.sees(entry.session):
             raise HttpError(
                 409,
                 f"approval {id_!r} is not open any more: its time is over, or its task has"
@@ -158,6 +197,7 @@ OPERATIONS = (
         path="/v1/approvals",
         handle=list_approvals,
         summary="The tool calls that wait for a verdict",
+        scope=Scope.READ,
         responses={200: ResponseSpec(description="All of them", body=Approvals)},
     ),
     Operation(
@@ -165,6 +205,7 @@ OPERATIONS = (
         path="/v1/approvals/{approval}",
         handle=answer_approval,
         summary="Approve or deny a tool call; the first verdict holds",
+        scope=Scope.APPROVE,
         body=NewVerdict,
         responses={
             200: ResponseSpec(

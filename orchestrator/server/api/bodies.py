@@ -9,7 +9,8 @@ from agents import Usage
 from delegation import Ledger, Mode, Outcome, SessionRecord, one_line
 from orchestrator.doors.http import KIND, is_over
 from orchestrator.read_api import FoundTask
-from orchestrator.server.session_status import failure_reason, outcome_of, state_of
+from orchestrator.server.keys.key import DEFAULT
+from orchestrator.server.session_status import failure_reason, last_outcome_of, state_of
 
 METADATA: Final = "metadata"
 """The label of a client's metadata, as JSON."""
@@ -53,6 +54,7 @@ class RunSummary(msgspec.Struct, kw_only=True):
             description="What opened it: `run`, `response`, `chat`, `session`; empty: not HTTP."
         ),
     ]
+    owner: Annotated[str, msgspec.Meta(description="Whose key opened it.")]
     agent: str
     status: Annotated[
         RunStatus,
@@ -161,7 +163,7 @@ def status_of(session: SessionRecord, ledger: Ledger) -> RunStatus:
 
 def failure_of(session: SessionRecord) -> Failure | None:
     """Return why a session that is over did not succeed."""
-    outcome = outcome_of(session)
+    outcome = last_outcome_of(session)
     return failure_body(outcome) if outcome is not None and is_over(session) else None
 
 
@@ -180,6 +182,7 @@ def summary_of(session: SessionRecord, ledger: Ledger) -> RunSummary:
     return RunSummary(
         id=session.id,
         kind=session.labels.get(KIND, ""),
+        owner=session.owner or DEFAULT,
         agent=session.root.agent,
         status=status_of(session, ledger),
         about=one_line(node["goal"]),
@@ -201,7 +204,7 @@ def run_of(session: SessionRecord, ledger: Ledger, *, seq: int) -> Run:
         seq: the number of the journal's last fact.
     """
     summary = summary_of(session, ledger)
-    outcome = outcome_of(session) if is_over(session) else None
+    outcome = last_outcome_of(session) if is_over(session) else None
     return Run(
         **{name: getattr(summary, name) for name in RunSummary.__struct_fields__},
         input=session.tree[session.root.id]["goal"],

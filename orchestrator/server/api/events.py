@@ -18,10 +18,12 @@ from orchestrator.doors.http import CONVERSATION, KIND, is_over
 from orchestrator.journal.fact_feed import FactFeed, FactLine
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.bodies import Failure, failure_of, status_of
+from orchestrator.server.api.lookup import read_run
 from orchestrator.server.api.sessions import read_session
+from orchestrator.server.keys.key import Scope
 from orchestrator.server.live.live_text import TextUpdate
 from orchestrator.server.operation import ApiCall, Operation, ResponseSpec
-from orchestrator.server.state import ServerState
+from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.transport.errors import HttpError
 from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, EventStream, EventWriter
 
@@ -68,14 +70,14 @@ class End(msgspec.Struct, kw_only=True, omit_defaults=True):
 class _RunEvents:
     """One client's stream of a run, or of a conversation."""
 
-    def __init__(self, server: ServerState, found: FoundSession) -> None:
-        self._server = server
+    def __init__(self, journal: ServedJournal, found: FoundSession) -> None:
+        self._journal = journal
         self._found = found
 
     @property
     def session(self) -> SessionRecord:
         # An idle session may be evicted, and is another record when it is loaded again.
-        ledger = self._server.read.ledger
+        ledger = self._journal.read.ledger
         session = ledger.sessions.get(self._found.session.id)
         if session is not None:
             self._found = FoundSession(session, ledger)
@@ -125,7 +127,7 @@ def _chunks(facts: Sequence[FactLine]) -> Iterator[bytes]:
 
 
 async def get_run_events(call: ApiCall) -> Response:
-    return _event_stream(call, await call.server.read.session(call.path("run")))
+    return _event_stream(call, await read_run(call, call.path("run")))
 
 
 async def get_session_events(call: ApiCall) -> Response:
@@ -136,7 +138,7 @@ def _event_stream(call: ApiCall, found: FoundSession) -> Response:
     query = call.query(EventsQuery)
     last_event = _last_event(call)
     after = last_event if query.after is None else query.after
-    last = call.server.read.last_seq
+    last = call.journal.read.last_seq
     if after > last:
         raise HttpError(
             409,
@@ -144,15 +146,15 @@ def _event_stream(call: ApiCall, found: FoundSession) -> Response:
             f" {after}: that number is of another journal; begin from 0",
             code="ahead_of_the_journal",
         )
-    server, id_ = call.server, found.session.id
-    events = _RunEvents(server, found)
+    journal, id_ = call.journal, found.session.id
+    events = _RunEvents(journal, found)
 
     async def produce(writer: EventWriter) -> None:
         with ExitStack() as stack, raising_one_error():
-            feed = stack.enter_context(server.read.feed(id_, after=after))
+            feed = stack.enter_context(journal.read.feed(id_, after=after))
             async with trio.open_nursery() as nursery:
                 if query.deltas:
-                    updates = stack.enter_context(server.live_text.open_channel(id_))
+                    updates = stack.enter_context(journal.live_text.open_channel(id_))
                     nursery.start_soon(events.send_deltas, writer, updates)
                 await events.send_facts(writer, feed)
                 nursery.cancel_scope.cancel(reason="every fact is sent")
@@ -182,6 +184,7 @@ OPERATIONS = (
         path="/v1/runs/{run}/events",
         handle=get_run_events,
         summary="The facts of a run as they come; the last event is `end`",
+        scope=Scope.READ,
         query=EventsQuery,
         responses={
             200: ResponseSpec(
@@ -196,6 +199,7 @@ OPERATIONS = (
         path="/v1/sessions/{session}/events",
         handle=get_session_events,
         summary="The facts of a conversation as they come, until it is closed",
+        scope=Scope.READ,
         query=EventsQuery,
         responses={
             200: ResponseSpec(

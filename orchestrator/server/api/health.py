@@ -6,6 +6,7 @@ import msgspec
 import trio
 from starlette.responses import Response
 
+from orchestrator.server.keys.key import Scope
 from orchestrator.server.metrics import CONTENT_TYPE_LATEST
 from orchestrator.server.operation import (
     ApiCall,
@@ -25,7 +26,7 @@ class Readiness(msgspec.Struct):
     """Whether the server accepts work."""
 
     status: str
-    """`ok`, `stopping`, or `agents cannot run`."""
+    """`ok`, `stopping`, `no journal`, or `agents cannot run`."""
     agents: Mapping[str, str]
     """Why agents cannot run, by their names."""
 
@@ -41,6 +42,9 @@ async def ready(call: ApiCall) -> Response:
     problems = call.server.unusable_agents
     if call.server.is_stopping:
         return json_response(Readiness("stopping", problems), 503, retry_after="1")
+    if call.server.placement is None and not len(call.server.journals):
+        # One without a shard passes all requests on; this one has nowhere to begin a run.
+        return json_response(Readiness("no journal", problems), 503, retry_after="1")
     if problems:
         return json_response(Readiness("agents cannot run", problems), 503)
     return json_response(Readiness("ok", problems))
@@ -57,27 +61,29 @@ OPERATIONS = (
         path="/health",
         handle=health,
         summary="Whether the server is up",
+        scope=None,
         responses={200: ResponseSpec(description="It is up", body=Health)},
-        is_public=True,
     ),
     Operation(
         method="GET",
         path="/ready",
         handle=ready,
         summary="Whether the server accepts work",
+        scope=None,
         responses={
             200: ResponseSpec(description="It does", body=Readiness),
             503: ResponseSpec(
-                description="It is stopping, or an agent cannot run", body=Readiness
+                description="It is stopping, has no journal now, or an agent cannot run",
+                body=Readiness,
             ),
         },
-        is_public=True,
     ),
     Operation(
         method="GET",
         path="/metrics",
         handle=metrics,
         summary="Metrics for Prometheus",
+        scope=Scope.ADMIN,
         responses={
             200: ResponseSpec(
                 description="In its text format", media_types=("text/plain",)

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from delegation import Ending, Reply, SessionId
 from orchestrator.server.api.bodies import Failure, failure_body
 from orchestrator.server.api.sessions import find_session, read_session
+from orchestrator.server.keys.key import Scope
 from orchestrator.server.operation import (
     ApiCall,
     Operation,
@@ -74,7 +75,7 @@ async def read_inbox(call: ApiCall) -> Response:
     if not found.session.closed:
         await _wait_for_replies(call, found.session.id, wait)
     session = (await read_session(call)).session
-    read = call.server.read
+    read = call.journal.read
     inbox = Inbox(
         data=[_body_of(reply) for reply in session.undelivered.values()],
         seq=read.last_seq,
@@ -85,7 +86,7 @@ async def read_inbox(call: ApiCall) -> Response:
 
 async def _wait_for_replies(call: ApiCall, session: SessionId, seconds: float) -> None:
     """Wait until a session has a reply in its inbox, or will have no more."""
-    read = call.server.read
+    read = call.journal.read
 
     def is_enough() -> bool:
         # A session at rest may be evicted, and is another record when it is loaded again.
@@ -99,7 +100,7 @@ async def _wait_for_replies(call: ApiCall, session: SessionId, seconds: float) -
             while not (is_enough() or read.is_stopping or read.is_closed):
                 await read.wait_session_changed(session)
 
-    await wait_unless_disconnected(call.request.receive, wait)
+    await wait_unless_disconnected(call.request, wait)
 
 
 def _body_of(reply: Reply) -> InboxReply:
@@ -120,8 +121,9 @@ async def take_reply(call: ApiCall) -> Response:
     reply = replies.get(turn)
     if reply is None:
         raise not_found(f"there is no reply of turn {turn!r} to take in {session.id!r}")
-    seq = call.server.door.take_reply(reply)
-    await call.server.read.wait_durable()
+    seq = call.journal.door.take_reply(reply)
+    call.record(session.id)
+    await call.journal.read.wait_durable()
     return json_response(TakenReply(session=session.id, turn=reply.turn, seq=seq))
 
 
@@ -131,6 +133,7 @@ OPERATIONS = (
         path="/v1/sessions/{session}/inbox",
         handle=read_inbox,
         summary="The replies that were not taken yet; it can wait for one",
+        scope=Scope.READ,
         query=InboxQuery,
         responses={
             200: ResponseSpec(description="The replies stay in the inbox", body=Inbox)
@@ -142,6 +145,7 @@ OPERATIONS = (
         path="/v1/sessions/{session}/inbox/{turn}",
         handle=take_reply,
         summary="Take a reply out of the inbox",
+        scope=Scope.RUN,
         responses={
             200: ResponseSpec(description="The reply is yours", body=TakenReply)
         },

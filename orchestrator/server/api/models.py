@@ -4,6 +4,7 @@ import msgspec
 import trio
 from starlette.responses import Response
 
+from orchestrator.server.keys.key import Scope
 from orchestrator.server.operation import (
     ApiCall,
     Operation,
@@ -42,6 +43,7 @@ OPERATIONS = (
         path="/v1/models",
         handle=list_models,
         summary="The agents of this server",
+        scope=Scope.READ,
         responses={200: ResponseSpec(description="All of them", body=Models)},
     ),
     Operation(
@@ -49,6 +51,7 @@ OPERATIONS = (
         path="/v1/models/{model}",
         handle=get_model,
         summary="One of the agents",
+        scope=Scope.READ,
         responses={200: ResponseSpec(description="The agent", body=Model)},
         error_statuses=(404,),
     ),

@@ -33,14 +33,21 @@ from orchestrator.server.api.bodies import (
     status_of,
     summary_of,
 )
-from orchestrator.server.api.lookup import PageQuery, page_of
+from orchestrator.server.api.lookup import (
+    PageQuery,
+    find_run,
+    page_of,
+    read_run,
+    unknown_run,
+)
+from orchestrator.server.keys.key import Scope
 from orchestrator.server.operation import (
     ApiCall,
     Operation,
     ResponseSpec,
     json_response,
 )
-from orchestrator.server.transport.errors import HttpError
+from orchestrator.server.transport.errors import JSON, HttpError
 from orchestrator.server.transport.idempotency import (
     FINGERPRINT,
     session_exists,
@@ -136,27 +143,30 @@ class Trace(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 async def create_run(call: ApiCall) -> Response:
-    body = call.body(NewRun)
+    body = await call.body(NewRun)
     agent = call.server.agent(body.model or body.agent)
-    id_ = call.session_id_from_key()
+    request = InboundRequest(
+        agent=agent,
+        message=goal_message(agent, _goal(agent, body.input)),
+        context=context_of(call.request.headers),
+        owner=call.owner,
+        instructions=body.instructions,
+        labels={
+            KIND: RUN,
+            FINGERPRINT: call.fingerprint,
+            METADATA: encode_metadata(body.metadata),
+            **call.labels,
+        },
+    )
+    await call.take_request(request)
+    id_ = call.new_session_id()
     if session_exists(call, id_):
         session = await session_for_key(call, id_)
     else:
-        session = call.server.door.open_background(
-            InboundRequest(
-                agent=agent,
-                message=goal_message(agent, _goal(agent, body.input)),
-                context=context_of(call.request.headers),
-                instructions=body.instructions,
-                labels={
-                    KIND: RUN,
-                    FINGERPRINT: call.fingerprint,
-                    METADATA: encode_metadata(body.metadata),
-                },
-            ),
-            id_,
-        )
-    return await show_run(call, FoundSession(session, call.server.read.ledger), 202)
+        with call.begin_run():
+            session = call.journal.door.open_background(request, id_)
+            call.record(session.id)
+    return await show_run(call, FoundSession(session, call.journal.read.ledger), 202)
 
 
 def _goal(agent: Agent[Any], value: Any) -> Any:
@@ -172,7 +182,7 @@ def _goal(agent: Agent[Any], value: Any) -> Any:
 
 async def show_run(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
     """Respond with a run as it is now, once that is durable."""
-    read = call.server.read
+    read = call.journal.read
     body = run_of(found.session, found.ledger, seq=read.last_seq)
     await read.wait_durable()
     return json_response(body, status, x_run_id=body.id)
@@ -186,36 +196,62 @@ async def list_runs(call: ApiCall) -> Response:
             return None
         return summary_of(found.session, found.ledger)
 
-    page = await page_of(call.server, query, show)
+    def show_past(body: bytes) -> RunSummary | None:
+        summary = msgspec.json.decode(body, type=RunSummary)
+        return summary if query.status in {None, summary.status} else None
+
+    page = await page_of(call, query, show, show_past=show_past)
     return json_response(
         Runs(data=page.items, has_more=page.has_more, last_id=page.last)
     )
 
 
 async def get_run(call: ApiCall) -> Response:
-    return await show_run(call, await call.server.read.session(call.path("run")))
+    if (body := await _past_answer(call)) is not None:
+        headers = {"x-run-id": call.path("run")}
+        return Response(body, headers=headers, media_type=JSON)
+    return await show_run(call, await read_run(call, call.path("run")))
 
 
 async def get_tree(call: ApiCall) -> Response:
     format_ = call.query(TreeQuery).format
-    session = (await call.server.read.session(call.path("run"))).session
+    if (drawn := await _past_answer(call, format_)) is not None:
+        return _tree_response(SessionId(call.path("run")), format_, drawn)
+    session = (await read_run(call, call.path("run"))).session
     if format_ == "html":
         text = await _report(call, session.id)
     else:
         text = await _drawn(call, session, format_)
-    headers: dict[str, str] = {"x-run-id": session.id}
+    return _tree_response(session.id, format_, text.encode())
+
+
+def _tree_response(run: SessionId, format_: Format, drawn: bytes) -> Response:
+    headers: dict[str, str] = {"x-run-id": run}
     if format_ in {"svg", "html"}:
         headers["content-security-policy"] = SANDBOX
-    return Response(f"{text}\n", headers=headers, media_type=MEDIA_TYPES[format_])
+    body = b"%b\n" % drawn
+    return Response(body, headers=headers, media_type=MEDIA_TYPES[format_])
+
+
+async def _past_answer(call: ApiCall, tree: Format | None = None) -> bytes | None:
+    """Return what another process says about a large run of the past; None for any other."""
+    run = call.path("run")
+    if not call.sees(SessionId(run)):
+        await trio.lowlevel.checkpoint()
+        raise unknown_run(run)
+    answer = await call.journal.past_runs.ask(run, tree=tree)
+    if answer == b"":
+        raise unknown_run(run)
+    return answer
 
 
 async def _drawn(call: ApiCall, session: SessionRecord, format_: TreeFormat) -> str:
     await trio.lowlevel.checkpoint()
-    now = call.server.read.now() if session.tree.is_at_work else None
+    now = call.journal.read.now() if session.tree.is_at_work else None
     if len(session.tree) <= DRAWN_IN_LOOP:
         return export_tree(session.tree, format_, now=now)
     # It takes seconds, and the tree grows meanwhile: a thread draws it from entries of its own.
-    entries = await call.server.read.entries(session.id)
+    entries = await call.journal.read.entries(session.id)
     return await trio.to_thread.run_sync(
         lambda: export_tree(_tree_of(session.id, entries), format_, now=now)
     )
@@ -228,7 +264,7 @@ def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
 
 
 async def _report(call: ApiCall, run: SessionId) -> str:
-    entries = await call.server.read.entries(run)
+    entries = await call.journal.read.entries(run)
     # It takes seconds for a large run: a thread folds the entries again.
     html, _ = await trio.to_thread.run_sync(
         lambda: html_report(run, entries, has_writer=True)
@@ -237,18 +273,20 @@ async def _report(call: ApiCall, run: SessionId) -> str:
 
 
 async def delete_run(call: ApiCall) -> Response:
-    session = await call.server.door.find(call.path("run"))
-    await call.server.door.close(session, deleted=True)
+    session = await find_run(call, call.path("run"))
+    call.record(session.id)
+    await call.journal.door.close(session, deleted=True)
     return json_response(
-        DeletedRun(id=session.id, object="run", seq=call.server.read.last_seq)
+        DeletedRun(id=session.id, object="run", seq=call.journal.read.last_seq)
     )
 
 
 async def cancel_run(call: ApiCall) -> Response:
-    session = await call.server.door.find(call.path("run"))
+    session = await find_run(call, call.path("run"))
     if not is_over(session):
-        await call.server.door.close(session)
-    return await show_run(call, FoundSession(session, call.server.read.ledger))
+        call.record(session.id)
+        await call.journal.door.close(session)
+    return await show_run(call, FoundSession(session, call.journal.read.ledger))
 
 
 OPERATIONS = (
@@ -257,6 +295,7 @@ OPERATIONS = (
         path="/v1/runs",
         handle=create_run,
         summary="Run an agent in the background",
+        scope=Scope.RUN,
         body=NewRun,
         responses={
             202: ResponseSpec(description="The run has begun, or is queued", body=Run)
@@ -268,7 +307,8 @@ OPERATIONS = (
         method="GET",
         path="/v1/runs",
         handle=list_runs,
-        summary="All runs, newest first, also those that HTTP did not open",
+        summary="Your runs, newest first; an admin's key sees those of all owners",
+        scope=Scope.READ,
         query=RunsQuery,
         responses={200: ResponseSpec(description="A page of runs", body=Runs)},
         error_statuses=(400, 404),
@@ -278,6 +318,7 @@ OPERATIONS = (
         path="/v1/runs/{run}",
         handle=get_run,
         summary="The status, output and usage of a run",
+        scope=Scope.READ,
         responses={200: ResponseSpec(description="The run", body=Run)},
         error_statuses=(404,),
     ),
@@ -286,6 +327,7 @@ OPERATIONS = (
         path="/v1/runs/{run}/tree",
         handle=get_tree,
         summary="The tree of a run, while it grows and afterwards",
+        scope=Scope.READ,
         query=TreeQuery,
         responses={
             200: ResponseSpec(
@@ -302,6 +344,7 @@ OPERATIONS = (
         path="/v1/runs/{run}/cancel",
         handle=cancel_run,
         summary="Cancel a run and all tasks below it, for good",
+        scope=Scope.STEER,
         responses={200: ResponseSpec(description="Every task is settled", body=Run)},
         error_statuses=(404,),
         takes_idempotency_key=True,
@@ -311,6 +354,7 @@ OPERATIONS = (
         path="/v1/runs/{run}",
         handle=delete_run,
         summary="Cancel a run, and delete it",
+        scope=Scope.STEER,
         responses={200: ResponseSpec(description="It is deleted", body=DeletedRun)},
         error_statuses=(404,),
     ),

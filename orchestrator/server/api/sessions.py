@@ -20,7 +20,7 @@ from agents import (
 from delegation import SessionRecord
 from delegation.events import MessageReceived
 from orchestrator.doors.http import CONVERSATION, KIND
-from orchestrator.doors.inbound import InboundRequest
+from orchestrator.doors.inbound import InboundRequest, search_parts_ahead
 from orchestrator.errors import UnknownIdError
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.bodies import (
@@ -30,12 +30,14 @@ from orchestrator.server.api.bodies import (
     metadata_of,
     status_of,
 )
-from orchestrator.server.api.lookup import PageQuery, page_of
+from orchestrator.server.api.lookup import PageQuery, find_run, page_of, read_run
 from orchestrator.server.api.transcripts import (
     Messages,
     TranscriptQuery,
     transcript_of,
 )
+from orchestrator.server.keys.key import DEFAULT, Scope
+from orchestrator.server.most_pieces import MOST_PIECES
 from orchestrator.server.operation import (
     ApiCall,
     Operation,
@@ -71,6 +73,7 @@ class Session(msgspec.Struct, kw_only=True):
 
     id: str
     object: Literal["session"] = "session"
+    owner: Annotated[str, msgspec.Meta(description="Whose key opened it.")]
     agent: str
     status: Annotated[
         Literal["idle", "in_progress", "waiting", "closed"],
@@ -126,7 +129,9 @@ class NewMessage(msgspec.Struct, kw_only=True):
     """A message to the agent."""
 
     text: str
-    parts: list[DataPart | LinkPart] = []
+    parts: Annotated[
+        list[DataPart | LinkPart], msgspec.Meta(max_length=MOST_PIECES)
+    ] = []
     instructions: Annotated[
         str,
         msgspec.Meta(description="Instructions for the turn that reads it only."),
@@ -148,6 +153,7 @@ def _body_of(found: FoundSession, seq: int) -> Session:
     session, tree = found.session, found.session.tree
     return Session(
         id=session.id,
+        owner=session.owner or DEFAULT,
         agent=session.root.agent,
         status=_status(found),
         turns=session.turns,
@@ -169,21 +175,21 @@ def _status(found: FoundSession) -> Literal["idle", "in_progress", "waiting", "c
 
 async def _show(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
     """Respond with a conversation as it is now, once that is durable."""
-    body = _body_of(found, call.server.read.last_seq)
-    await call.server.read.wait_durable()
+    body = _body_of(found, call.journal.read.last_seq)
+    await call.journal.read.wait_durable()
     return json_response(body, status, x_run_id=body.id)
 
 
 async def read_session(call: ApiCall) -> FoundSession:
     """Return a conversation to read."""
-    found = await call.server.read.session(call.path("session"))
+    found = await read_run(call, call.path("session"))
     _require_conversation(found.session)
     return found
 
 
 async def find_session(call: ApiCall) -> SessionRecord:
     """Return a conversation to act on: it stays in memory."""
-    session = await call.server.door.find(call.path("session"))
+    session = await find_run(call, call.path("session"))
     _require_conversation(session)
     return session
 
@@ -196,28 +202,35 @@ def _require_conversation(session: SessionRecord) -> None:
 
 
 async def create_session(call: ApiCall) -> Response:
-    body = call.body(NewSession)
+    body = await call.body(NewSession)
     agent = call.server.agent(body.model)
-    id_ = call.session_id_from_key()
+    id_ = call.new_session_id()
     if session_exists(call, id_):
         session = await session_for_key(call, id_)
     else:
         labels = {
             FINGERPRINT: call.fingerprint,
             METADATA: encode_metadata(body.metadata),
+            **call.labels,
         }
-        session = call.server.door.open_conversation(agent, labels, id_)
-    return await _show(call, FoundSession(session, call.server.read.ledger), 201)
+        session = call.journal.door.open_conversation(
+            agent, labels, id_, owner=call.owner
+        )
+        call.record(session.id)
+    return await _show(call, FoundSession(session, call.journal.read.ledger), 201)
 
 
 async def list_sessions(call: ApiCall) -> Response:
     def show(found: FoundSession) -> Session | None:
         if found.session.labels.get(KIND) != CONVERSATION:
             return None
-        return _body_of(found, call.server.read.last_seq)
+        journal = call.server.journals.of_session(found.session.id)
+        ledger = found.ledger if journal is None else journal.read.ledger
+        return _body_of(found, ledger.last_seq)
 
-    page = await page_of(call.server, call.query(PageQuery), show)
-    await call.server.read.wait_durable()
+    page = await page_of(call, call.query(PageQuery), show)
+    for journal in call.server.journals:
+        await journal.read.wait_durable()
     return json_response(
         Sessions(data=page.items, has_more=page.has_more, last_id=page.last)
     )
@@ -228,21 +241,26 @@ async def get_session(call: ApiCall) -> Response:
 
 
 async def tell_session(call: ApiCall) -> Response:
-    body = call.body(NewMessage)
+    body = await call.body(NewMessage)
     context = context_of(call.request.headers)
     parts = _parts(body)
+    text, instructions = well_formed(body.text), well_formed(body.instructions)
+    await call.take_texts([text, instructions])
+    await search_parts_ahead(call.journal.read.redactor, parts)
     session = await find_session(call)
     id_ = message_id(call, _message_ids(session))
     seq = _seq_of(session, id_)
     if seq is None:
         request = InboundRequest(
             agent=_agent(call, session),
-            message=UserMessage(well_formed(body.text), parts, id=id_),
+            message=UserMessage(text, parts, id=id_),
             context=context,
-            instructions=well_formed(body.instructions),
+            instructions=instructions,
         )
-        seq = call.server.door.receive(session, request)
-    read = call.server.read
+        with call.begin_run(session):
+            seq = call.journal.door.receive(session, request)
+            call.record(session.id)
+    read = call.journal.read
     await read.wait_durable()
     # A message that was sent before keeps its number, though the session has read it by now.
     for entry in () if seq else await read.entries_naming(MessageReceived, id_):
@@ -290,14 +308,15 @@ def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
 async def get_messages(call: ApiCall) -> Response:
     query = call.query(TranscriptQuery)
     session = (await read_session(call)).session
-    messages = await transcript_of(call.server, session.root.id, query)
+    messages = await transcript_of(call.journal, session.root.id, query)
     return json_response(messages, x_run_id=session.id)
 
 
 async def close_session(call: ApiCall) -> Response:
     session = await find_session(call)
-    await call.server.door.close(session)
-    return await _show(call, FoundSession(session, call.server.read.ledger))
+    call.record(session.id)
+    await call.journal.door.close(session)
+    return await _show(call, FoundSession(session, call.journal.read.ledger))
 
 
 OPERATIONS = (
@@ -306,6 +325,7 @@ OPERATIONS = (
         path="/v1/sessions",
         handle=create_session,
         summary="Begin a conversation with an agent",
+        scope=Scope.RUN,
         body=NewSession,
         responses={201: ResponseSpec(description="It is open", body=Session)},
         error_statuses=(400, 404, 422, 503),
@@ -316,6 +336,7 @@ OPERATIONS = (
         path="/v1/sessions",
         handle=list_sessions,
         summary="All conversations, newest first",
+        scope=Scope.READ,
         query=PageQuery,
         responses={
             200: ResponseSpec(description="A page of conversations", body=Sessions)
@@ -327,6 +348,7 @@ OPERATIONS = (
         path="/v1/sessions/{session}",
         handle=get_session,
         summary="The status of a conversation",
+        scope=Scope.READ,
         responses={200: ResponseSpec(description="The conversation", body=Session)},
         error_statuses=(404,),
     ),
@@ -335,6 +357,7 @@ OPERATIONS = (
         path="/v1/sessions/{session}/messages",
         handle=tell_session,
         summary="Send a message; the reply comes into the inbox",
+        scope=Scope.RUN,
         body=NewMessage,
         responses={
             202: ResponseSpec(
@@ -349,6 +372,7 @@ OPERATIONS = (
         path="/v1/sessions/{session}/messages",
         handle=get_messages,
         summary="The messages, with tool calls and their results",
+        scope=Scope.READ,
         query=TranscriptQuery,
         responses={200: ResponseSpec(description="A page of messages", body=Messages)},
         error_statuses=(400, 404),
@@ -358,6 +382,7 @@ OPERATIONS = (
         path="/v1/sessions/{session}/close",
         handle=close_session,
         summary="Close a conversation for good, and cancel its tasks",
+        scope=Scope.STEER,
         responses={
             200: ResponseSpec(description="Every task is settled", body=Session)
         },

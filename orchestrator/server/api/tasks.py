@@ -11,12 +11,13 @@ from orchestrator.doors.http import CONVERSATION, KIND
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.read_api import FoundTask
 from orchestrator.server.api.bodies import Task, task_of
-from orchestrator.server.api.lookup import find_task
+from orchestrator.server.api.lookup import find_task, read_task
 from orchestrator.server.api.transcripts import (
     Messages,
     TranscriptQuery,
     transcript_of,
 )
+from orchestrator.server.keys.key import Scope
 from orchestrator.server.operation import (
     ApiCall,
     Operation,
@@ -62,12 +63,12 @@ class SteeringReceipt(msgspec.Struct, kw_only=True):
 
 
 async def get_task(call: ApiCall) -> Response:
-    return await _show(call, await call.server.read.task(call.path("task")))
+    return await _show(call, await read_task(call, call.path("task")))
 
 
 async def _show(call: ApiCall, found: FoundTask) -> Response:
     """Respond with a task as it is now, once that is durable."""
-    read = call.server.read
+    read = call.journal.read
     body = task_of(found, seq=read.last_seq)
     await read.wait_durable()
     return json_response(body, x_run_id=body.run)
@@ -75,32 +76,35 @@ async def _show(call: ApiCall, found: FoundTask) -> Response:
 
 async def get_transcript(call: ApiCall) -> Response:
     query = call.query(TranscriptQuery)
-    found = await call.server.read.task(call.path("task"))
-    messages = await transcript_of(call.server, found.task.id, query)
+    found = await read_task(call, call.path("task"))
+    messages = await transcript_of(call.journal, found.task.id, query)
     return json_response(messages, x_run_id=found.session.id)
 
 
 async def cancel_task(call: ApiCall) -> Response:
-    found = await find_task(call.server, call.path("task"))
+    found = await find_task(call, call.path("task"))
     session = found.session
     is_root = session.root.id == found.task.id
+    call.record(found.task.id)
     if is_root and session.labels.get(KIND, CONVERSATION) != CONVERSATION:
         # Otherwise the notices of the cancelled tasks would wake the session again.
-        await call.server.door.close(session)
+        await call.journal.door.close(session)
     else:
-        await call.server.orchestrator.cancel(found.task.id, tree=True)
+        await call.journal.orchestrator.cancel(found.task.id, tree=True)
     return await _show(call, found)
 
 
 async def steer_task(call: ApiCall) -> Response:
-    body = call.body(SteeringMessage)
-    found = await find_task(call.server, call.path("task"))
+    body = await call.body(SteeringMessage)
+    await call.take_texts([well_formed(body.text)])
+    found = await find_task(call, call.path("task"))
     session, task = found.session, found.task
     id_ = message_id(call, task.steering)
     is_waiting = session.turn is None and session.awaits_notices
     if task is session.root and is_waiting and session.door is not None:
         return await _send_to_session(call, session, id_, body.text)
-    receipt = await call.server.door.steer(
+    call.record(task.id)
+    receipt = await call.journal.door.steer(
         task.id, well_formed(body.text), id_=id_, seconds=body.seconds
     )
     return await _receipt_response(call, session, id_, receipt)
@@ -118,15 +122,17 @@ async def _send_to_session(
             message=UserMessage(well_formed(text), id=id_),
             context=session.root.context,
         )
-        call.server.door.receive(session, request)
+        with call.begin_run(session):
+            call.journal.door.receive(session, request)
+            call.record(session.id)
     return await _receipt_response(call, session, id_, Receipt("waiting"))
 
 
 async def _receipt_response(
     call: ApiCall, session: SessionRecord, id_: MessageId, receipt: Receipt
 ) -> Response:
-    seq = call.server.read.last_seq
-    await call.server.read.wait_durable()
+    seq = call.journal.read.last_seq
+    await call.journal.read.wait_durable()
     body = SteeringReceipt(
         task=call.path("task"),
         message=id_,
@@ -144,6 +150,7 @@ OPERATIONS = (
         path="/v1/tasks/{task}",
         handle=get_task,
         summary="The status, outcome and usage of a task",
+        scope=Scope.READ,
         responses={200: ResponseSpec(description="The task", body=Task)},
         error_statuses=(404,),
     ),
@@ -152,6 +159,7 @@ OPERATIONS = (
         path="/v1/tasks/{task}/transcript",
         handle=get_transcript,
         summary="The transcript of a task, with tool calls and their results",
+        scope=Scope.READ,
         query=TranscriptQuery,
         responses={200: ResponseSpec(description="A page of messages", body=Messages)},
         error_statuses=(400, 404),
@@ -161,6 +169,7 @@ OPERATIONS = (
         path="/v1/tasks/{task}/cancel",
         handle=cancel_task,
         summary="Cancel a task, and return when all tasks below it are settled",
+        scope=Scope.STEER,
         responses={200: ResponseSpec(description="Every task is settled", body=Task)},
         error_statuses=(404,),
         takes_idempotency_key=True,
@@ -170,6 +179,7 @@ OPERATIONS = (
         path="/v1/tasks/{task}/steer",
         handle=steer_task,
         summary="Send a message to a running task",
+        scope=Scope.STEER,
         body=SteeringMessage,
         responses={200: ResponseSpec(description="The receipt", body=SteeringReceipt)},
         error_statuses=(400, 404, 422),

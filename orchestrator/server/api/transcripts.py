@@ -7,7 +7,7 @@ import msgspec
 
 from agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from delegation import TaskId
-from orchestrator.server.state import ServerState
+from orchestrator.server.served_journal import ServedJournal
 
 
 class CalledTool(msgspec.Struct, kw_only=True):
@@ -83,10 +83,10 @@ class TranscriptQuery:
 
 
 async def transcript_of(
-    server: ServerState, task: TaskId, query: TranscriptQuery
+    journal: ServedJournal, task: TaskId, query: TranscriptQuery
 ) -> Messages:
     """Return a page of the transcript of a task."""
-    messages = await server.read.transcript(task)
+    messages = await journal.read.transcript(task)
     end = query.after + query.limit
     return Messages(
         data=[

@@ -16,8 +16,8 @@ import trio
 from delegation import Encoded, SessionRecord
 from delegation.events import Entry, ModelAnswered, TurnEnded, TurnStarted
 from orchestrator.doors.http import is_over
+from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.session_status import AgentMessage, agent_messages
-from orchestrator.server.state import ServerState
 
 
 @attrs.frozen
@@ -50,8 +50,8 @@ AgentText: TypeAlias = PartialText | FullText
 class AgentStream:
     """One reader of an agent's messages. `open_agent_stream` makes it."""
 
-    def __init__(self, server: ServerState, session: SessionRecord) -> None:
-        self._read = server.read
+    def __init__(self, journal: ServedJournal, session: SessionRecord) -> None:
+        self._read = journal.read
         self._session = session
         self._queue: deque[PartialText | FullText | _EndOfText] = deque()
         self._arrived = trio.Event()
@@ -63,7 +63,7 @@ class AgentStream:
         """How many of them were queued: a model that is asked again repeats them."""
         self._is_over = False
         self._put_new()
-        if so_far := server.live_text.text_so_far(session.root.id):
+        if so_far := journal.live_text.text_so_far(session.root.id):
             self.receive_text(so_far)
 
     async def next(self) -> AgentText | None:
@@ -147,12 +147,12 @@ class AgentStream:
 
 @contextmanager
 def open_agent_stream(
-    server: ServerState, session: SessionRecord
+    journal: ServedJournal, session: SessionRecord
 ) -> Generator[AgentStream]:
     """Read the messages of a session's agent from the first, as long as the block lasts."""
-    stream = AgentStream(server, session)
+    stream = AgentStream(journal, session)
     with (
-        server.read.subscribe(stream.receive_fact, session=session.id),
-        server.live_text.subscribe(session.root.id, stream.receive_text),
+        journal.read.subscribe(stream.receive_fact, session=session.id),
+        journal.live_text.subscribe(session.root.id, stream.receive_text),
     ):
         yield stream

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from delegation import Cause, Ending, Outcome, SessionRecord
-from orchestrator.server.session_status import failure_reason, outcome_of
+from orchestrator.server.session_status import failure_reason, last_outcome_of
 from orchestrator.server.transport.errors import HttpError
 
 RUN: Final = "x-run-id"
 """The header with the run of a response: its tree is at `/v1/runs/{run}/tree`."""
+DAY_SECONDS: Final = 24 * 3600
 _TYPES: Final[Mapping[str, str]] = {
     "rate_limit": "rate_limit_error",
     "quota": "insufficient_quota",
@@ -22,7 +23,8 @@ _NO_OUTCOME: Final = Outcome(
 
 def session_error(session: SessionRecord) -> HttpError | None:
     """Return why a session that is over has no answer; None if it has one."""
-    reason = failure_reason(outcome_of(session) or _NO_OUTCOME)
+    outcome = last_outcome_of(session) or _NO_OUTCOME
+    reason = failure_reason(outcome)
     if reason is None:
         return None
     headers = {
@@ -30,8 +32,13 @@ def session_error(session: SessionRecord) -> HttpError | None:
         "x-should-retry": "false",
         **run_header(session),
     }
-    if reason.retry_after is not None:
-        headers["retry-after"] = str(math.ceil(reason.retry_after))
+    retry_after = reason.retry_after
+    if outcome.ending is Ending.OVER_BUDGET and reason.code == "quota":
+        # The budget of a key is one of a day, in UTC.
+        ended = session.tree[session.root.id]["ended"] or 0
+        retry_after = DAY_SECONDS - ended % DAY_SECONDS
+    if retry_after is not None:
+        headers["retry-after"] = str(math.ceil(retry_after))
     return HttpError(
         reason.status,
         reason.message,

@@ -1,11 +1,11 @@
-"""ASGI middleware that checks each request: its host, token, media type and body size.
+"""ASGI middleware that checks each request: its host, key, media type and body size.
 
 The host is checked first: a foreign web page must not reach the server under its own host name.
 """
 
-import hmac
 import re
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from secrets import token_hex
 from typing import Final
 
@@ -14,8 +14,18 @@ import trio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from orchestrator.server.cluster.forwarded_header import (
+    ACCEPTED_SECONDS,
+    HEADER,
+    StaleHeaderError,
+    forwarded_peer,
+)
+from orchestrator.server.keys.key import Key
+from orchestrator.server.keys.store import Access, KeyStore
+from orchestrator.server.keys.wrong_keys import WrongKeys
 from orchestrator.server.operation import too_large
 from orchestrator.server.transport.errors import HttpError
+from orchestrator.server.transport.peers import peer_of
 
 WRITES: Final = frozenset({"POST", "PUT", "PATCH"})
 LONGEST_ID: Final = 128
@@ -27,16 +37,21 @@ class AccessCheck:
     """Passes allowed requests on to an application, and gives each an id."""
 
     app: ASGIApp
-    token: str
+    keys: KeyStore
+    take_request: Callable[[Key], None]
+    """Counts a request of a key, or raises if that makes too many."""
     hosts: frozenset[str] | None
     """The host names that the server answers to; None is any."""
     body_limit: int
     is_public: Callable[[str], bool]
-    """Tells whether a path needs no token."""
+    """Tells whether a path needs no key."""
     shutdown: trio.Event
     """Set when the server shuts down."""
-    count_refusal: Callable[[int], None]
-    """Counts a refused request, by status."""
+    note_refusal: Callable[[Scope, int], None]
+    """Counts a refused request, by where it came from and by status."""
+    secret: bytes | None = None
+    """By which other servers sign what they forward."""
+    wrong_keys: WrongKeys = attrs.Factory(WrongKeys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,15 +69,58 @@ class AccessCheck:
                 added["cache-control"] = "no-store"
             await send(message)
 
-        try:
-            self._check(scope, headers)
-        except HttpError as exc:
-            self.count_refusal(exc.status)
-            await exc.response()(scope, receive, send_with_id)
-        else:
-            await self.app(scope, receive, send_with_id)
+        with ExitStack() as held:
+            try:
+                if HEADER in headers:
+                    self._note_forwarded(scope, headers[HEADER], id_)
+                access = held.enter_context(self._check(scope, headers))
+                scope["state"]["access"] = access
+                if access is not None and not scope["state"].get("is_forwarded"):
+                    self.take_request(access.key)
+                self._check_body(scope["method"], headers)
+            except HttpError as exc:
+                self.note_refusal(scope, exc.status)
+                await exc.response()(scope, receive, send_with_id)
+            else:
+                await self.app(scope, receive, send_with_id)
 
-    def _check(self, scope: Scope, headers: Headers) -> None:
+    def _note_forwarded(self, scope: Scope, header: str, request: str) -> None:
+        """Believe another server of ours for whom it asks; no other client is believed."""
+        query = scope.get("query_string", b"")
+        target = (scope.get("raw_path") or scope["path"].encode()) + (
+            b"?" + query if query else b""
+        )
+        try:
+            peer = forwarded_peer(
+                self.secret,
+                header,
+                method=scope["method"],
+                target=target.decode("ascii", "replace"),
+                request=request,
+                now=self.keys.now(),
+            )
+        except StaleHeaderError as exc:
+            # Not as that of a client: it would be forwarded again, and again.
+            raise HttpError(
+                503,
+                "the server that forwards this request has another time: let their clocks differ"
+                f" by less than {ACCEPTED_SECONDS} seconds",
+                type="server_error",
+                code="clocks_differ",
+            ) from exc
+        if peer is not None:
+            scope["state"]["is_forwarded"] = True
+            scope["client"] = (peer, 0)
+
+    def _check(
+        self, scope: Scope, headers: Headers
+    ) -> AbstractContextManager[Access | None]:
+        """Return the access of a request; that to a public path has none."""
+        # Routes match the decoded path: %2Fv1 would pass, and join the host of a URL made of it.
+        if not (scope.get("raw_path") or scope["path"].encode()).startswith(b"/"):
+            raise HttpError(
+                400, "the target of a request begins with /", code="invalid_target"
+            )
         host = headers.get("host", "")
         if self.hosts is not None and _name_of(host) not in self.hosts:
             raise HttpError(
@@ -71,27 +129,47 @@ class AccessCheck:
                 " --allowed-host if it should",
                 code="wrong_host",
             )
-        if not self.is_public(scope["path"]) and not self._has_token(headers):
-            problem = (
-                "the token is wrong"
-                if "authorization" in headers
-                else "a token is needed"
-            )
-            raise HttpError(
-                401,
-                f"{problem}: send the header Authorization: Bearer TOKEN, with the one"
-                " that the server was started with",
-                type="authentication_error",
-                code="invalid_api_key",
-                headers={"www-authenticate": "Bearer"},
-            )
-        self._check_body(scope["method"], headers)
+        if self.is_public(scope["path"]):
+            return nullcontext()
+        return self._held(scope, headers)
 
-    def _has_token(self, headers: Headers) -> bool:
+    def _held(self, scope: Scope, headers: Headers) -> AbstractContextManager[Access]:
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        sent = token.strip().encode(errors="replace")
-        is_right = hmac.compare_digest(sent, self.token.encode())
-        return is_right and scheme.lower() == "bearer"
+        found = self.keys.find(token.strip())
+        if found is not None and scheme.lower() == "bearer":
+            return self.keys.hold(*found)
+        if self.keys.problem:
+            raise HttpError(
+                503,
+                "the keys of this server cannot be read; its log says why",
+                type="server_error",
+                code="keys_unreadable",
+            )
+        is_sent = "authorization" in headers
+        if is_sent:
+            self._slow_down(scope)
+        raise HttpError(
+            401,
+            f"{'the token is wrong' if is_sent else 'a token is needed'}: send the header"
+            " Authorization: Bearer TOKEN, with one that the owner of this server gave you",
+            type="authentication_error",
+            code="invalid_api_key",
+            headers={"www-authenticate": "Bearer"},
+        )
+
+    def _slow_down(self, scope: Scope) -> None:
+        """Count a wrong key, and let its peer wait if it has sent many."""
+        client = scope.get("client")
+        peer = peer_of(client[0]) if client else ""
+        if seconds := self.wrong_keys.note(peer, self.keys.now()):
+            raise HttpError(
+                429,
+                f"too many wrong tokens came from {peer}; wait, and send a right one",
+                type="authentication_error",
+                code="too_many_wrong_keys",
+                # Each further guess costs a connection.
+                headers={"retry-after": str(int(seconds)), "connection": "close"},
+            )
 
     def _check_body(self, method: str, headers: Headers) -> None:
         length = headers.get("content-length", "0")

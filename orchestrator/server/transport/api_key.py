@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from orchestrator.errors import ServerSetupError
+from orchestrator.private_files import make_private_folder
 
 VARIABLE: Final = "ORCHESTRATOR_API_KEY"
 FILE: Final = "api_key"
@@ -38,10 +39,15 @@ class StoredSecret:
     is_new: bool = False
 
 
+def has_token(environ: Mapping[str, str], folder: Path) -> bool:
+    """Return whether there is a token of the key `default`, which `token_for` returns."""
+    return bool(environ.get(VARIABLE, "").strip()) or (folder / FILE).exists()
+
+
 def token_for(
     environ: Mapping[str, str], folder: Path, *, is_local: bool
 ) -> StoredSecret:
-    """Return the token that clients must send.
+    """Return the token of the key `default`.
 
     Args:
         environ: the environment, which comes first.
@@ -54,21 +60,33 @@ def token_for(
     file = folder / FILE
     if not is_local and not file.exists():
         raise ServerSetupError(
-            f"other machines could connect, and there is no token: set {VARIABLE} to"
-            f" one of {SHORTEST} characters or more (openssl rand -hex 32), or start once with"
-            f" --host 127.0.0.1, which makes one in {file}"
+            "other machines could connect, and there is no key: make one with"
+            f" `orchestrator keys add NAME`, set {VARIABLE} to a token of {SHORTEST} characters"
+            " or more (openssl rand -hex 32), or start once with --host 127.0.0.1, which makes one"
+            f" in {file}"
         )
     return load_or_create_secret(file, lambda: token_hex(24))
 
 
-def load_or_create_secret(file: Path, new: Callable[[], str]) -> StoredSecret:
-    """Return the secret in a file, or write a new one there."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+def load_or_create_secret(
+    file: Path, new: Callable[[], str], *, most: int = 1
+) -> StoredSecret:
+    """Return the secret in a file, or write a new one there.
+
+    Args:
+        file: the file.
+        new: makes a secret.
+        most: how many there may be, separated by white space: another takes the place of the first.
+    """
+    make_private_folder(file.parent)
     try:
         # Created exclusively, and readable by its owner only.
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return StoredSecret(_required(_read(file), str(file)), file)
+        found = _read(file).split(maxsplit=most - 1) or [""]
+        for value in found:
+            _required(value, str(file))
+        return StoredSecret(" ".join(found), file)
     except OSError as exc:
         raise ServerSetupError(f"{file} cannot be written: {exc.strerror}") from exc
     value = new()
@@ -85,6 +103,14 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def is_wildcard(host: str) -> bool:
+    """Return whether a server that listens there listens at all addresses of its machine."""
+    try:
+        return ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return host.strip("[]") in {"", "0"}
 
 
 def _read(file: Path) -> str:

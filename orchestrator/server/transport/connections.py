@@ -7,6 +7,7 @@ every run of the process with it, when file descriptors run out or one connectio
 import errno
 import resource
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final, Self, cast
@@ -25,6 +26,8 @@ from anyio.streams.tls import TLSStream
 from starlette.types import ASGIApp
 
 from agents import raising_one_error
+from orchestrator.server.transport.peers import PeerConnections, peer_of
+from orchestrator.server.transport.tls import Certificate
 
 HANDSHAKE_SECONDS: Final = 10
 DRAIN_SECONDS: Final = 1
@@ -35,6 +38,11 @@ OUT_OF_FILES: Final = frozenset(
 PAUSE_SECONDS: Final = 0.1
 SHARE: Final = 0.75
 """The share of file descriptors for connections: the journal and models need some, too."""
+TOO_MANY: Final = (
+    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
+"""What a peer reads that has too many connections already."""
 BROKEN: Final = (
     OSError,  # also the errors of TLS
     anyio.BrokenResourceError,
@@ -47,14 +55,34 @@ BROKEN: Final = (
 class Connections:
     """The open connections of a server."""
 
-    def __init__(self, app: ASGIApp, config: Config) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        config: Config,
+        *,
+        certificate: Certificate | None = None,
+        per_peer: int | None = None,
+        count_refusal: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Accept connections later: `serve` does.
+
+        Args:
+            app: answers the requests.
+            config: that of anycorn.
+            certificate: that of the server; None speaks plain HTTP.
+            per_peer: how many connections one peer may have; None is the default.
+            count_refusal: is told the status of each connection that its peer may not have.
+        """
         self._config = config
-        self._tls = config.create_ssl_context()
+        self._count_refusal = count_refusal
+        self._certificate = certificate
         self._context = WorkerContext(None)
         self._open: set[socket.socket] = set()
         self._closed = trio.lowlevel.ParkingLot()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._slots = trio.Semaphore(max(1, int(files * SHARE)))
+        slots = max(1, int(files * SHARE))
+        self._slots = trio.Semaphore(slots)
+        self._peers = PeerConnections(slots, per_peer)
         # anycorn and starlette type the same protocol differently.
         self._app = ASGIWrapper(cast("Any", app))
 
@@ -109,21 +137,33 @@ class Connections:
         ) as listener:
             while True:
                 await self._slots.acquire()
-                accepted: socket.socket | None = None
+                is_served = False
                 try:
                     stream = await listener.accept()
                     accepted = socket.socket(fileno=stream.socket.detach())
+                    is_served = self._begin(accepted, connections)
                 except OSError as exc:
                     if exc.errno not in OUT_OF_FILES:
                         raise
                     await trio.sleep(PAUSE_SECONDS)
                 finally:
-                    if accepted is None:
+                    if not is_served:
                         self._slots.release()
-                if accepted is not None:
-                    connections.start_soon(self._serve_connection, accepted)
 
-    async def _serve_connection(self, accepted: socket.socket) -> None:
+    def _begin(self, accepted: socket.socket, connections: trio.Nursery) -> bool:
+        """Begin to serve a connection, and return whether its peer may have it."""
+        try:
+            peer = peer_of(accepted.getpeername()[0])
+        except OSError:
+            accepted.close()  # the client has disconnected already
+            return False
+        if not self._peers.open(peer):
+            self._refuse(accepted)
+            return False
+        connections.start_soon(self._serve_connection, accepted, peer)
+        return True
+
+    async def _serve_connection(self, accepted: socket.socket, peer: str) -> None:
         self._open.add(accepted)
         await trio.lowlevel.cancel_shielded_checkpoint()
         try:
@@ -136,17 +176,25 @@ class Connections:
         finally:
             self._open.remove(accepted)
             self._closed.unpark_all()
+            self._peers.close(peer)
             self._slots.release()
             accepted.close()
 
+    def _refuse(self, accepted: socket.socket) -> None:
+        """Close a connection that its peer may not have."""
+        self._count_refusal(HTTPStatus.TOO_MANY_REQUESTS.value)
+        with accepted, suppress(OSError):
+            if self._certificate is None:
+                accepted.send(TOO_MANY)
+
     async def _serve_http(self, accepted: socket.socket) -> None:
-        accepted.getpeername()  # raises if the client has disconnected already
         stream: anyio.abc.ByteStream
         stream = await anyio.abc.SocketStream.from_socket(accepted)
-        if self._tls is not None:
+        if self._certificate is not None:
+            context = self._certificate.context()
             with trio.fail_after(HANDSHAKE_SECONDS):
                 stream = await TLSStream.wrap(
-                    stream, server_side=True, ssl_context=self._tls
+                    stream, server_side=True, ssl_context=context
                 )
         await _Connection(
             self._app, self._config, self._context, {}, cast("Any", stream)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from orchestrator.errors import (
     ClosedError,
     JournalError,
+    JournalInUseError,
     SessionOpenError,
     UnknownIdError,
 )
@@ -72,6 +73,32 @@ def server_stopping(message: str) -> HttpError:
     return HttpError(503, message, code="stopping", type="server_error", headers=SOON)
 
 
+def journal_moved(header: str | None = None) -> HttpError:
+    """Return the error of a request whose journal another server holds by now.
+
+    Args:
+        header: tells the server that has forwarded the request that nothing was done.
+    """
+    return HttpError(
+        503,
+        "another server goes on with this run by now, or soon; ask again",
+        code="journal_moved",
+        type="server_error",
+        headers=SOON if header is None else {**SOON, header: "1"},
+    )
+
+
+def key_ended() -> HttpError:
+    """Return the error of a request whose key ended while it was under way."""
+    return HttpError(
+        401,
+        "the key of this request has expired, or was revoked",
+        type="authentication_error",
+        code="invalid_api_key",
+        headers={"www-authenticate": "Bearer"},
+    )
+
+
 def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
     """Return the HTTP error of an error of the orchestrator."""
     match exc:
@@ -81,6 +108,8 @@ def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
             return server_stopping(str(exc))
         case ClosedError() | SessionOpenError():
             return HttpError(409, str(exc), code="conflict")
+        case JournalInUseError():
+            return journal_moved()
         case JournalError():
             # Without the path: clients have no business with the owner's machine.
             message = f"the journal of this server fails: {exc.problem}"

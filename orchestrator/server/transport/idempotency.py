@@ -14,12 +14,12 @@ FINGERPRINT: Final = "request"
 
 def session_exists(call: ApiCall, id_: SessionId | None) -> bool:
     """Return whether the session of a key exists already."""
-    return id_ is not None and id_ in call.server.read.session_ids
+    return id_ is not None and id_ in call.journal.read.session_ids
 
 
 async def session_for_key(call: ApiCall, id_: SessionId | None) -> SessionRecord:
     """Return the session that a request with the same key has opened."""
-    session = await call.server.door.find(str(id_))
+    session = await call.journal.door.find(str(id_))
     if session.labels.get(FINGERPRINT) != call.fingerprint:
         raise key_reused()
     return session

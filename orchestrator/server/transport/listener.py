@@ -1,14 +1,15 @@
-"""The listening socket of a server, and its certificate."""
+"""The listening socket of a server: its address, and how it may be reached there."""
 
 import socket
-import ssl
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from orchestrator.errors import ServerSetupError
+from orchestrator.server.transport.api_key import is_loopback
 from orchestrator.server.transport.sse import WRITE_SECONDS
+from orchestrator.server.transport.tls import load_context
 
 PORT: Final = 8642
 BACKLOG: Final = 1024
@@ -24,6 +25,10 @@ class Listening:
     certificate: Path | None = None
     key: Path | None = None
     """None: the key is in the file of the certificate."""
+    is_insecure: bool = False
+    """Whether other machines may connect without TLS: a proxy in front of it speaks TLS."""
+    connections_per_peer: int | None = None
+    """How many connections one address may have; None: up to 100, this machine half of all."""
 
 
 def bind(listening: Listening) -> socket.socket:
@@ -61,25 +66,15 @@ def bind(listening: Listening) -> socket.socket:
     return bound
 
 
-def require_certificate(listening: Listening) -> None:
-    """Raise if the certificate cannot be used, before the server listens."""
-    if listening.certificate is None:
-        if listening.key is not None:
-            raise ServerSetupError("--key is given, and no --certificate that it is of")
-        return
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-            listening.certificate, listening.key, password=_no_password
-        )
-    except OSError as exc:
-        files = f"{listening.certificate}"
-        if listening.key is not None:
-            files += f" with the key {listening.key}"
-        problem = exc.strerror or exc
+def require_usable(listening: Listening) -> None:
+    """Raise if the certificate cannot be used, or if all would be sent in the clear."""
+    if listening.certificate is not None:
+        load_context(listening.certificate, listening.key)
+    elif listening.key is not None:
+        raise ServerSetupError("--tls-key is given, and no --tls-cert that it is of")
+    elif not (listening.is_insecure or is_loopback(listening.host)):
         raise ServerSetupError(
-            f"the certificate {files} cannot be used: {problem}; it must be PEM, with its key"
-        ) from exc
-
-
-def _no_password() -> str:
-    raise ServerSetupError("the key is encrypted: give one that needs no password")
+            f"other machines could connect to {listening.host}, and keys and texts would cross the"
+            " network in the clear: leave --host out, which is this machine only; or give"
+            " --tls-cert and --tls-key; or give --insecure, if a proxy in front of it speaks TLS"
+        )

@@ -1,27 +1,34 @@
 """Server-sent events: a response of many events, with heartbeats between them and one end.
 
 A client that stops reading is disconnected, and may come back with the id of the last event that it
-has: no run waits for a slow reader.
+has: no run waits for a slow reader. A stream ends with its key: when that expires, or at the first
+event, heartbeat or request of any client after it was revoked.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import trio
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from agents import raising_one_error
 from delegation import DelegationError
 from orchestrator.errors import OrchestratorError
+from orchestrator.server.keys.store import Access
 from orchestrator.server.transport.errors import (
     ErrorBody,
     HttpError,
+    key_ended,
     server_stopping,
     to_http_error,
 )
+
+if TYPE_CHECKING:
+    from orchestrator.server.served_journal import ServedJournal
 
 SSE_MEDIA_TYPE: Final = "text/event-stream"
 HEARTBEAT: Final = b": still here\n\n"
@@ -35,18 +42,39 @@ SERVER_ENDS: Final = (
     "the server is shutting down; the run goes on when it is started again: come back with the"
     " number of the last event"
 )
+JOURNAL_MOVES: Final = (
+    "another server goes on with this run: come back with the number of the last event"
+)
 SERVER_ENDED_RUN: Final = "the server is shutting down, and the run ends with it"
 HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+LINE_ENDS: Final = {
+    mark.encode(): f"\\u{ord(mark):04x}".encode() for mark in "\x85\u2028\u2029"
+}
+"""What JSON leaves as it is, and some readers of lines (httpx) take for the end of one."""
+
+
+def _one_line(chunk: bytes) -> bytes:
+    """Return events in which no text can begin a line, for any reader: all data is JSON."""
+    for mark, escaped in LINE_ENDS.items():
+        chunk = chunk.replace(mark, escaped)
+    return chunk
 
 
 class EventWriter:
     """Writes the events of one stream. The first write begins the response."""
 
     def __init__(
-        self, send: Send, status: int, headers: Sequence[tuple[bytes, bytes]]
+        self,
+        send: Send,
+        status: int,
+        headers: Sequence[tuple[bytes, bytes]],
+        access: Access,
     ) -> None:
         self._send = send
+        self._access = access
         self._start: Message = {
             "type": "http.response.start",
             "status": status,
@@ -68,24 +96,28 @@ class EventWriter:
         self._begun.set()
         await self._send_in_time(self._start)
 
-    async def end(self) -> None:
-        await self._send_in_time({"type": "http.response.body", "more_body": False})
+    async def end(self, last: bytes = b"") -> None:
+        """End the response with its last event, which a key that has ended gets, too."""
+        await self.begin()
+        await self._send_in_time(
+            {"type": "http.response.body", "body": last, "more_body": False}
+        )
 
     async def send_event(
         self, data: bytes, *, name: str = "", id_: str | int | None = None
     ) -> None:
         """Send one event. Its data is JSON, so it is one line."""
-        head = b"" if id_ is None else f"id: {id_}\n".encode()
-        if name:
-            head += f"event: {name}\n".encode()
-        await self.write(b"%bdata: %b\n\n" % (head, data))
+        await self.write(encode_event(data, name=name, id_=id_))
 
     async def write(self, chunk: bytes) -> None:
+        if not self._access.is_valid():
+            # `_cancel_with_key` is about to cancel this.
+            await trio.sleep_forever()
         self.quiet_since = trio.current_time()
         if not self.has_begun:
             await self.begin()
         await self._send_in_time(
-            {"type": "http.response.body", "body": chunk, "more_body": True}
+            {"type": "http.response.body", "body": _one_line(chunk), "more_body": True}
         )
 
     async def _send_in_time(self, message: Message) -> None:
@@ -100,6 +132,14 @@ class EventWriter:
             await trio.sleep_until(self.quiet_since + HEARTBEAT_SECONDS)
             if trio.current_time() >= self.quiet_since + HEARTBEAT_SECONDS:
                 await self.write(HEARTBEAT)
+
+
+def encode_event(data: bytes, *, name: str = "", id_: str | int | None = None) -> bytes:
+    """Return one event. Its data is JSON, so it is one line."""
+    head = b"" if id_ is None else f"id: {id_}\n".encode()
+    if name:
+        head += f"event: {name}\n".encode()
+    return b"%bdata: %b\n\n" % (head, data)
 
 
 Produce: TypeAlias = Callable[[EventWriter], Awaitable[None]]
@@ -160,7 +200,8 @@ class EventStream(Response):
                         self._run_owned_work, self._owned_work, produce_scope
                     )
                 nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
-                writer = EventWriter(send, self.status_code, self.raw_headers)
+                access: Access = scope["state"]["access"]
+                writer = EventWriter(send, self.status_code, self.raw_headers, access)
                 if not self._begins_at_first_event:
                     await writer.begin()
                 error: HttpError | None = None
@@ -168,21 +209,30 @@ class EventStream(Response):
                     shutdown: trio.Event = scope["state"]["shutdown"]
                     nursery.start_soon(writer.heartbeat_forever)
                     nursery.start_soon(_cancel_at_shutdown, shutdown, produce_scope)
-                    error = await self._produce_all(writer, produce_scope, shutdown)
+                    nursery.start_soon(_cancel_with_key, access, produce_scope)
+                    error = await self._produce_all(
+                        writer, produce_scope, shutdown, scope["state"].get("journal")
+                    )
+                    if not access.is_valid():
+                        error = key_ended()
                 if error is not None and not writer.has_begun:
                     await error.response()(scope, receive, send)
                 else:
+                    last = b""
                     if error is not None:
                         data = self._encode_error(error)
-                        await writer.send_event(data, name=self._error_name)
-                    await writer.begin()
-                    await writer.end()
+                        last = encode_event(data, name=self._error_name)
+                    await writer.end(last)
                 nursery.cancel_scope.cancel(reason="the stream is complete")
         # No earlier: until the nursery is entered, no task ends the owned work.
         await trio.lowlevel.checkpoint()
 
     async def _produce_all(
-        self, writer: EventWriter, produce_scope: trio.CancelScope, shutdown: trio.Event
+        self,
+        writer: EventWriter,
+        produce_scope: trio.CancelScope,
+        shutdown: trio.Event,
+        journal: "ServedJournal | None",
     ) -> HttpError | None:
         """Send all events, and return the error that ends the stream instead, if any."""
         is_complete = False
@@ -195,6 +245,8 @@ class EventStream(Response):
             return self._failure
         if self._failure is not None:
             return to_http_error(self._failure, is_stopping=shutdown.is_set())
+        if journal is not None and journal.is_moving and self._owned_work is None:
+            return server_stopping(JOURNAL_MOVES)
         return server_stopping(
             SERVER_ENDS if self._owned_work is None else SERVER_ENDED_RUN
         )
@@ -224,20 +276,28 @@ async def _cancel_at_shutdown(shutdown: trio.Event, scope: trio.CancelScope) -> 
     scope.cancel(reason="the server is shutting down")
 
 
+async def _cancel_with_key(access: Access, scope: trio.CancelScope) -> None:
+    """Cancel a scope when the key of its request has ended."""
+    await access.wait_ended()
+    scope.cancel(reason="the key has expired, or was revoked")
+
+
 async def wait_unless_disconnected(
-    receive: Receive, wait: Callable[[], Awaitable[object]]
+    request: Request, wait: Callable[[], Awaitable[object]]
 ) -> bool:
     """Wait for something, and return whether it came before the client disconnected.
 
     Args:
-        receive: receives the client's messages.
-        wait: is cancelled when the client disconnects.
+        request: the request of the client.
+        wait: is cancelled when the client disconnects, or its key ends.
     """
     is_done = False
     with raising_one_error():
-        # Owns only the watch on the connection: the wait itself runs in this task.
+        # Owns only the watches on the connection and the key: the wait itself runs in this task.
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
+            scope = nursery.cancel_scope
+            nursery.start_soon(cancel_on_disconnect, request.receive, scope)
+            nursery.start_soon(_cancel_with_key, request.state.access, scope)
             await wait()
             is_done = True
             nursery.cancel_scope.cancel(reason="the wait is over")

@@ -7,15 +7,21 @@ from typing import Final, TypeAlias
 
 import pytest
 
+from orchestrator.journal.backends import store_at
 from orchestrator.journal.memory import MemoryStore
 from orchestrator.journal.sqlite.store import SQLiteStore
 from orchestrator.journal.store import JournalStore
 
 NewStore: TypeAlias = Callable[[], JournalStore]
 
-BACKENDS: Final[dict[str, Callable[[Path], JournalStore]]] = {
-    "memory": lambda _: MemoryStore(),
-    "sqlite": lambda folder: SQLiteStore(folder / "journal.db"),
+MakeStore: TypeAlias = Callable[[pytest.FixtureRequest, Path], JournalStore]
+
+BACKENDS: Final[dict[str, MakeStore]] = {
+    "memory": lambda _request, _folder: MemoryStore(),
+    "sqlite": lambda _, folder: SQLiteStore(folder / "journal.db"),
+    "postgres": lambda request, folder: store_at(
+        f"{request.getfixturevalue('postgres')}&journal={folder.name}"
+    ),
 }
 
 
@@ -27,7 +33,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> NewStore:
     def make() -> JournalStore:
         folder = tmp_path / str(next(numbers))
         folder.mkdir()
-        return BACKENDS[request.param](folder)
+        return BACKENDS[request.param](request, folder)
 
     return make
 

@@ -146,3 +146,18 @@ def test_a_store_without_a_journal_has_no_reader(store: JournalStore) -> None:
     with pytest.raises(JournalError), store.open_reader():
         pass
     assert not store.exists()
+
+
+async def test_a_reader_dates_sessions_and_finds_one_by_its_id(
+    store: JournalStore,
+) -> None:
+    await write(store, [message("r_a"), message("r_b"), message("r_a"), opened()])
+
+    with store.open_reader(verify=False) as reader:
+        dated = [(it.id, it.began) for it in reader.dated_sessions()]
+        newest = [it.id for it in reader.dated_sessions(prefix="r_", newest=1)]
+        known = [reader.has_session(SessionId(it)) for it in ("r_a", "r_", "")]
+
+    assert dated == [("r_a", 1.5), ("r_b", 2.5)]
+    assert newest == ["r_b"]
+    assert known == [True, False, False]

@@ -1,17 +1,26 @@
 """Every journal: one writer, entries in order, and no entry that was durable is lost."""
 
 import os
+import platform
 
 import pytest
 import trio
 
 from delegation import Rules, SessionId
+from delegation.events import Entry, SessionOpened
 from orchestrator import JournalInUseError, Orchestrator, budget, open_orchestrator
 from orchestrator.journal.journal import restore_ledger
 from orchestrator.journal.store import JournalStore, Level
 from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
 from tests.journal.contract.conftest import NewStore
-from tests.journal.contract.kit import all_entries, append, editor, message, write
+from tests.journal.contract.kit import (
+    all_entries,
+    append,
+    editor,
+    message,
+    opened,
+    write,
+)
 from tests.kit import worker
 
 pytestmark = pytest.mark.realtime
@@ -20,7 +29,9 @@ pytestmark = pytest.mark.realtime
 async def test_a_second_writer_is_refused(store: JournalStore) -> None:
     assert store.writer() is None
     async with store.open_writer() as journal:
-        assert store.writer() == os.getpid()
+        writer = store.writer()
+        assert writer is not None
+        assert (writer.process, writer.host) == (os.getpid(), platform.node())
         with pytest.raises(
             JournalInUseError, match=f"process {os.getpid()} is writing it"
         ):
@@ -82,6 +93,18 @@ async def test_waiting_for_one_entry_makes_all_before_it_durable(
         assert all_entries(store) == written
 
 
+async def test_the_last_time_of_a_session_is_that_of_its_own_last_entry(
+    store: JournalStore,
+) -> None:
+    async with store.open_writer() as journal:
+        entries = append(journal, [message("a"), message("a"), message("b"), opened()])
+        await journal.wait_durable(entries[-1].seq)
+
+        assert await journal.read_last_time(SessionId("a")) == entries[1].at
+        assert await journal.read_last_time(SessionId("b")) == entries[2].at
+        assert await journal.read_last_time(SessionId("none")) is None
+
+
 async def test_idle_sessions_are_known_and_read_back_equal(store: JournalStore) -> None:
     async with (
         store.open_writer() as journal,
@@ -102,6 +125,31 @@ async def test_idle_sessions_are_known_and_read_back_equal(store: JournalStore) 
                 assert (await later.read_tree(run.id)).to_text() == run.tree.to_text()
             async with later.open_session(worker(), session=session.id) as again:
                 assert (await again.ask("still there?")).turn == 2
+
+
+async def test_owners_are_known_without_reading_their_sessions(
+    store: JournalStore,
+) -> None:
+    facts = [
+        SessionOpened(SessionId("r_one"), "worker", owner="ann", labels={"owner": "x"}),
+        SessionOpened(SessionId("r_two"), "worker"),
+        SessionOpened(SessionId("r_three"), "worker", owner='b"ob'),
+    ]
+    written = await write(
+        store,
+        [
+            message("r_old"),
+            *(Entry(0, 0.5, fact.session, fact) for fact in facts),
+            message("r_two", '"owner":"eve"'),
+        ],
+    )
+
+    async with store.open_writer() as journal:
+        assert await journal.read_owners() == {"r_one": "ann", "r_three": 'b"ob'}
+        assert list(await journal.read_owners()) == [
+            written[1].session,
+            written[3].session,
+        ]
 
 
 async def test_a_crash_after_any_entry_loses_none_before_it(

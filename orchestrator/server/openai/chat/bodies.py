@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from agents import Usage
+from orchestrator.server.most_pieces import MOST_MESSAGES, MOST_PIECES
 from orchestrator.server.operation import UNSUPPORTED, allow_only
 
 RequestMessage: TypeAlias = "System | Developer | User | Assistant | ToolAnswer"
@@ -110,10 +111,12 @@ class ChatRequest(msgspec.Struct, kw_only=True):
 
     model: str
     """The name of an agent."""
-    messages: Annotated[list[RequestMessage], msgspec.Meta(min_length=1)]
+    messages: Annotated[
+        list[RequestMessage], msgspec.Meta(min_length=1, max_length=MOST_MESSAGES)
+    ]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: list[ChatTool] | None = None
+    tools: Annotated[list[ChatTool], msgspec.Meta(max_length=MOST_PIECES)] | None = None
     tool_choice: Annotated[str | dict[str, Any] | None, allow_only("auto", "none")] = (
         None
     )

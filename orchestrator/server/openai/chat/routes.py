@@ -6,11 +6,13 @@ the whole tree: nothing of it runs any more when the request has ended.
 
 from functools import partial
 
+import attrs
 import trio
 from starlette.responses import Response
 
 from delegation import SessionRecord
 from orchestrator.doors.http import KIND
+from orchestrator.server.keys.key import Scope
 from orchestrator.server.openai.chat.bodies import ChatCompletion, ChatRequest
 from orchestrator.server.openai.chat.request import to_inbound_request
 from orchestrator.server.openai.chat.response import completion
@@ -34,21 +36,30 @@ from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, wait_unless_discon
 
 async def create_chat_completion(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
-    request = call.body(ChatRequest)
-    inbound = to_inbound_request(
-        call.server.agent(request.model),
-        request,
-        context_of(call.request.headers),
-        {KIND: "chat", FINGERPRINT: call.fingerprint},
+    request = await call.body(ChatRequest)
+    inbound = attrs.evolve(
+        to_inbound_request(
+            call.server.agent(request.model),
+            request,
+            context_of(call.request.headers),
+            {KIND: "chat", FINGERPRINT: call.fingerprint, **call.labels},
+        ),
+        owner=call.owner,
     )
-    id_ = call.session_id_from_key()
+    await call.take_request(inbound)
+    id_ = call.new_session_id()
     known = await session_for_key(call, id_) if session_exists(call, id_) else None
-    session = known or call.server.door.open_one_turn(inbound, id_)
+    if known is None:
+        with call.begin_run():
+            session = call.journal.door.open_one_turn(inbound, id_)
+            call.record(session.id)
+    else:
+        session = known
     if request.stream:
         options = request.stream_options
         # No checkpoint before the stream is called: from then on it owns the turn.
         return chat_stream(
-            call.server,
+            call.journal,
             session,
             is_new=known is None,
             include_usage=options is not None and options.include_usage,
@@ -58,9 +69,9 @@ async def create_chat_completion(call: ApiCall) -> Response:
 
 async def _answer(call: ApiCall, session: SessionRecord, *, is_new: bool) -> Response:
     """Wait for the answer, unless the client disconnects."""
-    door = call.server.door
+    door = call.journal.door
     wait = partial(door.run_turn if is_new else door.wait_over, session)
-    if not await wait_unless_disconnected(call.request.receive, wait):
+    if not await wait_unless_disconnected(call.request, wait):
         return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(session))
     if (error := session_error(session)) is not None:
         raise error
@@ -73,6 +84,7 @@ OPERATIONS = (
         path="/v1/chat/completions",
         handle=create_chat_completion,
         summary="Run an agent, and wait for its answer",
+        scope=Scope.RUN,
         body=ChatRequest,
         responses={
             200: ResponseSpec(

@@ -34,7 +34,7 @@ from orchestrator.server.openai.chat.bodies import (
 )
 from orchestrator.server.openai.chat.response import calls_of, completion_id, created
 from orchestrator.server.openai.failures import run_header, session_error
-from orchestrator.server.state import ServerState
+from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.transport.errors import to_http_error
 from orchestrator.server.transport.sse import (
     HEARTBEAT_SECONDS,
@@ -49,46 +49,46 @@ NO_TEXT_YET: Final = PartialText(0, 0, "")
 
 
 def chat_stream(
-    server: ServerState, session: SessionRecord, *, is_new: bool, include_usage: bool
+    journal: ServedJournal, session: SessionRecord, *, is_new: bool, include_usage: bool
 ) -> EventStream:
     """Respond with the text of a session's agent.
 
     Args:
-        server: the server.
+        journal: has the session.
         session: a session of one turn.
         is_new: its turn runs here, and is cancelled when the client disconnects.
         include_usage: send the usage in the last chunk.
     """
-    chunks = _ChatChunks(server, session, include_usage=include_usage)
+    chunks = _ChatChunks(journal, session, include_usage=include_usage)
     return EventStream(
         chunks.send_all,
         headers=run_header(session),
-        owned_work=partial(_run_turn, server, session) if is_new else None,
+        owned_work=partial(_run_turn, journal, session) if is_new else None,
         error_name="",
         begins_at_first_event=True,
     )
 
 
-async def _run_turn(server: ServerState, session: SessionRecord) -> None:
-    with _raising_http_errors(server):
-        await server.door.run_turn(session)
+async def _run_turn(journal: ServedJournal, session: SessionRecord) -> None:
+    with _raising_http_errors(journal):
+        await journal.door.run_turn(session)
 
 
 @contextmanager
-def _raising_http_errors(server: ServerState) -> Generator[None]:
+def _raising_http_errors(journal: ServedJournal) -> Generator[None]:
     try:
         yield
     except (OrchestratorError, DelegationError) as exc:
-        raise to_http_error(exc, is_stopping=server.is_stopping) from exc
+        raise to_http_error(exc, is_stopping=journal.is_stopping) from exc
 
 
 class _ChatChunks:
     """Sends the chunks of one chat completion."""
 
     def __init__(
-        self, server: ServerState, session: SessionRecord, *, include_usage: bool
+        self, journal: ServedJournal, session: SessionRecord, *, include_usage: bool
     ) -> None:
-        self._server = server
+        self._journal = journal
         self._session = session
         self._include_usage = include_usage
         self._item = -1
@@ -100,8 +100,8 @@ class _ChatChunks:
         """Send the agent's text and the end of it, or raise why there is no answer."""
         has_begun = False
         with (
-            _raising_http_errors(self._server),
-            open_agent_stream(self._server, self._session) as agent_stream,
+            _raising_http_errors(self._journal),
+            open_agent_stream(self._journal, self._session) as agent_stream,
         ):
             update = await _first(agent_stream)
             while update is not None:

@@ -10,6 +10,7 @@ import msgspec
 
 from agents import Usage
 from orchestrator.server.api.bodies import Metadata
+from orchestrator.server.most_pieces import MOST_MESSAGES, MOST_PIECES
 from orchestrator.server.operation import UNSUPPORTED, allow_only
 
 
@@ -99,7 +100,7 @@ class CreateResponse(msgspec.Struct, kw_only=True):
 
     model: str
     """The name of an agent."""
-    input: str | list[Item]
+    input: str | Annotated[list[Item], msgspec.Meta(max_length=MOST_MESSAGES)]
     instructions: str | None = None
     """Instructions for this response, in addition to the agent's own."""
     previous_response_id: str | None = None
@@ -110,7 +111,9 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     """Whether it runs on after the request."""
     stream: bool | None = None
     metadata: Metadata | None = None
-    tools: list[ResponseTool] | None = None
+    tools: (
+        Annotated[list[ResponseTool], msgspec.Meta(max_length=MOST_PIECES)] | None
+    ) = None
     tool_choice: Annotated[str | dict[str, Any] | None, allow_only("auto", "none")] = (
         None
     )

@@ -38,7 +38,7 @@ from orchestrator.server.session_status import (
     agent_messages,
     client_calls,
     failure_reason,
-    outcome_of,
+    last_outcome_of,
     state_of,
 )
 
@@ -106,7 +106,7 @@ def initial_body(session: SessionRecord) -> ResponseBody:
 
 
 def _error_of(session: SessionRecord) -> ResponseError | None:
-    outcome = outcome_of(session)
+    outcome = last_outcome_of(session)
     reason = None if outcome is None else failure_reason(outcome)
     if reason is None:
         if state_of(session) == "completed":

@@ -14,10 +14,12 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from delegation import SessionRecord
+from delegation import SessionId, SessionRecord
 from orchestrator.doors.http import is_over
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.errors import ClosedError, UnknownIdError
+from orchestrator.server.api.lookup import find_run, read_other_run
+from orchestrator.server.keys.key import Scope
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.openai.responses.bodies import (
     CreateResponse,
@@ -55,8 +57,8 @@ from orchestrator.server.operation import (
     ResponseSpec,
     json_response,
 )
+from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.session_status import state_of
-from orchestrator.server.state import ServerState
 from orchestrator.server.transport.errors import JSON, HttpError, not_found
 from orchestrator.server.transport.idempotency import session_exists, session_for_key
 from orchestrator.server.transport.session_headers import context_of
@@ -92,38 +94,41 @@ class InputItemsQuery:
 
 async def create_response(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
-    body = call.body(CreateResponse)
+    body = await call.body(CreateResponse)
     require_supported(body)
-    id_ = call.session_id_from_key()
-    previous: SessionRecord | None = None
+    id_ = call.new_session_id()
+    request: InboundRequest | None = None
     if not session_exists(call, id_):
-        previous = await _previous(call.server, body)
+        request = _inbound_request(call, body, await _previous(call, body))
+        await call.take_request(request)
     # No checkpoint between the two: of two equal requests at once, one finds the other's session.
-    is_new = not session_exists(call, id_)
-    if is_new:
-        session = _open_session(call, body, previous)
+    is_new = request is not None and not session_exists(call, id_)
+    if request is not None and is_new:
+        with call.begin_run():
+            session = _open_session(call, body, request)
+            call.record(session.id)
     else:
         session = await session_for_key(call, id_)
     owns_turn = is_new and body.store is False
     if not owns_turn:
         # No event may show what a crash could still undo.
-        await call.server.read.wait_durable()
+        await call.journal.read.wait_durable()
     if body.stream:
         return _stream(call, session, owns_turn=owns_turn)
     if body.background:
-        return await _show(call.server, session)
+        return await _show(call.journal, session)
     if owns_turn:
-        return await _wait_and_show(call, session, call.server.door.run_turn)
-    return await _wait_and_show(call, session, partial(wait_settled, call.server))
+        return await _wait_and_show(call, session, call.journal.door.run_turn)
+    return await _wait_and_show(call, session, partial(wait_settled, call.journal))
 
 
-async def _previous(server: ServerState, body: CreateResponse) -> SessionRecord | None:
+async def _previous(call: ApiCall, body: CreateResponse) -> SessionRecord | None:
     """Return the response that a new one continues."""
     await trio.lowlevel.checkpoint()
     if body.previous_response_id is None:
         return None
     previous = await _find(
-        server, body.previous_response_id, param="previous_response_id"
+        call, body.previous_response_id, read_other_run, param="previous_response_id"
     )
     state = state_of(previous)
     if state != "completed":
@@ -136,36 +141,46 @@ async def _previous(server: ServerState, body: CreateResponse) -> SessionRecord 
     return previous
 
 
-def _open_session(
+def _inbound_request(
     call: ApiCall, body: CreateResponse, previous: SessionRecord | None
-) -> SessionRecord:
-    """Open the session of a new response, and begin its turn."""
-    server = call.server
-    if server.is_stopping:
+) -> InboundRequest:
+    """Return the request of a new response to its agent."""
+    if call.journal.is_stopping:
         raise ClosedError("the server is stopping, and begins nothing new")
-    agent = server.agent(body.model)
+    agent = call.server.agent(body.model)
     parsed = parse_input(body, () if previous is None else previous.root.transcript)
     inherited = "" if previous is None else labels_of(previous).system_instructions
     system_instructions = _paragraphs(inherited, parsed.system_instructions)
-    request = InboundRequest(
+    return InboundRequest(
         agent=agent,
         message=parsed.message,
         context=context_of(call.request.headers),
+        owner=call.owner,
         instructions=_paragraphs(system_instructions, body.instructions or ""),
         history=parsed.history,
-        labels=encode_labels(
-            body,
-            message=None if parsed.message is None else parsed.message.id,
-            system_instructions=system_instructions,
-            fingerprint=call.fingerprint,
-        ),
+        labels={
+            **encode_labels(
+                body,
+                message=None if parsed.message is None else parsed.message.id,
+                system_instructions=system_instructions,
+                fingerprint=call.fingerprint,
+            ),
+            **call.labels,
+        },
         tools=functions_of_client(body, agent),
     )
+
+
+def _open_session(
+    call: ApiCall, body: CreateResponse, request: InboundRequest
+) -> SessionRecord:
+    """Open the session of a new response, and begin its turn."""
+    door = call.journal.door
     if body.background:
-        return server.door.open_background(request, call.session_id_from_key())
-    session = server.door.open_one_turn(request, call.session_id_from_key())
+        return door.open_background(request, call.new_session_id())
+    session = door.open_one_turn(request, call.new_session_id())
     if body.store is not False:
-        server.door.start_turn(session)
+        door.start_turn(session)
     return session
 
 
@@ -190,9 +205,9 @@ def _stream(
     """
     events = ResponseEvents(id_suffix(session), after)
     return EventStream(
-        partial(send_events, call.server, session, events),
+        partial(send_events, call.journal, session, events),
         headers=run_header(session),
-        owned_work=partial(call.server.door.run_turn, session) if owns_turn else None,
+        owned_work=partial(call.journal.door.run_turn, session) if owns_turn else None,
         encode_error=events.error_event,
     )
 
@@ -203,32 +218,32 @@ async def _wait_and_show(
     wait: Callable[[SessionRecord], Awaitable[object]],
 ) -> Response:
     """Return a response when it is over, unless the client disconnects before."""
-    if not await wait_unless_disconnected(call.request.receive, partial(wait, session)):
+    if not await wait_unless_disconnected(call.request, partial(wait, session)):
         return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(session))
     # Raised, so that no client takes the text until then for the answer.
     if (error := session_error(session)) is not None:
         raise error
-    return await _show(call.server, session)
+    return await _show(call.journal, session)
 
 
-async def _show(server: ServerState, session: SessionRecord) -> Response:
+async def _show(journal: ServedJournal, session: SessionRecord) -> Response:
     """Respond with a response as it is now, once that is durable."""
     body = body_of(session)
-    await server.read.wait_durable()
+    await journal.read.wait_durable()
     return json_response(body, x_run_id=session.id)
 
 
 async def retrieve_response(call: ApiCall) -> Response:
     query = call.query(RetrieveQuery)
-    session = await _find(call.server, call.path("response"))
+    session = await _find(call, call.path("response"))
     if query.stream:
         return _stream(call, session, after=query.starting_after)
-    return await _show(call.server, session)
+    return await _show(call.journal, session)
 
 
 async def list_input_items(call: ApiCall) -> Response:
     query = call.query(InputItemsQuery)
-    session = await _find(call.server, call.path("response"))
+    session = await _find(call, call.path("response"))
     items = input_of(session)
     if query.order == "desc":
         items.reverse()
@@ -249,20 +264,26 @@ async def list_input_items(call: ApiCall) -> Response:
 
 
 async def cancel_response(call: ApiCall) -> Response:
-    session = await _find(call.server, call.path("response"))
+    session = await _find(call, call.path("response"))
     if session.closed or not is_over(session):
-        await call.server.door.close(session)
-    return await _show(call.server, session)
+        call.record(session.id)
+        await call.journal.door.close(session)
+    return await _show(call.journal, session)
 
 
 async def delete_response(call: ApiCall) -> Response:
-    session = await _find(call.server, call.path("response"))
-    await call.server.door.close(session, deleted=True)
+    session = await _find(call, call.path("response"))
+    call.record(session.id)
+    await call.journal.door.close(session, deleted=True)
     return json_response(Deleted(id=response_id(session)))
 
 
 async def _find(
-    server: ServerState, response: str, param: str | None = None
+    call: ApiCall,
+    response: str,
+    find: Callable[[ApiCall, SessionId], Awaitable[SessionRecord]] = find_run,
+    *,
+    param: str | None = None,
 ) -> SessionRecord:
     """Return the session of a response that is stored."""
     id_ = session_id(response)
@@ -272,7 +293,7 @@ async def _find(
     if id_ is None:
         raise missing
     try:
-        session = await server.door.find(id_)
+        session = await find(call, id_)
     except UnknownIdError:
         raise missing from None
     if not is_response(session):
@@ -292,6 +313,7 @@ OPERATIONS: Final = (
         path="/v1/responses",
         handle=create_response,
         summary="Let an agent answer",
+        scope=Scope.RUN,
         body=CreateResponse,
         responses={200: _RESPONSE_OR_EVENTS},
         error_statuses=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
@@ -302,6 +324,7 @@ OPERATIONS: Final = (
         path="/v1/responses/{response}",
         handle=retrieve_response,
         summary="A response, finished or not",
+        scope=Scope.READ,
         query=RetrieveQuery,
         responses={200: _RESPONSE_OR_EVENTS},
         error_statuses=(400, 404),
@@ -311,6 +334,7 @@ OPERATIONS: Final = (
         path="/v1/responses/{response}/input_items",
         handle=list_input_items,
         summary="The input of a response",
+        scope=Scope.READ,
         query=InputItemsQuery,
         responses={200: ResponseSpec(description="A page of it", body=InputItems)},
         error_statuses=(400, 404),
@@ -320,6 +344,7 @@ OPERATIONS: Final = (
         path="/v1/responses/{response}/cancel",
         handle=cancel_response,
         summary="Cancel a response, and all tasks below it",
+        scope=Scope.STEER,
         responses={200: _BODY},
         error_statuses=(404,),
     ),
@@ -328,6 +353,7 @@ OPERATIONS: Final = (
         path="/v1/responses/{response}",
         handle=delete_response,
         summary="Delete a response",
+        scope=Scope.STEER,
         responses={200: ResponseSpec(description="It is gone", body=Deleted)},
         error_statuses=(404,),
     ),

@@ -39,8 +39,8 @@ from orchestrator.server.openai.responses.response import (
     initial_body,
     item_id,
 )
+from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.session_status import AgentMessage
-from orchestrator.server.state import ServerState
 from orchestrator.server.transport.errors import HttpError
 from orchestrator.server.transport.sse import EventWriter
 
@@ -249,7 +249,7 @@ class ResponseEvents:
 
 
 async def send_events(
-    server: ServerState,
+    journal: ServedJournal,
     session: SessionRecord,
     events: ResponseEvents,
     writer: EventWriter,
@@ -257,7 +257,7 @@ async def send_events(
     """Send a client all events of a response that it does not have, as they come."""
     events.begin(initial_body(session))
     await _flush(events, writer)
-    with open_agent_stream(server, session) as agent_stream:
+    with open_agent_stream(journal, session) as agent_stream:
         while (update := await agent_stream.next()) is not None:
             match update:
                 case PartialText():
@@ -265,17 +265,17 @@ async def send_events(
                 case FullText():
                     events.add_full(update)
             await _flush(events, writer)
-    await wait_settled(server, session)
+    await wait_settled(journal, session)
     events.end(body_of(session))
     await _flush(events, writer)
 
 
-async def wait_settled(server: ServerState, session: SessionRecord) -> None:
+async def wait_settled(journal: ServedJournal, session: SessionRecord) -> None:
     """Wait until a response is over, and all its tasks are settled."""
-    await server.door.wait_over(session)
+    await journal.door.wait_over(session)
     if session.closed:
         # The request that closed it waits for the same.
-        await server.door.close(session, deleted=session.deleted)
+        await journal.door.close(session, deleted=session.deleted)
 
 
 async def _flush(events: ResponseEvents, writer: EventWriter) -> None:

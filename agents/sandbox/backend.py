@@ -1,0 +1,190 @@
+"""The port for how a command is started: a backend enforces the sandbox of a task on it.
+
+A backend that is a wall keeps a command inside whatever it tries, but for faults of the kernel. A
+backend that is none is a fence: it stops accidents.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import attrs
+
+from agents.sandbox.network.requests import NetworkRequest
+from agents.sandbox.sandbox import Sandbox
+
+SUPERVISOR_VARIABLE: Final = "ORCHESTRATOR_SUPERVISOR"
+"""Marks a process that ends by itself after the last process of its command."""
+
+
+@attrs.frozen(kw_only=True)
+class Launch:
+    """How to start a process."""
+
+    argv: Sequence[str]
+    environ: Mapping[str, str]
+    pass_fds: tuple[int, ...] = ()
+    """Open descriptors that it inherits. The caller that starts it closes them afterwards."""
+
+
+class SandboxBackend(Protocol):
+    """Starts commands in a sandbox."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_wall(self) -> bool:
+        """Whether a command can neither write nor reach more than its sandbox allows."""
+        ...
+
+    @property
+    def has_own_loopback(self) -> bool:
+        """Whether a command without all of the network has a network namespace of its own."""
+        ...
+
+    @property
+    def protects(self) -> bool:
+        """Whether files in a folder that can be written can be kept from being written."""
+        ...
+
+    @property
+    def lacks(self) -> Sequence[str]:
+        """What it does not enforce, in a few words each."""
+        ...
+
+    def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environ: Mapping[str, str],
+        place: "TaskSandbox",
+    ) -> Launch:
+        """Return how to start a command so that it stays in a sandbox. It starts in `cwd`."""
+        ...
+
+
+def _ignore_request(_: NetworkRequest) -> None:
+    """Ignore a request."""
+
+
+@attrs.frozen(kw_only=True)
+class TaskSandbox:
+    """The sandbox of one task: what it and all its ancestors allow, and where."""
+
+    backend: SandboxBackend
+    sandbox: Sandbox
+    """What they all allow, with real paths."""
+    workspace: Path
+    """The real path of the folder that the task works in. It can be read and written."""
+    checkout: tuple[Path, ...] = ()
+    """The folders of the git worktree that the task works in. They can be written, too."""
+    hidden: tuple[Path, ...] = ()
+    """What no command sees, not even in the workspace: the state of the orchestrator, and
+    credentials. The paths are real."""
+    protected: tuple[Path, ...] = ()
+    """What no command writes, not even in the workspace: the code that the orchestrator runs.
+    The paths are real."""
+    home: Path | None = None
+    """The real path of the user's home, where programs look for what they run at their start."""
+    on_request: Callable[[NetworkRequest], None] = _ignore_request
+    """Called with each request that a command has made by its proxy."""
+    proxy_port: int | None = None
+    """The port of loopback that a command has to reach, if its hosts are named."""
+
+    @property
+    def is_wall(self) -> bool:
+        """Whether a command of the task can do nothing but what its sandbox allows."""
+        backend = self.backend
+        names_hosts = not isinstance(self.sandbox.network, bool)
+        return (
+            backend.is_wall
+            and (backend.protects or not self.may_be_replaced)
+            # Only startup files that are there can be protected: others could be made.
+            and not (self.home and _is_in(self.home, self.writable))
+            and (backend.has_own_loopback or not names_hosts)
+        )
+
+    @property
+    def writable(self) -> tuple[Path, ...]:
+        """The folders and files that can be written, with all that is in them."""
+        return (self.workspace, *self.checkout, *self.sandbox.write)
+
+    def granted(self, *, covered: Sequence[Path] = ()) -> list[Path]:
+        """Return what can be written and has to be named to the kernel, as it is now.
+
+        A command may have made a link of what it can write, which a kernel would follow. So what is
+        in another such folder is not named again, and a path that leads elsewhere by now is not
+        named at all.
+
+        Args:
+            covered: folders that are covered by others. So are hidden ones.
+        """
+        covered = (*covered, *self.hidden)
+        return [
+            path
+            for path in self.writable
+            if is_unmoved(path)
+            if not any(
+                path != outer
+                and path.is_relative_to(outer)
+                and not any(
+                    path.is_relative_to(it) and it.is_relative_to(outer)
+                    for it in covered
+                )
+                for outer in self.writable
+            )
+        ]
+
+    @property
+    def readable(self) -> list[Path]:
+        """What the sandbox names for reading, and no link was made of since."""
+        return [path for path in self.sandbox.read or () if is_unmoved(path)]
+
+    @property
+    def may_be_replaced(self) -> list[Path]:
+        """The protected paths that are in a folder that can be written."""
+        return [path for path in self.protected if _is_in(path, self.writable)]
+
+    def launch(
+        self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]
+    ) -> Launch:
+        """Return how to start a command of the task."""
+        return self.backend.launch(argv, cwd=cwd, environ=environ, place=self)
+
+    def may_write(self, real: str | os.PathLike[str]) -> bool:
+        """Return whether a file at a real path may be written."""
+        path = Path(real)
+        return (
+            not self._is_hidden(path)
+            and not _is_in(path, self.protected)
+            and _is_in(path, self.writable)
+        )
+
+    def may_read(self, real: str | os.PathLike[str]) -> bool:
+        """Return whether a file at a real path may be read."""
+        path = Path(real)
+        if self._is_hidden(path):
+            return False
+        read = self.sandbox.read
+        return read is None or _is_in(path, (*self.writable, *read))
+
+    def _is_hidden(self, path: Path) -> bool:
+        # A folder of the task may be in a hidden one, as a worktree is in the state folder. In such
+        # a folder only what is hidden by itself is hidden.
+        own = [it for it in self.writable if _is_in(path, [it])]
+        return any(
+            path.is_relative_to(hidden)
+            and not any(folder.is_relative_to(hidden) for folder in own)
+            for hidden in self.hidden
+        )
+
+
+def is_unmoved(path: Path) -> bool:
+    """Return whether a path that was a real one leads nowhere else by now."""
+    return os.path.realpath(path) == str(path)
+
+
+def _is_in(path: Path, folders: Sequence[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)

@@ -1,0 +1,272 @@
+"""The backend `bubblewrap`: commands run in namespaces of their own. A wall.
+
+The root is read-only; the workspace, what the sandbox names and `/tmp` can be written. There is no
+network unless the sandbox has it all, no process of others, no state of the orchestrator, no
+credentials of the user, no socket in `/run`, and no way to more rights.
+
+A mount hides what was below it, so mounts are made from the top down: what is hidden in a workspace
+is mounted after it, and a worktree in the hidden state folder after that folder.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum, auto
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from agents.sandbox.backend import Launch, TaskSandbox, is_unmoved
+from agents.sandbox.limits import with_limits
+from agents.sandbox.sandbox import Sandbox
+from agents.sandbox.sensitive_paths import (
+    git_folder_of_worktree,
+    git_settings,
+    make_git_settings,
+    repository_settings,
+)
+from agents.sandbox.system_calls import can_filter, namespace_filter
+
+NEWER_OPTIONS: Final = frozenset({"--disable-userns", "--size"})
+"""The options that not every version has: without them it is a wall all the same."""
+# What a command cannot do without where only named folders can be read.
+SYSTEM: Final = tuple(
+    Path("/", name)
+    for name in [
+        "usr",
+        "bin",
+        "sbin",
+        "lib",
+        "lib32",
+        "lib64",
+        "libx32",
+        "etc",
+        "opt",
+        "nix",
+    ]
+)
+# /run has sockets, by which a command could ask others to do what it must not. These are none: the
+# addresses of name servers, and the programs of NixOS.
+RUN: Final = Path("/run")
+IN_RUN: Final = tuple(
+    RUN / name
+    for name in (
+        "systemd/resolve/stub-resolv.conf",
+        "systemd/resolve/resolv.conf",
+        "NetworkManager/resolv.conf",
+        "resolvconf/resolv.conf",
+        "current-system",
+        "opengl-driver",
+    )
+)
+# Settings of the kernel, by which root could have it run a command outside. bwrap covers only some.
+KERNEL: Final = tuple(
+    Path("/proc", name)
+    for name in [
+        *("acpi", "asound", "bus", "fs", "irq", "mtrr", "scsi", "sys"),
+        "sysrq-trigger",
+    ]
+)
+TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 (its own)
+
+
+class _Mount(Enum):
+    PROCESSES = auto()
+    DEVICES = auto()
+    TEMPORARY = auto()
+    """An empty folder that can be written."""
+    READABLE = auto()
+    WRITABLE = auto()
+    PROTECTED = auto()
+    """Readable in a folder that can be written."""
+    HIDDEN = auto()
+
+
+@attrs.frozen
+class Bubblewrap:
+    """Starts commands with `bwrap` (`SandboxBackend`)."""
+
+    program: str
+    """The path of `bwrap`."""
+    newer_options: frozenset[str] = NEWER_OPTIONS
+    """Those of `NEWER_OPTIONS` that it has."""
+    name = "bubblewrap"
+    is_wall = True
+    has_own_loopback = True
+    protects = True
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        lacking = {
+            # The kernel does not count the processes of root.
+            "a limit of processes, as root": os.geteuid() == 0,
+            "sockets of virtual machines, and keyrings": not can_filter(),
+        }
+        return tuple(name for name, is_lacking in lacking.items() if is_lacking)
+
+    def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environ: Mapping[str, str],
+        place: TaskSandbox,
+    ) -> Launch:
+        sandbox = place.sandbox
+        arguments = [
+            self.program,
+            *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
+            *("--unshare-cgroup-try", "--cap-drop", "ALL"),
+        ]
+        if "--disable-userns" in self.newer_options:
+            arguments.append("--disable-userns")
+        if sandbox.network is not True:
+            arguments.append("--unshare-net")
+        arguments += _root(sandbox)
+        mounts = _mounts(place)
+        for path in sorted(mounts):
+            arguments += self._mount(path, mounts[path], sandbox)
+        # At the end: until then, mounts below may need a folder in them.
+        for path in sorted(mounts):
+            if _is_emptied(path, mounts[path]):
+                arguments += ("--remount-ro", str(path))
+        if "TMPDIR" in environ:
+            arguments += ("--setenv", "TMPDIR", str(TEMPORARY[0]))
+        arguments += ("--chdir", os.path.realpath(cwd))
+        filters = (_open_filter(),) if can_filter() else ()
+        for file in filters:
+            arguments += ("--seccomp", str(file))
+        return Launch(
+            argv=[*arguments, "--", *with_limits(argv, sandbox)],
+            environ=environ,
+            pass_fds=filters,
+        )
+
+    def _mount(self, path: Path, kind: _Mount, sandbox: Sandbox) -> Iterator[str]:
+        target = str(path)
+        match kind:
+            case _Mount.PROCESSES:
+                yield from ("--proc", target)
+            case _Mount.DEVICES:
+                yield from ("--dev", target)
+            case _Mount.TEMPORARY:
+                if sandbox.disk is not None and "--size" in self.newer_options:
+                    yield from ("--size", str(int(sandbox.disk)))
+                yield from ("--perms", "1777", "--tmpfs", target)
+            case _Mount.READABLE:
+                yield from ("--ro-bind", target, target)
+            case _Mount.WRITABLE:
+                yield from ("--bind", target, target)
+            case _Mount.PROTECTED | _Mount.HIDDEN if _is_emptied(path, kind):
+                yield from ("--perms", "0755", "--tmpfs", target)
+            case _Mount.PROTECTED:
+                # It may be gone by then: git removes its folder `worktrees` with the last one.
+                yield from ("--ro-bind-try", target, target)
+            case _Mount.HIDDEN:
+                yield from ("--ro-bind", os.devnull, target)
+
+
+@cache
+def _filter() -> bytes:
+    return namespace_filter(os.uname().machine)
+
+
+def _open_filter() -> int:
+    """Return a file with the program that judges system calls. Its reader comes to its end."""
+    file = os.memfd_create("filter")
+    os.write(file, _filter())
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def _is_emptied(path: Path, kind: _Mount) -> bool:
+    """Return whether an empty folder is mounted that cannot be written."""
+    if kind is _Mount.HIDDEN:
+        return path.is_dir()
+    # A protected folder that is missing is made by the mount, and stays empty.
+    return kind is _Mount.PROTECTED and not path.exists()
+
+
+def _root(sandbox: Sandbox) -> Iterator[str]:
+    if sandbox.read is None:
+        yield from ("--ro-bind", "/", "/")
+        return
+    for folder in SYSTEM:
+        if folder.is_symlink():
+            yield from ("--symlink", str(folder.readlink()), str(folder))
+        elif folder.exists():
+            yield from ("--ro-bind", str(folder), str(folder))
+
+
+def _mounts(place: TaskSandbox) -> dict[Path, _Mount]:
+    """Return what is mounted where. Of two reasons for the same path, the later one holds."""
+    writable = [it for it in place.writable if is_unmoved(it) and it.exists()]
+    # Where one of these is a link, it leads to another of them, or to what is not there.
+    empty = [it for it in (*TEMPORARY, RUN) if it.is_dir() and not it.is_symlink()]
+    granted = [it for it in place.granted(covered=empty) if it in writable]
+    readable = [it for it in (*IN_RUN, *place.readable) if it.exists()]
+    if place.proxy_port is not None:
+        # What opens the listener of the proxy, before it becomes the command.
+        readable.append(Path(os.path.realpath(sys.base_prefix)))
+    # The folder of the task's worktree is among those of other worktrees, which are protected.
+    own = [it for it in _own_worktrees(place) if is_below(it, writable)]
+    inner = {
+        **{
+            path: _Mount.PROTECTED
+            for path in (*place.protected, *_settings_in({*writable, *own}))
+            if is_below(path, writable)
+        },
+        **{
+            path: _Mount.HIDDEN
+            for path in place.hidden
+            # What is not there cannot be covered.
+            if path.exists() and path not in writable
+            if is_below(path, writable) or not is_below(path, (*empty, *place.hidden))
+        },
+    }
+    closed = [path for path, kind in inner.items() if kind is _Mount.PROTECTED]
+    # What holds a mount can be renamed, with all that is in it, unless it is one itself.
+    holders = [
+        above
+        for path in inner
+        for above in path.parents
+        if is_below(above, writable) and not is_below(above, closed)
+    ]
+    return {
+        Path("/proc"): _Mount.PROCESSES,
+        **{path: _Mount.READABLE for path in KERNEL if path.exists()},
+        Path("/dev"): _Mount.DEVICES,
+        **dict.fromkeys(empty, _Mount.TEMPORARY),
+        **dict.fromkeys(readable, _Mount.READABLE),
+        **dict.fromkeys(holders, _Mount.WRITABLE),
+        **dict.fromkeys(granted, _Mount.WRITABLE),
+        **inner,
+        **dict.fromkeys(own, _Mount.WRITABLE),
+    }
+
+
+def _own_worktrees(place: TaskSandbox) -> Iterator[Path]:
+    """Yield the folders in a repository of the git worktrees that a task works in."""
+    # The workspace may be a worktree that the user made.
+    found = git_folder_of_worktree(place.workspace)
+    for folder in (*place.checkout, *([found] if found else [])):
+        if folder.parent.name == "worktrees" and (folder / "HEAD").is_file():
+            yield folder
+
+
+def _settings_in(writable: Iterable[Path]) -> Iterator[Path]:
+    """Yield what programs for version control obey and run, in folders that can be written."""
+    for folder in writable:
+        for git_folder in (folder, folder / ".git"):
+            if (git_folder / "HEAD").is_file():
+                make_git_settings(git_folder)
+        yield from repository_settings(folder)
+        if (folder / "HEAD").is_file():
+            yield from git_settings(folder)
+
+
+def is_below(path: Path, folders: Sequence[Path]) -> bool:
+    """Return whether a path leads into one of these folders, and is not the folder itself."""
+    return any(path != folder and path.is_relative_to(folder) for folder in folders)

@@ -1,0 +1,123 @@
+"""The backend `landlock`: the kernel restricts the files and sockets of a command. No root needed.
+
+Landlock only allows, and a right on a folder holds for all that is in it. So:
+
+* what is hidden is left out where its neighbours are allowed, and its name is still seen;
+* nothing can be protected in a folder that can be written;
+* `/tmp` is not writable: `TMPDIR` leads to a folder of the command's own.
+
+Landlock judges no UDP and no sockets that have a path, such as that of Docker or of the desktop. A
+seccomp filter forbids those sockets. A command sees the processes of others, and their names, but
+cannot signal or read them. It may change modes and times of files that the user owns.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from agents.sandbox.backend import Launch, TaskSandbox
+from agents.sandbox.unconfined import launched, limit_settings
+
+HAS_TCP: Final = 4
+HAS_SCOPES: Final = 6
+# What a command cannot do without where only named folders can be read.
+SYSTEM: Final = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix"),
+    *("/proc", "/sys"),
+)
+DEVICES: Final = (
+    *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),
+    # Not /dev/pts: there are the terminals of the user, with what is typed in them.
+    *("/dev/tty",),
+)
+
+
+@attrs.frozen
+class Landlock:
+    """Starts commands that the kernel restricts (`SandboxBackend`)."""
+
+    version: int
+    """That of the kernel's interface."""
+    filters_sockets: bool
+    """Whether the launcher can forbid sockets that Landlock does not judge."""
+    temporary: Path
+    """Where the temporary folders of commands are made."""
+    name = "landlock"
+    has_own_loopback = False
+    protects = False
+
+    @property
+    def is_wall(self) -> bool:
+        return self.version >= HAS_SCOPES and self.filters_sockets
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        lacking = {
+            "TCP": self.version < HAS_TCP,
+            "signals to other processes": self.version < HAS_SCOPES,
+            "UDP, and sockets that have a path": not self.filters_sockets,
+        }
+        return (
+            *(name for name, is_lacking in lacking.items() if is_lacking),
+            "hosts by name: a port of the proxy is open on all of them",
+            "names of hidden files",
+            "settings of a repository, and agent files, in the workspace",
+            "modes of the user's files",
+        )
+
+    def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environ: Mapping[str, str],
+        place: TaskSandbox,
+    ) -> Launch:
+        temporary = str(self.temporary / f"orchestrator-{os.urandom(8).hex()}")
+        return launched(
+            argv,
+            {**environ, "TMPDIR": temporary},
+            [
+                *limit_settings(place.sandbox),
+                "landlock=1",
+                *([f"port={place.proxy_port}"] if place.proxy_port else []),
+                *(["network=1"] if place.sandbox.network is True else []),
+                f"temporary={temporary}",
+                f"rule=write:{temporary}",
+                *(f"rule=use:{device}" for device in DEVICES),
+                *_rules(place),
+            ],
+        )
+
+
+def _rules(place: TaskSandbox) -> Iterator[str]:
+    yield "rule=list:/"
+    read = place.sandbox.read
+    readable = (Path("/"),) if read is None else (*map(Path, SYSTEM), *place.readable)
+    # Among the devices are the terminals of the user, and for root the disks.
+    hidden = (*place.hidden, Path("/dev"))
+    for path in readable:
+        yield from (f"rule=read:{it}" for it in _without(path, hidden))
+    for path in place.granted():
+        yield from (f"rule=write:{it}" for it in _without(path, place.hidden))
+
+
+def _without(path: Path, hidden: Sequence[Path]) -> Iterator[Path]:
+    """Yield paths that together are all of a path but what is hidden in it."""
+    if path in hidden:
+        return
+    inside = [it for it in hidden if it.is_relative_to(path)]
+    if not inside:
+        yield path
+        return
+    try:
+        entries = [*path.iterdir()]
+    except OSError:
+        return
+    for below in entries:
+        # A right on a link would be one on what it leads to.
+        if not below.is_symlink():
+            yield from _without(below, inside)

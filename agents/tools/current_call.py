@@ -1,0 +1,20 @@
+"""What a call is to the tool that runs it, for a process that runs calls of turns elsewhere."""
+
+from agents.approved_call import APPROVED_CALL, ApprovedCall
+from agents.tools.tool import CURRENT_CALL_KEY, SECONDS_LEFT, CallKey
+
+
+def set_current_call(
+    key: CallKey, approved: ApprovedCall | None, seconds: float | None
+) -> None:
+    """Set it for the rest of this trio task, which runs one call.
+
+    Args:
+        key: the name of the call.
+        approved: what was approved; None if no rule is about it.
+        seconds: what is left of the tool's timeout.
+    """
+    APPROVED_CALL.set(approved)
+    CURRENT_CALL_KEY.set(key)
+    if seconds is not None:
+        SECONDS_LEFT.set(seconds)

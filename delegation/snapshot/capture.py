@@ -1,0 +1,275 @@
+"""Takes a snapshot while its session goes on: what may change at once, the rest in a thread."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from agents import (
+    AssistantMessage,
+    Message,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from delegation.errors import MISFITS, UnwritableFactError
+from delegation.events.processes import ProcessNotice
+from delegation.ledger.ledger import Ledger
+from delegation.ledger.records import (
+    NO_CHILDREN,
+    Mail,
+    SessionRecord,
+    TaskRecord,
+)
+from delegation.ledger.task_state import (
+    Ended,
+    Interrupted,
+    Queued,
+)
+from delegation.notices import TaskNotice
+from delegation.snapshot.snapshot import Snapshot, snapshot_layout
+from delegation.snapshot.stored_state import (
+    StoredAccount,
+    StoredAssistant,
+    StoredChildren,
+    StoredDetails,
+    StoredMail,
+    StoredMessage,
+    StoredProcessNotice,
+    StoredSession,
+    StoredState,
+    StoredTask,
+    StoredTaskNotice,
+    StoredTool,
+    StoredUser,
+    encode_state,
+    state_code,
+)
+from delegation.tree.rollups import NOTHING_USED
+
+
+class SnapshotCapture:
+    """The state of a session at one moment, while the session goes on."""
+
+    def __init__(self, ledger: Ledger, session: SessionRecord) -> None:
+        """Take what may change. It takes O(1) for each task that has ended."""
+        self.session = session.id
+        self.seq = ledger.last_seq
+        self.layout = snapshot_layout(ledger.rules)
+        nodes = session.tree.nodes()
+        # Lists of what there is already: as many new objects would wake the garbage collector.
+        self._tasks = [_captured_task(ledger.tasks[task]) for task in nodes]
+        self._totals: list[Usage] = [node["total"] for node in nodes.values()]
+        self._nodes = [
+            node if task.outcome is not None else dict(node)
+            for task, node in zip(self._tasks, nodes.values(), strict=True)
+        ]
+        self._used = {id_: own.used for id_, own in session.own_accounts.items()}
+        # Those that it has booked on first, in their order.
+        accounts = dict(session.own_accounts)
+        others = {account.id: account for account in session.accounts}
+        for task in self._tasks:
+            for account in task.accounts:
+                others[account.id] = account
+        for id_, account in sorted(others.items()):
+            accounts.setdefault(id_, account)
+        self._accounts = list(accounts.values())
+        self._beginnings = [account.started_at for account in self._accounts]
+        own = ledger.tasks
+        self._state = StoredState(
+            live_tasks=ledger.rules.live_tasks,
+            live_children=ledger.rules.live_children,
+            detached=ledger.rules.detached,
+            session=_stored_session(session),
+            tasks=[],
+            contexts=[],
+            accounts=[],
+            startable=[it for it in ledger.startable if own[it].session == session.id],
+            joinable=[it for it in ledger.joinable if own[it].session == session.id],
+            unstartable=[
+                (task, needed.id)
+                for task, needed in ledger.unstartable.items()
+                if needed.session == session.id
+            ],
+            open_questions=[
+                question
+                for question in ledger.open_questions.values()
+                if own[question.task].session == session.id
+            ],
+        )
+
+    def encode(self) -> Snapshot:
+        """Return the snapshot. It takes long, and may be called in another thread.
+
+        Raises:
+            UnwritableFactError: there can be none of this state.
+        """
+        try:
+            state = encode_state(self._complete_state())
+        except MISFITS as exc:
+            problem = (
+                f"session {self.session} has a state that cannot be stored: {exc!r}"
+            )
+            raise UnwritableFactError(problem) from exc
+        return Snapshot(self.session, self.seq, self.layout, state)
+
+    def _complete_state(self) -> StoredState:
+        state = self._state
+        state.accounts = [
+            StoredAccount(
+                account.id,
+                account.budget,
+                account.path,
+                account.depth,
+                began,
+                self._used.get(account.id),
+            )
+            for account, began in zip(self._accounts, self._beginnings, strict=True)
+        ]
+        contexts: dict[tuple[tuple[str, str], ...], int] = {}
+        state.tasks = [
+            _stored_task(
+                task,
+                node,
+                total,
+                contexts.setdefault((*task.context.items(),), len(contexts)),
+            )
+            for task, node, total in zip(
+                self._tasks, self._nodes, self._totals, strict=True
+            )
+        ]
+        state.contexts = list(map(dict, contexts))
+        return state
+
+
+def _captured_task(task: TaskRecord) -> TaskRecord:
+    if task.outcome is not None:
+        # Nothing of it changes any more but the total, by tasks that it has detached.
+        return task
+    taken = copy.copy(task)
+    taken.steering = dict(task.steering)
+    if task.children is not NO_CHILDREN:
+        taken.children = copy.copy(task.children)
+        taken.children.by_call = dict(task.children.by_call)
+        taken.children.unsettled = dict(task.children.unsettled)
+        taken.children.counts_by_agent = dict(task.children.counts_by_agent)
+    return taken
+
+
+def _stored_session(session: SessionRecord) -> StoredSession:
+    return StoredSession(
+        id=session.id,
+        facts=session.facts,
+        goal=session.tree.nodes()[session.root.id]["goal"],
+        accounts=[account.id for account in session.accounts],
+        approved=sorted(session.approved),
+        attended=session.attended,
+        closed=session.closed,
+        deleted=session.deleted,
+        door=session.door,
+        forked_from=session.forked_from,
+        labels=dict(session.labels),
+        owner=session.owner,
+        workspace_host=session.workspace_host,
+        turns=session.turns,
+        turn=session.turn,
+        turn_times=list(session.tree.turns),
+        last_outcome=session.last_outcome,
+        mail=[(seq, _stored_mail(mail)) for seq, mail in session.mail.items()],
+        consumed=[(seq, _stored_mail(mail)) for seq, mail in session.consumed.items()],
+        envelopes=list(session.envelopes.items()),
+        undelivered=list(session.undelivered.values()),
+        unsettled_detached=list(session.unsettled_detached),
+        processes=list(session.processes.values()),
+        slots_in_use=session.slots.in_use,
+        slots_detached=session.slots.detached,
+        queues=session.slots.queues,
+        eligible=list(session.slots.eligible),
+    )
+
+
+def _stored_mail(mail: Mail) -> StoredMail:
+    match mail:
+        case UserMessage():
+            return StoredUser(mail)
+        case TaskNotice():
+            return StoredTaskNotice(mail)
+        case ProcessNotice():
+            return StoredProcessNotice(mail)
+        case _:
+            assert_never(mail)
+
+
+def _stored_message(message: Message) -> StoredMessage:
+    match message:
+        case UserMessage():
+            return StoredUser(message)
+        case AssistantMessage():
+            return StoredAssistant(message)
+        case ToolMessage():
+            return StoredTool(message)
+        case _:
+            assert_never(message)
+
+
+def _stored_task(
+    task: TaskRecord, node: Mapping[str, Any], total: Usage, context: int
+) -> StoredTask:
+    usage: Usage = node["usage"]
+    return StoredTask(
+        id=task.id,
+        parent=None if task.parent is None else task.parent.id,
+        agent=task.agent,
+        path=task.path,
+        mode=task.mode,
+        request=task.request,
+        state=state_code(task.state),
+        history="".join(map(state_code, task.history)),
+        outcome=task.outcome,
+        context=context,
+        accounts=[account.id for account in task.accounts],
+        restarts=task.restarts,
+        cancel_requested=task.cancel_requested,
+        status=node["status"],
+        reason=node["reason"],
+        requested=node["requested"],
+        started=node["started"],
+        ended=node["ended"],
+        usage=None if usage == NOTHING_USED else usage,
+        total=None if total == usage else total,
+        error=node["error"],
+        more=_more(task),
+    )
+
+
+def _more(task: TaskRecord) -> StoredDetails | None:
+    history = {
+        index: sorted(state.dependencies)
+        for index, state in enumerate(task.history)
+        if isinstance(state, Queued | Interrupted) and state.dependencies
+    }
+    is_plain = not (task.steering or task.approved or task.reserved or history)
+    if isinstance(task.state, Ended) and is_plain:
+        return None
+    children = task.children
+    return StoredDetails(
+        transcript=list(map(_stored_message, task.transcript)),
+        children=None
+        if children is NO_CHILDREN
+        else StoredChildren(
+            children.by_call,
+            list(children.unsettled),
+            children.counts_by_agent,
+            children.slots_used,
+            children.joined_slots_used,
+        ),
+        dependencies=sorted(task.pending_dependencies),
+        history_dependencies=history,
+        instructions=task.instructions,
+        reserved=task.reserved,
+        dependents=[dependent.id for dependent in task.dependents],
+        steering=list(task.steering.items()),
+        unseen_steering=task.unseen_steering,
+        questions=list(task.questions.values()),
+        approved=sorted(task.approved),
+        placed=list(task.placed.values()),
+    )

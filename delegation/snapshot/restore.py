@@ -1,0 +1,246 @@
+"""Restores a session from its snapshot: the records that the fold of its facts would give.
+
+A session that is under way is then adopted by the ledger of all.
+"""
+
+from agents import Transcript
+from delegation.amounts import NOTHING
+from delegation.budget import Account
+from delegation.errors import MISFITS, UnreadableFactError
+from delegation.ledger.idle_sessions import restore_session
+from delegation.ledger.ledger import Ledger
+from delegation.ledger.records import (
+    NO_MESSAGES,
+    NO_QUESTIONS,
+    NO_STEERING,
+    Children,
+    SessionRecord,
+    TaskRecord,
+)
+from delegation.ledger.task_state import (
+    IDLE,
+    Ended,
+    TaskState,
+)
+from delegation.ledger.transitions import refresh_wakeable
+from delegation.rules import Rules
+from delegation.snapshot.snapshot import Snapshot
+from delegation.snapshot.stored_state import (
+    REASONS,
+    STATES,
+    STATUSES,
+    StoredDetails,
+    StoredSession,
+    StoredState,
+    StoredTask,
+    decode_state,
+    state_of_code,
+)
+from delegation.task import Grant, SessionId
+from delegation.tree.rollups import NOTHING_USED
+
+
+def restore_snapshot(snapshot: Snapshot) -> Ledger:
+    """Return a ledger of the session alone, as it was after the last fact of the snapshot.
+
+    Raises:
+        UnreadableFactError: it is damaged.
+    """
+    try:
+        state = decode_state(snapshot.state)
+        rules = Rules(
+            live_tasks=state.live_tasks,
+            live_children=state.live_children,
+            detached=state.detached,
+        )
+        ledger = _Restoration(Ledger(rules), state).restore()
+    except (UnreadableFactError, *MISFITS) as exc:
+        problem = f"the snapshot of session {snapshot.session} is damaged: {exc!r}"
+        raise UnreadableFactError(problem) from exc
+    ledger.last_seq = snapshot.seq
+    return ledger
+
+
+class _Restoration:
+    """Builds the records of a session from its state."""
+
+    def __init__(self, ledger: Ledger, state: StoredState) -> None:
+        self._ledger = ledger
+        self._state = state
+        self._histories: dict[str, tuple[TaskState, ...]] = {}
+        for it in state.accounts:
+            account = Account(
+                Grant(it.id, it.budget), path=it.path, depth=it.depth, started_at=it.at
+            )
+            account.used = it.used or NOTHING
+            ledger.accounts[it.id] = account
+
+    def restore(self) -> Ledger:
+        ledger, state = self._ledger, self._state
+        root = self._task(state.tasks[0])
+        session = SessionRecord(state.session.id, root, ledger.rules)
+        self._add_node(session, state.tasks[0], state.session.goal)
+        for it in state.tasks[1:]:
+            assert it.request is not None, "only a root has no request"
+            self._task(it)
+            self._add_node(session, it, it.request.goal)
+        for it in state.tasks:
+            if it.more is not None:
+                self._add_more(ledger.tasks[it.id], it.more)
+        self._fill(session, state.session)
+        for account in state.accounts:
+            if account.used is not None:
+                whole = ledger.accounts[account.id]
+                session.own_accounts[account.id] = own = whole.without_use()
+                own.used = account.used
+        ledger.sessions[session.id] = session
+        ledger.all_sessions[session.id] = None
+        tasks = ledger.tasks
+        ledger.startable = {it: tasks[it] for it in state.startable}
+        ledger.joinable = {it: tasks[it] for it in state.joinable}
+        ledger.unstartable = {it: tasks[needed] for it, needed in state.unstartable}
+        ledger.open_questions = {it.id: it for it in state.open_questions}
+        refresh_wakeable(ledger, session)
+        return ledger
+
+    def _task(self, it: StoredTask) -> TaskRecord:
+        parent = None if it.parent is None else self._ledger.tasks[it.parent]
+        task = TaskRecord(
+            it.id,
+            session=self._state.session.id,
+            agent=it.agent,
+            path=it.path,
+            mode=it.mode,
+            parent=parent,
+            request=it.request,
+        )
+        more = it.more
+        if more is None:
+            assert it.outcome is not None, "it has ended, as most tasks have"
+            task.state = Ended(it.outcome)
+            task.history = (*self._history(it.history[:-1]), task.state)
+        else:
+            ended: TaskState = IDLE if it.outcome is None else Ended(it.outcome)
+            task.state = state_of_code(it.state, more.dependencies, ended)
+            task.history = tuple(
+                state_of_code(code, more.history_dependencies.get(index, ()), ended)
+                for index, code in enumerate(it.history)
+            )
+        task.cancel_requested = it.cancel_requested
+        task.restarts = it.restarts
+        task.context = self._state.contexts[it.context]
+        if it.accounts:
+            task.accounts = tuple(self._ledger.accounts[id_] for id_ in it.accounts)
+        self._ledger.tasks[it.id] = task
+        return task
+
+    def _history(self, codes: str) -> tuple[TaskState, ...]:
+        """Return the states before the end; most tasks have the same."""
+        if codes not in self._histories:
+            self._histories[codes] = tuple(STATES[code] for code in codes)
+        return self._histories[codes]
+
+    def _add_node(self, session: SessionRecord, it: StoredTask, goal: str) -> None:
+        usage = NOTHING_USED if it.usage is None else it.usage
+        node = {
+            "parent": it.parent,
+            "agent": it.agent,
+            "goal": goal,
+            "label": "" if it.request is None else it.request.label,
+            "path": it.path,
+            "mode": it.mode,
+            "status": STATUSES[it.status],
+            "reason": REASONS[it.reason],
+            "requested": it.requested,
+            "started": it.started,
+            "ended": it.ended,
+            "usage": usage,
+            "cost": usage.cost,
+            "total": usage if it.total is None else it.total,
+            "error": it.error,
+        }
+        needs = () if it.request is None else it.request.needs
+        session.tree.restore(it.id, node, needs)
+
+    def _add_more(self, task: TaskRecord, more: StoredDetails) -> None:
+        tasks = self._ledger.tasks
+        if more.transcript:
+            task.transcript = Transcript(stored.it for stored in more.transcript)
+        else:
+            task.transcript = NO_MESSAGES
+        if more.children is not None:
+            task.children = children = Children()
+            children.by_call = more.children.by_call
+            children.unsettled = {it: tasks[it] for it in more.children.unsettled}
+            children.counts_by_agent = more.children.counts_by_agent
+            children.slots_used = more.children.slots_used
+            children.joined_slots_used = more.children.joined_slots_used
+        task.instructions = more.instructions
+        task.reserved = more.reserved
+        task.dependents = [tasks[it] for it in more.dependents]
+        task.steering = dict(more.steering) if more.steering else NO_STEERING
+        task.unseen_steering = more.unseen_steering
+        if more.questions:
+            task.questions = {it.call: it for it in more.questions}
+        else:
+            task.questions = NO_QUESTIONS
+        task.approved = frozenset(more.approved)
+        if more.placed:
+            task.placed = {it.call: it for it in more.placed}
+
+    def _fill(self, session: SessionRecord, it: StoredSession) -> None:
+        tasks = self._ledger.tasks
+        session.facts = session.facts_in_snapshot = it.facts
+        session.accounts = tuple(self._ledger.accounts[id_] for id_ in it.accounts)
+        session.approved = frozenset(it.approved)
+        session.attended = it.attended
+        session.closed = it.closed
+        session.deleted = it.deleted
+        session.door = it.door
+        session.forked_from = it.forked_from
+        session.labels = it.labels
+        session.owner = it.owner
+        session.workspace_host = it.workspace_host
+        session.turns = it.turns
+        session.turn = it.turn
+        session.tree.turns = it.turn_times
+        session.last_outcome = it.last_outcome
+        session.mail = {seq: stored.it for seq, stored in it.mail}
+        session.consumed = {seq: stored.it for seq, stored in it.consumed}
+        session.envelopes = dict(it.envelopes)
+        session.undelivered = {reply.turn: reply for reply in it.undelivered}
+        session.unsettled_detached = {id_: tasks[id_] for id_ in it.unsettled_detached}
+        session.processes = {process.id: process for process in it.processes}
+        session.slots.restore(
+            (
+                ((parent, mode), {id_: tasks[id_] for id_ in queue})
+                for parent, mode, queue in it.queues
+            ),
+            it.eligible,
+            in_use=it.slots_in_use,
+            detached=it.slots_detached,
+        )
+
+
+def adopt_session(ledger: Ledger, session: SessionId, past: Ledger) -> None:
+    """Add a session that is not at rest to a ledger that has not booked what it has used.
+
+    Args:
+        ledger: the ledger that gets its records.
+        session: the id of the session.
+        past: the fold of its entries alone.
+    """
+    record = past.sessions[session]
+    for id_, own in record.own_accounts.items():
+        account = ledger.accounts.setdefault(id_, own.without_use())
+        account.started_at = min(account.started_at, own.started_at)
+        account.used += own.used
+    restore_session(ledger, session, past)
+    ledger.all_sessions[session] = None
+    ledger.startable |= past.startable
+    ledger.joinable |= past.joinable
+    ledger.unstartable |= past.unstartable
+    ledger.wakeable |= past.wakeable
+    questions = [*ledger.open_questions.values(), *past.open_questions.values()]
+    questions.sort(key=lambda question: question.asked_at)
+    ledger.open_questions = {question.id: question for question in questions}

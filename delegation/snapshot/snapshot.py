@@ -1,0 +1,77 @@
+"""The value `Snapshot`: which code can read it, when the next is due, whether two are the same."""
+
+from typing import Final
+
+import attrs
+
+from delegation.events.codec import VERSION as FACTS_VERSION
+from delegation.ledger.records import SessionRecord
+from delegation.rules import Rules
+from delegation.snapshot.stored_state import (
+    decode_state,
+    encode_state,
+)
+from delegation.task import (
+    SHARED_BUDGET_PREFIX,
+    SessionId,
+)
+
+LAYOUT: Final = 6
+"""Raise it with any change of the fold, of its records or of this package: then no snapshot from
+before is read."""
+MIN_FACTS: Final = 2_000
+"""How many facts are folded again rather than written to a snapshot."""
+SHARE: Final = 8
+"""A snapshot is due when an eighth of the facts has come since the last one. A smaller part makes
+the session open faster, and snapshots cost more."""
+SHARE_AT_REST: Final = 32
+"""The same of a session at rest, which may stay as it is for long."""
+
+_OWN_LAYOUT: Final = f"{LAYOUT}.{FACTS_VERSION}"
+
+
+@attrs.frozen
+class Snapshot:
+    """The state of a session after one of its facts, as it is stored."""
+
+    session: SessionId
+    seq: int
+    """The number of the last fact that is folded in it."""
+    layout: str
+    """The code and the rules by which it was made."""
+    state: bytes
+
+
+def snapshot_layout(rules: Rules) -> str:
+    """Return the layout of the snapshots that this code reads under these rules."""
+    # The other rules are not known to the fold.
+    slots = f"{rules.live_tasks}/{rules.live_children}/{rules.detached}"
+    return f"{_OWN_LAYOUT} {slots}"
+
+
+def is_own_layout(snapshot: Snapshot) -> bool:
+    """Return whether this code made a snapshot, under whatever rules."""
+    return snapshot.layout.startswith(f"{_OWN_LAYOUT} ")
+
+
+def is_snapshot_due(session: SessionRecord) -> bool:
+    """Return whether many facts have come since the last snapshot of a session."""
+    new = session.facts - session.facts_in_snapshot
+    if new < MIN_FACTS:
+        return False
+    share = SHARE_AT_REST if session.is_at_rest else SHARE
+    return new * share >= session.facts
+
+
+def is_same_state(one: Snapshot, two: Snapshot) -> bool:
+    """Return whether two snapshots hold the same state of a session."""
+    return one.seq == two.seq and _comparable(one) == _comparable(two)
+
+
+def _comparable(snapshot: Snapshot) -> bytes:
+    state = decode_state(snapshot.state)
+    for account in state.accounts:
+        # Where and when a budget was set that several sessions share, only the first of them knows.
+        if account.id.startswith(SHARED_BUDGET_PREFIX):
+            account.path, account.depth, account.at = "", 0, 0
+    return encode_state(state)

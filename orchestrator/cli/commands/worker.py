@@ -1,0 +1,234 @@
+"""`orchestrator worker`: run the tool calls that writers of journals lend, until a signal comes."""
+
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import unquote, urlsplit
+
+import trio
+from cyclopts import Parameter
+
+from agents import raising_one_error
+from agents.redaction.command_environment import without_secret_variables
+from agents.redaction.redactor import Redactor, secret_values
+from agents.tools.terminal.process_tags import with_tag
+from delegation import printable
+from orchestrator.cli.agent_file import load_agents
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
+from orchestrator.cli.signals import Stop, run_stoppable
+from orchestrator.execution.agent_catalogue import AgentCatalogue
+from orchestrator.execution.worker_context import WorkerContexts
+from orchestrator.execution.worker_leftovers import end_leftovers, hold_worker_tag
+from orchestrator.execution.worker_process import LEASE_SECONDS, Worker
+from orchestrator.execution.workspace.host import host_of
+from orchestrator.execution.workspace.task_workspace import resolve_workspace_settings
+from orchestrator.postgres.left_commands import end_left_commands
+from orchestrator.runtime import QUEUE_VARIABLE, default_journal
+from orchestrator.state_files import state_files
+from orchestrator.workers import WorkerId
+
+if TYPE_CHECKING:
+    from orchestrator.workers import Exchange
+
+GRACE_SECONDS: Final = 30
+JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
+INSTALL: Final = "pip install 'delegation-orchestrator[workers]'"
+
+DatabaseOption = Annotated[
+    str | None,
+    Parameter(
+        name="--journal",
+        help="The database of the journals: postgresql://... By default what"
+        " ORCHESTRATOR_JOURNAL says; a password is better there, since `ps` shows options.",
+        show_default=False,
+    ),
+]
+QueueOption = Annotated[
+    str,
+    Parameter(
+        help="What hands work out: absurd, or dbos. Writers must use the same.",
+        env_var=QUEUE_VARIABLE,
+    ),
+]
+
+
+def worker(
+    file: str,
+    /,
+    *,
+    journal: DatabaseOption = None,
+    place: str = "",
+    slots: int = 1,
+    queue: QueueOption = "absurd",
+    workspace: Path | None = None,
+    grace: float = GRACE_SECONDS,
+    lease: float = LEASE_SECONDS,
+    sandbox: SandboxOption = None,
+) -> int:
+    """Run the calls of tools with a place (`@tool(place="gpu")`), wherever their runs are.
+
+    The first SIGTERM or Ctrl-C drains it: it takes nothing new, and exits with 0 when what it runs
+    has ended. The second one ends its calls at once.
+
+    Args:
+        file: The Python file that the runs are started with, or a copy: FILE or FILE:NAME.
+        place: Whose calls it runs; by default the one place that the tools of the file name.
+        slots: How many calls it runs at once.
+        workspace: The folder that tools work in; by default this one.
+        grace: How many seconds its calls may run on after the first signal.
+        lease: For how many seconds it is taken for alive when nothing is heard of it.
+    """
+    address = require_database(journal)
+    if slots < 1:
+        raise CommandError(f"--slots is {slots}; it must be 1 or more")
+    if not 0 <= grace < float("inf"):
+        raise CommandError(f"--grace is {grace}; it must be 0 or more")
+    if not 0.5 <= lease < float("inf"):
+        raise CommandError(f"--lease is {lease}; it must be half a second or more")
+    if workspace is not None and not workspace.is_dir():
+        raise CommandError(f"--workspace {workspace} is no folder")
+    agents = load_agents(file)
+    catalogue = AgentCatalogue(agents)
+    place = _place_in(catalogue, place, file)
+    state = default_journal(os.environ).parent
+    host = host_of(None, os.environ, spans_hosts=True)
+    end_leftovers(state / "workers", host.name)
+
+    async def work(stop: Stop) -> int | None:
+        choice = await choose_sandbox(sandbox, agents.values())
+        settings = resolve_workspace_settings(
+            with_tag(_environ_of_commands(), tag),
+            workspace,
+            state,
+            choice,
+            host=host,
+            hidden=[state, *state_files(default_journal(os.environ))],
+        )
+        redactor = Redactor([*secret_values(os.environ, ()), *_secrets_in(address)])
+        id_ = WorkerId(f"{host.name}-{os.getpid()}-{token_hex(3)}")
+        drained = False
+        async with (
+            open_exchange_at(address, queue, lease) as exchange,
+            # What an orchestrator left on this machine, too, if others have taken over.
+            end_left_commands(address, host.name),
+            exchange.worker_mailbox(id_) as mailbox,
+        ):
+            running = Worker(
+                exchange,
+                mailbox,
+                catalogue,
+                WorkerContexts(settings, redactor),
+                redactor,
+                id=id_,
+                host=host.name,
+                place=place,
+                slots=slots,
+                lease=lease,
+                tell=lambda line: print_status(redactor.redact(line)),
+            )
+            draining = _Draining(running)
+            stop.set_orchestrator(draining)
+            print(
+                f"worker {id_} runs calls at {place!r}, {slots} at once (version"
+                f" {catalogue.version})",
+                flush=True,
+            )
+            with stop.work_scope:
+                await running.run()
+                drained = True
+            draining.ended.set()
+        return 0 if drained else None
+
+    with hold_worker_tag(state / "workers", host.name) as tag:
+        # What a tool starts by itself inherits it, too.
+        os.environ.update(with_tag(os.environ, tag))
+        return run_stoppable(work, grace)
+
+
+class _Draining:
+    """A worker as signals drain it (`orchestrator.cli.signals.Drainable`)."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.ended = trio.Event()
+
+    @property
+    def working(self) -> int:
+        return self._worker.running
+
+    async def drain(self, seconds: float) -> bool:
+        self._worker.drain()
+        with trio.move_on_after(seconds):
+            await self.ended.wait()
+        return self.ended.is_set()
+
+    async def abandon(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+def require_database(option: str | None) -> str:
+    """Return the address of the database of `--journal`, which workers need."""
+    address = option or os.environ.get(JOURNAL_VARIABLE, "")
+    if urlsplit(address).scheme not in {"postgresql", "postgres"}:
+        shown = f", not {printable(address)}" if address and "@" not in address else ""
+        raise CommandError(
+            "workers find their work in the Postgres database of the journals: say"
+            f" --journal postgresql://...{shown}"
+        )
+    return address
+
+
+@asynccontextmanager
+async def open_exchange_at(
+    address: str, queue: str, lease: float = LEASE_SECONDS
+) -> AsyncGenerator["Exchange"]:
+    """Connect to what carries lent work."""
+    try:
+        # Imported late: these libraries are an extra.
+        from orchestrator.workers.postgres.exchange import open_exchange
+
+        opened = open_exchange(
+            address, queue=queue, application="orchestrator worker", lease=lease
+        )
+        with raising_one_error():
+            async with opened as exchange:
+                yield exchange
+    except ModuleNotFoundError as exc:
+        raise CommandError(f"a worker needs {exc.name}: {INSTALL}") from exc
+
+
+def print_status(line: str) -> None:
+    print(f"orchestrator: {printable(line)}", file=sys.stderr, flush=True)
+
+
+def _place_in(catalogue: AgentCatalogue, place: str, file: str) -> str:
+    places = sorted(catalogue.places())
+    if not places:
+        raise CommandError(
+            f'no tool in {file} has a place, so there is nothing to run: @tool(place="gpu")'
+        )
+    if place in places:
+        return place
+    if place:
+        raise CommandError(
+            f"no tool in {file} has the place {place!r}; there are: {', '.join(places)}"
+        )
+    if len(places) > 1:
+        raise CommandError(f"say which --place: {', '.join(places)}")
+    return places[0]
+
+
+def _environ_of_commands() -> dict[str, str]:
+    environ = without_secret_variables(os.environ, declared=(), hand_on=())
+    return {name: it for name, it in environ.items() if name != JOURNAL_VARIABLE}
+
+
+def _secrets_in(address: str) -> list[str]:
+    """Return what is secret in the address of a database."""
+    password = urlsplit(address).password
+    return [] if password is None else [password, unquote(password)]

@@ -1,0 +1,115 @@
+"""`orchestrator workers`: which workers are there, what they run, and which calls wait for one."""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+import attrs
+import trio
+from rich.table import Table
+from rich.text import Text
+
+from agents import Transcript, unanswered_calls
+from delegation import printable
+from delegation.events import CallPlaced
+from orchestrator.cli.commands.worker import (
+    DatabaseOption,
+    QueueOption,
+    open_exchange_at,
+    require_database,
+)
+from orchestrator.cli.terminal.console import Terminal
+from orchestrator.cli.terminal.style import format_seconds
+from orchestrator.errors import JournalError
+from orchestrator.journal.backends import journals_at
+from orchestrator.journal.journal import fold_entries
+from orchestrator.workers import WorkerSeen
+
+
+@attrs.frozen
+class LentCall:
+    """A call without a result that waits for a worker, or runs at one."""
+
+    path: str
+    tool: str
+    placed: CallPlaced
+
+
+def workers(*, journal: DatabaseOption = None, queue: QueueOption = "absurd") -> int:
+    """List the workers, what they run, and the calls that wait for one.
+
+    Exits with 0, and with 1 if a call waits at a place that has no worker.
+    """
+    address = require_database(journal)
+    seen = trio.run(_seen, address, queue)
+    lent = _lent_calls(address)
+    console = Terminal()
+    _print_workers(seen, console)
+    _print_calls(lent, console)
+    present = {it.beat.place for it in seen if it.alive}
+    return int(any(not it.placed.run and it.placed.place not in present for it in lent))
+
+
+async def _seen(address: str, queue: str) -> Sequence[WorkerSeen]:
+    async with open_exchange_at(address, queue) as exchange:
+        return await exchange.presence.workers()
+
+
+def _lent_calls(address: str) -> Sequence[LentCall]:
+    """Return the open calls of all journals that are lent, those that wait first."""
+    journals = journals_at(address)
+    found: list[LentCall] = []
+    for name in journals.names():
+        try:
+            with journals.store(name).open_reader(verify=False) as reader:
+                for session in reader.active_sessions():
+                    ledger = fold_entries(reader.entries(session), name)
+                    found += [
+                        LentCall(task.path, _tool_of(task.transcript, placed), placed)
+                        for task in ledger.tasks.values()
+                        for placed in task.placed.values()
+                    ]
+        except JournalError as exc:
+            print(f"orchestrator: {printable(str(exc))}", file=sys.stderr)
+    return sorted(found, key=lambda it: bool(it.placed.run))
+
+
+def _tool_of(transcript: Transcript, placed: CallPlaced) -> str:
+    names = {call.id: call.name for call in unanswered_calls(transcript)}
+    return names.get(placed.call, "a tool")
+
+
+def _print_workers(seen: Sequence[WorkerSeen], console: Terminal) -> None:
+    if not seen:
+        console.print(Text("no workers: orchestrator worker FILE --place ...", "dim"))
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("worker", "place", "runs", "version", "heard of"):
+        table.add_column(title)
+    for it in sorted(seen, key=lambda it: (it.beat.place, it.beat.worker)):
+        heard = f"{format_seconds(it.silent)} ago"
+        table.add_row(
+            Text(printable(it.beat.worker)),
+            Text(printable(it.beat.place)),
+            Text(f"{len(it.beat.runs)} of {it.beat.slots}"),
+            Text(printable(it.beat.version)),
+            Text(
+                heard if it.alive else f"{heard}: it is gone", "" if it.alive else "red"
+            ),
+        )
+    console.print(table)
+
+
+def _print_calls(lent: Sequence[LentCall], console: Terminal) -> None:
+    for it in lent:
+        where = (
+            f"runs at {it.placed.place!r}, on worker {it.placed.worker}"
+            if it.placed.run
+            else f"waits for a worker at {it.placed.place!r}"
+        )
+        wants = f" with version {it.placed.wants}" if it.placed.wants else ""
+        line = f"{it.path}: {it.tool} {where}{wants}"
+        console.print(Text(printable(line), "" if it.placed.run else "yellow"))
+    waiting = Counter(it.placed.place for it in lent if not it.placed.run)
+    for place, count in waiting.items():
+        console.print(Text(f"{count} waiting at {place!r}", "bold yellow"))

@@ -1,0 +1,54 @@
+"""The sandbox of a command line: its option, and the line that says what holds commands."""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from agents import Agent
+from agents.sandbox.detection import Detected, SandboxChoice, SandboxName
+from orchestrator.execution.agent_registry import reachable_agents
+from orchestrator.runtime import SANDBOX_VARIABLE
+
+SandboxOption = Annotated[
+    SandboxName | None,
+    Parameter(
+        help="What holds the commands of agents: bubblewrap, landlock, none, or the strongest"
+        " that works here (auto). By default what ORCHESTRATOR_SANDBOX says, else auto.",
+        show_default=False,
+    ),
+]
+
+
+async def choose_sandbox(
+    name: SandboxName | None, agents: Iterable[Agent[Any]], *, quiet: bool = False
+) -> SandboxChoice:
+    """Return the sandbox of a command line; say which it is if an agent may need it.
+
+    Args:
+        name: the option.
+        agents: those that run.
+        quiet: say nothing.
+    """
+    choice = SandboxChoice(name or os.environ.get(SANDBOX_VARIABLE) or "auto")
+    if not quiet and any(
+        tool.machine
+        for it in agents
+        for one in reachable_agents(it)
+        for tool in one.tools
+    ):
+        print(describe_sandbox(await choice.detect()), file=sys.stderr)
+    return choice  # noqa: ASYNC910 (most agents need none)
+
+
+def describe_sandbox(found: Detected) -> str:
+    """Return in one line what holds commands, what it lacks, and why it is nothing stronger."""
+    backend = found.backend
+    what = "a wall" if backend.is_wall else "NO wall: commands may do what you may"
+    if backend.name != "none" and not backend.is_wall:
+        what = "a fence, and no wall"
+    lacks = f"; not held: {', '.join(backend.lacks)}" if backend.lacks else ""
+    refused = "".join(f"; no {name}: {why}" for name, why in found.refused.items())
+    return f"sandbox of commands: {backend.name} ({what}{lacks}{refused})"

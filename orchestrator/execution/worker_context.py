@@ -1,0 +1,218 @@
+"""The context of the calls that a worker runs: its own workspace, sandbox and environment.
+
+It is that of a local call as far as a machine goes: the agents on the way down to the task decide
+what its tools may touch. There are no background commands: a call ends with all that it began.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import attrs
+
+from agents import Agent, CallKey, Sandbox, ToolCall, ToolError
+from agents.approval import Verdict, default_rule, strictest_rule
+from agents.approved_call import ApprovedCall
+from agents.redaction.command_environment import only_named
+from agents.redaction.redactor import Redactor
+from agents.sandbox.backend import SandboxBackend, TaskSandbox
+from agents.sandbox.no_commands import NO_COMMANDS
+from agents.sandbox.sensitive_paths import (
+    credentials_in,
+    startup_files_in,
+    without_named,
+)
+from agents.tools.context import ToolContext, use_tool_context
+from agents.tools.current_call import set_current_call
+from agents.tools.files.own_code import own_code_in, search_last
+from agents.tools.files.seen_files import FileRegistry, SeenFiles
+from agents.tools.files.workspace import resolve_folder
+from agents.tools.terminal.background import BackgroundCommand
+from delegation.session_context import bind_session, session_environ
+from orchestrator.execution.worker_wire import Work
+from orchestrator.execution.workspace.call_subject import subject_of
+from orchestrator.execution.workspace.task_workspace import (
+    TASK_VARIABLE,
+    WorkspaceSettings,
+)
+
+REMEMBERED_TASKS: Final = 256
+"""Of how many tasks a worker remembers the files that they have read."""
+NO_BACKGROUND: Final = (
+    "a worker runs no commands in the background: a call ends with all that it began"
+)
+
+
+class WorkerContexts:
+    """Opens the contexts of calls on one worker."""
+
+    def __init__(self, settings: WorkspaceSettings, redactor: Redactor) -> None:
+        self._settings = settings
+        self._redactor = redactor
+        self._files = FileRegistry()
+        self._seen: OrderedDict[tuple[str, str], SeenFiles] = OrderedDict()
+
+    @asynccontextmanager
+    async def open_for(
+        self, work: Work, call: ToolCall, lineage: Sequence[Agent[Any]]
+    ) -> AsyncGenerator[None]:
+        """Set the context of a call for the block.
+
+        Raises:
+            ToolError: the machine of this worker forbids what was approved elsewhere.
+        """
+        agent = lineage[-1]
+        folder, sandbox = _allowed(self._settings.workspace.resolve(), lineage)
+        backend: SandboxBackend = NO_COMMANDS
+        if any(tool.machine is not None for tool in agent.tools):
+            backend = await self._settings.sandbox.backend()
+        task_sandbox = _task_sandbox(folder, sandbox, backend, self._settings.hidden)
+        if backend is not NO_COMMANDS:
+            search_last(task_sandbox.writable)
+        # The folder of the client is one of another machine.
+        strings: Any = {name: it for name, it in work.context.items() if name != "cwd"}
+        with bind_session(
+            **{**strings, "session_id": work.session},
+            async_delivery=work.async_delivery,
+        ):
+            context = ToolContext(
+                workspace=folder,
+                workspace_top=self._settings.workspace.resolve(),
+                sandbox=task_sandbox,
+                environ={
+                    **_environ_within(self._settings.environ, sandbox),
+                    **session_environ(),
+                    TASK_VARIABLE: work.path,
+                },
+                seen_files=self._seen_by(work),
+                processes=NoBackgroundCommands(),
+                redact=self._redactor.redact,
+            )
+            approved = _approved(work, call, lineage, task_sandbox)
+            set_current_call(CallKey(work.key), approved, work.seconds)
+            with use_tool_context(context):
+                yield
+
+    def _seen_by(self, work: Work) -> SeenFiles:
+        key = work.session, work.path
+        if key not in self._seen:
+            self._seen[key] = SeenFiles(self._files, work.path)
+        self._seen.move_to_end(key)
+        if len(self._seen) > REMEMBERED_TASKS:
+            self._seen.popitem(last=False)
+        return self._seen[key]
+
+
+def _allowed(top: Path, lineage: Sequence[Agent[Any]]) -> tuple[Path, Sandbox]:
+    """Return the folder of the last agent, and what it and all above it allow, together."""
+    folder, allowed = top, Sandbox()
+    above: Agent[Any] | None = None
+    for agent in lineage:
+        outer = folder
+        own = agent.workspace
+        # A copy works where its agent does; a worktree is only where the repository is.
+        is_copy = above is not None and agent.name == above.name
+        if isinstance(own, Path) and not is_copy:
+            folder = _inside(folder, top, own)
+        if agent.sandbox is not None:
+            here = agent.sandbox.at(folder)
+            if above is None:
+                allowed = here
+            else:
+                writable = (*allowed.write, outer)
+                allowed = here.within(attrs.evolve(allowed, write=writable))
+        above = agent
+    return folder, allowed
+
+
+def _inside(folder: Path, top: Path, path: Path) -> Path:
+    if path.is_absolute():
+        return path.resolve()  # the author of the program has named it
+    return resolve_folder(folder, top=top, path=str(path))
+
+
+def _task_sandbox(
+    folder: Path, allowed: Sandbox, backend: SandboxBackend, hidden: Sequence[Path]
+) -> TaskSandbox:
+    home = Path.home()
+    return TaskSandbox(
+        backend=backend,
+        sandbox=allowed,
+        workspace=folder,
+        checkout=(),
+        hidden=(*hidden, *without_named(credentials_in(home), allowed)),
+        protected=(
+            *own_code_in((folder, *allowed.write)),
+            *startup_files_in(home),
+        ),
+        home=Path(os.path.realpath(home)),
+    )
+
+
+def _environ_within(environ: Mapping[str, str], sandbox: Sandbox) -> Mapping[str, str]:
+    if sandbox.environment is None:
+        return environ
+    return only_named(environ, sandbox.environment)
+
+
+def _approved(
+    work: Work, call: ToolCall, lineage: Sequence[Agent[Any]], sandbox: TaskSandbox
+) -> ApprovedCall | None:
+    """Return what was approved, in terms of this machine's files."""
+    policies = [agent.approve for agent in reversed(lineage) if agent.approve]
+    if not policies:
+        tool = next(it for it in lineage[-1].tools if it.name == call.name)
+        use = tool.machine_use(call)
+        default = default_rule(call.name, use, is_wall=sandbox.is_wall)
+        if default is None:
+            return None
+        if work.walled and not sandbox.is_wall and default.verdict is not Verdict.ALLOW:
+            raise ToolError(
+                f"{call.name} was not run: no sandbox holds the commands of this worker, and no"
+                " person was asked, because one does where the run is"
+            )
+        policies = [(default,)]
+    subject = subject_of(call, sandbox.workspace)
+    rule = strictest_rule(policies, subject)
+    if rule is not None and rule.verdict is Verdict.DENY:
+        raise ToolError(
+            f"{call.name} was not run: on the worker its path leads to what a rule denies"
+        )
+    return ApprovedCall(subject=subject, policies=policies)
+
+
+class NoBackgroundCommands:
+    """Refuses background commands (`BackgroundCommands`)."""
+
+    can_notify = False
+
+    async def start(
+        self, command: str, *, workdir: Path, notify: bool, watch: Sequence[str]
+    ) -> NoReturn:
+        raise ToolError(NO_BACKGROUND)
+
+    def known(self) -> Sequence[BackgroundCommand]:
+        return ()
+
+    async def wait(self, command: BackgroundCommand, seconds: float) -> NoReturn:
+        raise ToolError(NO_BACKGROUND)
+
+    async def end(self, command: BackgroundCommand) -> NoReturn:
+        raise ToolError(NO_BACKGROUND)
+
+    async def write(self, command: BackgroundCommand, text: str) -> NoReturn:
+        raise ToolError(NO_BACKGROUND)
+
+    async def close_input(self, command: BackgroundCommand) -> NoReturn:
+        raise ToolError(NO_BACKGROUND)
+
+    def unread(
+        self, command: BackgroundCommand, *, hold_back: int, context: int
+    ) -> tuple[str, str]:
+        raise ToolError(NO_BACKGROUND)
+
+    def notices_of(self, command: BackgroundCommand) -> Sequence[int]:
+        return ()

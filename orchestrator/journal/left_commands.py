@@ -1,0 +1,31 @@
+"""The port by which the end of commands is asked for on the machine that they were left on.
+
+The writer of a journal asks; a process on that machine ends them, and says so. Nothing of it must
+survive: a writer asks again for all that its journal still has.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
+
+
+class LeftCommands(Protocol):
+    """The commands of one journal that were left on other machines, as its writer sees them."""
+
+    async def ask(self, commands: Mapping[str, str]) -> None:
+        """Ask for the end of commands on their machines.
+
+        Args:
+            commands: the machine of each, by the tag that its processes carry.
+
+        Raises:
+            JournalInUseError: the journal has another writer by now.
+        """
+        ...
+
+    async def wait_ended(self) -> Sequence[str]:
+        """Wait until commands have ended, and return their tags; each is returned once."""
+        ...
+
+
+OpenLeftCommands: TypeAlias = Callable[[], AbstractAsyncContextManager[LeftCommands]]

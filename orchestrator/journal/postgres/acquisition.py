@@ -1,0 +1,103 @@
+"""How a process comes to write a journal of a database: it connects, looks, and takes it last."""
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+
+from delegation import encode
+from delegation.events import JournalOpened
+from orchestrator.errors import JournalError
+from orchestrator.journal.postgres.fenced_connection import open_connection
+from orchestrator.journal.postgres.lease import Lease, take
+from orchestrator.postgres.address import DatabaseAddress
+from orchestrator.postgres.connection import connect, problem_of, shown_address
+from orchestrator.postgres.schema import install_schema
+
+if TYPE_CHECKING:
+    from orchestrator.postgres.connection import Connection
+
+FACTS_VERSION: Final = encode(JournalOpened("")).version
+"""The version of the facts that this orchestrator writes."""
+ECHO_SECONDS: Final = 1.0
+"""How long a wake-up may take to come through."""
+DIRECTLY: Final = (
+    "connect to Postgres directly, or to a pooler in session mode: between transactions this one"
+    " gives the connection to others (LISTEN does not work)"
+)
+
+
+@attrs.frozen
+class OpenedLease:
+    """A connection to the database, and a journal of it that this process may write."""
+
+    connection: "Connection"
+    lease: Lease
+    clock_offset: float
+    """How many seconds the clock of the database is ahead of that of this machine."""
+
+
+def open_lease(address: DatabaseAddress, where: str, served_at: str) -> OpenedLease:
+    """Connect and take a journal; blocking.
+
+    Raises:
+        JournalInUseError: another process writes it.
+        JournalError: it cannot be opened.
+    """
+    import psycopg
+
+    database = shown_address(address.url)
+    with ExitStack() as undo:
+        connection = open_connection(address)
+        undo.callback(connection.close)
+        try:
+            offset = _look(connection, address, where)
+            install_schema(connection, database, address.cluster)
+            lease = take(
+                connection,
+                address.journal,
+                where,
+                seconds=address.lease,
+                address=served_at,
+                facts=FACTS_VERSION,
+            )
+        except psycopg.Error as exc:
+            raise JournalError(where, problem_of(address.url, exc)) from exc
+        undo.pop_all()
+    return OpenedLease(connection, lease, offset)
+
+
+def _look(connection: "Connection", address: DatabaseAddress, where: str) -> float:
+    """Refuse what cannot hold a journal; return how far ahead the clock of the database is."""
+    before = time.time()
+    row = connection.execute(
+        "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('server_encoding'),"
+        " extract(epoch FROM clock_timestamp())::float8"
+    ).fetchone()
+    pid, is_standby, encoding, now = cast(tuple[Any, ...], row)
+    if is_standby:
+        raise JournalError(
+            where, "it is on a standby, which cannot be written; name the primary"
+        )
+    if encoding != "UTF8":
+        raise JournalError(
+            where, f"its encoding is {encoding}; create the database with UTF8"
+        )
+    # A pooler answers with a number of its own in place of that of the process of Postgres.
+    if connection.info.backend_pid != pid:
+        _require_echo(connection, address, where)
+    return float(now - (before + time.time()) / 2)
+
+
+def _require_echo(
+    connection: "Connection", address: DatabaseAddress, where: str
+) -> None:
+    """Refuse a pooler that gives a connection to others between transactions."""
+    connection.execute("LISTEN orchestrator_echo")
+    with connect(address.url, application="orchestrator journal") as other:
+        other.execute("NOTIFY orchestrator_echo")
+    heard = list(connection.notifies(timeout=ECHO_SECONDS, stop_after=1))
+    if not heard:
+        raise JournalError(where, f"there is a pooler in front of it: {DIRECTLY}")
+    connection.execute("UNLISTEN orchestrator_echo")

@@ -1,0 +1,14 @@
+"""The right of one process to write a journal, until another takes the journal over."""
+
+import attrs
+
+
+@attrs.frozen
+class Tenure:
+    """The right of one process to write a journal, until another takes the journal over.
+
+    Whatever a writer does beside the journal is conditional on it in the same statement.
+    """
+
+    journal: str
+    epoch: int

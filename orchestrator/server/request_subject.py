@@ -1,0 +1,49 @@
+"""What a request is about: the session, task or approval in its path, or of its Idempotency-Key."""
+
+from enum import StrEnum
+from typing import Final
+
+import attrs
+
+from orchestrator.server.openai.responses.response import session_id
+from orchestrator.server.operation import ApiCall
+
+
+class SubjectKind(StrEnum):
+    """What an id in a path is of."""
+
+    SESSION = "session"
+    TASK = "task"
+    APPROVAL = "approval"
+
+
+@attrs.frozen
+class Subject:
+    """What a request is about."""
+
+    kind: SubjectKind
+    id: str
+
+
+PARAMETERS: Final = {
+    "run": SubjectKind.SESSION,
+    "session": SubjectKind.SESSION,
+    "response": SubjectKind.SESSION,
+    "task": SubjectKind.TASK,
+    "approval": SubjectKind.APPROVAL,
+}
+"""The parameters of paths that are ids."""
+
+
+def subject_of(call: ApiCall) -> Subject | None:
+    """Return what a request is about; None: about nothing that is there already."""
+    for name, kind in PARAMETERS.items():
+        if name in call.request.path_params:
+            id_ = call.path(name)
+            if name == "response":
+                id_ = session_id(id_) or ""
+            return Subject(kind, id_)
+    if call.operation.takes_idempotency_key:
+        id_ = call.session_id_from_key() or ""
+        return Subject(SubjectKind.SESSION, id_) if id_ else None
+    return None

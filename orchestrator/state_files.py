@@ -1,0 +1,50 @@
+"""The files that an orchestrator keeps to itself: its journal, and what lies beside it.
+
+An agent that reads them reads every session, and one that writes them approves every call. So no
+tool of an agent does, wherever they are.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+JOURNAL_SUFFIXES: Final = ("", "-wal", "-shm", "-journal", ".lock", ".sock", ".address")
+"""Of the names of a journal's own files."""
+SERVER_FILES: Final = (
+    *("api_key", "keys", "webhook_secret", "webhook_secrets", "cluster_secret"),
+)
+"""What `serve` keeps in the folder of its journal."""
+FIRST_JOURNAL: Final = "journal.db"
+JOURNALS: Final = "journals"
+"""The folder of all journals but the first, in that of the first."""
+
+
+def state_files(journal: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the files of an orchestrator with this journal, whether they are there yet or not.
+
+    Those of the other journals of its folder are among them, also of those that other processes
+    will make: they are in a folder of their own.
+    """
+    real = Path(os.path.realpath(journal))
+    yield from _journal_files(real)
+    # The folder that the user names, and that in which a link has led to the journal.
+    for folder in {real.parent, Path(os.path.realpath(Path(journal).parent))}:
+        home = folder.parent if folder.name == JOURNALS else folder
+        yield from _journal_files(home / FIRST_JOURNAL)
+        yield home / JOURNALS
+        for name in SERVER_FILES:
+            yield home / name
+    if os.name == "posix":
+        # Where the path of a socket beside the journal would be too long.
+        yield Path(f"/tmp/orchestrator-{os.getuid()}")  # noqa: S108
+
+
+def _journal_files(journal: Path) -> Iterator[Path]:
+    for suffix in JOURNAL_SUFFIXES:
+        yield journal.with_name(f"{journal.name}{suffix}")
+
+
+def is_inside(file: Path, folder: Path) -> bool:
+    """Return whether a file is in a folder, by their real paths."""
+    return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))

@@ -1,0 +1,207 @@
+"""What one server passes on to another goes to the writer of a journal, and nowhere else."""
+
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+import httpx2
+import pytest
+import trio
+from starlette.responses import Response
+
+from orchestrator.journal.store import Writer
+from orchestrator.postgres.address import parse_address
+from orchestrator.server.cluster.cluster_server import secret_of_database
+from orchestrator.server.cluster.forwarded_header import (
+    HEADER,
+    StaleHeaderError,
+    forwarded_peer,
+    sign,
+)
+from orchestrator.server.cluster.proxy import (
+    ForwardedAnswer,
+    may_reach,
+    open_proxy,
+    url_at,
+)
+from orchestrator.server.keys.changes import revoke_key
+from orchestrator.server.operation import ApiCall
+from orchestrator.server.state import Settings
+from orchestrator.server.transport.errors import HttpError
+from tests.kit import worker
+from tests.server.cluster_kit import AGENTS
+from tests.server.keys_kit import serving_with_keys
+from tests.server.kit import TOKEN, serving
+from tests.server.raw_http import exchanged
+from tests.server.server_process import ROOT
+
+WRITER = "http://10.0.0.5:8642"
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize(
+    "target",
+    ["%2Fv1%2Fruns%2Fabc@169.254.169.254:80", "%2Fhealth", "http://localhost/health"],
+)
+async def test_a_target_that_is_no_path_is_refused_before_it_is_routed(
+    target: str,
+) -> None:
+    async with serving(worker()) as served:
+        answer = await exchanged(
+            served.url,
+            f"GET {target} HTTP/1.1\r\nHost: localhost\r\n"
+            f"Authorization: Bearer {TOKEN}\r\n\r\n".encode(),
+        )
+    assert answer.status == 400
+    assert answer.error["code"] == "invalid_target"
+
+
+@pytest.mark.parametrize(
+    "target", [b"/v1/runs/a@169.254.169.254:80?x=%2F|", b"//evil.example/x", b"/a:b@c"]
+)
+def test_a_path_leads_to_the_writer_whatever_is_in_it(target: bytes) -> None:
+    url = url_at(WRITER, target)
+    assert (url.scheme, url.host, url.port) == ("http", "10.0.0.5", 8642)
+    assert url.raw_path == target
+
+
+@pytest.mark.parametrize(
+    "target",
+    [b"%2Fv1%2Fruns%2Fabc@169.254.169.254:80", b"@evil.example/", b"", b"/\xff"],
+)
+def test_what_is_no_path_makes_no_url(target: bytes) -> None:
+    with pytest.raises(HttpError) as caught:
+        url_at(WRITER, target)
+    assert caught.value.problem.code == "invalid_target"
+
+
+SECRET = b"a random secret of the servers"
+ASKED = {"method": "GET", "target": "/v1/runs", "request": "req_1"}
+
+
+def test_a_forwarded_request_is_believed_for_a_minute_and_as_it_was_signed() -> None:
+    header = sign(SECRET, peer="8.8.8.8", now=1000, **ASKED)
+    assert forwarded_peer(SECRET, header, now=1060, **ASKED) == "8.8.8.8"
+    for now in (1061, 939):
+        with pytest.raises(StaleHeaderError):
+            forwarded_peer(SECRET, header, now=now, **ASKED)
+    for changed in ("method", "target", "request"):
+        other = {**ASKED, changed: "other"}
+        assert forwarded_peer(SECRET, header, now=1000, **other) is None
+    later = header.replace(" 1000 ", " 2000 ")
+    assert forwarded_peer(SECRET, later, now=2000, **ASKED) is None
+    assert forwarded_peer(b"another", header, now=1000, **ASKED) is None
+
+
+@pytest.mark.realtime
+async def test_the_first_server_of_a_database_makes_its_secret(postgres: str) -> None:
+    found: list[str] = []
+
+    async def start() -> None:
+        found.append(await secret_of_database(parse_address(postgres)))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(start)
+    (secret,) = set(found)
+    assert len(secret) == 64
+
+
+@pytest.mark.realtime
+async def test_a_header_of_another_time_is_refused_and_not_forwarded_again() -> None:
+    settings = Settings(token=TOKEN, cluster_secret=SECRET)
+    async with serving(worker(), settings=settings) as served:
+        header = sign(SECRET, peer="8.8.8.8", now=time.time() - 600, **ASKED)
+        answer = await served.http.get(
+            "/v1/runs", headers={HEADER: header, "x-request-id": "req_1"}
+        )
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "clocks_differ"
+
+
+HERE = platform.node()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"),
+        *("http://0.0.0.0:1", "http://[::]:1", "http://[::ffff:127.0.0.1]:1"),
+    ],
+)
+async def test_no_key_is_sent_to_the_loopback_address_of_another_machine(
+    address: str,
+) -> None:
+    call = cast(ApiCall, None)  # nothing of it is looked at
+    elsewhere = Writer(process=1, host=f"not-{HERE}", address=address)
+    # Also if this server has the same one.
+    for own in ("http://127.0.0.1:2", address):
+        async with open_proxy(SECRET, own, time.time) as proxy:
+            with pytest.raises(HttpError) as caught:
+                await proxy.forward(call, elsewhere, journal="shard-0")
+        assert caught.value.status == 503
+        assert caught.value.problem.code == "writer_unreachable"
+    assert may_reach(address, HERE)
+    assert may_reach("https://10.0.0.5:8642", f"not-{HERE}")
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--host", "0.0.0.0", "--insecure"], "give --address"),
+        (["--address", "http://0.0.0.0:8642"], "give --address"),
+        (["--address", "http://10.0.0.5:8642"], "--insecure"),
+    ],
+)
+async def test_a_server_of_a_database_says_where_others_reach_it_safely(
+    tmp_path: Path, options: list[str], says: str
+) -> None:
+    await trio.Path(tmp_path / "agents_file.py").write_text(AGENTS)
+    command = [sys.executable, "-m", "orchestrator", "serve", "agents_file.py"]
+    ended = await trio.run_process(
+        [*command, *options, "--journal", "postgresql://nobody@127.0.0.1:1/none"],
+        cwd=tmp_path,
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "ORCHESTRATOR_API_KEY": TOKEN,
+        },
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert says in ended.stderr.decode()
+
+
+@pytest.mark.realtime
+async def test_an_answer_for_a_key_that_was_revoked_meanwhile_is_hung_up_on(
+    tmp_path: Path,
+) -> None:
+    closed = trio.Event()
+
+    class Body(httpx2.ByteStream):
+        async def aclose(self) -> None:
+            await trio.lowlevel.checkpoint()
+            closed.set()
+
+    async with (
+        serving_with_keys(worker(), folder=tmp_path) as keyed,
+        open_proxy(SECRET, WRITER, time.time) as proxy,
+    ):
+        token = keyed.new_token("bot")
+
+        async def home_of(_: ApiCall) -> Response:
+            await trio.lowlevel.checkpoint()
+            revoke_key(keyed.file, "bot")
+            answer = httpx2.Response(200, stream=Body(b"{}"))
+            return ForwardedAnswer(proxy, answer, "shard-0", 1)
+
+        keyed.served.server.state.home_of = home_of
+        refused = await keyed.ask(token, "GET", "/v1/runs/r_0123456789abcdef")
+        assert refused.status_code == 401
+        assert closed.is_set()

@@ -1,0 +1,205 @@
+"""What the mailboxes of workers and writers do, in memory and in Postgres."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from orchestrator.errors import JournalInUseError
+from orchestrator.workers import Exchange, Request, RunId, Tenure, WriterMailbox
+from tests.postgres import PostgresServer
+from tests.workers.kit import JOURNAL, WORKER, Leaf
+
+pytestmark = pytest.mark.realtime
+
+RUN = RunId("run-1")
+
+
+def request(
+    number: int, body: bytes = b"?", *, run: RunId = RUN, journal: str = JOURNAL
+) -> Request:
+    return Request(journal, WORKER, run, number, body)
+
+
+@asynccontextmanager
+async def answering(
+    exchange: Exchange,
+    tenure: Tenure,
+    answer: Callable[[Request], bytes],
+    seen: list[Request] | None = None,
+) -> AsyncGenerator[WriterMailbox]:
+    """A writer that answers all it is asked."""
+
+    async def answer_forever(mailbox: WriterMailbox) -> None:
+        while True:
+            for it in await mailbox.receive():
+                if seen is not None:
+                    seen.append(it)
+                mailbox.answer(it, answer(it))
+
+    async with exchange.writer_mailbox(tenure) as mailbox:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer_forever, mailbox)
+            yield mailbox
+            nursery.cancel_scope.cancel()
+
+
+async def test_each_request_gets_its_answer_to_the_letter(mail_leaf: Leaf) -> None:
+    """Also a large one, and one of bytes that are no text; two journals do not mix."""
+    tenures = [mail_leaf.take_over(JOURNAL), mail_leaf.take_over("shard-2")]
+    large = bytes(range(256)) * 4096
+    async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:
+        async with (
+            answering(exchange, tenures[0], lambda it: b"1" + it.body),
+            answering(exchange, tenures[1], lambda it: b"2" + it.body),
+            trio.open_nursery() as nursery,
+        ):
+
+            async def ask(number: int, journal: str, body: bytes) -> None:
+                run = RunId(f"run at {journal}")
+                answer = await worker.ask(
+                    request(number, body, run=run, journal=journal)
+                )
+                assert answer == (b"1" if journal == JOURNAL else b"2") + body
+
+            for number, body in enumerate([b"", large, b"\0\xff", b"plain"] * 5):
+                nursery.start_soon(ask, number, JOURNAL, body)
+                nursery.start_soon(ask, number, "shard-2", body)
+
+
+async def test_what_is_asked_again_is_answered_the_same_and_decided_once(
+    mail_leaf: Leaf,
+) -> None:
+    tenure = mail_leaf.take_over()
+    seen: list[Request] = []
+    async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:
+        async with answering(exchange, tenure, lambda _: b"%d" % len(seen), seen) as it:
+            assert await worker.ask(request(0)) == b"1"
+            assert await worker.ask(request(0)) == b"1"
+            assert len(seen) == 1
+
+            it.forget(RUN)
+            assert await worker.ask(request(0)) == b"2"
+
+
+async def test_the_last_answer_arrives_also_if_the_writer_forgets_the_run_at_once(
+    mail_leaf: Leaf,
+) -> None:
+    tenure = mail_leaf.take_over()
+    async with (
+        mail_leaf.open() as exchange,
+        exchange.worker_mailbox(WORKER) as worker,
+        exchange.writer_mailbox(tenure) as writer,
+        trio.open_nursery() as nursery,
+    ):
+
+        @nursery.start_soon
+        async def answer() -> None:
+            (asked,) = await writer.receive()
+            writer.answer(asked, b"done")
+            writer.forget(RUN)
+
+        assert await worker.ask(request(0)) == b"done"
+
+
+async def test_the_last_answer_arrives_also_if_the_writer_is_cancelled_then(
+    mail_leaf: Leaf,
+) -> None:
+    tenure = mail_leaf.take_over()
+    async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def answer() -> None:
+                with trio.CancelScope() as scope:
+                    async with exchange.writer_mailbox(tenure) as writer:
+                        (asked,) = await writer.receive()
+                        scope.cancel()
+                        writer.answer(asked, b"done")
+                        await writer.receive()
+
+            assert await worker.ask(request(0)) == b"done"
+
+
+async def test_a_new_writer_answers_what_the_old_one_left_open(mail_leaf: Leaf) -> None:
+    """The worker notices nothing but the time it takes."""
+    old = mail_leaf.take_over()
+    async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:
+        async with (
+            exchange.writer_mailbox(old) as fenced,
+            trio.open_nursery() as nursery,
+        ):
+            answers: list[bytes] = []
+
+            @nursery.start_soon
+            async def ask() -> None:
+                answers.append(await worker.ask(request(0)))
+                nursery.cancel_scope.cancel()
+
+            (asked,) = await fenced.receive()
+            new = mail_leaf.take_over()
+            fenced.answer(asked, b"old")
+            fenced.stop(WORKER, RUN)
+            with pytest.raises(JournalInUseError):
+                await fenced.receive()
+
+            async with answering(exchange, new, lambda _: b"new"):
+                await trio.sleep_forever()
+        assert answers == [b"new"]
+
+        # It was not told to stop, either: a stop of the new writer arrives after all others.
+        async with exchange.writer_mailbox(new) as mailbox:
+            mailbox.stop(WORKER, RunId("run-2"))
+            await worker.wait_stopped(RunId("run-2"))
+        with trio.move_on_after(0) as stopped:
+            await worker.wait_stopped(RUN)
+        assert stopped.cancelled_caught
+
+
+async def test_a_run_is_stopped_even_if_it_asks_nothing(mail_leaf: Leaf) -> None:
+    tenure = mail_leaf.take_over()
+    async with mail_leaf.open() as exchange:
+        async with (
+            exchange.worker_mailbox(WORKER) as worker,
+            answering(exchange, tenure, lambda _: b"") as writer,
+            trio.open_nursery() as nursery,
+        ):
+            await worker.ask(request(0))
+            nursery.start_soon(worker.wait_stopped, RUN)
+            writer.stop(WORKER, RUN)
+
+
+async def test_a_crash_of_the_database_loses_no_request_and_no_stop(
+    own_server: PostgresServer,
+) -> None:
+    """The table of letters is empty afterwards, so both are said again."""
+    with own_server.new_database() as url, trio.fail_after(60):
+        leaf = Leaf("absurd", url)
+        tenure = leaf.take_over()
+        async with (
+            leaf.open() as exchange,
+            exchange.worker_mailbox(WORKER) as worker,
+            exchange.writer_mailbox(tenure) as writer,
+            trio.open_nursery() as nursery,
+        ):
+
+            @nursery.start_soon
+            async def ask() -> None:
+                assert await worker.ask(request(0)) == b"late"
+                assert await worker.ask(request(1)) == b"next"
+                await worker.wait_stopped(RUN)
+                nursery.cancel_scope.cancel()
+
+            (first,) = await writer.receive()
+            await trio.to_thread.run_sync(own_server.stop, "immediate")
+            writer.answer(first, b"late")
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            await trio.to_thread.run_sync(own_server.start)
+
+            (second,) = await writer.receive()
+            assert second == request(1)
+            writer.answer(second, b"next")
+            writer.stop(WORKER, RUN)
+            await writer.receive()

@@ -1,0 +1,303 @@
+"""Real workers on a real Postgres, killed and stopped at named points.
+
+The oracle is outside of all processes: a log of effects that every call has made durable.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from agents.tools.terminal.process_tags import with_tag
+from delegation.events import CallPlaced
+from orchestrator import Orchestrator, open_orchestrator
+from orchestrator.execution.worker_leftovers import end_leftovers, hold_worker_tag
+from orchestrator.testing import assert_laws, facts
+from tests.workers.fault_team import boss
+
+pytestmark = [pytest.mark.realtime, pytest.mark.usefixtures("time_limit")]
+
+TEAM = Path(__file__).parent / "fault_team.py"
+ROOT = Path(__file__).parent.parent.parent
+LEASE = 3.0
+POINTS = ("before begin", "after begin", "before end", "after end")
+
+
+class Workers:
+    """The workers of one database, started again when they die."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.effects = folder / "effects"
+        self.points = folder / "points"
+        self.points.mkdir()
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "EFFECTS": str(self.effects),
+            "POINTS": str(self.points),
+            "ORCHESTRATOR_HOME": str(self.folder),
+            "ORCHESTRATOR_JOURNAL": self.url,
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def start(self, *, slots: int = 4, lease: float = LEASE) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "orchestrator", "worker", str(TEAM)),
+                *("--place", "gpu", "--slots", str(slots), "--lease", str(lease)),
+            ],
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.processes.append(process)
+        return process
+
+    async def revive_forever(self, count: int) -> None:
+        """Hold so many workers alive, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(count):
+                nursery.start_soon(self._revive)
+
+    async def _revive(self) -> None:
+        while True:
+            process = self.start()
+            await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
+
+    def noted(self, what: str) -> Counter[str]:
+        """Return how often each call has had an effect."""
+        lines = self.effects.read_text().splitlines() if self.effects.exists() else []
+        return Counter(
+            key for it in lines for kind, key, _ in [it.split()] if kind == what
+        )
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def workers(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Generator["Workers"]:
+    opened = Workers(postgres, tmp_path)
+    for name, value in opened.environ.items():
+        monkeypatch.setenv(name, value)
+    yield opened
+    opened.end()
+
+
+@pytest.fixture
+def time_limit() -> Generator[None]:
+    """Fail with a traceback instead of standing still: a process may be gone for good."""
+
+    def fail(*_: object) -> None:
+        raise TimeoutError("the test stands still")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@asynccontextmanager
+async def writing(url: str) -> AsyncGenerator[Orchestrator]:
+    async with open_orchestrator(f"{url}&journal=tests", environ={}) as orchestrator:
+        yield orchestrator
+
+
+async def wait_placed(orchestrator: Orchestrator, count: int) -> list[CallPlaced]:
+    """Wait until so many calls run at workers, and return how."""
+    ledger = orchestrator.services.book.ledger
+    while True:
+        placed = [
+            it
+            for task in ledger.tasks.values()
+            for it in task.placed.values()
+            if it.run
+        ]
+        if len(placed) >= count:
+            return placed
+        await orchestrator.wait_changed(after=ledger.last_seq)
+
+
+async def list_workers(workers: Workers) -> "subprocess.CompletedProcess[str]":
+    """Run `orchestrator workers` on the database."""
+    command = [sys.executable, "-m", "orchestrator", "workers"]
+    return await trio.to_thread.run_sync(
+        partial(
+            subprocess.run,
+            command,
+            env={**workers.environ, "COLUMNS": "200"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    )
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process runs no more; it may have no parent that looks after it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
+def pid_of(worker: str) -> int:
+    return int(worker.rsplit("-", 2)[1])
+
+
+async def test_a_worker_stands_still_is_drained_and_leaves_nothing(
+    workers: Workers,
+) -> None:
+    """SIGSTOP past its lease and SIGCONT: what it says then is fenced, and it goes on."""
+    first, second = workers.start(), workers.start()
+    async with (
+        writing(workers.url) as orchestrator,
+        trio.open_nursery() as nursery,
+    ):
+        ended: list[str] = []
+        first_ended = trio.Event()
+
+        async def run(goal: str) -> None:
+            ended.append((await orchestrator.run(boss, goal)).outcome.output)
+            first_ended.set()
+
+        goal = "\n".join(f"lingerer {number} 2" for number in range(8))
+        nursery.start_soon(run, goal)
+        placed = await wait_placed(orchestrator, 8)
+        still = first.pid
+        held = {it.task for it in placed if pid_of(it.worker) == still}
+        assert 0 < len(held) < 8, "each of the two runs some of them"
+        os.kill(still, signal.SIGSTOP)
+        await first_ended.wait()
+        assert ended[0].count("broken off") == len(held)
+        os.kill(still, signal.SIGCONT)
+        second.send_signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(second.wait) == 0, "nothing ran there"
+        # The first one is back: it drops what it held, and takes what is new.
+        await run("launcher again")
+        assert "launched launcher again" in ended[1]
+        assert set(workers.noted("linger").values()) == {1}
+
+        # A cancel is joined, also there.
+        with trio.CancelScope() as cancelled:
+            nursery.start_soon(run, "lingerer long 600")
+            await wait_placed(orchestrator, 1)
+            listed = await list_workers(workers)
+            assert listed.returncode == 0
+            assert "1 of 4" in listed.stdout
+            assert "/boss/lingerer[1]: linger runs at 'gpu'" in listed.stdout
+            began = trio.current_time()
+            await orchestrator.cancel(orchestrator.runs[-1])
+            assert trio.current_time() - began < 10
+        assert not cancelled.cancelled_caught
+
+        # A worker that is drained ends what it runs.
+        await run("spawner x")
+        left = int(re.findall(r'"(\d+)"', ended[-1])[0])
+        nursery.start_soon(run, "lingerer last 1")
+        await wait_placed(orchestrator, 1)
+        first.send_signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(first.wait) == 0
+    assert "lingered lingerer last 1" in ended[-1]
+    assert has_ended(left)
+
+
+def test_a_worker_ends_what_a_dead_one_has_left_on_its_machine(tmp_path: Path) -> None:
+    with hold_worker_tag(tmp_path, "here") as alive:
+        dead = "0123456789abcdef0123456789abcdef"
+        (tmp_path / f"worker-here-{dead}.lock").touch()
+        (tmp_path / f"worker-elsewhere-{dead}.lock").touch()
+        left, used = (
+            subprocess.Popen(["/bin/sleep", "60"], env=with_tag(os.environ, tag))
+            for tag in (dead, alive)
+        )
+        assert end_leftovers(tmp_path, "here") == 1
+        assert left.wait() == -signal.SIGKILL
+        assert used.poll() is None
+        assert end_leftovers(tmp_path, "here") == 0
+    assert used.wait() == -signal.SIGKILL, "a worker ends what it has begun, too"
+
+
+async def test_workers_are_killed_at_named_points(workers: Workers) -> None:
+    lines = [
+        f"{kind} {name}"
+        for kind in ("launcher", "painter")
+        for name in ("one", "two", "three", "four", "five")
+    ]
+    for point in (*POINTS, "launcher one", "painter one"):
+        (workers.points / point).touch()
+    async with (
+        writing(workers.url) as orchestrator,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(workers.revive_forever, 2)
+        with trio.fail_after(90):
+            run = await orchestrator.run(boss, "\n".join(lines))
+        entries = await orchestrator.services.book.read_entries(run.id)
+        nursery.cancel_scope.cancel()
+
+    assert run.outcome.succeeded, run.outcome
+    assert_laws(entries)
+    # Another point may break that call off before its tool begins.
+    assert {it.name for it in workers.points.iterdir()} <= {"launcher one"}
+    launched, painted = workers.noted("launch"), workers.noted("paint")
+    said = run.outcome.output
+    assert said.count("painted painter") == 5
+    assert len(painted) == 5, "a call has the same key in every run"
+    assert said.count("launched launcher") + said.count("broken off") == 5
+    assert set(launched.values()) <= {1}, (
+        "no call that must not run twice has run twice"
+    )
+    assert len(launched) >= said.count("launched launcher")
+    workers_named = {it.worker for it in facts(entries, CallPlaced) if it.worker}
+    assert len(workers_named) >= 3, "others have gone on"
+
+
+async def test_the_next_writer_adopts_what_live_workers_run(workers: Workers) -> None:
+    """Kill -9 of the writer with calls under way: none is broken off, none runs twice."""
+    # No worker is lost here, however busy the machine is.
+    workers.start(lease=30)
+    workers.start(lease=30)
+    address = f"{workers.url}&journal=tests&lease=2"
+
+    def writer(*arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.workers.writer", address, "8", *arguments],
+            env=workers.environ,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    first = writer()
+    assert first.stdout is not None
+    run = (await trio.to_thread.run_sync(first.stdout.readline)).strip()
+    first.kill()
+    first.wait()
+    first.stdout.close()
+    second = writer(run)
+    said, _ = await trio.to_thread.run_sync(second.communicate)
+
+    assert second.returncode == 0
+    assert said.count("lingered") == 8, said
+    assert "broken off" not in said
+    assert sorted(workers.noted("linger").values()) == [1] * 8
