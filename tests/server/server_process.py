@@ -102,12 +102,14 @@ class ServerProcess:
 
     async def wait(self) -> int:
         """Wait until it has ended, and return its exit code."""
-        process, self._process = self._process, None
+        process = self._process
         assert process is not None, "it runs"
         assert process.stdout is not None
         with trio.fail_after(PATIENCE):
             code = await process.wait()
             await process.stdout.aclose()
+        # Only now: what is cancelled here, `stop` ends.
+        self._process = None
         return code
 
     async def stop(self) -> None:

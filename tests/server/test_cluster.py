@@ -121,19 +121,20 @@ async def test_a_server_that_stops_hands_over_and_no_request_is_lost(
     assert call.process == first.server.pid
     answers: list[int] = []
 
-    async def ask(client: Client) -> None:
+    async def ask(client: Client, key: str) -> None:
         body = {"model": "quick", "input": ""}
+        headers = {"idempotency-key": key}
         try:
-            answer = await client.http.post("/v1/runs", json=body)
-        except httpx2.ConnectError:
+            answer = await client.http.post("/v1/runs", json=body, headers=headers)
+        except httpx2.TransportError:
             # It listens no more: a balancer asks the other one.
-            answer = await second.http.post("/v1/runs", json=body)
+            answer = await second.http.post("/v1/runs", json=body, headers=headers)
         answers.append(answer.status_code)
 
     async with trio.open_nursery() as nursery:
-        for _ in range(20):
-            nursery.start_soon(ask, first)
-            nursery.start_soon(ask, second)
+        for number in range(20):
+            nursery.start_soon(ask, first, f"first {number}")
+            nursery.start_soon(ask, second, f"second {number}")
         first.server.signal(signal.SIGTERM)
         await call.answer("in time")
         assert await first.server.wait() == 0

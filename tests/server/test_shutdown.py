@@ -1,6 +1,7 @@
 """Shutdown: nothing new is begun, running tasks may finish, and the next start does the rest."""
 
 import signal
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -9,7 +10,12 @@ from pathlib import Path
 import httpx2
 import pytest
 import trio
+from anycorn.config import Config
+from starlette.responses import PlainTextResponse
 
+from orchestrator.server.transport.connections import Connections
+from orchestrator.server.transport.listener import Listening, bind
+from tests.server.raw_http import read_answer
 from tests.server.server_process import ServerProcess, server_process
 
 pytestmark = pytest.mark.realtime
@@ -106,6 +112,54 @@ async def test_what_was_asked_before_is_answered_and_nothing_else_is_begun(
     assert late.status_code == 503
     assert late.headers["retry-after"] == "1"
     assert late.json()["error"]["code"] == "stopping"
+
+
+async def test_clients_that_have_connected_are_answered_before_the_server_closes() -> (
+    None
+):
+    """One has sent its request and was not accepted yet, one is about to send it."""
+    connections = Connections(PlainTextResponse("served"), Config())
+    shutdown = trio.Event()
+    request = b"GET / HTTP/1.1\r\nHost: it\r\n\r\n"
+    with bind(Listening(port=0)) as listener:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(connections.serve, listener, shutdown)
+            # The server does nothing meanwhile: this does not wait.
+            early, late = (
+                socket.create_connection(listener.getsockname()) for _ in range(2)
+            )
+            async with _stream(early) as accepted, _stream(late) as stream:
+                early.send(request)
+                shutdown.set()
+                assert (await read_answer(accepted)).body == b"served"
+                await stream.send_all(request)
+                assert (await read_answer(stream)).body == b"served"
+
+
+def _stream(connected: socket.socket) -> trio.SocketStream:
+    return trio.SocketStream(trio.socket.from_stdlib_socket(connected))
+
+
+async def test_a_request_on_a_kept_connection_is_answered_if_it_was_sent_in_time() -> (
+    None
+):
+    connections = Connections(PlainTextResponse("served"), Config())
+    shutdown = trio.Event()
+    request = b"GET / HTTP/1.1\r\nHost: it\r\n\r\n"
+    with bind(Listening(port=0)) as listener:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(connections.serve, listener, shutdown)
+            kept, idle = (
+                socket.create_connection(listener.getsockname()) for _ in range(2)
+            )
+            async with _stream(kept) as stream, _stream(idle) as other:
+                for it in (stream, other):
+                    await it.send_all(request)
+                    assert (await read_answer(it)).status == 200
+                kept.send(request)
+                shutdown.set()
+                assert (await read_answer(stream)).status == 200
+                assert await other.receive_some() == b""
 
 
 async def test_a_client_whose_run_needs_longer_than_the_grace_gets_its_outcome(

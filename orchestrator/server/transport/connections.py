@@ -135,17 +135,35 @@ class Connections:
         async with trio.SocketListener(
             trio.socket.from_stdlib_socket(listening_socket)
         ) as listener:
+            try:
+                while True:
+                    await self._slots.acquire()
+                    is_served = False
+                    try:
+                        stream = await listener.accept()
+                        accepted = socket.socket(fileno=stream.socket.detach())
+                        is_served = self._begin(accepted, connections)
+                    except OSError as exc:
+                        if exc.errno not in OUT_OF_FILES:
+                            raise
+                        await trio.sleep(PAUSE_SECONDS)
+                    finally:
+                        if not is_served:
+                            self._slots.release()
+            finally:
+                self._accept_waiting(listening_socket, connections)
+
+    def _accept_waiting(
+        self, listening_socket: socket.socket, connections: trio.Nursery
+    ) -> None:
+        """Accept the clients that have connected by now: the kernel resets the others."""
+        with suppress(OSError, trio.WouldBlock):
             while True:
-                await self._slots.acquire()
+                self._slots.acquire_nowait()
                 is_served = False
                 try:
-                    stream = await listener.accept()
-                    accepted = socket.socket(fileno=stream.socket.detach())
+                    accepted, _ = listening_socket.accept()
                     is_served = self._begin(accepted, connections)
-                except OSError as exc:
-                    if exc.errno not in OUT_OF_FILES:
-                        raise
-                    await trio.sleep(PAUSE_SECONDS)
                 finally:
                     if not is_served:
                         self._slots.release()
@@ -160,11 +178,11 @@ class Connections:
         if not self._peers.open(peer):
             self._refuse(accepted)
             return False
+        self._open.add(accepted)
         connections.start_soon(self._serve_connection, accepted, peer)
         return True
 
     async def _serve_connection(self, accepted: socket.socket, peer: str) -> None:
-        self._open.add(accepted)
         await trio.lowlevel.cancel_shielded_checkpoint()
         try:
             with raising_one_error():
@@ -202,9 +220,14 @@ class Connections:
 
 
 class _Connection(TCPServer):
-    """One connection, which ends as soon as its client disconnects."""
+    """One connection, which ends as soon as its client disconnects.
+
+    When the server shuts down, a request that has been sent is answered first: one that waits to be
+    read, or the first one of a client that has just connected.
+    """
 
     _is_disconnected = False
+    _is_used = False
 
     async def _read_data(self) -> None:
         # anycorn has no setting for it, and has made its own protocol by now.
@@ -216,8 +239,24 @@ class _Connection(TCPServer):
     async def _idle_timeout(self) -> None:
         """Wait for the next request, as long as there may be one."""
         await trio.lowlevel.checkpoint()
-        if not self._is_disconnected:
-            await super()._idle_timeout()
+        if self._is_disconnected:
+            return
+        is_first, self._is_used = not self._is_used, True
+        with self.context.move_on_after(self.config.keep_alive_timeout):
+            await self.context.terminated.wait()
+            if is_first or self._has_unread():
+                # `Connections.serve` drops it in a moment if no request comes.
+                await trio.sleep_forever()
+        with trio.CancelScope(shield=True):
+            await self._initiate_server_close()
+
+    def _has_unread(self) -> bool:
+        """Return whether the client has sent what was not read yet."""
+        raw = self.stream.extra(anyio.abc.SocketAttribute.raw_socket)  # noqa: S610 (no SQL)
+        try:
+            return bool(raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except OSError:
+            return False
 
 
 class _Http11(H11Protocol):
