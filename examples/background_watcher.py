@@ -11,9 +11,15 @@ from pathlib import Path
 import trio
 from models import NAMED
 
-from agents import Agent, ScriptedModel, ToolCall, Transcript, allow
 from agents.tools.terminal import process, terminal
-from orchestrator import open_orchestrator
+from orchestrator import (
+    Agent,
+    ScriptedModel,
+    ToolCall,
+    Transcript,
+    allow,
+    open_orchestrator,
+)
 
 # Stands for one that takes an hour.
 BUILD = """

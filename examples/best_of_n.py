@@ -8,8 +8,7 @@ import json
 import trio
 from models import NAMED
 
-from agents import Agent, ScriptedModel, Transcript
-from orchestrator import best, open_orchestrator
+from orchestrator import Agent, ScriptedModel, Transcript, best, open_orchestrator
 
 SUBJECTS = [
     "Newsletter #7",

@@ -10,9 +10,16 @@ from collections import Counter
 import trio
 from models import NAMED
 
-from agents import Agent, Price, ScriptedModel, ToolCall, Transcript
-from delegation import Tree
-from orchestrator import budget, open_orchestrator
+from orchestrator import (
+    Agent,
+    Price,
+    ScriptedModel,
+    ToolCall,
+    Transcript,
+    Tree,
+    budget,
+    open_orchestrator,
+)
 
 PRICE = Price(input=3, output=15)  # dollars for a million tokens
 CITIES = ["Athens", "Bergen", "Cairo", "Dakar", "Essen", "Fez", "Genoa", "Havana"]

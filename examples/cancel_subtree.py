@@ -7,9 +7,18 @@ whatever their outcome, so the survey returns the results that there are.
 import trio
 from models import NAMED
 
-from agents import Agent, Price, ScriptedModel, ToolCall, Transcript, tool
-from delegation import Tree
-from orchestrator import Orchestrator, map_each, open_orchestrator
+from orchestrator import (
+    Agent,
+    Orchestrator,
+    Price,
+    ScriptedModel,
+    ToolCall,
+    Transcript,
+    Tree,
+    map_each,
+    open_orchestrator,
+    tool,
+)
 
 REGIONS = (("Alder", "Birch", "Cedar"), ("Downs", "Quay", "Elms"))
 CLOSED = "Quay"

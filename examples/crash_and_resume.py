@@ -14,8 +14,17 @@ from pathlib import Path
 import trio
 from models import NAMED
 
-from agents import Agent, Pipeline, ScriptedModel, ToolCall, Transcript, agent, tool
-from orchestrator import delegate, open_orchestrator
+from orchestrator import (
+    Agent,
+    Pipeline,
+    ScriptedModel,
+    ToolCall,
+    Transcript,
+    agent,
+    delegate,
+    open_orchestrator,
+    tool,
+)
 
 SUBJECTS = ["Bees", "Flowers", "Honey", "Winter"]
 

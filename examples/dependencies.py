@@ -9,8 +9,7 @@ import json
 import trio
 from models import NAMED
 
-from agents import Agent, ScriptedModel, ToolCall, Transcript
-from orchestrator import open_orchestrator
+from orchestrator import Agent, ScriptedModel, ToolCall, Transcript, open_orchestrator
 
 TASKS = [
     {"label": "sun", "agent": "researcher", "goal": "When does the sun rise?"},

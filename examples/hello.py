@@ -7,8 +7,7 @@ that is `Agent(..., model="openai:gpt-5-mini")`.
 import trio
 from models import NAMED
 
-from agents import Agent, ScriptedModel, ToolCall, tool
-from orchestrator import open_orchestrator
+from orchestrator import Agent, ScriptedModel, ToolCall, open_orchestrator, tool
 
 
 @tool

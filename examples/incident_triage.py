@@ -11,8 +11,17 @@ from typing import Literal
 import trio
 from models import NAMED
 
-from agents import Agent, ScriptedModel, ToolCall, Transcript, ask, tool
-from orchestrator import Session, open_orchestrator, route
+from orchestrator import (
+    Agent,
+    ScriptedModel,
+    Session,
+    ToolCall,
+    Transcript,
+    ask,
+    open_orchestrator,
+    route,
+    tool,
+)
 
 
 @tool

@@ -14,9 +14,16 @@ import attrs
 import trio
 from models import NAMED
 
-from agents import Agent, Price, ScriptedModel, Transcript
-from delegation import usd
-from orchestrator import budget, map_reduce, open_orchestrator
+from orchestrator import (
+    Agent,
+    Price,
+    ScriptedModel,
+    Transcript,
+    budget,
+    map_reduce,
+    open_orchestrator,
+    usd,
+)
 
 TOPICS = ["delivery", "delivery", "delivery", "price", "price", "quality", "manners"]
 LETTERS = [

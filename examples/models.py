@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from agents import DefinitionError
 from agents.models.registry import model_named
+from orchestrator import DefinitionError
 
 
 def _named() -> str:

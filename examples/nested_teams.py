@@ -10,9 +10,17 @@ from collections import defaultdict
 import trio
 from models import NAMED
 
-from agents import Agent, Price, ScriptedModel, ToolCall, Transcript, Usage
-from delegation import usd
-from orchestrator import budget, open_orchestrator
+from orchestrator import (
+    Agent,
+    Price,
+    ScriptedModel,
+    ToolCall,
+    Transcript,
+    Usage,
+    budget,
+    open_orchestrator,
+    usd,
+)
 
 # Dollars for a million tokens. What is read is free here, because there are times in it: so the
 # costs are the same each time.

@@ -13,8 +13,15 @@ import attrs
 import trio
 from models import NAMED
 
-from agents import Agent, ScriptedModel, Transcript
-from orchestrator import Review, map_each, open_orchestrator, refine
+from orchestrator import (
+    Agent,
+    Review,
+    ScriptedModel,
+    Transcript,
+    map_each,
+    open_orchestrator,
+    refine,
+)
 
 
 @attrs.frozen

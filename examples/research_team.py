@@ -10,8 +10,7 @@ import networkx as nx
 import trio
 from models import NAMED
 
-from agents import Agent, ScriptedModel, ToolCall, Transcript
-from orchestrator import open_orchestrator
+from orchestrator import Agent, ScriptedModel, ToolCall, Transcript, open_orchestrator
 
 QUESTIONS = ["What is it?", "Who uses it?", "What does it cost?"]
 

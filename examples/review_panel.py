@@ -11,8 +11,15 @@ import attrs
 import trio
 from models import NAMED
 
-from agents import Agent, ScriptedModel, Transcript, agent
-from orchestrator import delegate, open_orchestrator, vote
+from orchestrator import (
+    Agent,
+    ScriptedModel,
+    Transcript,
+    agent,
+    delegate,
+    open_orchestrator,
+    vote,
+)
 
 
 @attrs.frozen

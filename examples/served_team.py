@@ -8,8 +8,15 @@ import httpx2
 import trio
 from models import NAMED
 
-from agents import Agent, ScriptedModel, ToolCall, Transcript, ask, tool
-from orchestrator import open_orchestrator
+from orchestrator import (
+    Agent,
+    ScriptedModel,
+    ToolCall,
+    Transcript,
+    ask,
+    open_orchestrator,
+    tool,
+)
 from orchestrator.server import Listening, Settings, open_server
 
 TOKEN = "a-token-of-at-least-16"  # noqa: S105 (of nothing real)

@@ -10,9 +10,15 @@ import json
 import trio
 from models import NAMED
 
-from agents import Agent, ScriptedModel, ToolCall, Transcript
-from delegation import Tree
-from orchestrator import Orchestrator, open_orchestrator
+from orchestrator import (
+    Agent,
+    Orchestrator,
+    ScriptedModel,
+    ToolCall,
+    Transcript,
+    Tree,
+    open_orchestrator,
+)
 
 
 def answer(transcript: Transcript) -> str | ToolCall:

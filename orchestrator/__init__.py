@@ -1,6 +1,7 @@
-"""The orchestrator: everything that waits, opens, sends or spawns.
+"""The orchestrator, and everything that a program needs: `from orchestrator import Agent, tool`.
 
-Its names are imported when they are first used: `import orchestrator` costs next to nothing.
+It is the room of everything that waits, opens, sends or spawns. Each name is imported when it is
+first used: `import orchestrator` costs next to nothing.
 """
 
 import os.path
@@ -13,6 +14,62 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from agents import (
+        Agent,
+        AgentError,
+        AssistantMessage,
+        Budget,
+        CallDelta,
+        CallKey,
+        Compaction,
+        DefinitionError,
+        Failure,
+        InputError,
+        InstructionContext,
+        LimitExceededError,
+        Limits,
+        Message,
+        Model,
+        ModelError,
+        ModelEvent,
+        ModelRequest,
+        OutputError,
+        Part,
+        Patience,
+        Pipeline,
+        Price,
+        ReasoningDelta,
+        Sandbox,
+        ScriptedModel,
+        TextDelta,
+        Tool,
+        ToolCall,
+        ToolError,
+        ToolMessage,
+        Transcript,
+        Usage,
+        UserMessage,
+        agent,
+        allow,
+        ask,
+        deny,
+        tool,
+    )
+    from delegation import (
+        Cause,
+        DeliveryCapability,
+        Ending,
+        Mode,
+        Outcome,
+        Receipt,
+        Reply,
+        Rules,
+        SessionId,
+        Status,
+        TaskId,
+        Tree,
+        usd,
+    )
     from orchestrator.budget_scope import budget
     from orchestrator.doors.one_shot import Run
     from orchestrator.doors.session import Session
@@ -48,31 +105,81 @@ if TYPE_CHECKING:
     from orchestrator.runtime import Orchestrator, open_orchestrator
 
 __all__ = [
+    "Agent",
+    "AgentError",
+    "AssistantMessage",
+    "Budget",
+    "CallDelta",
+    "CallKey",
     "Candidates",
+    "Cause",
     "Child",
     "ClosedError",
+    "Compaction",
+    "DefinitionError",
+    "DeliveryCapability",
+    "Ending",
+    "Failure",
     "FanOut",
     "FanOutFailedError",
+    "InputError",
+    "InstructionContext",
     "Journal",
     "JournalError",
     "JournalInUseError",
+    "LimitExceededError",
+    "Limits",
     "MemoryJournal",
+    "Message",
+    "Mode",
+    "Model",
+    "ModelError",
+    "ModelEvent",
+    "ModelRequest",
     "NotInterruptedError",
     "Orchestrator",
     "OrchestratorError",
+    "Outcome",
+    "OutputError",
+    "Part",
+    "Patience",
+    "Pipeline",
+    "Price",
+    "ReasoningDelta",
+    "Receipt",
+    "Reply",
     "Review",
+    "Rules",
     "Run",
     "RunFailedError",
+    "Sandbox",
+    "ScriptedModel",
     "Session",
+    "SessionId",
     "SessionOpenError",
     "Settled",
     "SharedBudgetError",
+    "Status",
     "TaskFailedError",
+    "TaskId",
     "TaskModelEvent",
+    "TextDelta",
+    "Tool",
+    "ToolCall",
+    "ToolError",
+    "ToolMessage",
+    "Transcript",
+    "Tree",
     "UnknownIdError",
+    "Usage",
+    "UserMessage",
+    "agent",
+    "allow",
+    "ask",
     "best",
     "budget",
     "delegate",
+    "deny",
     "detach",
     "fallback",
     "map_each",
@@ -84,41 +191,47 @@ __all__ = [
     "retry",
     "route",
     "sequence",
+    "tool",
+    "usd",
     "vote",
 ]
 
 # Without pathlib, which takes longer to import than all else here.
 __path__.append(os.path.join(os.path.dirname(__file__), "old_paths"))  # noqa: PTH118, PTH120
 
-_MODULES = {
-    "Candidates": "pipelines.combinators.choose",
-    "Child": "pipelines.child",
-    "FanOut": "pipelines.combinators.fan_out",
-    "TaskModelEvent": "engine.model_events",
-    "Journal": "journal.journal",
-    "MemoryJournal": "journal.memory",
-    "Orchestrator": "runtime",
-    "Review": "pipelines.combinators.retry",
-    "Run": "doors.one_shot",
-    "Session": "doors.session",
-    "Settled": "pipelines.gather",
-    "best": "pipelines.combinators.choose",
-    "budget": "budget_scope",
-    "delegate": "pipelines.runner",
-    "detach": "pipelines.runner",
-    "fallback": "pipelines.combinators.retry",
-    "map_each": "pipelines.combinators.fan_out",
-    "map_reduce": "pipelines.combinators.fan_out",
-    "open_orchestrator": "runtime",
-    "parallel": "pipelines.combinators.fan_out",
-    "race": "pipelines.combinators.fan_out",
-    "refine": "pipelines.combinators.retry",
-    "retry": "pipelines.combinators.retry",
-    "route": "pipelines.combinators.choose",
-    "sequence": "pipelines.combinators.sequence",
-    "vote": "pipelines.combinators.choose",
+_HOMES = {
+    "agents": """
+        Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError
+        Failure InputError InstructionContext LimitExceededError Limits Message Model ModelError
+        ModelEvent ModelRequest OutputError Part Patience Pipeline Price ReasoningDelta Sandbox
+        ScriptedModel TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage UserMessage
+        agent allow ask deny tool
+    """,
+    "delegation": """
+        Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId
+        Tree usd
+    """,
+    "orchestrator.budget_scope": "budget",
+    "orchestrator.doors.one_shot": "Run",
+    "orchestrator.doors.session": "Session",
+    "orchestrator.engine.model_events": "TaskModelEvent",
+    "orchestrator.errors": """
+        ClosedError FanOutFailedError JournalError JournalInUseError NotInterruptedError
+        OrchestratorError RunFailedError SessionOpenError SharedBudgetError TaskFailedError
+        UnknownIdError
+    """,
+    "orchestrator.journal.journal": "Journal",
+    "orchestrator.journal.memory": "MemoryJournal",
+    "orchestrator.pipelines.child": "Child",
+    "orchestrator.pipelines.combinators.choose": "Candidates best route vote",
+    "orchestrator.pipelines.combinators.fan_out": "FanOut map_each map_reduce parallel race",
+    "orchestrator.pipelines.combinators.retry": "Review fallback refine retry",
+    "orchestrator.pipelines.combinators.sequence": "sequence",
+    "orchestrator.pipelines.gather": "Settled",
+    "orchestrator.pipelines.runner": "delegate detach",
+    "orchestrator.runtime": "Orchestrator open_orchestrator",
 }
-
+"""The module of each public name. The imports above say the same to type checkers."""
 
 _RENAMED = {"Heard": "TaskModelEvent"}
 """Names of version 0.1, which keep working."""
@@ -126,12 +239,17 @@ _RENAMED = {"Heard": "TaskModelEvent"}
 
 def __getattr__(name: str) -> "Any":
     name = _RENAMED.get(name, name)
-    if name not in __all__:
-        raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
-    value = getattr(import_module(f"orchestrator.{_MODULES.get(name, 'errors')}"), name)
-    # The next lookup finds it without this function.
-    globals()[name] = value
-    return value
+    for home, names in _HOMES.items():
+        if name in names.split():
+            value = getattr(import_module(home), name)
+            # The next lookup finds it without this function.
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def _leave_launch_folder() -> None:

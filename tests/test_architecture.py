@@ -38,6 +38,17 @@ DELEGATION = """
     fits_budget in_dependency_order joined_answer one_line printable readable_characters
     restore_session register_idle_session root_of unmet_dependency usd encode_shared_use
 """
+FROM_AGENTS = """
+    Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError Failure
+    InputError InstructionContext LimitExceededError Limits Message Model ModelError ModelEvent
+    ModelRequest OutputError Part Patience Pipeline Price ReasoningDelta Sandbox ScriptedModel
+    TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage UserMessage agent allow ask deny
+    tool
+"""
+FROM_DELEGATION = """
+    Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId Tree
+    usd
+"""
 ORCHESTRATOR = """
     Candidates Child ClosedError FanOut FanOutFailedError TaskModelEvent Journal JournalError
     JournalInUseError MemoryJournal NotInterruptedError Orchestrator OrchestratorError Review Run
@@ -49,11 +60,30 @@ ORCHESTRATOR = """
 
 
 def test_each_room_shows_just_these_names() -> None:
+    of_others = [*FROM_AGENTS.split(), *FROM_DELEGATION.split()]
+    own = set(orchestrator.__all__) - set(of_others)
     assert sorted(agents.__all__) == sorted(AGENTS.split())
     assert sorted(delegation.__all__) == sorted(DELEGATION.split())
-    assert sorted(orchestrator.__all__) == sorted(ORCHESTRATOR.split())
-    for room in (agents, delegation, orchestrator):
-        assert len(room.__all__) <= AT_MOST
+    assert sorted(own) == sorted(ORCHESTRATOR.split())
+    for names in (agents.__all__, delegation.__all__, own):
+        assert len(names) <= AT_MOST
+
+
+def test_a_program_needs_one_import() -> None:
+    """What it needs of the other rooms is the same thing under the same name."""
+    for room, names in ((agents, FROM_AGENTS), (delegation, FROM_DELEGATION)):
+        assert set(names.split()) <= set(orchestrator.__all__)
+        for name in names.split():
+            assert getattr(orchestrator, name) is getattr(room, name)
+
+
+def test_every_public_name_has_one_home_and_is_found_by_dir() -> None:
+    homes = [name for names in orchestrator._HOMES.values() for name in names.split()]
+
+    assert sorted(homes) == sorted(orchestrator.__all__)
+    assert set(orchestrator.__all__) <= set(dir(orchestrator))
+    for name in orchestrator.__all__:
+        assert getattr(orchestrator, name) is not None
 
 
 def test_names_of_the_first_version_keep_working() -> None:

@@ -7,7 +7,7 @@ import os
 
 import trio
 
-from agents import Agent, ScriptedModel, ToolCall, Transcript, tool
+from orchestrator import Agent, ScriptedModel, ToolCall, Transcript, tool
 
 READERS = {"quick": 1.0, "steady": 4.0}
 """How many seconds these readers take for a book. The third kind borrows it from the library."""
