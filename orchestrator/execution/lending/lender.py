@@ -1,0 +1,347 @@
+"""The writer's side of all calls that are lent: sends them, hears their runs, and decides.
+
+A call is accepted for one run of one attempt; whatever any other run says is fenced. A run begins
+when the fact that names it is durable, so a call without that fact has never run. A run whose
+worker is gone is tried again if the tool may run twice; else the call is broken off.
+"""
+
+from collections.abc import Callable
+from typing import Final, NoReturn, TypeAlias, assert_never
+
+import trio
+
+from agents import RefusedBy, raising_one_error
+from delegation import TaskId
+from delegation.events import CallPlaced
+from orchestrator.execution.lending.lent_call import LentCall
+from orchestrator.execution.lending.recorded_ends import RecordedEnds
+from orchestrator.execution.worker_wire import (
+    Answered,
+    Begin,
+    Crashed,
+    End,
+    Failed,
+    Fenced,
+    Later,
+    Stopped,
+    Taken,
+    Unfit,
+    Work,
+    call_prefix_in,
+    encoded,
+    question_in,
+)
+from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.workers import (
+    Dispatch,
+    DispatchId,
+    Request,
+    RunId,
+    Tenure,
+    WorkerId,
+    WorkQueue,
+    WriterMailbox,
+    attempt_number,
+)
+
+RESEND_SECONDS: Final = 30.0
+"""How long a call waits beside an idle worker before it is sent again."""
+LONGEST_PAUSE: Final = 30.0
+"""The longest pause before a call is sent again that a worker has refused."""
+STOP_SECONDS: Final = 60.0
+"""How long a cancelled call waits at most until nothing of it runs. Leases are shorter."""
+ENDED_BY_WORKER: Final = (
+    "broken off: its worker was stopped during this call, and its effect is unknown"
+)
+UNREADABLE: Final = (
+    "the worker that ran it sent an answer that cannot be read; its effect is unknown"
+)
+
+WorkOf: TypeAlias = Callable[[LentCall], Work]
+"""Returns what a worker is told of a call when it may begin."""
+
+
+class Lender:
+    """Lends the calls of one journal, while its writer has an exchange."""
+
+    def __init__(
+        self,
+        book: Bookkeeper,
+        tenure: Tenure,
+        queue: WorkQueue,
+        mailbox: WriterMailbox,
+        work_of: WorkOf,
+    ) -> None:
+        """Lend calls.
+
+        Args:
+            book: posts where calls run.
+            tenure: the right to write the journal, which all is lent under.
+            queue: hands dispatches to workers.
+            mailbox: carries what runs say, and what they are told.
+            work_of: describes a call to its worker.
+        """
+        self._book = book
+        self._work_of = work_of
+        self._queue = queue
+        self._mailbox = mailbox
+        self.tenure = tenure
+        self.calls: dict[DispatchId, LentCall] = {}
+        self.parked: dict[RunId, list[Request]] = {}
+        """What runs say whose calls nothing here waits for yet: their tasks are interrupted."""
+        self.finished: dict[RunId, WorkerId] = {}
+        """Runs that count no more, until their workers hold them no more."""
+        self.refused: set[tuple[WorkerId, str]] = set()
+        """The workers that have another version of an agent, and the version they lack."""
+        self.ends = RecordedEnds(book, lambda request: self.reply(request, Taken()))
+        self._to_send: list[Dispatch] = []
+        self._to_withdraw: list[Dispatch] = []
+        self._send_due = trio.Event()
+        self._changed = trio.Event()
+        self._is_silent = False
+        """No worker is heard any more: another process writes the journal, or it is closed."""
+
+    async def lend_until(self, closed: trio.Event) -> None:
+        """Carry what writer and workers say."""
+        with self.ends.subscribed(), raising_one_error():
+            # This nursery owns the tasks that send, hear and acknowledge.
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._send_forever)
+                nursery.start_soon(self._receive_forever, nursery)
+                nursery.start_soon(self.ends.acknowledge_forever)
+                await closed.wait()
+                nursery.cancel_scope.cancel(reason="the orchestrator is closed")
+            await self.ends.acknowledge()
+
+    def hush(self) -> None:
+        """Let go of cancelled calls: no worker is heard any more."""
+        self._is_silent = True
+        for lent in self.calls.values():
+            if lent.is_over:
+                lent.ended.set()
+
+    async def wait_lent(self) -> None:
+        """Wait until there is a call, or a run, that workers must be looked at for."""
+        while not (self.calls or self.finished or self.parked):
+            self._changed = trio.Event()
+            await self._changed.wait()
+        await trio.lowlevel.checkpoint()
+
+    def begin(self, lent: LentCall) -> None:
+        """Send a call, or adopt the run that an earlier writer has accepted."""
+        self.calls[lent.id] = lent
+        self._changed.set()
+        placed = lent.task.placed.get(lent.call.id)
+        if placed is not None:
+            lent.attempt = placed.attempt
+        if placed is None or not placed.run:
+            self.send(lent)
+            return
+        lent.accept(RunId(placed.run), WorkerId(placed.worker))
+        for request in self.parked.pop(RunId(placed.run), ()):
+            if self._hear(request) is not None:
+                # The fact that names the run is an earlier writer's, so it is durable.
+                self.reply(request, self._work_of(lent))
+
+    async def leave(self, lent: LentCall, *, is_left_to_next: bool) -> None:
+        """Return when nothing of a call runs, its lease is over, or the next writer has it."""
+        await trio.lowlevel.checkpoint()
+        lent.is_over = True
+        try:
+            if lent.end is not None:
+                self.ends.add(lent)
+            elif is_left_to_next:
+                pass
+            elif lent.run is None:
+                self._to_withdraw.append(lent.dispatch(self.tenure.journal))
+                self._send_due.set()
+            else:
+                self.stop(lent.run, lent.worker)
+                if not (lent.scope.cancelled_caught or self._is_silent):
+                    with trio.move_on_after(STOP_SECONDS):
+                        await lent.ended.wait()
+                    self.ends.add(lent)
+        finally:
+            del self.calls[lent.id]
+
+    def send(self, lent: LentCall) -> None:
+        """Send the next attempt of a call."""
+        lent.attempt = max(
+            attempt_number(self.tenure.epoch, lent.tries), lent.attempt + 1
+        )
+        lent.tries += 1
+        lent.wait_again()
+        self._to_send.append(lent.dispatch(self.tenure.journal))
+        self._send_due.set()
+
+    def stop(self, run: RunId, worker: WorkerId) -> None:
+        """Have a run stopped that counts no more."""
+        self._mailbox.stop(worker, run)
+        self._finish(run, worker)
+
+    def lose(self, lent: LentCall, why: str) -> None:
+        """Try a call again whose run is gone, or break it off."""
+        if lent.run is not None:
+            self.stop(lent.run, lent.worker)
+        if lent.is_over:
+            lent.ended.set()
+        elif lent.tool.idempotent:
+            self.send(lent)
+            self.post(lent)
+        else:
+            lent.set_end(Failed(lent.id, why, RefusedBy.CRASH.value))
+
+    def post(self, lent: LentCall, *, wants: str = "") -> None:
+        """Post where a call runs, or what it waits for."""
+        if self._book.closed or self._book.is_broken:
+            return
+        self._book.post(
+            CallPlaced(
+                lent.task.id,
+                lent.call.id,
+                lent.tool.place,
+                lent.attempt,
+                lent.worker,
+                lent.run or "",
+                wants,
+            )
+        )
+
+    def reply(self, request: Request, reply: Work | Taken | Fenced | Later) -> None:
+        """Tell a run what becomes of it."""
+        self._mailbox.answer(request, encoded(reply))
+        if not isinstance(reply, Work):
+            self._finish(request.run, request.worker)
+
+    def forget(self, run: RunId) -> None:
+        """Drop what is kept of a finished run, which its worker holds no more."""
+        del self.finished[run]
+        self._mailbox.forget(run)
+
+    def is_recorded(self, run: RunId) -> bool:
+        """Return whether the journal says that a run counts, and its call has no answer."""
+        prefix = call_prefix_in(run, self.tenure.journal)
+        if prefix is None:
+            return False
+        tasks = self._book.ledger.tasks
+        task = tasks.get(TaskId(prefix)) or tasks.get(TaskId(prefix.rpartition("~")[0]))
+        if task is None or self._book.ledger.is_cancelled(task.id):
+            return False
+        return any(placed.run == run for placed in task.placed.values())
+
+    def _finish(self, run: RunId, worker: WorkerId) -> None:
+        self.finished[run] = worker
+        self._changed.set()
+
+    async def _send_forever(self) -> NoReturn:
+        while True:
+            await self._send_due.wait()
+            self._send_due = trio.Event()
+            sent, self._to_send = self._to_send, []
+            back, self._to_withdraw = self._to_withdraw, []
+            if sent:
+                await self._queue.send(self.tenure, sent)
+            if back:
+                await self._queue.withdraw(self.tenure, back)
+
+    async def _receive_forever(self, nursery: trio.Nursery) -> NoReturn:
+        while True:
+            begun = [
+                (request, lent)
+                for request in await self._mailbox.receive()
+                if (lent := self._hear(request)) is not None
+            ]
+            if begun:
+                nursery.start_soon(self._let_begin, begun)
+
+    async def _let_begin(self, begun: list[tuple[Request, LentCall]]) -> None:
+        await self._book.wait_durable()
+        for request, lent in begun:
+            if lent.run == request.run and not lent.is_over:
+                self.reply(request, self._work_of(lent))
+            else:
+                self.reply(request, Fenced())
+
+    def _hear(self, request: Request) -> LentCall | None:
+        """Take in what a run says; return its call if the run may begin once that is durable."""
+        question = question_in(request.body)
+        if question is None:
+            self._hear_rubbish(request)
+            return None
+        lent = self.calls.get(DispatchId(question.dispatch))
+        if isinstance(question, Begin):
+            return self._accepted(request, question, lent)
+        if lent is not None and lent.run == request.run and lent.end is None:
+            self._take_end(lent, question, request)
+        elif request.run not in self.finished and self.is_recorded(request.run):
+            self._park(request)
+        else:
+            self.reply(request, Fenced())
+        return None
+
+    def _hear_rubbish(self, request: Request) -> None:
+        for lent in self.calls.values():
+            if lent.run == request.run:
+                lent.set_end(Failed(lent.id, f"{lent.tool.name}: {UNREADABLE}"))
+        self.reply(request, Fenced())
+
+    def _accepted(
+        self, request: Request, begin: Begin, lent: LentCall | None
+    ) -> LentCall | None:
+        if lent is None or lent.is_over or self._book.closed:
+            if lent is None and self.is_recorded(request.run):
+                self._park(request)
+            else:
+                self.reply(request, Fenced())
+            return None
+        if lent.run == request.run:
+            return lent  # it asks again, or was accepted by an earlier writer
+        if lent.run is not None or lent.attempt != begin.attempt:
+            self.reply(request, Fenced())
+            return None
+        if (request.worker, lent.version) in self.refused:
+            self.reply(request, Later())
+            _postpone(lent)
+            return None
+        lent.accept(request.run, request.worker)
+        self.post(lent)
+        return lent
+
+    def _park(self, request: Request) -> None:
+        self.parked.setdefault(request.run, []).append(request)
+
+    def _take_end(self, lent: LentCall, end: End, request: Request) -> None:
+        match end:
+            case Unfit():
+                self.reply(request, Taken())
+                self.refused.add((request.worker, lent.version))
+                self._refuse(lent, end.why)
+            case Stopped():
+                if lent.is_over:
+                    lent.set_end(end, request)
+                    return
+                # Its worker was told to end.
+                self.reply(request, Taken())
+                self.lose(lent, ENDED_BY_WORKER)
+            case Answered() | Failed() | Crashed():
+                lent.set_end(end, request)
+            case _:
+                assert_never(end)
+
+    def _refuse(self, lent: LentCall, why: str) -> None:
+        """Look for another worker for a call that one could not begin."""
+        if lent.is_over:
+            lent.ended.set()
+            return
+        lent.refusals += 1
+        lent.attempt += 1
+        lent.wait_again()
+        _postpone(lent)
+        self.post(lent, wants=f"{lent.version} ({why})")
+        lent.is_shown = True
+
+
+def _postpone(lent: LentCall) -> None:
+    """Send a call again when another worker is there, and later each time."""
+    lent.since = trio.current_time() + lent.pause - RESEND_SECONDS
+    lent.pause = min(LONGEST_PAUSE, lent.pause * 2)

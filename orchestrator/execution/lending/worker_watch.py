@@ -1,0 +1,144 @@
+"""What the writer learns by looking at workers: which are alive, and what they hold.
+
+Only liveness hangs on it: a call that waits is sent again where a worker could take it, and a run
+that no worker holds any more is given up.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NoReturn
+
+import trio
+
+from orchestrator.execution.lending.lender import RESEND_SECONDS, Lender
+from orchestrator.execution.lending.lent_call import LentCall
+from orchestrator.execution.worker_wire import Begin, Fenced, question_in
+from orchestrator.workers import Presence, RunId, WorkerId, WorkerSeen, WorkQueue
+
+LOOK_SECONDS: Final = 1.0
+"""How often the writer looks which workers are alive, while any call is lent."""
+SHOWN_AFTER: Final = 2.0
+"""How long a call waits for a worker before its task is shown as waiting for one."""
+GONE: Final = "broken off: the worker that ran it is gone, and its effect is unknown"
+
+
+class WorkerWatch:
+    """Looks at workers for one lender."""
+
+    def __init__(self, lender: Lender, queue: WorkQueue, presence: Presence) -> None:
+        """Look at workers.
+
+        Args:
+            lender: has lent the calls.
+            queue: knows which dispatches only the dead have received.
+            presence: knows who is alive.
+        """
+        self._lender = lender
+        self._queue = queue
+        self._presence = presence
+
+    async def look_forever(self) -> NoReturn:
+        """Look which workers are alive and what they hold, while any call is lent."""
+        while True:
+            await self._lender.wait_lent()
+            await trio.sleep(LOOK_SECONDS)
+            await self._look()
+
+    async def _look(self) -> None:
+        lender = self._lender
+        workers = {it.beat.worker: it for it in await self._presence.workers()}
+        live = {id_ for id_, it in workers.items() if it.alive}
+        waiting = {
+            lent.id: lent
+            for lent in lender.calls.values()
+            if lent.run is None and not lent.is_over
+        }
+        stranded = await self._queue.stranded(
+            [lent.dispatch(lender.tenure.journal) for lent in waiting.values()], live
+        )
+        for dispatch in stranded:
+            lent = waiting[dispatch.id]
+            if lent.run is None and lent.attempt == dispatch.attempt:
+                lender.send(lent)
+        for lent in list(lender.calls.values()):
+            if lent.run is None:
+                self._look_for_worker(lent, workers.values())
+            else:
+                self._look_for_run(lent, workers.get(lent.worker))
+        self._stop_unknown_runs(workers)
+        self._forget(workers)
+
+    def _look_for_worker(self, lent: LentCall, workers: Iterable[WorkerSeen]) -> None:
+        waited = trio.current_time() - lent.since
+        if lent.is_over:
+            return
+        if waited >= SHOWN_AFTER and not lent.is_shown:
+            lent.is_shown = True
+            self._lender.post(lent)
+        if waited >= RESEND_SECONDS and any(
+            it.alive
+            and it.beat.place == lent.tool.place
+            and (lent.refusals or len(it.beat.runs) < it.beat.slots)
+            and (it.beat.worker, lent.version) not in self._lender.refused
+            for it in workers
+        ):
+            is_shown = lent.is_shown
+            self._lender.send(lent)
+            lent.is_shown = is_shown
+
+    def _look_for_run(self, lent: LentCall, worker: WorkerSeen | None) -> None:
+        """Give a run up that its worker holds no more, once all that it said is heard."""
+        if worker is None or not worker.alive:
+            is_missing = True
+        elif lent.run in worker.beat.runs:
+            is_missing = False
+        else:
+            if lent.beats is None:
+                lent.beats = worker.beats
+            # It may have begun since the last beat.
+            is_missing = worker.beats >= lent.beats + 2
+        if is_missing and lent.is_missing:
+            self._lender.lose(lent, GONE)
+        lent.is_missing = is_missing
+
+    def _stop_unknown_runs(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:
+        """Stop the runs of this journal whose calls are over: an earlier writer lent them."""
+        lender = self._lender
+        journal = f"{lender.tenure.journal}/"
+        known = {lent.run for lent in lender.calls.values()} | lender.ends.runs()
+        for worker in workers.values():
+            for run in worker.beat.runs:
+                if (
+                    run.startswith(journal)
+                    and run not in known
+                    and run not in lender.finished
+                    and run not in lender.parked
+                    and not lender.is_recorded(run)
+                    and not self._is_asked_for(run)
+                ):
+                    lender.stop(run, worker.beat.worker)
+
+    def _is_asked_for(self, run: RunId) -> bool:
+        """Return whether a run may be about to begin: its call waits for a worker."""
+        return any(
+            lent.run is None and f"/{lent.id}/{lent.attempt}/" in run
+            for lent in self._lender.calls.values()
+        )
+
+    def _forget(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:
+        lender = self._lender
+        for run, worker in list(lender.finished.items()):
+            seen = workers.get(worker)
+            if seen is None or (seen.alive and run not in seen.beat.runs):
+                lender.forget(run)
+        for run, requests in list(lender.parked.items()):
+            if not lender.is_recorded(run):
+                del lender.parked[run]
+                for request in requests:
+                    lender.reply(request, Fenced())
+            elif requests[0].worker not in workers and isinstance(
+                question_in(requests[0].body), Begin
+            ):
+                del lender.parked[
+                    run
+                ]  # it never began; an end counts, also of the dead
+        lender.refused = {it for it in lender.refused if it[0] in workers}
