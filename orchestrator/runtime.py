@@ -168,19 +168,23 @@ class Orchestrator:
     async def cancel(self, task: str, *, tree: bool = False) -> None:
         """Cancel a task and its descendants, and return when all of them are settled.
 
-        Of a session, the turn is cancelled; its detached tasks and commands run on.
+        Of a session, the turn is cancelled, also one that a message is about to begin; its detached
+        tasks and commands run on. What comes later begins another turn: a message, or the notice
+        of a task that was cancelled.
 
         Args:
             task: the id of a task or a session.
             tree: of a session, cancel its detached tasks and commands, too.
         """
-        targets = [await self._load_task(task)]
-        if tree and task in (sessions := self._services.book.ledger.sessions):
-            targets += sessions[SessionId(task)].unsettled_detached
-        await self._services.delegator.cancel(targets)
-        if tree:
-            background = self._services.background
-            await background.end(background.commands_of(targets[0]), STOPPED)
+        id_ = await self._load_task(task)
+        delegator = self._services.delegator
+        if (session := SessionId(task)) in self._services.book.ledger.sessions:
+            await delegator.cancel_session(session, tree=tree)
+        else:
+            await delegator.cancel([id_])
+        background = self._services.background
+        if tree and (commands := background.commands_of(id_)):
+            await background.end(commands, STOPPED)
             await self._services.book.wait_durable()
 
     async def steer(self, task: str, message: str, *, seconds: float = 0) -> Receipt:

@@ -9,7 +9,9 @@ the moment in which it is durable in memory, or that reads the file of its journ
 import math
 import os
 from collections.abc import Generator
+from hashlib import sha256
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,7 +60,9 @@ def house_journal(
         if is_database(text):
             return journals_at(text)
         # One in memory is a new one each time; one in a file is found again by its path.
-        name = f"{id(request)}-{next(numbers)}" if text == IN_MEMORY else text[-90:]
+        name = f"{id(request)}-{next(numbers)}"
+        if text != IN_MEMORY:
+            name = f"file-{sha256(bytes(Path(text).absolute())).hexdigest()[:20]}"
         # Long: the clock of these tests jumps over days.
         store = store_at(f"{url}&journal={name}&lease=86400")
         return OneJournal(text, name, store)

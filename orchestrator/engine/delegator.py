@@ -22,6 +22,7 @@ from delegation import (
     Origin,
     Outcome,
     Receipt,
+    SessionId,
     TaskId,
     TaskRecord,
     TaskRequest,
@@ -263,7 +264,36 @@ class OrchestratorDelegator:
         return Receipt("too_late" if is_late else "waiting")
 
     async def cancel(self, tasks: Sequence[TaskId]) -> None:
-        records = [self._book.ledger.tasks[task] for task in tasks]
+        await self._cancel([self._book.ledger.tasks[task] for task in tasks])
+        await self._book.wait_durable()
+
+    async def cancel_session(  # noqa: ASYNC910
+        self, session: SessionId, *, tree: bool
+    ) -> None:
+        """Cancel the turn of a session, also one that its mail is about to begin.
+
+        Args:
+            session: which one; it is in memory.
+            tree: cancel its detached tasks, too.
+        """
+        # No checkpoint at rest: a session is at rest when this returns, whatever comes next.
+        book = self._book
+        record = book.ledger.sessions[session]
+        while (
+            record.turn is None
+            and session in book.ledger.wakeable
+            and not (book.admission.is_stopping or book.closed)
+        ):
+            await book.wakeups.wait_session_changed(session)
+        # No `await` between this look and the requests: what is cancelled hands nothing on.
+        targets = [record.root, *(record.unsettled_detached.values() if tree else ())]
+        targets = [target for target in targets if not self._has_ended(target)]
+        if targets:
+            await self._cancel(targets)
+            await book.wait_durable()
+
+    async def _cancel(self, records: Sequence[TaskRecord]) -> None:  # noqa: ASYNC910
+        # No checkpoint: its callers wait until all of it is durable.
         # Of a root it is this very turn that ends: the next one may begin at once.
         turns = [self._turn_of(record) for record in records]
         for record in records:
@@ -271,7 +301,6 @@ class OrchestratorDelegator:
         for record, turn in zip(records, turns, strict=True):
             while not self._has_ended(record) and self._turn_of(record) == turn:
                 await self._book.wakeups.wait_tasks_changed([record.id])
-        await self._book.wait_durable()
 
     def _turn_of(self, record: TaskRecord) -> int | None:
         session = self._book.ledger.sessions.get(record.session)

@@ -1,12 +1,20 @@
 """Cancel means joined: it returns when every descendant has ended."""
 
+from pathlib import Path
+
 import pytest
 import trio
 
 from agents import Agent, ScriptedModel, ToolCall, tool
-from delegation import Rules
+from delegation import Ending, Rules
 from delegation.events import TaskSettled
-from orchestrator import MemoryJournal, Orchestrator, UnknownIdError, open_orchestrator
+from orchestrator import (
+    MemoryJournal,
+    Orchestrator,
+    Session,
+    UnknownIdError,
+    open_orchestrator,
+)
 from tests.kit import facts, hand_on, worker
 
 
@@ -165,3 +173,51 @@ async def test_a_task_that_a_crash_interrupted_can_be_cancelled() -> None:
             "/top/worker[1]": "cancelled",
             "/top/worker[2]": "cancelled",
         }
+
+
+def lead() -> Agent:
+    return Agent(
+        "lead",
+        model=ScriptedModel.always(hand_on("a", "b", background=True)),
+        delegates=[worker(seconds=100)],
+    )
+
+
+async def test_a_message_that_no_turn_has_read_yet_is_cancelled_with_its_turn() -> None:
+    """In about half of the sessions the cancel comes between the message and its turn."""
+    endings: list[Ending] = []
+
+    async def ask(session: Session) -> None:
+        endings.append((await session.ask("go")).outcome.ending)
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        for _ in range(20):
+            async with orchestrator.open_session(lead()) as session:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(ask, session)
+                    while not session.tree[session.tree.root]["goal"]:
+                        await trio.lowlevel.checkpoint()
+                    await orchestrator.cancel(session.id)
+                await orchestrator.close_session(session.id)
+
+    assert endings == [Ending.CANCELLED] * 20
+
+
+@pytest.mark.realtime
+async def test_a_cancel_that_finds_a_session_at_rest_returns_while_it_is(
+    tmp_path: Path,
+) -> None:
+    """A message may come in the same moment: its turn is not what was cancelled."""
+    with trio.fail_after(100):
+        async with open_orchestrator(tmp_path / "journal.db") as orchestrator:
+            for _ in range(20):
+                async with orchestrator.open_session(lead()) as session:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(session.ask, "go")
+                        await orchestrator.cancel(session.id, tree=True)
+
+                        children = session.tree.children(session.tree.root)
+                        left = {session.tree[child]["status"] for child in children}
+                        assert left <= {"cancelled"}
+                        nursery.cancel_scope.cancel()
+                    await orchestrator.close_session(session.id)

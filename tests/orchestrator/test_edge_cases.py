@@ -400,8 +400,7 @@ async def test_what_a_child_had_said_is_kept_when_its_parent_runs_out_of_time() 
     assert settled.outcome.output == "half of the work"
 
 
-@pytest.mark.memory_only
-@pytest.mark.parametrize("ticks", range(1, 9))
+@pytest.mark.parametrize("ticks", range(9))
 async def test_a_task_that_was_asked_to_end_hands_nothing_on_any_more(
     ticks: int,
 ) -> None:
