@@ -114,7 +114,7 @@ class Bookkeeper:
         self._journal.append(
             entry,
             encoded,
-            self.cache.note_fact(entry),
+            self.cache.note_fact(entry, len(encoded.body)),
             urgent=isinstance(event, PAID),
         )
         if self._takes_snapshots:

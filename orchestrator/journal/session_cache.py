@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 import trio
 
+from agents import AssistantMessage, Message, ToolMessage, UserMessage
 from delegation import (
     Ledger,
     SessionId,
@@ -27,7 +28,17 @@ MAX_RESTING_TASKS: Final = 2_000
 They are what a full garbage collection walks through while every other task waits: 10,000 of them
 make it three times as long.
 """
+MAX_RESTING_BYTES: Final = 16_000_000
+"""How much of their facts stays with them: one image may weigh as much as 2,000 tasks."""
 NO_CHANGES: Final[Mapping[SessionId, str | None]] = {}
+
+
+@attrs.frozen
+class _Size:
+    """What a session at rest takes in memory."""
+
+    tasks: int
+    bytes: int
 
 
 @attrs.define
@@ -67,19 +78,28 @@ class SessionCache:
         self._opened: SessionId | None = None
         """The session that the last fact has opened."""
         self._wait_durable = wait_durable
-        self._resting_sizes: dict[SessionId, int] = {}
-        """The sessions at rest in memory and the size of their trees, oldest first."""
+        self._bytes = {id_: _weigh(ledger, id_) for id_ in ledger.sessions}
+        """The size of each session in memory, as its facts are stored."""
+        self._resting_sizes: dict[SessionId, _Size] = {}
+        """The sessions at rest in memory, oldest first."""
         self._resting_tasks = 0
+        self._resting_bytes = 0
         self._reads: dict[SessionId, _SessionRead] = {}
         self._folds: dict[SessionId, _SharedFold] = {}
         """The folds under way that are as new as the last eviction."""
 
-    def note_fact(self, entry: Entry) -> Mapping[SessionId, str | None]:
+    def note_fact(self, entry: Entry, size: int) -> Mapping[SessionId, str | None]:
         """Return the sessions that a fact has made idle or active.
 
         The value is what an idle session has used of shared budgets, and None for an active one.
+
+        Args:
+            entry: the fact.
+            size: its length in bytes, as it is stored.
         """
         session = self._ledger.sessions.get(entry.session)
+        if session is not None:
+            self._bytes[entry.session] = self._bytes.get(entry.session, 0) + size
         if (
             session is not None
             and session.turn is not None
@@ -124,6 +144,7 @@ class SessionCache:
                 del self._reads[session]
         if past is not None and self._ledger.is_evicted(session):
             restore_session(self._ledger, session, past)
+            self._bytes[session] = _weigh(self._ledger, session)
             self._mark_resting(self._ledger.sessions[session])
             self._evict_oldest(but=session)
 
@@ -191,17 +212,27 @@ class SessionCache:
     def _mark_active(self, session: SessionRecord) -> dict[SessionId, str | None]:
         self.active.add(session.id)
         self.untaken.pop(session.id, None)
-        self._resting_tasks -= self._resting_sizes.pop(session.id, 0)
+        self._unmark_resting(session.id)
         return {session.id: None}
 
     def _mark_resting(self, session: SessionRecord) -> None:
-        self._resting_sizes[session.id] = len(session.tree)
-        self._resting_tasks += len(session.tree)
+        size = _Size(len(session.tree), self._bytes[session.id])
+        self._resting_sizes[session.id] = size
+        self._resting_tasks += size.tasks
+        self._resting_bytes += size.bytes
+
+    def _unmark_resting(self, session: SessionId) -> None:
+        if (size := self._resting_sizes.pop(session, None)) is not None:
+            self._resting_tasks -= size.tasks
+            self._resting_bytes -= size.bytes
 
     def _evict_oldest(self, *, but: SessionId) -> None:
         # The newest stays, however large: the caller of its run may read its tree now. So does the
         # session of the fact that is being posted: its poster works with the record.
-        while self._resting_tasks > MAX_RESTING_TASKS and len(self._resting_sizes) > 1:
+        while len(self._resting_sizes) > 1 and (
+            self._resting_tasks > MAX_RESTING_TASKS
+            or self._resting_bytes > MAX_RESTING_BYTES
+        ):
             session = next(iter(self._resting_sizes))
             if session == but:
                 self._resting_sizes[session] = self._resting_sizes.pop(session)
@@ -209,9 +240,24 @@ class SessionCache:
             self._evict(session)
 
     def _evict(self, session: SessionId) -> None:
-        self._resting_tasks -= self._resting_sizes.pop(session)
+        self._unmark_resting(session)
+        del self._bytes[session]
         if session in self._reads:
             self._reads[session].evictions += 1
         # A fold that began before lacks what was posted since.
         self._folds.pop(session, None)
         evict_session(self._ledger, session)
+
+
+def _weigh(ledger: Ledger, session: SessionId) -> int:
+    """Return about how many bytes the messages of a session that was read have."""
+    tasks = ledger.sessions[session].tree
+    return sum(ledger.tasks[task].transcript.total(_message_bytes) for task in tasks)
+
+
+def _message_bytes(message: Message) -> int:
+    match message:
+        case UserMessage():
+            return len(message.text) + sum(len(it.data) for it in message.parts)
+        case AssistantMessage() | ToolMessage():
+            return len(message.text)

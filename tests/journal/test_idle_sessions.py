@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, Budget, ScriptedModel, ToolCall, Transcript
+from agents import Agent, Budget, Part, ScriptedModel, ToolCall, Transcript
 from delegation import Ending, Rules
 from delegation.events import Entry
 from orchestrator import (
@@ -16,6 +16,7 @@ from orchestrator import (
     budget,
     open_orchestrator,
 )
+from orchestrator.journal import session_cache
 from orchestrator.journal.sqlite import entries as sqlite_entries
 from orchestrator.journal.sqlite.journal import open_sqlite_journal
 from orchestrator.testing import GatedModel
@@ -28,7 +29,7 @@ BOUND = 30
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.journal.session_cache.MAX_RESTING_TASKS", BOUND)
+    monkeypatch.setattr(session_cache, "MAX_RESTING_TASKS", BOUND)
 
 
 @pytest.fixture
@@ -62,6 +63,26 @@ def tasks_in_memory(orchestrator: Orchestrator) -> int:
     in_sessions = sum(len(session.tree) for session in ledger.sessions.values())
     assert len(ledger.tasks) == in_sessions
     return len(ledger.tasks)
+
+
+async def test_few_runs_with_large_files_keep_memory_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they were said in this process, or read back from the journal."""
+    monkeypatch.setattr(session_cache, "MAX_RESTING_BYTES", 300_000)
+    image = Part("image/png", data=bytes(100_000))
+    async with open_orchestrator(tmp_path / "journal.db") as orchestrator:
+        ledger = orchestrator.read.ledger
+        for _ in range(6):
+            async with orchestrator.open_session(worker()) as it:
+                await it.ask("look", image)
+            assert len(ledger.sessions) <= 3
+        first = orchestrator.runs[0]
+        assert ledger.is_evicted(first)
+        async with orchestrator.open_session(worker(), session=first) as it:
+            await it.ask("and now?")
+        assert not ledger.is_evicted(first)
+        assert len(ledger.sessions) <= 3
 
 
 async def test_thousands_of_runs_keep_memory_bounded() -> None:

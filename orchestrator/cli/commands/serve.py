@@ -1,5 +1,6 @@
 """`orchestrator serve`: serve the agents of a file over HTTP, until a signal comes."""
 
+import ctypes
 import gc
 import math
 import os
@@ -8,7 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 from urllib.parse import urlsplit
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
 GRACE_SECONDS: Final = 10
 SWITCH_SECONDS: Final = 0.000_5
 """How long a thread computes before it lets the event loop have the interpreter."""
+M_MMAP_THRESHOLD: Final = -3
+"""The number of that setting in `malloc.h`."""
+LARGE_BLOCK: Final = 1_000_000
 PRUNE_SECONDS: Final = 3600
 """How long after a pruning the next one begins."""
 SHARED_NAME: Final = "ORCHESTRATOR_CLUSTER_SECRET"
@@ -191,6 +195,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     secrets = _named(VARIABLE, token) | _webhook_secrets(webhooks, SECRET)
 
     _favour_event_loop()
+    _give_memory_back()
 
     settings = Settings(
         token=None if token is None else token.value,
@@ -409,6 +414,16 @@ def _favour_event_loop() -> None:
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(SWITCH_SECONDS)
+
+
+def _give_memory_back() -> None:
+    """Have the system get the memory of large bodies as soon as they are freed.
+
+    By itself glibc reserves more for later with each one, and the heap has holes between them: 80
+    chats with images of 5 MB left 100 MB behind, and leave 32 so.
+    """
+    with suppress(AttributeError):  # another C library has no such setting
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
 def _require_positive(options: Mapping[str, int | None]) -> None:
