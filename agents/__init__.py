@@ -1,6 +1,7 @@
 """One agent: its definition, models, tools and the loop of a turn.
 
-It imports neither `delegation` nor `orchestrator`.
+It imports neither `delegation` nor `orchestrator`. What defines an agent is imported with
+the package, and what runs one when it is first used.
 """
 
 from importlib import import_module
@@ -48,9 +49,6 @@ from agents.models.model import (
     TextDelta,
     ignore_event,
 )
-from agents.models.providers.scripted import ScriptedModel
-from agents.nurseries import raising_one_error
-from agents.output.json_schema import require_schema
 from agents.output.typed import read_output
 from agents.pipelines.decorator import agent
 from agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
@@ -63,7 +61,13 @@ from agents.tools.tool import (
     tool,
 )
 from agents.transcript import Transcript
-from agents.turn import take_turn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agents.models.providers.scripted import ScriptedModel
+    from agents.nurseries import raising_one_error
+    from agents.output.json_schema import require_schema
+    from agents.turn import take_turn
 
 DISTRIBUTION = "delegation-orchestrator"
 """The distribution that ships this package: another one has the import name `agents` too."""
@@ -138,13 +142,27 @@ _RENAMED = {
     "tell_nobody": "ignore_event",
 }
 """Names of version 0.1, which keep working."""
-_MOVED = {"Step": "agents.turn_host"}
-"""Names that are imported from their module, and still work here."""
+_LATE = {
+    "ScriptedModel": "agents.models.providers.scripted",
+    "Step": "agents.turn_host",
+    "raising_one_error": "agents.nurseries",
+    "require_schema": "agents.output.json_schema",
+    "take_turn": "agents.turn",
+}
+"""The module of each name that is imported when it is first used."""
 
 
 def __getattr__(name: str) -> object:
-    if name in _MOVED:
-        return getattr(import_module(_MOVED[name]), name)
-    if name not in _RENAMED:
+    name = _RENAMED.get(name, name)
+    if name not in _LATE:
+        if name in globals():
+            return globals()[name]
         raise AttributeError(f"module 'agents' has no attribute {name!r}")
-    return globals()[_RENAMED[name]]
+    value = getattr(import_module(_LATE[name]), name)
+    # The next lookup finds it without this function.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

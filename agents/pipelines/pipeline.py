@@ -18,7 +18,6 @@ from agents.agent import Agent, is_agent
 from agents.errors import DefinitionError, InputError, OutputError
 from agents.messages import AssistantMessage
 from agents.models.model import Model, ModelRequest
-from agents.output.json_schema import schema_problems
 from agents.output.typed import encoded, read_output, type_name
 
 if TYPE_CHECKING:
@@ -154,14 +153,8 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
         else:
             text = encoded(value, self.name)
             self._require_output_readable(value, text)
-        if requested_schema is not None and (
-            problems := schema_problems(requested_schema, text)
-        ):
-            raise OutputError(
-                "the answer does not fit the schema that was asked for:"
-                f" {'; '.join(problems)}",
-                problems,
-            )
+        if requested_schema is not None:
+            _require_fit(requested_schema, text)
         return text
 
     def _require_output_readable(self, value: object, text: str) -> None:
@@ -208,6 +201,17 @@ def in_sequence(
 def input_of(agent: Agent[Any, Any]) -> Any:
     """Return the input type of an agent."""
     return agent.input if isinstance(agent, Pipeline) else Any
+
+
+def _require_fit(schema: Mapping[str, Any], text: str) -> None:
+    # Imported late: a program that defines agents does not wait for it.
+    from agents.output.json_schema import schema_problems
+
+    if problems := schema_problems(schema, text):
+        raise OutputError(
+            f"the answer does not fit the schema that was asked for: {'; '.join(problems)}",
+            problems,
+        )
 
 
 def _short(value: object) -> str:
