@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         SharedBudgetError,
         TaskFailedError,
         UnknownIdError,
+        WrongLoopError,
     )
     from orchestrator.journal.journal import Journal
     from orchestrator.journal.memory import MemoryJournal
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
     from orchestrator.pipelines.gather import Settled
     from orchestrator.pipelines.runner import delegate, detach
     from orchestrator.runtime import Orchestrator, open_orchestrator
+    from orchestrator.synchronous import run_sync
 
 __all__ = [
     "Agent",
@@ -173,6 +175,7 @@ __all__ = [
     "UnknownIdError",
     "Usage",
     "UserMessage",
+    "WrongLoopError",
     "agent",
     "allow",
     "ask",
@@ -190,6 +193,7 @@ __all__ = [
     "refine",
     "retry",
     "route",
+    "run_sync",
     "sequence",
     "tool",
     "usd",
@@ -218,7 +222,7 @@ _HOMES = {
     "orchestrator.errors": """
         ClosedError FanOutFailedError JournalError JournalInUseError NotInterruptedError
         OrchestratorError RunFailedError SessionOpenError SharedBudgetError TaskFailedError
-        UnknownIdError
+        UnknownIdError WrongLoopError
     """,
     "orchestrator.journal.journal": "Journal",
     "orchestrator.journal.memory": "MemoryJournal",
@@ -230,8 +234,12 @@ _HOMES = {
     "orchestrator.pipelines.gather": "Settled",
     "orchestrator.pipelines.runner": "delegate detach",
     "orchestrator.runtime": "Orchestrator open_orchestrator",
+    "orchestrator.synchronous": "run_sync",
 }
 """The module of each public name. The imports above say the same to type checkers."""
+
+_LATE_CALLS = {"open_orchestrator"}
+"""Functions whose module is imported when they are called: they need nearly everything."""
 
 _RENAMED = {"Heard": "TaskModelEvent"}
 """Names of version 0.1, which keep working."""
@@ -241,11 +249,20 @@ def __getattr__(name: str) -> "Any":
     name = _RENAMED.get(name, name)
     for home, names in _HOMES.items():
         if name in names.split():
-            value = getattr(import_module(home), name)
+            value = _imported(home, name)
             # The next lookup finds it without this function.
             globals()[name] = value
             return value
+    import_module("agents").require_no_other_library(name)
     raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
+
+
+def _imported(home: str, name: str) -> "Any":
+    if name not in _LATE_CALLS:
+        return getattr(import_module(home), name)
+    from orchestrator.late_call import LateCall
+
+    return LateCall(home, name)
 
 
 def __dir__() -> list[str]:

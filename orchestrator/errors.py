@@ -7,6 +7,7 @@
   x SessionOpenError       the session is open already
   x NotInterruptedError    the run cannot be resumed: no process died in it
   x ClosedError            the orchestrator or the session is closed
+  x WrongLoopError         trio must run what was awaited, and something else did
   x SharedBudgetError      what is begun under a budget is in another journal than the budget
   x ServerSetupError       a server cannot be started with these settings
   x RunFailedError         a run has no output: it did not succeed
@@ -64,6 +65,18 @@ class NotInterruptedError(OrchestratorError):
 
 class ClosedError(OrchestratorError):
     """The orchestrator or the session is closed."""
+
+
+class WrongLoopError(OrchestratorError):
+    """Trio must run what was called, and another event loop, or none, did."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this needs trio, and trio does not run here: under asyncio (FastAPI, a notebook) take"
+            " `from orchestrator.asyncio import open_orchestrator` and await the same methods of"
+            " what that opens, in a program without a loop call `run_sync(agent, goal)`, and in one"
+            " of your own use `trio.run(main)`"
+        )
 
 
 class SharedBudgetError(OrchestratorError):

@@ -34,6 +34,7 @@ from orchestrator.doors.session import Session, open_session
 from orchestrator.engine.model_events import TaskModelEvent
 from orchestrator.engine.shutdown import abandon, drain
 from orchestrator.errors import SessionOpenError, UnknownIdError
+from orchestrator.event_loop import require_trio
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.model_resolver import ModelResolver
 from orchestrator.execution.outcomes import STOPPED
@@ -103,6 +104,7 @@ class Orchestrator:
             attended: another task answers `approvals` meanwhile; by default a call that needs an
                 approval is denied.
         """
+        require_trio()
         return await run_once(self._services, agent, goal, parts, attended=attended)
 
     def open_session(
@@ -121,6 +123,7 @@ class Orchestrator:
     async def _open_session(
         self, agent: Agent[Any], id_: SessionId | None
     ) -> AsyncGenerator[Session]:
+        require_trio()
         await self._require_here(id_)
         async with open_session(self._services, agent, id_) as session:
             yield session
@@ -138,6 +141,7 @@ class Orchestrator:
             NotInterruptedError: it has ended, is under way, or is a conversation.
             UnknownIdError: there is no such run, or it is of another agent.
         """
+        require_trio()
         await self._require_here(SessionId(run))
         return await resume_once(self._services, agent, run)
 
@@ -153,6 +157,7 @@ class Orchestrator:
             task: the first task to run again: its id, or its path such as
                 `/editor/researcher[3]`; that of the root runs all of it again.
         """
+        require_trio()
         await self._require_here(SessionId(run))
         return await fork_run(self._services, agent, run, task)
 
@@ -212,6 +217,7 @@ class Orchestrator:
 
         It cannot be opened again.
         """
+        require_trio()
         id_ = SessionId(session)
         book = self._services.book
         await book.cache.load(id_)
@@ -239,6 +245,7 @@ class Orchestrator:
         Raises:
             UnknownIdError: no call waits for that approval any more.
         """
+        require_trio()
         await answer_question(self._services, approval, answer, reason=reason, by=by)
 
     async def drain(self, seconds: float) -> bool:
@@ -312,6 +319,7 @@ class Orchestrator:
 
     async def read_tree(self, session: str) -> Tree:
         """Return the tree of a run or a session, from memory or from the journal."""
+        require_trio()
         return await self.read.read_tree(session)
 
     def calls(self, task: str) -> list[ToolCall]:
@@ -324,10 +332,12 @@ class Orchestrator:
 
     async def wait_changed(self, *, after: int = 0) -> int:
         """Wait until the journal has more entries than this, and return how many it has."""
+        require_trio()
         return await self.read.wait_posted(after=after)
 
     async def wait_durable(self, *, after: int = 0) -> int:
         """Wait until more entries than this survive a crash, and return how many do."""
+        require_trio()
         return await self.read.wait_durable(after=after)
 
     def subscribe(self) -> AbstractContextManager[FactQueue]:
@@ -348,6 +358,7 @@ class Orchestrator:
             )
 
     async def _load_task(self, task: str) -> TaskId:
+        require_trio()
         # It may be an idle session.
         await self._services.book.cache.load(SessionId(task))
         if task not in self._services.book.ledger.tasks:
@@ -404,6 +415,7 @@ async def open_orchestrator(
         here: the places whose tools run in this process, by choice. By default those that
             ORCHESTRATOR_HERE names, with commas between them.
     """
+    require_trio()
     environ = os.environ if environ is None else environ
     secrets, hand_on = tuple(secrets), tuple(hand_on)
     if journal is None or journal == "":

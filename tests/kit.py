@@ -1,5 +1,6 @@
 """Agents, runs and reads of transcripts that many tests share."""
 
+import asyncio  # noqa: TID251 (the loop that is not ours)
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -115,3 +116,12 @@ def own_processes() -> set[str]:
         with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
             found.update((thread / "children").read_text().split())
     return found
+
+
+async def run_on_asyncio(call: Callable[[], Awaitable[object]]) -> object:
+    """Await on an asyncio loop, in a thread of its own."""
+
+    async def main() -> object:
+        return await call()
+
+    return await trio.to_thread.run_sync(lambda: asyncio.run(main()))

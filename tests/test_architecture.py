@@ -55,7 +55,7 @@ ORCHESTRATOR = """
     RunFailedError Session SessionOpenError Settled SharedBudgetError TaskFailedError
     UnknownIdError best budget delegate detach fallback map_each map_reduce open_orchestrator
     parallel race
-    refine retry route sequence vote
+    refine retry route run_sync sequence vote WrongLoopError
 """
 
 

@@ -31,6 +31,7 @@ from orchestrator.doors.lifecycle import (
 from orchestrator.engine.approvals import open_questions
 from orchestrator.engine.shutdown import has_running_tasks
 from orchestrator.errors import ClosedError
+from orchestrator.event_loop import require_trio
 from orchestrator.services import Services
 
 
@@ -67,6 +68,7 @@ class Session:
             workspace: the folder that this message is about, and that tools work in; it may change
                 from one message to the next.
         """
+        require_trio()
         book = self._services.book
         if workspace:
             text = f"[Workspace: {workspace}]\n{text}"
@@ -125,6 +127,7 @@ class Session:
         Raises:
             ClosedError: the orchestrator stops, and the next process does what is left.
         """
+        require_trio()
         await trio.lowlevel.checkpoint()
         book = self._services.book
         while True:
@@ -179,6 +182,7 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
             self._send.send_nowait(reply)
 
     async def receive(self) -> Reply:
+        require_trio()
         while True:
             try:
                 reply = await self._receive.receive()
@@ -218,6 +222,7 @@ class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
 
     async def receive(self) -> ApprovalQuestion:
         """Wait for the next question that is still open."""
+        require_trio()
         await trio.lowlevel.checkpoint()
         while not self._session.replies.closed:
             questions = self._session.open_asks

@@ -39,6 +39,7 @@ from delegation import (
 )
 from orchestrator.budget_scope import grants_beyond, use_budget_names
 from orchestrator.errors import TaskFailedError
+from orchestrator.event_loop import require_trio
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import StepTiming
 from orchestrator.execution.outcomes import unfinished_outcome
@@ -333,6 +334,7 @@ def current_pipeline_run(verb: str) -> PipelineRun:
             " in a function that @agent has made an agent, and run that with"
             " orchestrator.run(...)"
         )
+    require_trio()
     return run
 
 

@@ -1,0 +1,43 @@
+"""A function whose module is imported when it is first called, or looked at.
+
+A program that imports it does not wait for all that it needs. `help` and `inspect.signature` show
+the function itself.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import inspect
+
+
+class LateCall:
+    """Calls a function of a module that it imports for that."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.__module__ = module
+        self.__name__ = self.__qualname__ = name
+
+    def __repr__(self) -> str:
+        return f"<function {self.__module__}.{self.__name__}>"
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return self.__wrapped__(*args, **keywords)
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(
+            import_module(self.__module__), self.__name__
+        )
+        return function
+
+    @property
+    def __signature__(self) -> "inspect.Signature":
+        import inspect
+
+        return inspect.signature(self.__wrapped__)
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return self.__wrapped__.__doc__

@@ -1,0 +1,70 @@
+"""`run_sync`: one run, for programs without an event loop.
+
+It opens an orchestrator, runs the agent and closes it again. A program that runs several agents, or
+talks to one, opens an orchestrator itself.
+"""
+
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import trio
+
+if TYPE_CHECKING:
+    import os
+
+    from agents import Agent, Part
+    from delegation import Rules
+    from orchestrator.doors.one_shot import Run
+    from orchestrator.journal.journal import Journal
+
+InputT = TypeVar("InputT")
+OutputT = TypeVar("OutputT")
+
+
+def run_sync(
+    agent: "Agent[OutputT, InputT]",
+    goal: InputT,
+    *parts: "Part",
+    journal: "str | os.PathLike[str] | Journal | None" = None,
+    rules: "Rules | None" = None,
+    workspace: "str | os.PathLike[str] | None" = None,
+) -> "Run[OutputT]":
+    """Run an agent on a goal, and return when its whole tree is settled.
+
+    For scripts, and for threads such as those of Django and of FastAPI's plain functions. Ctrl-C
+    cancels the tree, and is raised when everything in it has ended.
+
+    Args:
+        agent: the agent to run.
+        goal: a text, or the input that a pipeline takes.
+        parts: images and files that go with the goal.
+        journal: where the run is recorded, as `open_orchestrator` takes it.
+        rules: the limits of delegation.
+        workspace: the folder of tools, for agents that name none; by default the current one.
+
+    Raises:
+        WrongLoopError: an event loop runs here: `await` the run there.
+    """
+    # Imported late: a program that defines agents does not wait for what runs them.
+    from orchestrator.errors import WrongLoopError
+    from orchestrator.runtime import open_orchestrator
+
+    async def main() -> "Run[Any]":
+        async with open_orchestrator(
+            journal, rules=rules, workspace=workspace
+        ) as orchestrator:
+            return await orchestrator.run(agent, goal, *parts)
+
+    if _has_running_loop():
+        raise WrongLoopError
+    return cast("Run[OutputT]", trio.run(main))
+
+
+def _has_running_loop() -> bool:
+    # It comes with trio, and knows asyncio without importing it.
+    import sniffio
+
+    try:
+        sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        return False
+    return True

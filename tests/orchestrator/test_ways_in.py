@@ -1,0 +1,110 @@
+"""How a program gets in: one import, `run_sync`, and a sentence where trio does not run."""
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import agents
+import orchestrator
+from agents import Agent, ScriptedModel, agent
+from delegation import Ending
+from orchestrator import (
+    WrongLoopError,
+    budget,
+    delegate,
+    open_orchestrator,
+    run_sync,
+)
+from orchestrator.runtime import open_orchestrator as of_runtime
+from tests.kit import run_on_asyncio
+
+greeter = Agent("greeter", model=ScriptedModel.always("Hello."))
+
+
+def test_a_script_runs_an_agent_without_a_loop(tmp_path: Path) -> None:
+    run = run_sync(greeter, "Greet.", journal=tmp_path / "journal.db")
+
+    assert run.output == "Hello."
+    assert (tmp_path / "journal.db").exists()
+
+
+def test_a_budget_around_a_script_counts() -> None:
+    with budget(calls=0):
+        run = run_sync(greeter, "Greet.", journal=":memory:")
+
+    assert run.outcome.ending is Ending.OVER_BUDGET
+
+
+async def test_a_loop_that_runs_is_not_blocked() -> None:  # noqa: RUF029 (trio runs it)
+    with pytest.raises(WrongLoopError, match=r"orchestrator\.asyncio"):
+        run_sync(greeter, "Greet.", journal=":memory:")
+
+
+@pytest.mark.realtime
+async def test_what_trio_must_run_says_so_to_asyncio() -> None:
+    """Instead of `Task got bad yield`, from the depths of trio."""
+    async with open_orchestrator(":memory:") as opened:
+        async with opened.open_session(greeter) as session:
+            calls: list[Callable[[], Awaitable[object]]] = [
+                lambda: opened.run(greeter, "Greet."),
+                lambda: opened.resume(greeter, "r_1"),
+                lambda: opened.cancel("t_1"),
+                lambda: opened.steer("t_1", "Faster."),
+                lambda: opened.answer("a_1", "once"),
+                lambda: opened.read_tree("r_1"),
+                lambda: opened.wait_changed(after=99),
+                lambda: session.ask("Hello?"),
+                session.wait_idle,
+                session.replies.receive,
+                session.asks.receive,
+                lambda: opened.open_session(greeter).__aenter__(),
+                lambda: open_orchestrator(":memory:").__aenter__(),
+            ]
+            for call in calls:
+                with pytest.raises(WrongLoopError, match=r"orchestrator\.asyncio"):
+                    await run_on_asyncio(call)
+
+
+@pytest.mark.realtime
+async def test_a_pipeline_that_delegates_from_asyncio_reads_what_to_do() -> None:
+    @agent
+    async def lost(goal: str) -> str:
+        await run_on_asyncio(lambda: delegate(greeter, goal))
+        raise AssertionError
+
+    async with open_orchestrator(":memory:") as opened:
+        run = await opened.run(lost, "Greet.")
+
+    assert "WrongLoopError" in run.outcome.error
+
+
+def test_the_late_function_looks_like_the_function() -> None:
+    assert inspect.signature(open_orchestrator) == inspect.signature(of_runtime)
+    assert open_orchestrator.__doc__ == of_runtime.__doc__
+    assert open_orchestrator.__name__ == "open_orchestrator"
+    assert "orchestrator.runtime.open_orchestrator" in repr(open_orchestrator)
+
+
+def test_a_program_that_defines_agents_imports_nothing_that_runs_them() -> None:
+    code = (
+        "import sys; from orchestrator import Agent, agent, tool, open_orchestrator, run_sync;"
+        " print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    heavy = {"orchestrator.runtime", "agents.turn", "delegation", "sqlite3", "asyncio"}
+    assert heavy & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize("room", [agents, orchestrator])
+def test_a_name_of_another_library_is_answered_with_ours(room: object) -> None:
+    with pytest.raises(ImportError, match=r"ours is `await orchestrator\.run"):
+        _ = room.Runner  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="no attribute 'Rumpelstilzchen'"):
+        _ = room.Rumpelstilzchen  # type: ignore[attr-defined]
