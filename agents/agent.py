@@ -102,6 +102,9 @@ class Agent(Generic[OutputT_co, InputT_contra]):
         default="", kw_only=True
     )
     """What it is and how it works: a text, or a function of the context."""
+    description: str = attrs.field(default="", kw_only=True)
+    """What it is for: its parent reads this when it chooses to whom to delegate; by default it
+    reads the instructions."""
     language: str = attrs.field(default="", kw_only=True)
     """The language it answers in, such as `"German"`; left to the model if empty."""
     model: str | Model = attrs.field(kw_only=True)
@@ -154,6 +157,7 @@ class Agent(Generic[OutputT_co, InputT_contra]):
             has_type(self.instructions, str) or callable(self.instructions),
             "its instructions must be text, or a function of an InstructionContext",
         )
+        self._require(has_type(self.description, str), "its description must be text")
         self._require(
             has_type(self.model, str) or hasattr(self.model, "answer"),
             f"its model is {self.model!r}, neither a name nor a Model",

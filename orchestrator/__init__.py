@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         Tree,
         usd,
     )
+    from orchestrator.agent_files.load import load_agents
     from orchestrator.budget_scope import budget
     from orchestrator.doors.one_shot import Run
     from orchestrator.doors.session import Session
@@ -185,6 +186,7 @@ __all__ = [
     "deny",
     "detach",
     "fallback",
+    "load_agents",
     "map_each",
     "map_reduce",
     "open_orchestrator",
@@ -215,6 +217,7 @@ _HOMES = {
         Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId
         Tree usd
     """,
+    "orchestrator.agent_files.load": "load_agents",
     "orchestrator.budget_scope": "budget",
     "orchestrator.doors.one_shot": "Run",
     "orchestrator.doors.session": "Session",

@@ -53,7 +53,7 @@ ORCHESTRATOR = """
     Candidates Child ClosedError FanOut FanOutFailedError TaskModelEvent Journal JournalError
     JournalInUseError MemoryJournal NotInterruptedError Orchestrator OrchestratorError Review Run
     RunFailedError Session SessionOpenError Settled SharedBudgetError TaskFailedError
-    UnknownIdError best budget delegate detach fallback map_each map_reduce open_orchestrator
+    UnknownIdError best budget delegate detach fallback load_agents map_each map_reduce open_orchestrator
     parallel race
     refine retry route run_sync sequence vote WrongLoopError
 """
@@ -130,6 +130,7 @@ def test_importing_the_library_stays_light() -> None:
         "httpx2",
         "docstring_parser",
         "jsonschema_rs",
+        "yaml",
         "trio.testing",
     ]
     code = "import sys, orchestrator; print(*sys.modules)"

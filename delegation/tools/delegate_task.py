@@ -149,6 +149,8 @@ def _limits(rules: Rules, levels: int) -> str:
 
 
 def _about(agent: Agent[Any]) -> str:
+    if agent.description:
+        return agent.description
     if isinstance(agent.instructions, str) and agent.instructions:
         return agent.instructions
     return "no description"

@@ -1,4 +1,4 @@
-"""Loads agents from a Python file: `FILE` or `FILE:NAME`."""
+"""Loads agents of `FILE` or `FILE:NAME`: a Python file, a folder of `*.md`, a `team.yaml`."""
 
 import sys
 import traceback
@@ -7,23 +7,39 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import attrs
+
 from agents import Agent, is_agent
+from delegation import printable
 from orchestrator.cli.errors import CommandError
 
 MODULE: Final = "__orchestrator_file__"
+DEFINITIONS: Final = frozenset({".md", ".yaml", ".yml"})
+"""The suffixes of files that define agents without code."""
+
+
+@attrs.frozen
+class _Found:
+    """The agents of a file, by their names and those of their variables."""
+
+    agents: dict[str, Agent[Any]]
+    lead: str | None = None
+    """The one that the file names as its lead."""
 
 
 def load_agent(target: str) -> Agent[Any]:
-    """Run a Python file, and return its agent: the named one, or the one that leads the others.
+    """Return the agent of a file: the named one, or the one that leads the others.
+
+    A Python file is run for that; in any other nothing is.
 
     Args:
         target: FILE or FILE:NAME; NAME is the name of the agent or of its variable.
     """
     file, name = _split(target)
     found = _agents_in(file)
-    if name:
-        return _named(name, found, file)
-    agents = {id(agent): agent for agent in found.values()}
+    if name or found.lead:
+        return _named(name or str(found.lead), found.agents, file)
+    agents = {id(agent): agent for agent in found.agents.values()}
     roots = [
         agent
         for agent in agents.values()
@@ -36,14 +52,17 @@ def load_agent(target: str) -> Agent[Any]:
     if not agents:
         raise CommandError(f"{file} defines no Agent at its top level")
     if len(roots) != 1:
-        raise CommandError(f"say which agent of {file}: FILE:NAME; {_choice(found)}")
+        which = "FILE:NAME" if file.is_file() else f"{file}/:NAME"
+        raise CommandError(
+            f"say which agent of {file}: {which}; {_choice(found.agents)}"
+        )
     return roots[0]
 
 
 def load_agents(target: str) -> dict[str, Agent[Any]]:
-    """Run a Python file, and return all agents in it by their own names, or the one named."""
+    """Return all agents of a file by their own names, or the one named."""
     file, name = _split(target)
-    found = _agents_in(file)
+    found = _agents_in(file).agents
     if name:
         agent = _named(name, found, file)
         return {agent.name: agent}
@@ -77,16 +96,32 @@ def _team_of(agent: Agent[Any]) -> set[int]:
 
 
 def _split(target: str) -> tuple[Path, str]:
-    if Path(target).is_file():
+    if Path(target).exists():
         return Path(target), ""
     file, _, name = target.rpartition(":")
     path = Path(file or target)
-    if not path.is_file():
+    if not path.is_file() and not path.is_dir():
         raise CommandError(f"there is no file {path}")
     return path, name
 
 
-def _agents_in(file: Path) -> dict[str, Agent[Any]]:
+def _agents_in(file: Path) -> _Found:
+    if file.is_dir() or file.suffix.lower() in DEFINITIONS:
+        return _defined_in(file)
+    return _Found(_run(file))
+
+
+def _defined_in(file: Path) -> _Found:
+    # Imported late: it reads YAML.
+    from orchestrator.agent_files.load import read_agents
+
+    team = read_agents(file)
+    for warning in team.warnings:
+        print(f"warning: {printable(warning)}", file=sys.stderr)
+    return _Found(dict(team.agents), team.lead)
+
+
+def _run(file: Path) -> dict[str, Agent[Any]]:
     # The file can import modules beside it. Last: what an agent writes there hides no module.
     if (folder := str(file.resolve().parent)) not in sys.path:
         sys.path.append(folder)

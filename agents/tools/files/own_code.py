@@ -1,7 +1,8 @@
 """The code of this process: file tools do not write what it runs, or may import later.
 
 Whatever this process imports runs with all its rights: with its keys, and without approval. So an
-agent that could write a module that is imported late would be bound by no rule.
+agent that could write a module that is imported late would be bound by no rule. The same is true of
+the files that define agents: with them, it could give itself tools for the next start.
 """
 
 import os
@@ -19,6 +20,8 @@ _PACKAGES: Final = ("site-packages", "dist-packages")
 _COMPILED: Final = "__pycache__"
 _SEARCHED_LAST: Final[set[str]] = set()
 """The folders that this process has searched for modules earlier than now."""
+_DEFINITIONS: Final[set[str]] = set()
+"""The real paths of the files that agents were loaded from, and of folders full of them."""
 
 
 def require_not_own_code(real: str, path: str) -> None:
@@ -32,7 +35,11 @@ def require_not_own_code(real: str, path: str) -> None:
         ToolError: it would.
     """
     if problem := (
-        _installed(real) or _imported(real) or _hides(real) or _comes_before(real)
+        _installed(real)
+        or _imported(real)
+        or _hides(real)
+        or _comes_before(real)
+        or _defines_agents(real)
     ):
         raise ToolError(
             f"{escape_unprintable(path)!r} is refused: {problem}, and what the orchestrator runs"
@@ -60,6 +67,18 @@ def search_last(folders: Iterable[Path]) -> None:
     if sys.path != [*kept, *moved]:
         sys.path[:] = [*kept, *moved]
         _SEARCHED_LAST.update(os.path.realpath(it or os.curdir) for it in moved)
+
+
+def protect_definitions(files: Iterable[Path], folder: Path | None = None) -> None:
+    """Have no agent write the files that agents were loaded from.
+
+    Args:
+        files: what was read.
+        folder: where a file that is added defines an agent, too.
+    """
+    _DEFINITIONS.update(os.path.realpath(file) for file in files)
+    if folder is not None:
+        _DEFINITIONS.add(os.path.realpath(folder))
 
 
 def own_code_in(folders: Iterable[Path]) -> list[Path]:
@@ -91,6 +110,7 @@ def _real_paths(paths: Iterable[str]) -> set[str]:
 
 
 def _parts() -> Iterator[str]:
+    yield from _DEFINITIONS
     if sys.prefix != sys.base_prefix:
         yield sys.prefix
     for folder in [*sys.path]:
@@ -188,6 +208,12 @@ def _comes_before(real: str) -> str:
         if name in names and os.path.realpath(above) == folder:
             return f"it would be imported in place of {known}"
     return ""
+
+
+def _defines_agents(real: str) -> str:
+    """Return why a file defines an agent, or would at the next start, if it does."""
+    is_added = real.endswith(".md") and any(_is_below(real, it) for it in _DEFINITIONS)
+    return "it defines an agent" if is_added or real in _DEFINITIONS else ""
 
 
 def _search_path() -> Iterator[str]:

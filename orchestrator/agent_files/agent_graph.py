@@ -1,0 +1,333 @@
+"""Agents made of entries: names are looked up, delegates are built before their parents."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from agents import (
+    Agent,
+    Budget,
+    DefinitionError,
+    Limits,
+    Model,
+    Patience,
+    Tool,
+    allow,
+    ask,
+    deny,
+)
+from agents.approval import ApprovalRule
+from orchestrator.agent_files.entry import AgentEntry
+from orchestrator.agent_files.located import (
+    Located,
+    did_you_mean,
+    split_names,
+)
+from orchestrator.agent_files.team_file import TeamEntries
+from orchestrator.agent_files.tool_names import ALL, DELEGATION_NAMES, ToolNames
+
+SettingsT = TypeVar("SettingsT", Budget, Limits, Patience)
+
+KEYS: Final = frozenset(
+    {
+        *("description", "model", "tools", "disallowedTools", "delegates"),
+        *("approve", "budget", "limits", "patience"),
+        *("language", "copies", "workspace", "on_restart"),
+    }
+)
+INHERIT: Final = "inherit"
+CLAUDE_MODELS: Final = {
+    "opus": "anthropic:claude-opus-5-5",
+    "sonnet": "anthropic:claude-sonnet-5-5",
+    "haiku": "anthropic:claude-haiku-4-5",
+}
+"""The short names of models in Claude Code."""
+RULES: Final[Mapping[str, Callable[..., ApprovalRule]]] = {
+    "allow": allow,
+    "ask": ask,
+    "deny": deny,
+}
+SHOWN_PLACES: Final = 3
+
+
+@attrs.frozen(kw_only=True)
+class BuiltTeam:
+    """The agents of a file or a folder."""
+
+    agents: Mapping[str, Agent[str]]
+    lead: str | None
+    """The name of the one that the file names as its lead."""
+    warnings: tuple[str, ...]
+    """What the files say that has no meaning here."""
+
+
+def build_team(
+    team: TeamEntries,
+    *,
+    tools: Iterable[Tool] = (),
+    model: str | Model | None = None,
+) -> BuiltTeam:
+    """Return the agents of a team.
+
+    Args:
+        team: what its files say.
+        tools: those that files can name besides the ones that ship.
+        model: the model of agents that name none.
+    """
+    entries: dict[str, AgentEntry] = {}
+    for entry in team.entries:
+        name = entry.name.as_text("a name")
+        if name in entries:
+            other = entries[name].at
+            entry.name.refuse(
+                f"there are two agents called {name!r}: the other one is"
+                f" {other.file}:{other.line}"
+            )
+        entries[name] = entry
+    builder = _Builder(entries, ToolNames(tools), _model_text(team.model) or model)
+    agents = builder.build()
+    lead = None if team.lead is None else team.lead.as_text("the lead")
+    if team.lead is not None and lead not in agents:
+        team.lead.refuse(
+            f"there is no agent {lead!r} to lead; {did_you_mean(str(lead), agents)}"
+        )
+    return BuiltTeam(agents=agents, lead=lead, warnings=tuple(_warnings(team.entries)))
+
+
+class _Builder:
+    def __init__(
+        self,
+        entries: Mapping[str, AgentEntry],
+        tools: ToolNames,
+        model: str | Model | None,
+    ) -> None:
+        self._entries = entries
+        self._tools = tools
+        self._model = model
+        self._delegates = {
+            name: self._delegate_names(name, entry) for name, entry in entries.items()
+        }
+        self._parents: dict[str, list[str]] = defaultdict(list)
+        for name, delegates in self._delegates.items():
+            for delegate in delegates:
+                self._parents[delegate].append(name)
+
+    def build(self) -> dict[str, Agent[str]]:
+        built: dict[str, Agent[str]] = {}
+        for name in self._in_order():
+            built[name] = self._agent(name, self._entries[name], built)
+        return {name: built[name] for name in self._entries}
+
+    def _in_order(self) -> list[str]:
+        try:
+            return [*TopologicalSorter(self._delegates).static_order()]
+        except CycleError as exc:
+            cycle: list[str] = exc.args[1][::-1]
+            entry = self._entries[cycle[0]]
+            (entry.fields.get("delegates") or entry.at).refuse(
+                f"these agents delegate to each other in a circle: {' -> '.join(cycle)}; remove"
+                " one of them from the delegates of the other. An agent that divides its own work"
+                " has 'copies: true'"
+            )
+
+    def _agent(
+        self, name: str, entry: AgentEntry, built: Mapping[str, Agent[str]]
+    ) -> Agent[str]:
+        fields = entry.fields
+        settings: dict[str, Any] = {
+            "description": _text(fields, "description"),
+            "language": _text(fields, "language"),
+        }
+        if "copies" in fields:
+            settings["copies"] = fields["copies"].as_bool("copies")
+        if "on_restart" in fields:
+            settings["on_restart"] = _text(fields, "on_restart")
+        if "budget" in fields:
+            settings["budget"] = _amounts(fields["budget"], "budget", Budget)
+        if "limits" in fields:
+            settings["limits"] = _amounts(fields["limits"], "limits", Limits)
+        if "patience" in fields:
+            settings["patience"] = _amounts(fields["patience"], "patience", Patience)
+        if workspace := _text(fields, "workspace"):
+            settings["workspace"] = (
+                workspace if workspace == "worktree" else Path(workspace)
+            )
+        try:
+            return Agent(
+                name,
+                instructions=entry.instructions.as_text("instructions"),
+                model=self._model_of(name, ()),
+                tools=self._tools_of(fields),
+                delegates=[built[it] for it in self._delegates[name]],
+                approve=self._rules_of(fields),
+                **settings,
+            )
+        except DefinitionError as exc:
+            if hasattr(exc, "line"):
+                raise
+            raise entry.name.error(str(exc)) from exc
+
+    def _tools_of(self, fields: Mapping[str, Located]) -> list[Tool]:
+        found: dict[str, Tool] = {}
+        for name in _names(fields, "tools"):
+            if _delegation(name) is None:
+                found |= {tool.name: tool for tool in self._tools.find(name)}
+        for name in _names(fields, "disallowedTools"):
+            if _delegation(name) is None:
+                for tool in self._tools.find(name):
+                    found.pop(tool.name, None)
+        return [*found.values()]
+
+    def _delegate_names(self, name: str, entry: AgentEntry) -> list[str]:
+        others = [it for it in self._entries if it != name]
+        found: dict[str, None] = {}
+        for each in wanted_delegates(entry):
+            delegate = each.as_text("a delegate")
+            if delegate == ALL:
+                found |= dict.fromkeys(others)
+            elif delegate == name:
+                each.refuse(f"{name!r} delegates to copies of itself by 'copies: true'")
+            elif delegate not in self._entries:
+                each.refuse(
+                    f"there is no agent {delegate!r} to delegate to;"
+                    f" {did_you_mean(delegate, others) if others else 'there is no other'}"
+                )
+            else:
+                found[delegate] = None
+        return [*found]
+
+    def _rules_of(self, fields: Mapping[str, Located]) -> list[ApprovalRule]:
+        if "approve" not in fields:
+            return []
+        return [
+            rule
+            for item in fields["approve"].as_items("approve")
+            for rule in self._rules(item)
+        ]
+
+    def _rules(self, item: Located) -> Iterable[ApprovalRule]:
+        example = "{ask: terminal, command: git push*}"
+        keys = dict(item.as_mapping("a rule", example))
+        verdicts = [key for key in keys if key in RULES]
+        if len(verdicts) != 1:
+            item.refuse(f"a rule has one of allow, ask and deny: write {example!r}")
+        make, tool = RULES[verdicts[0]], keys.pop(verdicts[0])
+        # Whether a rule has such keys, and what they may be, it says itself.
+        more: dict[str, Any] = {key: value.value for key, value in keys.items()}
+        try:
+            for name in self._tools.pattern(tool.as_text("a tool")):
+                yield make(name, **more)
+        except (DefinitionError, TypeError) as exc:
+            raise item.error(f"this is no rule: {exc}; write {example!r}") from exc
+
+    def _model_of(self, name: str, above: tuple[str, ...]) -> str | Model:
+        """Return the model of an agent: its own, that of the team, or that of its parents."""
+        entry = self._entries[name]
+        own = _model_text(entry.fields.get("model"))
+        if own is not None:
+            return own
+        if self._model is not None:
+            return self._model
+        models = {
+            self._model_of(parent, (*above, name)) for parent in self._parents[name]
+        }
+        if len(models) == 1:
+            return models.pop()
+        why = (
+            f"its parents ({', '.join(self._parents[name])}) have different ones"
+            if models
+            else "no agent delegates to it from which it could inherit one"
+        )
+        raise (entry.fields.get("model") or entry.at).error(
+            f"agent {name!r} names no model, and {why}: write 'model: openai:gpt-5-mini', or name"
+            " one for all: 'model:' in team.yaml, --model, load_agents(..., model=...)"
+        )
+
+
+def wanted_delegates(entry: AgentEntry) -> list[Located]:
+    """Return the agents that an agent delegates to, by the names that its file gives them."""
+    wanted = _names(entry.fields, "delegates")
+    # In Claude Code, delegation is a tool, in parentheses the agents that it may name.
+    for tool in _names(entry.fields, "tools"):
+        wanted += _delegation(tool) or []
+    return wanted
+
+
+def _delegation(tool: Located) -> list[Located] | None:
+    """Return to which agents a tool of Claude Code delegates; None if it is another tool."""
+    text = tool.as_text("a tool")
+    name, parenthesis, rest = text.partition("(")
+    if name not in DELEGATION_NAMES:
+        return None
+    names = split_names(rest.removesuffix(")")) if parenthesis else [ALL]
+    return [attrs.evolve(tool, value=it) for it in names]
+
+
+def _names(fields: Mapping[str, Located], key: str) -> list[Located]:
+    return fields[key].as_names(key) if key in fields else []
+
+
+def _text(fields: Mapping[str, Located], key: str) -> str:
+    found = fields.get(key)
+    return "" if found is None or found.value is None else found.as_text(key).strip()
+
+
+def _model_text(found: Located | None) -> str | None:
+    if found is None or found.value is None:
+        return None
+    text = found.as_text("a model").strip()
+    if text in {"", INHERIT}:
+        return None
+    if text.startswith("claude-"):
+        return f"anthropic:{text}"
+    if ":" not in text and text not in CLAUDE_MODELS:
+        found.refuse(
+            f"there is no model {text!r}: a name has its provider before it, such as"
+            f" 'openai:{text}'; or one of {', '.join(CLAUDE_MODELS)}, {INHERIT}"
+        )
+    return CLAUDE_MODELS.get(text, text)
+
+
+def _amounts(found: Located, key: str, kind: type[SettingsT]) -> SettingsT:
+    known = [field.name for field in attrs.fields(kind) if field.name != "name"]
+    example = f"{{{known[0]}: 1}}"
+    amounts: dict[str, Any] = {}
+    for name, value in found.as_mapping(key, example).items():
+        if name not in known:
+            value.refuse(f"{key} has no {name!r}; {did_you_mean(name, known)}")
+        amounts[name] = value.as_number(name)
+    try:
+        return kind(**amounts)
+    except DefinitionError as exc:
+        raise found.error(str(exc)) from exc
+
+
+def _warnings(entries: Iterable[AgentEntry]) -> Iterable[str]:
+    places: dict[str, list[Located]] = defaultdict(list)
+    for entry in entries:
+        for key, value in entry.fields.items():
+            if key not in KEYS:
+                places[key].append(value)
+    for key, values in places.items():
+        yield f"the key {key!r} has no meaning here, and is left out: {_shown(values)}"
+    # In Claude Code such an agent has all tools: it would be a surprise in both directions.
+    without = [
+        entry.at
+        for entry in entries
+        if "tools" not in entry.fields and entry.at.file.suffix.lower() == ".md"
+    ]
+    if without:
+        yield (
+            "without the key 'tools' an agent has none: write 'tools: [Read, Grep, Glob]', or"
+            f" 'tools: []' if that is meant: {_shown(without)}"
+        )
+
+
+def _shown(values: list[Located]) -> str:
+    places = [f"{it.file}:{it.key_line or it.line}" for it in values]
+    more = len(places) - SHOWN_PLACES
+    return ", ".join(places[:SHOWN_PLACES]) + (f" and {more} more" if more > 0 else "")

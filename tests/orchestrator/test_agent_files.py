@@ -1,0 +1,400 @@
+"""Agents from files: what Claude Code's users have is read, and what is wrong is said by line."""
+
+import re
+from pathlib import Path
+
+import pytest
+import trio
+
+from agents.tools.files import own_code
+from orchestrator import (
+    Agent,
+    AssistantMessage,
+    Budget,
+    DefinitionError,
+    Limits,
+    ModelRequest,
+    ScriptedModel,
+    ToolCall,
+    allow,
+    ask,
+    deny,
+    load_agents,
+    open_orchestrator,
+    tool,
+)
+
+EDITOR = """---
+name: editor
+description: Use this agent when: a text is wanted. Example: user: "Write it" # at once
+model: sonnet
+tools: Read, Grep, Agent(researcher)
+---
+
+You edit.
+
+---
+Still the instructions.
+"""
+RESEARCHER = """---
+description: Looks things up.
+tools: [Read, Glob, Bash]
+model: inherit
+---
+You research.
+"""
+TEAM = """
+model: openai:gpt-5-mini
+lead: editor
+agents:
+  editor:
+    description: Writes.
+    instructions: |
+      You edit.
+      You are brief.
+    delegates: [researcher, checker]
+    budget: {usd: 0.5, tasks: 10}
+    limits: {model_calls: 7}
+    copies: true
+    language: German
+  researcher: agents/researcher.md
+  checker:
+    instructions: Check it.
+    model: anthropic:claude-haiku-4-5
+    tools: [read_file, terminal]
+    workspace: worktree
+    approve:
+      - {allow: Read}
+      - {ask: Bash, command: git push*, seconds: 60}
+      - deny: "*"
+        reason: not yours
+"""
+
+
+@pytest.fixture(autouse=True)
+def unprotected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test has loaded, the next one may write."""
+    monkeypatch.setattr(own_code, "_DEFINITIONS", set())
+
+
+@tool
+def lookup(word: str) -> str:
+    """Look a word up."""
+    return word
+
+
+class Recorder:
+    """A model that keeps what it was asked."""
+
+    name = "recorder"
+    request: ModelRequest | None = None
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        await trio.lowlevel.checkpoint()
+        self.request = request
+        return AssistantMessage("done")
+
+
+def folder_of(tmp_path: Path, **files: str) -> Path:
+    folder = tmp_path / "agents"
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.md").write_text(text)
+    return folder
+
+
+def names(agent: Agent[str]) -> list[str]:
+    return [tool.name for tool in agent.tools]
+
+
+def test_a_folder_as_claude_code_has_it(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, editor=EDITOR, researcher=RESEARCHER, README="# Us")
+
+    agents = load_agents(folder)
+    editor, researcher = agents["editor"], agents["researcher"]
+
+    assert list(agents) == ["editor", "researcher"]
+    assert editor.instructions == "You edit.\n\n---\nStill the instructions."
+    assert editor.description == (
+        'Use this agent when: a text is wanted. Example: user: "Write it" # at once'
+    )
+    assert names(editor) == ["read_file", "search_files"]
+    assert editor.delegates == (researcher,)
+    assert names(researcher) == ["read_file", "list_files", "terminal", "process"]
+    assert str(editor.model).startswith("anthropic:claude-sonnet-")
+    assert researcher.model == editor.model
+
+
+def test_a_team_in_one_file(tmp_path: Path) -> None:
+    folder_of(tmp_path, researcher=RESEARCHER)
+    (tmp_path / "team.yaml").write_text(TEAM)
+
+    agents = load_agents(tmp_path / "team.yaml")
+    editor, checker = agents["editor"], agents["checker"]
+
+    assert editor.instructions == "You edit.\nYou are brief.\n"
+    assert [it.name for it in editor.delegates] == ["researcher", "checker"]
+    assert editor.budget == Budget(usd=0.5, tasks=10)
+    assert editor.limits == Limits(model_calls=7)
+    assert (editor.copies, editor.language) == (True, "German")
+    assert {str(agents[it].model) for it in ("editor", "researcher")} == {
+        "openai:gpt-5-mini"
+    }
+    assert checker.model == "anthropic:claude-haiku-4-5"
+    assert checker.workspace == "worktree"
+    assert checker.approve == (
+        allow("read_file"),
+        ask("terminal", command="git push*", seconds=60),
+        ask("process", command="git push*", seconds=60),
+        deny("*", reason="not yours"),
+    )
+
+
+def test_a_team_file_names_what_a_folder_has_in_common(tmp_path: Path) -> None:
+    folder_of(tmp_path, one=RESEARCHER, two=RESEARCHER)
+    (tmp_path / "team.yaml").write_text("model: openai:gpt-5\nagents: agents/\n")
+
+    agents = load_agents(tmp_path / "team.yaml")
+
+    assert {str(it.model) for it in agents.values()} == {"openai:gpt-5"}
+
+
+def test_one_file_brings_the_delegates_beside_it(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, editor=EDITOR, researcher=RESEARCHER, other=RESEARCHER)
+
+    assert set(load_agents(folder / "editor.md")) == {"editor", "researcher"}
+    assert set(load_agents(folder / "other.md", model="openai:gpt-5")) == {"other"}
+
+
+def test_the_program_gives_tools_and_a_model(tmp_path: Path) -> None:
+    model = ScriptedModel(["done"])
+    folder = folder_of(tmp_path, a="---\ntools: [lookup, Read]\n---\nLook.")
+
+    agent = load_agents(folder, tools=[lookup], model=model)["a"]
+
+    assert names(agent) == ["lookup", "read_file"]
+    assert agent.model is model
+
+
+@pytest.mark.parametrize(
+    ("tools", "expected"),
+    [
+        ("tools: []", []),
+        ("tools:", []),
+        ("tools: MultiEdit, Edit", ["edit_file"]),
+        ("tools: [LS, Glob]", ["list_files"]),
+        (
+            'tools: "*"\ndisallowedTools: Bash, Write',
+            ["read_file", "edit_file", "list_files", "search_files"],
+        ),
+    ],
+)
+def test_which_tools_a_file_means(
+    tmp_path: Path, tools: str, expected: list[str]
+) -> None:
+    folder = folder_of(tmp_path, a=f"---\n{tools}\n---\nLook.")
+
+    agent = load_agents(folder, model="openai:gpt-5")["a"]
+
+    assert sorted(names(agent)) == sorted(expected)
+
+
+def test_words_that_yaml_has_another_meaning_for_are_texts(tmp_path: Path) -> None:
+    """In YAML 1.1 these are booleans, a date and a number with a base of sixty."""
+    for word in ("no", "on", "2026-01-01", "12:30"):
+        folder = folder_of(tmp_path, a=f"---\ndescription: {word}\ntools: []\n---\nx")
+        agents = load_agents(folder, model="openai:gpt-5")
+        assert agents["a"].description == word
+
+
+def test_what_has_no_meaning_here_is_named_once_for_all_files(tmp_path: Path) -> None:
+    text = "---\ncolor: red\ntools: []\n---\nx"
+    folder = folder_of(tmp_path, **dict.fromkeys("abcde", text))
+
+    with pytest.warns(UserWarning, match="color") as told:
+        load_agents(folder, model="openai:gpt-5")
+
+    (one,) = told
+    assert str(one.message) == (
+        f"the key 'color' has no meaning here, and is left out: {folder}/a.md:2,"
+        f" {folder}/b.md:2, {folder}/c.md:2 and 2 more"
+    )
+    assert one.filename == __file__
+
+
+def test_a_file_that_names_no_tools_is_told_that_it_has_none(tmp_path: Path) -> None:
+    """In Claude Code it has all of them."""
+    folder = folder_of(tmp_path, a="---\nname: a\n---\nx")
+
+    with pytest.warns(UserWarning, match=r"without the key 'tools' an agent has none"):
+        agents = load_agents(folder, model="openai:gpt-5")
+
+    assert agents["a"].tools == ()
+
+
+MISTAKES = [
+    ("Only prose.", 1, "it has no front matter: begin with '---'"),
+    ("---\nname: a\n", 1, "its front matter is not closed"),
+    ("---\n- a\n---\n", 2, "front matter has keys, and this is a list"),
+    ("---\ntools: [Read\n---\n", 2, "'[' is opened here, and not closed"),
+    ("---\n\tname: a\n---\n", 2, "indented with spaces, not with tabs"),
+    ("---\nname: 'a\n---\n", 2, "a quote is opened here, and not"),
+    ("---\nname: a\nname: b\n---\n", 3, "the key 'name' is there twice: see line 2"),
+    ("---\nname: !!python/object/apply:os.getcwd []\n---\n", 2, "'!' means a tag"),
+    ("---\nname: &a b\nmodel: *a\n---\n", 2, "'&' and '*' mean anchors in YAML"),
+    ("---\n1: a\n---\n", 2, "a key is a word"),
+    ("---\nname: 12\n---\n", 2, "a name is a text, and this is the number 12: write"),
+    ("---\nname: two words\n---\n", 2, "'two words' cannot be the name of an agent"),
+    (
+        "---\nmodel: gpt-5\n---\n",
+        2,
+        "there is no model 'gpt-5': a name has its provider",
+    ),
+    ("---\nmodel: inherit\n---\n", 2, "agent 'a' names no model"),
+    ("---\ntools: [Raed]\n---\n", 2, "there is no tool 'Raed'; did you mean 'Read'?"),
+    ("---\ntools:\n  - Read\n  - Bsh\n---\n", 4, "did you mean 'Bash'?"),
+    ("---\ntools: WebFetch\n---\n", 2, "no tool like Claude Code's 'WebFetch' here"),
+    ("---\ntools: mcp__github__search\n---\n", 2, "is a tool of an MCP server"),
+    ("---\ntools: Bash(git *)\n---\n", 2, "is a tool and a rule: write 'Bash'"),
+    ("---\ntools: {Read: yes}\n---\n", 2, "tools are names, and this is a mapping"),
+    ("---\ndelegates: [b]\n---\n", 2, "there is no agent 'b' to delegate to; there"),
+    (
+        "---\ndelegates: [a]\n---\n",
+        2,
+        "delegates to copies of itself by 'copies: true'",
+    ),
+    ("---\nbudget: 5\n---\n", 2, "budget has keys, and this is the number 5: write"),
+    ("---\nbudget:\n  dollars: 5\n---\n", 3, "budget has no 'dollars'; there are"),
+    ("---\nbudget: {usd: much}\n---\n", 2, "usd is a number, and this is the text"),
+    ("---\nbudget: {usd: -1}\n---\n", 2, "Budget(usd=-1) makes no sense"),
+    ("---\napprove: [terminal]\n---\n", 2, "a rule has keys, and this is the text"),
+    ("---\napprove:\n- {path: x}\n---\n", 3, "a rule has one of allow, ask and deny"),
+    ("---\napprove:\n- {allow: x, why: y}\n---\n", 3, "this is no rule: "),
+    ("---\ncopies: yes\n---\n", 2, "copies is true or false, and this is the text"),
+    ("---\non_restart: never\n---\n", 1, "on_restart is 'never'; it must be"),
+    ("---\nname: a\x07\n---\n", 2, "a control character is no text"),
+    (f"---\nname: {'[' * 30}{']' * 30}\n---\n", 2, "more than 20 levels"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"), MISTAKES, ids=[it[2][:40] for it in MISTAKES]
+)
+def test_a_mistake_is_said_with_its_line_and_what_to_write(
+    tmp_path: Path, text: str, line: int, problem: str
+) -> None:
+    folder = folder_of(tmp_path, a=text)
+    is_about_model = "model" in text
+
+    with pytest.raises(DefinitionError) as refused:
+        load_agents(folder, model=None if is_about_model else "openai:gpt-5")
+
+    assert str(refused.value).startswith(f"{folder}/a.md:{line}: ")
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        ("", 1, "a team has keys, and this is empty: write 'agents: "),
+        ("lead: a\n", 1, "a team has agents: write"),
+        (
+            "agents:\n  a:\nleed: a\n",
+            3,
+            "a team has no key 'leed'; did you mean 'lead'?",
+        ),
+        ("model: a:b\nagents: {a: {}}\nlead: b\n", 3, "there is no agent 'b' to lead"),
+        ("agents: nowhere/\n", 1, "paths begin at the folder of this file"),
+        ("agents:\n  a: team.yaml\n", 2, "is neither a folder nor a Markdown file"),
+        ("agents:\n  a: {name: b}\n", 2, "its name is its key: a"),
+        ("agents: {}\n", 1, "a team has agents"),
+        ("agents: [a]\n", 1, "agents has keys, and this is a list"),
+        ("---\nagents: {}\n---\nagents: {}\n", 3, "a file has one document"),
+    ],
+)
+def test_a_mistake_in_a_team_file(
+    tmp_path: Path, text: str, line: int, problem: str
+) -> None:
+    file = tmp_path / "team.yaml"
+    file.write_text(text)
+
+    with pytest.raises(DefinitionError) as refused:
+        load_agents(file)
+
+    assert str(refused.value).startswith(f"{file}:{line}: ")
+    assert problem in str(refused.value)
+
+
+def test_agents_in_a_circle_are_refused_with_the_circle(tmp_path: Path) -> None:
+    (tmp_path / "team.yaml").write_text(
+        "model: a:b\nagents:\n  a: {delegates: [b]}\n  b: {delegates: [a]}\n"
+    )
+
+    with pytest.raises(
+        DefinitionError, match=r"in a circle: (a -> b -> a|b -> a -> b)"
+    ):
+        load_agents(tmp_path / "team.yaml")
+
+
+def test_two_agents_of_one_name_are_refused_with_both_places(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, a="---\nname: x\n---\n", b="---\nname: x\n---\n")
+
+    with pytest.raises(DefinitionError) as refused:
+        load_agents(folder)
+
+    assert re.search(r"b\.md:2: .* the other one is .*a\.md:1$", str(refused.value))
+
+
+def test_bytes_that_are_no_text_and_files_without_end_are_refused(
+    tmp_path: Path,
+) -> None:
+    file = folder_of(tmp_path) / "a.md"
+    file.write_bytes(b"---\nname: \xff\n---\n")
+    with pytest.raises(DefinitionError, match=r"a\.md:2: it is not UTF-8"):
+        load_agents(file)
+    file.write_text("---\nname: a\n---\n" + "x" * 1_000_001)
+    with pytest.raises(DefinitionError, match="more than 1,000,000 bytes"):
+        load_agents(file)
+    with pytest.raises(DefinitionError, match="there is no such file or folder"):
+        load_agents(tmp_path / "nowhere")
+    file.unlink()
+    with pytest.raises(DefinitionError, match="no agent is in this folder"):
+        load_agents(file.parent)
+
+
+@pytest.mark.realtime
+async def test_a_parent_reads_the_descriptions_of_its_delegates(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, editor=EDITOR, researcher=RESEARCHER)
+    (folder / "editor.md").write_text(EDITOR.replace("model: sonnet\n", ""))
+    model = Recorder()
+    editor = load_agents(folder, model=model)["editor"]
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        await orchestrator.run(editor, "Write.")
+
+    assert model.request is not None
+    (delegate_task,) = (it for it in model.request.tools if it.name == "delegate_task")
+    assert "- researcher: Looks things up." in delegate_task.description
+    assert "You research." not in delegate_task.description
+
+
+@pytest.mark.realtime
+async def test_no_agent_writes_the_files_that_agents_come_from(tmp_path: Path) -> None:
+    """It would give itself tools for the next start."""
+    folder = folder_of(
+        tmp_path, a="---\ntools: [Write]\napprove: [{allow: '*'}]\n---\n"
+    )
+    calls = [
+        ToolCall("write_file", {"path": path, "content": "---\ntools: Bash\n---\n"})
+        for path in ("agents/a.md", "agents/new.md", "notes.md")
+    ]
+    model = ScriptedModel([*calls, lambda transcript: transcript[-1].text])
+    agent = load_agents(folder, model=model)["a"]
+
+    async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+        run = await orchestrator.run(agent, "Write.")
+
+    assert run.output.startswith("created notes.md")
+    assert (folder / "a.md").read_text().startswith("---\ntools: [Write]")
+    assert not (folder / "new.md").exists()
+    assert (tmp_path / "notes.md").exists()
