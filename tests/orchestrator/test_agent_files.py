@@ -23,7 +23,9 @@ from orchestrator import (
     open_orchestrator,
     tool,
 )
+from orchestrator.cli.app import run_command
 
+ROOT = Path(__file__).parent.parent.parent
 EDITOR = """---
 name: editor
 description: Use this agent when: a text is wanted. Example: user: "Write it" # at once
@@ -398,3 +400,49 @@ async def test_no_agent_writes_the_files_that_agents_come_from(tmp_path: Path) -
     assert (folder / "a.md").read_text().startswith("---\ntools: [Write]")
     assert not (folder / "new.md").exists()
     assert (tmp_path / "notes.md").exists()
+
+
+def test_the_team_of_the_documents_is_one(tmp_path: Path) -> None:
+    document = (ROOT / "docs" / "agent-files.md").read_text()
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
+    folder_of(tmp_path, researcher=RESEARCHER)
+    (tmp_path / "team.yaml").write_text(block)
+
+    agents = load_agents(tmp_path / "team.yaml")
+
+    assert [it.name for it in agents["editor"].delegates] == ["researcher", "checker"]
+
+
+@pytest.mark.parametrize("target", ["agents/", "team.yaml", "agents/editor.md"])
+def test_commands_take_what_defines_agents(
+    tmp_path: Path,
+    target: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder_of(tmp_path, editor=EDITOR, researcher=RESEARCHER)
+    (tmp_path / "team.yaml").write_text("agents: agents/\n")
+    monkeypatch.chdir(tmp_path)
+
+    assert run_command(["simulate", target, "--seeds", "1"]) == 0
+    assert capsys.readouterr().out.startswith("editor: 1 simulated run")
+
+
+def test_commands_say_a_mistake_in_a_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder_of(tmp_path, a=RESEARCHER, b=RESEARCHER, bad="---\ntools: \x1b[Read\n---\n")
+    monkeypatch.chdir(tmp_path)
+
+    for arguments in (["run", "agents/", "x"], ["serve", "agents"], ["chat", "agents"]):
+        assert run_command(arguments) == 2
+        said = capsys.readouterr().err
+        assert said == "orchestrator: agents/bad.md:2: a control character is no text\n"
+    (tmp_path / "agents" / "bad.md").unlink()
+    (tmp_path / "team.yaml").write_text("model: a:b\nagents: agents\n")
+    assert run_command(["run", "team.yaml", "x"]) == 2
+    assert "say which agent of team.yaml: FILE:NAME; it has: a, b" in (
+        capsys.readouterr().err
+    )

@@ -50,8 +50,8 @@ def chat(
     """Talk to an agent. Results of its background tasks arrive while you talk.
 
     Args:
-        file: A Python file that defines the agent, FILE or FILE:NAME; without one, a
-            scripted agent answers.
+        file: What defines the agent: a Python file, a folder of agents (*.md), or a team.yaml; or
+            FILE:NAME. Without one, a scripted agent answers.
         session: The id of an earlier chat, to go on with it.
     """
     if progress == "live":

@@ -40,7 +40,7 @@ def replay(
 
     Args:
         run: The id of the run, or how it begins; by default the newest one.
-        file: The Python file that defines its agent: FILE, or FILE:NAME if it defines several.
+        file: What defines its agent: FILE, or FILE:NAME if it defines several, as for `run`.
         from_: Go on live from where this task was asked for, in a run of its own: the id of a
             task, or its path.
         quiet: With --from, show the answer only.

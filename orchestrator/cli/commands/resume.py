@@ -27,7 +27,7 @@ def resume(
     was not interrupted, or is of another agent.
 
     Args:
-        file: The Python file that defines its agent: FILE, or FILE:NAME if it defines several.
+        file: What defines its agent: FILE, or FILE:NAME if it defines several, as for `run`.
         run: The id of the run, or how it begins; by default the newest one.
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
         quiet: Show nothing but that.

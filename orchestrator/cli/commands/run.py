@@ -49,7 +49,8 @@ def run(
     and 5 if it was cancelled; with 2 if there was something wrong with the command.
 
     Args:
-        file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
+        file: What defines the agent: a Python file, a folder of agents (*.md), or a team.yaml; or
+            FILE:NAME, if it defines several.
         goal: What the agent is to do; of a pipeline that takes no text, JSON.
         budget_usd: What all of it may cost.
         tokens: How many tokens all of it may read and write.

@@ -105,7 +105,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
     order.
 
     Args:
-        file: A Python file that defines agents: FILE for all of them, FILE:NAME for one.
+        file: What defines agents: a Python file, a folder of agents (*.md), or a team.yaml, for all
+            of them; FILE:NAME for one.
         host: Where to listen; others than this machine can connect only where that is asked for.
         port: 0 takes any that is free, and says which.
         allowed_host: A name by which clients may call this server, besides its address; * is any.

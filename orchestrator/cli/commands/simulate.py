@@ -39,7 +39,8 @@ def simulate(
     run succeeded, and otherwise as `run` does.
 
     Args:
-        file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
+        file: What defines the agent: a Python file, a folder of agents (*.md), or a team.yaml; or
+            FILE:NAME, if it defines several.
         goal: What the agent is asked; left out: something that fits what it takes.
         fan_out: How many tasks an agent hands on: 4, 2-6, or by level from the root: 10,2-6.
         model_seconds: How long half of the answers take at most.

@@ -76,7 +76,7 @@ def worker(
     has ended. The second one ends its calls at once.
 
     Args:
-        file: The Python file that the runs are started with, or a copy: FILE or FILE:NAME.
+        file: The file that the runs are started with, or a copy: FILE or FILE:NAME.
         place: Whose calls it runs; by default the one place that the tools of the file name.
         slots: How many calls it runs at once.
         workspace: The folder that tools work in; by default this one.
