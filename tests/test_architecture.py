@@ -53,8 +53,8 @@ ORCHESTRATOR = """
     Candidates Child ClosedError FanOut FanOutFailedError TaskModelEvent Journal JournalError
     JournalInUseError MemoryJournal NotInterruptedError Orchestrator OrchestratorError Review Run
     RunFailedError Session SessionOpenError Settled SharedBudgetError TaskFailedError
-    UnknownIdError best budget delegate detach fallback load_agents map_each map_reduce open_orchestrator
-    parallel race
+    UnknownIdError best budget delegate detach fallback load_agents map_each map_reduce
+    open_orchestrator parallel race
     refine retry route run_sync sequence vote WrongLoopError
 """
 
