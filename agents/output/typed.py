@@ -1,12 +1,12 @@
 """Typed final answers: a JSON schema of a Python type for the model, and the parser of answers."""
 
-import types
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import msgspec
 
 from agents.errors import DefinitionError, OutputError
+from agents.output.codec import codec_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -19,39 +19,34 @@ def output_schema(output_type: Any) -> Mapping[str, Any] | None:
     if output_type is str:
         return None
     try:
-        schemas, parts = msgspec.json.schema_components(
-            _alternatives(output_type), ref_template="#/$defs/{name}"
-        )
-    except (TypeError, NameError) as exc:
+        return codec_of(output_type).schema
+    except (TypeError, NameError, DefinitionError) as exc:
         raise DefinitionError(
             f"{type_name(output_type)} cannot be the output of an agent: {exc}"
         ) from exc
-    schema: dict[str, Any] = (
-        schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
-    )
-    return {**schema, "$defs": parts} if parts else schema
 
 
 def read_output(output_type: "TypeForm[OutputT]", text: str) -> OutputT:
     """Parse a final answer as a value of the output type."""
     if output_type is str:
         return cast("OutputT", text)
-    problems: list[str] = []
-    for alternative in _alternatives(output_type):
-        try:
-            return cast("OutputT", msgspec.json.decode(text, type=alternative))
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
-            problems.append(str(exc))
-    raise OutputError(
-        f"the answer is not the {type_name(output_type)} it should be: {'; '.join(problems)}",
-        problems,
-    )
+    try:
+        return cast("OutputT", codec_of(output_type).read(text))
+    except ValueError as exc:
+        problems = [str(it) for it in exc.args]
+        raise OutputError(
+            f"the answer is not the {type_name(output_type)} it should be: {'; '.join(problems)}",
+            problems,
+        ) from exc
 
 
-def _alternatives(output_type: Any) -> tuple[Any, ...]:
-    # One by one, since msgspec parses no union of two classes: the first that fits counts.
-    is_union = get_origin(output_type) in {Union, types.UnionType}
-    return get_args(output_type) if is_union else (output_type,)
+def accepts(type_: Any, value: object) -> bool:
+    """Return whether a value that was decoded from JSON can be read as a type."""
+    try:
+        codec_of(type_).convert(value)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def type_name(output_type: Any) -> str:
@@ -61,12 +56,16 @@ def type_name(output_type: Any) -> str:
     return output_type.__name__ if is_plain else str(output_type).replace("typing.", "")
 
 
-def encoded(value: object, agent: str) -> str:
-    """Return the JSON of an input or an output of an agent."""
+def encoded(value: object, agent: str, type_: Any = Any) -> str:
+    """Return the JSON of an input or an output of an agent.
+
+    Args:
+        value: the input or output.
+        agent: the name of the agent, for the error.
+        type_: what the agent takes or promises.
+    """
     try:
-        # The same text in another process, too: sets have no order of their own.
-        plain = msgspec.to_builtins(value, str_keys=True, order="deterministic")
-        return msgspec.json.encode(plain).decode()
+        return msgspec.json.encode(codec_of(type_).plain(value)).decode()
     except (TypeError, ValueError, RecursionError) as exc:
         raise DefinitionError(
             f"agent {agent!r}: {value!r} cannot be written as JSON: {exc}"

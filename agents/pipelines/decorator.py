@@ -21,6 +21,7 @@ from agents.agent import Agent
 from agents.approval import ApprovalRule
 from agents.errors import DefinitionError
 from agents.limits import Budget, Limits, Patience
+from agents.output.pydantic_types import replaced_parts, union_of
 from agents.output.typed import output_schema
 from agents.pipelines.pipeline import Pipeline, PipelineContext
 
@@ -176,11 +177,12 @@ def _by_name(
             raise DefinitionError(
                 f"agent {name!r}: parameter {parameter.name!r} cannot be given by name"
             )
+        hint: Any = replaced_parts(hints[parameter.name])
         if parameter.default is parameter.empty:
-            fields.append((parameter.name, hints[parameter.name]))
+            fields.append((parameter.name, hint))
         else:
             # A missing field keeps the default of the function.
-            optional = hints[parameter.name] | msgspec.UnsetType
+            optional = union_of((hint, msgspec.UnsetType))
             fields.append((parameter.name, optional, msgspec.UNSET))
     try:
         input_type = msgspec.defstruct(

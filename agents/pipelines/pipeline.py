@@ -11,14 +11,14 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import attrs
-import msgspec
 import trio
 
 from agents.agent import Agent, is_agent
 from agents.errors import DefinitionError, InputError, OutputError
 from agents.messages import AssistantMessage
 from agents.models.model import Model, ModelRequest
-from agents.output.typed import encoded, read_output, type_name
+from agents.output.codec import codec_of
+from agents.output.typed import accepts, encoded, read_output, type_name
 
 if TYPE_CHECKING:
     from agents.agent import InputT_contra, OutputT_co
@@ -109,16 +109,12 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
 
     def as_goal(self, value: InputT_contra) -> str:
         """Return a value as the text of a goal."""
-        if isinstance(value, str) and (self.takes_text or not self._accepts(value)):
+        if isinstance(value, str) and (
+            self.takes_text or not accepts(self.input, value)
+        ):
             # A text that is no value of the input type is JSON already; `parse_goal` checks it.
             return value
-        return encoded(value, self.name)
-
-    def _accepts(self, text: str) -> bool:
-        with suppress(msgspec.ValidationError, TypeError):
-            msgspec.convert(text, self.input)
-            return True
-        return False
+        return encoded(value, self.name, self.input)
 
     def parse_goal(self, goal: str) -> Any:
         """Parse a goal as a value of the input type."""
@@ -128,8 +124,8 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
             return read_output(self.input, goal)
         except OutputError as exc:
             # A word of a `Literal` or an enum needs no quotes.
-            if self._accepts(goal):
-                return msgspec.convert(goal, self.input)
+            if accepts(self.input, goal):
+                return codec_of(self.input).convert(goal)
             raise InputError(
                 f"the goal is not the {type_name(self.input)} that {self.name} takes:"
                 f" {'; '.join(exc.problems)}"
@@ -151,7 +147,7 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
                 )
             text = value
         else:
-            text = encoded(value, self.name)
+            text = encoded(value, self.name, self.output)
             self._require_output_readable(value, text)
         if requested_schema is not None:
             _require_fit(requested_schema, text)

@@ -18,6 +18,7 @@ import trio
 
 from agents.errors import DefinitionError
 from agents.messages import well_formed
+from agents.output.pydantic_types import shown_part
 from agents.tools.context import redact_secrets
 
 
@@ -35,7 +36,7 @@ def as_text(name: str, result: object) -> str:
     if isinstance(result, str):
         return result
     try:
-        return msgspec.json.encode(_in_order(result)).decode()
+        return msgspec.json.encode(_in_order(result), enc_hook=shown_part).decode()
     except (TypeError, RecursionError, msgspec.MsgspecError) as exc:
         raise DefinitionError(
             f"tool {name!r} returned {type(result).__name__}, which JSON cannot carry: {exc}"

@@ -32,6 +32,13 @@ import trio
 
 from agents.errors import DefinitionError, ToolError
 from agents.messages import ToolCall
+from agents.output.codec import plain, with_shared_definitions
+from agents.output.pydantic_types import (
+    convert_part,
+    is_part,
+    part_schema,
+    replaced_parts,
+)
 from agents.tools.result_text import (
     Spill,
     ToolResult,
@@ -316,25 +323,29 @@ class _ThreadSlot:
 
 def arguments_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
     """Return the JSON schema of a type of arguments, without the title: a tool has a name."""
-    schema = msgspec.json.schema(arguments)
+    schema = msgspec.json.schema(arguments, schema_hook=part_schema)
     # msgspec puts the type itself among the definitions.
     name = schema.pop("$ref").rpartition("/")[2]
     own = schema["$defs"].pop(name)
     del own["title"]
-    return {**own, **({"$defs": schema["$defs"]} if schema["$defs"] else {})}
+    return with_shared_definitions({**own, "$defs": schema["$defs"]})
 
 
 def read_arguments(call: ToolCall, arguments: type[ArgumentsT]) -> ArgumentsT:
     """Return the arguments of a call, or raise a `ToolError` with what is wrong."""
     try:
         # In JSON every key is a string, also where the tool wants a number.
-        return msgspec.convert(call.arguments, arguments, str_keys=True)
+        return _converted(call.arguments, arguments)
     except msgspec.ValidationError as exc:
         # JSON has one type of numbers, and some models write 1.0 for 1.
         with suppress(msgspec.ValidationError):
             whole = _with_whole_numbers(call.arguments)
-            return msgspec.convert(whole, arguments, str_keys=True)
+            return _converted(whole, arguments)
         raise ToolError(f"the arguments of {call.name} do not fit: {exc}") from exc
+
+
+def _converted(value: object, arguments: type[ArgumentsT]) -> ArgumentsT:
+    return msgspec.convert(value, arguments, str_keys=True, dec_hook=convert_part)
 
 
 def _with_whole_numbers(value: object) -> object:
@@ -409,16 +420,17 @@ def _field(
         raise DefinitionError(
             f"tool {name!r}: parameter {parameter.name!r} has no type hint"
         )
-    hint: Any = hints[parameter.name]
+    hint: Any = replaced_parts(hints[parameter.name])
+    is_pydantic = is_part(hint)
     if description := parameter_docs.get(parameter.name):
         hint = Annotated[hint, msgspec.Meta(description=description)]
     default = parameter.default
     if default is parameter.empty:
         return parameter.name, hint
-    if isinstance(default, Hashable):
+    if isinstance(default, Hashable) and not is_pydantic:
         return parameter.name, hint, default
     # A mutable default is copied for each call; msgspec's schema omits a default factory.
-    shown = {"default": msgspec.to_builtins(default, str_keys=True)}
+    shown = {"default": plain(default)}
     hint = Annotated[hint, msgspec.Meta(extra_json_schema=shown)]
     field = msgspec.field(default_factory=partial(deepcopy, default))
     return parameter.name, hint, field

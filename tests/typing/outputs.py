@@ -6,9 +6,12 @@ from typing import Literal, TypedDict, assert_type
 
 import attrs
 import msgspec
+import pydantic
+import pydantic.dataclasses
 
-from agents import Agent, ScriptedModel
-from orchestrator import Orchestrator
+from agents import Agent, Pipeline, ScriptedModel, agent
+from orchestrator import FanOut, Orchestrator, map_each
+from orchestrator.pipelines.combinators.fan_out import Items
 
 MODEL = ScriptedModel.always("")
 
@@ -31,6 +34,15 @@ class Struct(msgspec.Struct):
     x: int
 
 
+class Model(pydantic.BaseModel):
+    x: int
+
+
+@pydantic.dataclasses.dataclass
+class Checked:
+    x: pydantic.PositiveInt
+
+
 class Colour(enum.Enum):
     RED = "red"
 
@@ -40,6 +52,11 @@ assert_type(Agent("a", model=MODEL, output=Attrs), Agent[Attrs])
 assert_type(Agent("a", model=MODEL, output=Data), Agent[Data])
 assert_type(Agent("a", model=MODEL, output=Dictionary), Agent[Dictionary])
 assert_type(Agent("a", model=MODEL, output=Struct), Agent[Struct])
+assert_type(Agent("a", model=MODEL, output=Model), Agent[Model])
+assert_type(Agent("a", model=MODEL, output=list[Model]), Agent[list[Model]])
+assert_type(Agent("a", model=MODEL, output=Model | Checked), Agent[Model | Checked])
+assert_type(Agent("a", model=MODEL, output=Checked), Agent[Checked])
+assert_type(Agent("a", model=MODEL, output=pydantic.PositiveInt), Agent[int])
 assert_type(Agent("a", model=MODEL, output=Colour), Agent[Colour])
 assert_type(Agent("a", model=MODEL, output=int), Agent[int])
 assert_type(Agent("a", model=MODEL, output=list[Attrs]), Agent[list[Attrs]])
@@ -50,6 +67,15 @@ assert_type(Agent("a", model=MODEL, output=Attrs | None), Agent[Attrs | None])
 assert_type(
     Agent("a", model=MODEL, output=Literal["yes", "no"]), Agent[Literal["yes", "no"]]
 )
+
+
+@agent
+async def measure(model: Model) -> Checked:
+    return Checked(model.x)
+
+
+assert_type(measure, Pipeline[Model, Checked])
+assert_type(map_each(measure), FanOut[Items[Model], list[Checked], Checked])
 
 
 async def runs(orchestrator: Orchestrator) -> None:
