@@ -49,6 +49,7 @@ from agents.models.model import (
     TextDelta,
     ignore_event,
 )
+from agents.models.settings import ModelSettings
 from agents.output.typed import read_output
 from agents.pipelines.decorator import agent
 from agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
@@ -94,6 +95,7 @@ __all__ = [
     "ModelError",
     "ModelEvent",
     "ModelRequest",
+    "ModelSettings",
     "OutputError",
     "Part",
     "Patience",

@@ -11,6 +11,7 @@ from agents.approval import ApprovalRule
 from agents.errors import DefinitionError
 from agents.limits import Budget, Limits, Patience
 from agents.models.model import Model, ModelRequest
+from agents.models.settings import NO_SETTINGS, ModelSettings
 from agents.models.token_estimate import (
     SMALLEST_WINDOW,
     estimated_tokens,
@@ -38,6 +39,8 @@ NextT = TypeVar("NextT")
 
 # A name is a step of a path (`/editor/researcher[3]`) and an argument that models write.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task"})
+"""What an agent with delegates has besides its own tools."""
 DELEGATION_TOKENS: Final = 900
 """About how long the tools are that an agent with delegates gets besides its own."""
 SHORTEST_MESSAGE: Final = 50
@@ -109,6 +112,8 @@ class Agent(Generic[OutputT_co, InputT_contra]):
     """The language it answers in, such as `"German"`; left to the model if empty."""
     model: str | Model = attrs.field(kw_only=True)
     """A name such as `"openai:gpt-5-mini"`, or any `Model`."""
+    settings: ModelSettings = attrs.field(default=NO_SETTINGS, kw_only=True)
+    """How its model is to answer. Neither its delegates nor summaries inherit it."""
     tools: tuple[Tool, ...] = attrs.field(default=(), kw_only=True, converter=_tools)
     delegates: "tuple[Agent[Any], ...]" = attrs.field(
         default=(), kw_only=True, converter=_agents
@@ -162,6 +167,7 @@ class Agent(Generic[OutputT_co, InputT_contra]):
             has_type(self.model, str) or hasattr(self.model, "answer"),
             f"its model is {self.model!r}, neither a name nor a Model",
         )
+        self._require_settings()
         self._require(has_type(self.limits, Limits), "its limits must be Limits(...)")
         self._require(
             self.budget is None or has_type(self.budget, Budget),
@@ -245,6 +251,31 @@ class Agent(Generic[OutputT_co, InputT_contra]):
         if self.language:
             text = f"{text}\n\nAnswer in {self.language}.".strip()
         return text
+
+    def _require_settings(self) -> None:
+        """Refuse what the model is known not to do."""
+        settings = self.settings
+        if settings is NO_SETTINGS:
+            return
+        self._require(
+            has_type(settings, ModelSettings), "its settings must be ModelSettings(...)"
+        )
+        # Imported late: most agents leave all of it to the provider.
+        from agents.models.registry import settings_problem
+
+        if problem := settings_problem(self.model, settings):
+            raise self._definition_error(f"its settings cannot be kept: {problem}")
+        choice = settings.tool_choice
+        names = {tool.name for tool in self.tools if has_type(tool, Tool)}
+        if self.may_delegate:
+            names |= DELEGATION_TOOLS
+        self._require(
+            choice in {None, "auto", "none"}
+            or (bool(names) if choice == "required" else choice in names),
+            f"its tool_choice is {choice!r}, and it has no such tool"
+            if choice != "required"
+            else "its tool_choice is 'required', and it has no tools",
+        )
 
     def _require_room(self) -> None:
         """Refuse a window in which no message fits beside the instructions and tools."""

@@ -17,6 +17,7 @@ from agents.messages import (
     unanswered_calls,
 )
 from agents.models.model import Model, ModelRequest
+from agents.models.settings import NO_SETTINGS, ModelSettings
 from agents.output.json_schema import schema_problems
 from agents.output.typed import output_schema, read_output
 from agents.tool_calls import TurnSteps, checked_answer
@@ -37,6 +38,7 @@ async def take_turn(
     host: TurnHost,
     requested_schema: Mapping[str, Any] | None = None,
     extra_instructions: str = "",
+    settings: ModelSettings = NO_SETTINGS,
     task: str = "",
     path: str = "",
 ) -> str:
@@ -50,6 +52,7 @@ async def take_turn(
         host: records the steps, and says when the turn may go on.
         requested_schema: a JSON schema that the final answer has to fit.
         extra_instructions: added to the agent's own, for this turn.
+        settings: put over the agent's own, for this turn.
         task: the prefix of its call keys, which no other task has.
         path: the path of the task in its tree.
     """
@@ -61,6 +64,8 @@ async def take_turn(
             if instructions
             else extra_instructions
         )
+    first = settings.over(agent.settings)
+    later = first.after_first_answer()
     promised = output_schema(agent.output) or requested_schema
     complaint: Sequence[Message] = ()
     # Most turns begin here; one that has answers already goes on from the last of them.
@@ -83,6 +88,8 @@ async def take_turn(
                     transcript=history + complaint if complaint else history,
                     tools=tools,
                     output=promised,
+                    max_output=first.max_output_tokens,
+                    settings=later if steps.answers else first,
                     tell=host.emit,
                 )
             ),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ModelError,
         ModelEvent,
         ModelRequest,
+        ModelSettings,
         OutputError,
         Part,
         Patience,
@@ -139,6 +140,7 @@ __all__ = [
     "ModelError",
     "ModelEvent",
     "ModelRequest",
+    "ModelSettings",
     "NotInterruptedError",
     "Orchestrator",
     "OrchestratorError",
@@ -209,9 +211,9 @@ _HOMES = {
     "agents": """
         Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError
         Failure InputError InstructionContext LimitExceededError Limits Message Model ModelError
-        ModelEvent ModelRequest OutputError Part Patience Pipeline Price ReasoningDelta Sandbox
-        ScriptedModel TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage UserMessage
-        agent allow ask deny tool
+        ModelEvent ModelRequest ModelSettings OutputError Part Patience Pipeline Price
+        ReasoningDelta Sandbox ScriptedModel TextDelta Tool ToolCall ToolError ToolMessage
+        Transcript Usage UserMessage agent allow ask deny tool
     """,
     "delegation": """
         Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId

@@ -12,6 +12,7 @@ from typing import Any
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MESSAGES_ID = re.compile(r"[a-zA-Z0-9_-]+")
+EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 DATA_URL = re.compile(r"data:([a-z0-9.+/-]+);base64,(.+)")
 IMAGES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 RESPONSES_FILES = {
@@ -130,12 +131,91 @@ def check_responses_part(part: dict[str, Any]) -> None:
             raise AssertionError(f"unknown: {other}")
 
 
+def check_sampling(body: dict[str, Any], highest: float) -> None:
+    assert 0 <= body.get("temperature", 1) <= highest
+    assert 0 <= body.get("top_p", 1) <= 1
+
+
+def check_openai_tool_choice(body: dict[str, Any], tools: set[str]) -> None:
+    if "tool_choice" in body or "parallel_tool_calls" in body:
+        assert tools, "only allowed when tools are specified"
+    if isinstance(choice := body.get("tool_choice", "auto"), dict):
+        assert choice["type"] == "function"
+    else:
+        assert choice in {"auto", "none", "required"}
+
+
+def check_messages_tool_choice(choice: dict[str, Any], names: list[str]) -> None:
+    match choice["type"]:
+        case "tool":
+            only(choice, "type name", "disable_parallel_tool_use")
+            assert choice["name"] in names
+        case "auto" | "any":
+            only(choice, "type", "disable_parallel_tool_use")
+        case "none":
+            only(choice, "type")
+        case other:
+            raise AssertionError(f"unknown: {other}")
+
+
+def check_thinking(body: dict[str, Any]) -> None:
+    thinking = body.get("thinking", {"type": "disabled"})
+    # The first models that are no longer told how long to think.
+    decides = not re.search(r"claude-(3|[a-z]+-4(-[0-5])?(-\d{8})?$)", body["model"])
+    match thinking["type"]:
+        case "disabled":
+            only(thinking, "type")
+            return
+        case "adaptive":
+            only(thinking, "type", "display")
+            assert decides, "adaptive thinking is not supported on this model"
+        case "enabled":
+            only(thinking, "type budget_tokens", "display")
+            assert not decides, "use thinking.type.adaptive"
+            assert 1_024 <= thinking["budget_tokens"] < body["max_tokens"]
+            assert "effort" not in body.get("output_config", {})
+        case other:
+            raise AssertionError(f"unknown: {other}")
+    assert body.get("temperature", 1) == 1, "may only be set to 1 when thinking"
+    assert body.get("top_p", 1) >= 0.95, "must be at least 0.95 when thinking"
+    choice = body.get("tool_choice", {"type": "auto"})["type"]
+    assert choice in {"auto", "none"}, "thinking may not be enabled when forcing"
+
+
+def check_chat_settings(body: dict[str, Any]) -> None:
+    check_sampling(body, highest=2)
+    assert 0 < len(body.get("stop", ["x"])) <= 4
+    assert body.get("reasoning_effort", "low") in EFFORTS
+    for penalty in ("presence_penalty", "frequency_penalty"):
+        assert -2 <= body.get(penalty, 0) <= 2
+    tools = {tool["function"]["name"] for tool in body.get("tools", [])}
+    check_openai_tool_choice(body, tools)
+    if isinstance(choice := body.get("tool_choice"), dict):
+        only(choice, "type function")
+        assert choice["function"]["name"] in tools
+
+
+def check_responses_settings(body: dict[str, Any]) -> None:
+    check_sampling(body, highest=2)
+    if "reasoning" in body:
+        only(body["reasoning"], "", "effort summary")
+        assert body["reasoning"].get("effort", "low") in EFFORTS
+    tools = {tool["name"] for tool in body.get("tools", [])}
+    check_openai_tool_choice(body, tools)
+    if isinstance(choice := body.get("tool_choice"), dict):
+        only(choice, "type name")
+        assert choice["name"] in tools
+
+
 def check_chat(body: dict[str, Any]) -> None:
     only(
         body,
         "model messages",
-        "stream stream_options tools response_format max_tokens max_completion_tokens",
+        "stream stream_options tools response_format max_tokens max_completion_tokens"
+        " temperature top_p seed stop presence_penalty frequency_penalty"
+        " reasoning_effort parallel_tool_calls tool_choice service_tier",
     )
+    check_chat_settings(body)
     assert body["messages"]
     if "stream_options" in body:
         assert body["stream"]
@@ -183,7 +263,13 @@ def check_chat(body: dict[str, Any]) -> None:
 
 
 def check_responses(body: dict[str, Any]) -> None:
-    only(body, "model input", "stream store instructions tools text max_output_tokens")
+    only(
+        body,
+        "model input",
+        "stream store instructions tools text max_output_tokens temperature top_p"
+        " reasoning parallel_tool_calls tool_choice service_tier",
+    )
+    check_responses_settings(body)
     assert body["input"]
     asked: list[str] = []
     answered: list[str] = []
@@ -227,9 +313,13 @@ def check_messages(body: dict[str, Any]) -> None:
     only(
         body,
         "model max_tokens messages",
-        "stream system tools tool_choice output_config",
+        "stream system tools tool_choice output_config temperature top_p"
+        " stop_sequences thinking service_tier",
     )
     assert body["max_tokens"] >= 1
+    check_sampling(body, highest=1)
+    assert all(text.strip() for text in body.get("stop_sequences", ["x"]))
+    check_thinking(body)
     assert body.get("system", "x").strip()
     messages = body["messages"]
     roles = [message["role"] for message in messages]
@@ -270,8 +360,11 @@ def check_messages(body: dict[str, Any]) -> None:
         is_object_schema(tool["input_schema"])
     if "tool_choice" in body:
         assert names
+        check_messages_tool_choice(body["tool_choice"], names)
     if "output_config" in body:
-        only(body["output_config"], "format")
+        only(body["output_config"], "", "format effort")
+        assert body["output_config"].get("effort", "low") in EFFORTS[2:]
+    if "format" in body.get("output_config", {}):
         only(body["output_config"]["format"], "type schema")
         is_object_schema(body["output_config"]["format"]["schema"])
         check_strict(body["output_config"]["format"]["schema"])

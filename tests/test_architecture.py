@@ -11,7 +11,7 @@ import delegation
 import orchestrator
 
 ROOT = Path(__file__).parent.parent
-AT_MOST = 60
+AT_MOST = 66
 VAGUE = re.compile(r"\b(?:whoever|somebody|nobody|anybody|everybody)\b", re.IGNORECASE)
 # An old sentence that is still read, an address, a text of the demonstration, a decision.
 VAGUE_AT_MOST = 4
@@ -21,7 +21,8 @@ GERUNDS = {"replaying.py"}
 AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
     Compaction DefinitionError Failure PipelineContext Queued InputError LimitExceededError Limits
-    Message MessageId Model ModelError ModelEvent ModelRequest InstructionContext OutputError Part
+    Message MessageId Model ModelError ModelEvent ModelRequest ModelSettings InstructionContext
+    OutputError Part
     Patience Pipeline Price ReasoningDelta RefusedBy Retrying Sandbox ScriptExhaustedError
     ScriptedModel Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
     UserMessage agent allow arguments_schema ask deny input_of is_agent new_message_id
@@ -41,7 +42,8 @@ DELEGATION = """
 FROM_AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError Failure
     InputError InstructionContext LimitExceededError Limits Message Model ModelError ModelEvent
-    ModelRequest OutputError Part Patience Pipeline Price ReasoningDelta Sandbox ScriptedModel
+    ModelRequest ModelSettings OutputError Part Patience Pipeline Price ReasoningDelta Sandbox
+    ScriptedModel
     TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage UserMessage agent allow ask deny
     tool
 """

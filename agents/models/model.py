@@ -7,6 +7,7 @@ import attrs
 
 from agents.errors import Failure, ModelError
 from agents.messages import AssistantMessage, Usage
+from agents.models.settings import NO_SETTINGS, ModelSettings
 from agents.tools.tool import Tool
 from agents.transcript import Transcript, as_transcript
 
@@ -94,6 +95,8 @@ class ModelRequest:
     """The JSON schema of the final answer, if it must be JSON."""
     max_output: int | None = None
     """How many tokens the answer may have at most; None leaves it to the model."""
+    settings: ModelSettings = NO_SETTINGS
+    """How it is to answer. The limit of its length is `max_output`, which a budget may lower."""
     tell: Callable[[ModelEvent], None] = ignore_event
     """Emits an event while the answer is made. It returns at once: a subscriber slows no model."""
     attempts: "Attempts | None" = None
@@ -110,6 +113,7 @@ class ModelRequest:
             tools=self.tools,
             output=self.output,
             max_output=self.max_output,
+            settings=self.settings,
             tell=tell,
             attempts=attempts,
         )
@@ -223,6 +227,22 @@ class TokenCounter(Protocol):
     def count_tokens(self, request: ModelRequest) -> int | None:
         """Return the most tokens that it will read; None if that is unknown."""
         ...
+
+
+@runtime_checkable
+class ChecksSettings(Protocol):
+    """A model that knows which settings it can do."""
+
+    def settings_problem(self, settings: ModelSettings) -> str | None:
+        """Return what of these settings it cannot do; None if it can do all of them."""
+        ...
+
+
+def known_settings_problem(model: Model, settings: ModelSettings) -> str | None:
+    """Return what of these settings a model cannot do, if it knows that."""
+    check: Callable[[ModelSettings], str | None] | None
+    check = getattr(model, "settings_problem", None)
+    return None if check is None else check(settings)
 
 
 def known_price(model: Model) -> Price | None:

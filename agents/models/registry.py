@@ -8,7 +8,15 @@ import attrs
 
 from agents.errors import DefinitionError
 from agents.models.http.answer_limits import AnswerLimits
-from agents.models.model import Model
+from agents.models.model import Model, known_settings_problem
+from agents.models.settings import ModelSettings
+from agents.models.settings_rules import (
+    CHAT_RULES,
+    LOCAL_RULES,
+    MESSAGES_RULES,
+    RESPONSES_RULES,
+    SettingsRules,
+)
 
 
 class CloseableModel(Model, Protocol):
@@ -39,6 +47,8 @@ class Provider:
     """Imports the provider on first use, since its client is an extra."""
     default_url: str
     """The base URL of the service itself."""
+    settings: SettingsRules
+    """What it can do of `ModelSettings`."""
 
     def has_custom_url(self, environ: Mapping[str, str]) -> bool:
         """Return whether another server is configured in place of the service."""
@@ -71,6 +81,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         extra="openai",
         load=_openai,
         default_url="https://api.openai.com/v1",
+        settings=CHAT_RULES,
     ),
     "openai-responses": Provider(
         key_variable="OPENAI_API_KEY",
@@ -78,6 +89,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         extra="openai",
         load=_responses,
         default_url="https://api.openai.com/v1",
+        settings=RESPONSES_RULES,
     ),
     "anthropic": Provider(
         key_variable="ANTHROPIC_API_KEY",
@@ -85,8 +97,27 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         extra="anthropic",
         load=_anthropic,
         default_url="https://api.anthropic.com",
+        settings=MESSAGES_RULES,
     ),
 }
+
+
+def settings_problem(model: str | Model, settings: ModelSettings) -> str | None:
+    """Return what of these settings a model cannot do, as far as that is known of it.
+
+    Args:
+        model: a model, its name, or the names of several that stand in for each other.
+        settings: what it is to do.
+    """
+    if not isinstance(model, str):
+        return known_settings_problem(model, settings)
+    for name in model.split("|"):
+        prefix, _, _ = name.strip().partition(":")
+        provider = PROVIDERS.get(prefix)
+        rules = LOCAL_RULES if prefix == "local" else provider and provider.settings
+        if rules and (problem := rules.problem_with(settings)):
+            return f"{name.strip()}: {problem}"
+    return None
 
 
 def model_named(

@@ -15,7 +15,7 @@ The facts that every task has are structs: they are cheap, and never part of a c
 
 import enum
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import msgspec
@@ -47,6 +47,8 @@ from delegation.task import (
 
 NO_ID: Final = MessageId("")
 EMPTY: Final[Mapping[str, str]] = {}
+GivenSettings: TypeAlias = Mapping[str, Any] | msgspec.UnsetType
+"""The settings of a model call that were given, by name; most calls have none."""
 
 
 @attrs.frozen
@@ -233,6 +235,8 @@ class ModelAnswered(msgspec.Struct, frozen=True, gc=False):
     """How many characters of the conversation the model did not read, to fit its window."""
     charged: Usage | None = None
     """What budgets are charged with, if the model did not say what it used."""
+    settings: GivenSettings = msgspec.UNSET
+    """How the model was to answer."""
 
 
 class ModelFailure(enum.StrEnum):
@@ -264,6 +268,8 @@ class ModelFailed:
     """What the model had said by then: an incomplete message of the transcript."""
     charged: Usage | None = None
     """What budgets are charged with, if that is more: the most that the call may have used."""
+    settings: GivenSettings = msgspec.UNSET
+    """How the model was to answer."""
 
 
 @attrs.frozen

@@ -2,10 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import attrs
 from cyclopts import Parameter
 
+from agents import Agent, DefinitionError, Pipeline
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.journal.backends import journals_at
@@ -34,12 +36,35 @@ ProgressOption = Annotated[
     ),
 ]
 
+ModelOption = Annotated[
+    str | None,
+    Parameter(
+        help="The model of the agent that gets the goal, instead of its own: NAME, or 'NAME | NAME'"
+        " for one that stands in when the first fails. Its settings stay, and its delegates keep"
+        " their models. `orchestrator models` lists the names."
+    ),
+]
+
 OutputOption = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
 
 def journals_of(option: str | None) -> Journals:
     """Return the journals of `--journal`, or the user's own."""
     return journals_at(option or f"{default_folder(os.environ)}{os.sep}")
+
+
+def with_model(agent: Agent[Any], model: str | None) -> Agent[Any]:
+    """Return an agent with the model of `--model`, if one was given."""
+    if model is None:
+        return agent
+    if isinstance(agent, Pipeline):
+        raise CommandError(
+            f"{agent.name} is a pipeline, which calls no model: --model needs an agent that does"
+        )
+    try:
+        return attrs.evolve(agent, model=model)
+    except DefinitionError as exc:
+        raise CommandError(f"--model {model}: {exc}") from exc
 
 
 def server_folder(journals: Journals) -> Path:

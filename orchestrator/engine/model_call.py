@@ -132,6 +132,7 @@ class _ModelCall:
             self._is_open = False
             self._reservations.not_made(self._task)
         self._asked = model or self._model
+        self._reservations.note_settings(self._task.id, request.settings)
         self._texts.clear()
         self._written = 0
         self._is_queued = False

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+import msgspec
 import trio
 
-from agents import Model, ModelRequest, Queued, Usage, well_formed
+from agents import Model, ModelRequest, ModelSettings, Queued, Usage, well_formed
 from agents.models.usage_bound import quote
 from agents.redaction.long_texts import search_ahead
 from agents.redaction.streamed_text import without_unfinished_secret
@@ -22,7 +23,7 @@ from delegation import (
     TaskRecord,
     fits_budget,
 )
-from delegation.events import ModelCalled, ModelFailed, ModelFailure
+from delegation.events import GivenSettings, ModelCalled, ModelFailed, ModelFailure
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 LONGEST_ANSWER: Final = 16_384
@@ -51,6 +52,8 @@ class Reservations:
         self._waiting: dict[str, dict[Reservation, None]] = {}
         """The calls that wait at an account, the first first."""
         self._open: dict[TaskId, Reservation] = {}
+        self._settings: dict[TaskId, GivenSettings] = {}
+        """Those of the calls under way that have any."""
 
     async def reserve(
         self, task: TaskRecord, model: Model, request: ModelRequest
@@ -86,6 +89,17 @@ class Reservations:
             raise
         return reservation
 
+    def note_settings(self, task: TaskId, settings: ModelSettings) -> None:
+        """Remember how the model of a task is to answer, until the call is booked."""
+        if given := settings.as_fields():
+            self._settings[task] = given
+        else:
+            self._settings.pop(task, None)
+
+    def settings_of(self, task: TaskId) -> GivenSettings:
+        """Return how the model of a task is to answer in the call under way."""
+        return self._settings.get(task, msgspec.UNSET)
+
     def charge_of(self, task: TaskId) -> Usage | None:
         """Return what budgets are charged with for the answer of a task; None: its usage."""
         reservation = self._open.get(task)
@@ -93,6 +107,7 @@ class Reservations:
 
     def booked(self, task: TaskId) -> None:
         """Give back what the call of a task held: the ledger has what it used."""
+        self._settings.pop(task, None)
         if (reservation := self._open.pop(task, None)) is not None:
             self._release(reservation)
 
@@ -132,7 +147,10 @@ class Reservations:
             said = self._as_recorded(text)
             if not said.strip():
                 said = ""  # blanks are no message: providers refuse one
-            self._book.post(ModelFailed(task, error, usage, reason, said, charged))
+            settings = self.settings_of(task)
+            self._book.post(
+                ModelFailed(task, error, usage, reason, said, charged, settings)
+            )
         self.booked(task)
 
     async def search_said(self, text: str) -> None:
@@ -259,7 +277,8 @@ class Reservation:
         """Return what the call may use with the longest answer that can be paid for."""
         if not self._is_counted:
             return ONE_CALL
-        length = min(LONGEST_ANSWER, self._request.max_output or LONGEST_ANSWER)
+        # An agent may say that its answers are longer, or that none will be as long.
+        length = self._request.max_output or LONGEST_ANSWER
         while True:
             usage = self.quote(length)
             try:

@@ -146,9 +146,12 @@ class LocalTaskHost:
         record = self._record
         recorded: Step
         if isinstance(step, AssistantMessage):
-            charge = self._reservations.charge_of(record.id)
             fact = ModelAnswered(
-                record.id, step, left_out=self._left_out, charged=charge
+                record.id,
+                step,
+                left_out=self._left_out,
+                charged=self._reservations.charge_of(record.id),
+                settings=self._reservations.settings_of(record.id),
             )
             recorded = self._book.post(fact).message
             self._reservations.booked(record.id)

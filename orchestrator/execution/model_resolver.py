@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from agents import Agent, Model
+from agents import Agent, DefinitionError, Model
+from agents.models.settings import NO_SETTINGS
 from delegation import TaskRecord
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class ModelResolver:
 
     def model_of(self, agent: Agent[Any]) -> Model:
         model = self._resolve(agent.model)
+        if agent.settings is not NO_SETTINGS:
+            self._require_settings(agent, model)
         if (compaction := agent.compaction) is None:
             return model
         key = (
@@ -101,6 +104,15 @@ class ModelResolver:
                 keep_last=compaction.keep_last,
             )
         return self._compacting[key]
+
+    def _require_settings(self, agent: Agent[Any], model: Model) -> None:
+        """Refuse what a model cannot do of which only its object knows."""
+        from agents.models.registry import settings_problem
+
+        if problem := settings_problem(model, agent.settings):
+            raise DefinitionError(
+                f"agent {agent.name!r}: its settings cannot be kept: {problem}"
+            )
 
     def _resolve(self, model: str | Model) -> Model:
         if not isinstance(model, str):

@@ -313,10 +313,8 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
                 )
             case ModelAnswered(task, message):
                 names |= {(task, call.id): call.name for call in message.calls}
-                add(
-                    task,
-                    Step("its model answers", _describe_message(message), position),
-                )
+                answered = f"its model answers{_describe_settings(entry.event)}"
+                add(task, Step(answered, _describe_message(message), position))
             case ToolAnswered(task, message):
                 answer = _tool_step(
                     message, names.get((task, message.call), ""), position
@@ -385,6 +383,14 @@ def _describe_request(event: TaskRequested) -> str:
 def _describe_message(message: AssistantMessage) -> str:
     calls = [f"{call.name}({call.arguments})" for call in message.calls]
     return " ".join([message.text, *calls]).strip()
+
+
+def _describe_settings(event: ModelAnswered) -> str:
+    # What a fork has copied was answered under the settings of the other run.
+    if event.settings is msgspec.UNSET or event.copied:
+        return ""
+    given = sorted(event.settings.items())
+    return f" under {', '.join(f'{name}={value!r}' for name, value in given)}"
 
 
 def _tool_step(message: ToolMessage, name: str, position: float) -> Step:

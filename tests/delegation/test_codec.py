@@ -3,6 +3,7 @@
 import json
 from typing import get_args, get_type_hints
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +42,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelFailed,
     SessionOpened,
     TaskRequested,
     TaskSettled,
@@ -115,6 +117,14 @@ st.register_type_strategy(
         labels=st.dictionaries(st.text(), st.text(), max_size=2),
     ),
 )
+settings = st.just(msgspec.UNSET) | arguments
+for kind in (ModelAnswered, ModelFailed):
+    hints = {
+        name: settings if name == "settings" else st.from_type(hint)
+        for name, hint in get_type_hints(kind).items()
+        if not name.startswith("__")
+    }
+    st.register_type_strategy(kind, st.builds(kind, **hints))
 
 
 @pytest.mark.parametrize("kind", get_args(Event))

@@ -1,5 +1,6 @@
 """The provider `anthropic`: the messages protocol, with calls and their answers as blocks."""
 
+import re
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, Final
@@ -28,12 +29,26 @@ from agents.models.http.wire_transcript import (
 )
 from agents.models.model import ModelRequest
 from agents.models.providers.http_model import HttpModel
+from agents.models.settings import ModelSettings
+from agents.models.settings_rules import LEAST_THINKING, MESSAGES_RULES
 from agents.tools.tool import Tool
 
 VERSION: Final = "2023-06-01"
 # A limit is required, and every model of the fourth generation and later allows this one.
 MAX_TOKENS: Final = 32_000
 LONGEST_TITLE: Final = 500
+THINKING_TOKENS: Final = {
+    "low": 2_048,
+    "medium": 8_192,
+    "high": 16_384,
+    "xhigh": 24_576,
+    "max": 30_720,
+}
+"""What an effort is in tokens, for models that are given a number of them to think in."""
+LAST_WITH_THINKING_TOKENS: Final = (4, 5)
+"""Later models decide by themselves how long they think, by the effort that they are given."""
+# The numbers of `claude-3-7-sonnet-20250219` and `claude-opus-4-5`, and not the date.
+_VERSION: Final = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2})(?!\d))?")
 
 
 class AnthropicModel(HttpModel):
@@ -42,6 +57,7 @@ class AnthropicModel(HttpModel):
     provider = "anthropic"
     default_url = "https://api.anthropic.com"
     path = "/v1/messages"
+    settings_rules = MESSAGES_RULES
 
     def _headers(self, key: str) -> dict[str, str]:
         return {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
@@ -68,9 +84,7 @@ def message_request(
     conversation = wire_transcript(request.transcript)
     body: dict[str, Any] = {
         "model": model,
-        "max_tokens": MAX_TOKENS
-        if request.max_output is None
-        else min(MAX_TOKENS, request.max_output),
+        "max_tokens": MAX_TOKENS if request.max_output is None else request.max_output,
         "messages": _messages(conversation),
         "stream": True,
     }
@@ -82,11 +96,61 @@ def message_request(
         # A transcript with calls is refused in a request without tools.
         body["tools"] = [_former_tool(name) for name in sorted(called)]
         body["tool_choice"] = {"type": "none"}
+    body |= _settings_fields(request.settings, has_tools=bool(request.tools))
+    body |= _thinking_fields(model, request.settings, body["max_tokens"])
     if output_schema is not None:
-        body["output_config"] = {
-            "format": {"type": "json_schema", "schema": output_schema.schema}
-        }
+        format_ = {"type": "json_schema", "schema": output_schema.schema}
+        body["output_config"] = {**body.get("output_config", {}), "format": format_}
     return body
+
+
+def _settings_fields(settings: ModelSettings, *, has_tools: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "stop_sequences": list(settings.stop) or None,
+    }
+    if has_tools:
+        fields["tool_choice"] = _tool_choice(settings)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _tool_choice(settings: ModelSettings) -> dict[str, Any] | None:
+    choice: dict[str, Any]
+    match settings.tool_choice:
+        case None if settings.parallel_tool_calls is None:
+            return None
+        case None | "auto":
+            choice = {"type": "auto"}
+        case "none":
+            return {"type": "none"}
+        case "required":
+            choice = {"type": "any"}
+        case name:
+            choice = {"type": "tool", "name": name}
+    if settings.parallel_tool_calls is not None:
+        choice["disable_parallel_tool_use"] = not settings.parallel_tool_calls
+    return choice
+
+
+def _thinking_fields(model: str, settings: ModelSettings, limit: int) -> dict[str, Any]:
+    effort = settings.reasoning_effort
+    if effort is None:
+        return {}
+    # A budget may have left too little to think in.
+    if effort == "none" or limit <= LEAST_THINKING:
+        return {"thinking": {"type": "disabled"}}
+    if _version(model) > LAST_WITH_THINKING_TOKENS:
+        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
+    # Thinking is part of the answer, of which something has to be left.
+    tokens = min(THINKING_TOKENS[effort], max(LEAST_THINKING, limit // 2))
+    return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+
+
+def _version(model: str) -> tuple[int, int]:
+    """Return the version of a model; of a name without one, that of the newest."""
+    found = _VERSION.search(model)
+    return (99, 0) if found is None else (int(found[1]), int(found[2] or 0))
 
 
 def _instructions(request: ModelRequest, output_schema: ProviderSchema | None) -> str:

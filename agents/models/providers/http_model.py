@@ -5,7 +5,8 @@ Register it in `agents.models.registry`.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
 
 from agents.messages import AssistantMessage
 from agents.models.http.answer_builder import AnswerBuilder
@@ -13,6 +14,8 @@ from agents.models.http.answer_limits import AnswerLimits
 from agents.models.http.endpoint import DEFAULT_LIMITS, SILENCE_SECONDS, Endpoint
 from agents.models.http.strict_schema import ProviderSchema, provider_schema
 from agents.models.model import ModelRequest
+from agents.models.settings import ModelSettings
+from agents.models.settings_rules import SettingsRules
 
 
 class HttpModel(ABC):
@@ -23,6 +26,8 @@ class HttpModel(ABC):
     default_url: ClassVar[str]
     path: ClassVar[str]
     """What is appended to the base URL."""
+    settings_rules: ClassVar[SettingsRules]
+    """What the protocol can carry of `ModelSettings`."""
 
     def __init__(
         self,
@@ -50,9 +55,15 @@ class HttpModel(ABC):
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         schema = self._output_schema(request)
-        return await self._endpoint.ask(
-            self._body(request, schema), self._builder(request, schema)
-        )
+        body = self._body(request, schema)
+        if request.settings.extra:
+            body = _merged(body, request.settings.extra)
+        return await self._endpoint.ask(body, self._builder(request, schema))
+
+    def settings_problem(self, settings: ModelSettings) -> str | None:
+        if problem := self.settings_rules.problem_with(settings):
+            return f"{self.name}: {problem}"
+        return None
 
     def _headers(self, key: str) -> dict[str, str]:
         # A server on one's own machine may need no key.
@@ -72,3 +83,16 @@ class HttpModel(ABC):
         self, request: ModelRequest, schema: ProviderSchema | None
     ) -> AnswerBuilder:
         """Return a new reader of one answer."""
+
+
+def _merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request with further fields: an object is added to, anything else replaced."""
+    merged = dict(body)
+    for name, value in extra.items():
+        ours = merged.get(name)
+        merged[name] = (
+            _merged(cast("dict[str, Any]", ours), cast("dict[str, Any]", value))
+            if isinstance(ours, dict) and isinstance(value, dict)
+            else value
+        )
+    return merged

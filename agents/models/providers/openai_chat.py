@@ -8,6 +8,7 @@ import msgspec
 
 from agents.messages import AssistantMessage, Part, Usage
 from agents.models.http.answer_builder import AnswerBuilder
+from agents.models.http.chat_settings import settings_fields
 from agents.models.http.provider_errors import NO_JSON, has_value, stream_error
 from agents.models.http.strict_schema import (
     WRAPPER_FIELD,
@@ -29,6 +30,7 @@ from agents.models.http.wire_transcript import (
 )
 from agents.models.model import ModelRequest
 from agents.models.providers.http_model import HttpModel
+from agents.models.settings_rules import CHAT_RULES
 from agents.tools.tool import Tool
 
 HOST: Final = "api.openai.com"
@@ -41,6 +43,7 @@ class OpenAIModel(HttpModel):
     provider = "openai"
     default_url = BASE_URL
     path = "/chat/completions"
+    settings_rules = CHAT_RULES
 
     @cached_property
     def _limit_field(self) -> str:
@@ -87,6 +90,7 @@ def completion_request(
         body[limit_field] = request.max_output
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
+    body |= settings_fields(request.settings, has_tools=bool(request.tools))
     if output_schema is not None:
         body["response_format"] = {
             "type": "json_schema",

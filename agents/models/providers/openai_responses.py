@@ -28,6 +28,8 @@ from agents.models.http.wire_transcript import (
 from agents.models.model import ModelRequest
 from agents.models.providers.http_model import HttpModel
 from agents.models.providers.openai_chat import BASE_URL
+from agents.models.settings import ModelSettings
+from agents.models.settings_rules import RESPONSES_RULES
 from agents.tools.tool import Tool
 
 # The media types of accepted documents, each with its file extension.
@@ -51,6 +53,7 @@ class ResponsesModel(HttpModel):
     provider = "openai-responses"
     default_url = BASE_URL
     path = "/responses"
+    settings_rules = RESPONSES_RULES
 
     def _body(
         self, request: ModelRequest, schema: ProviderSchema | None
@@ -79,6 +82,7 @@ def response_request(
         body["instructions"] = request.instructions
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
+    body |= _settings_fields(request.settings, has_tools=bool(request.tools))
     if output_schema is not None:
         body["text"] = {
             "format": {
@@ -89,6 +93,26 @@ def response_request(
             }
         }
     return body
+
+
+def _settings_fields(settings: ModelSettings, *, has_tools: bool) -> dict[str, Any]:
+    effort = settings.reasoning_effort
+    fields: dict[str, Any] = {
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "reasoning": None if effort is None else {"effort": effort},
+    }
+    # Without tools, both are refused.
+    if has_tools:
+        fields["parallel_tool_calls"] = settings.parallel_tool_calls
+        fields["tool_choice"] = _tool_choice(settings.tool_choice)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _tool_choice(choice: str | None) -> str | dict[str, Any] | None:
+    if choice in {None, "auto", "none", "required"}:
+        return choice
+    return {"type": "function", "name": choice}
 
 
 def _items(request: ModelRequest) -> Iterator[dict[str, Any]]:

@@ -149,8 +149,11 @@ def _request_fields(request: ModelRequest) -> dict[str, Any]:
         "transcript": [_message_fields(message) for message in request.transcript],
         "tools": {tool.name: tool.parameters for tool in request.tools},
         "output": request.output,
-        # Only if it is set: older cassettes have no such field.
+        # Only if they are set: older cassettes have no such fields.
         **({} if request.max_output is None else {"max_output": request.max_output}),
+        **(
+            {"settings": settings} if (settings := request.settings.as_fields()) else {}
+        ),
     }
 
 

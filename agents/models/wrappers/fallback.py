@@ -18,7 +18,9 @@ from agents.models.model import (
     Price,
     Switched,
     known_price,
+    known_settings_problem,
 )
+from agents.models.settings import ModelSettings
 from agents.models.usage_bound import max_input_tokens
 from agents.models.wrappers.attempts import with_attempts
 from agents.models.wrappers.retry import PartialAnswerTracker
@@ -76,6 +78,13 @@ class _FallbackModel:
     def count_tokens(self, request: ModelRequest) -> int:
         """Return the highest count of all, since any of them may answer."""
         return max(max_input_tokens(model, request) for model in self._models)
+
+    def settings_problem(self, settings: ModelSettings) -> str | None:
+        """Return what one of them cannot do, since any of them may answer."""
+        for model in self._models:
+            if problem := known_settings_problem(model, settings):
+                return problem
+        return None
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         return await with_attempts(request, self._ask)

@@ -1,10 +1,18 @@
-"""The base of models that wrap a model: a wrapper keeps its name, price and count of tokens."""
+"""The base of models that wrap a model: its name, price, count of tokens and settings hold."""
 
 from abc import ABC, abstractmethod
 
 from agents.messages import AssistantMessage, Usage
 from agents.models.cost import with_cost
-from agents.models.model import Model, ModelRequest, Price, known_count, known_price
+from agents.models.model import (
+    Model,
+    ModelRequest,
+    Price,
+    known_count,
+    known_price,
+    known_settings_problem,
+)
+from agents.models.settings import ModelSettings
 
 
 class ModelWrapper(ABC):
@@ -23,6 +31,9 @@ class ModelWrapper(ABC):
 
     def count_tokens(self, request: ModelRequest) -> int | None:
         return known_count(self._model, request)
+
+    def settings_problem(self, settings: ModelSettings) -> str | None:
+        return known_settings_problem(self._model, settings)
 
     @abstractmethod
     async def answer(self, request: ModelRequest) -> AssistantMessage: ...

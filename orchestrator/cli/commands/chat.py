@@ -15,7 +15,12 @@ from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.demo_team import chat_agent
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.options import JournalOption, ProgressOption
+from orchestrator.cli.options import (
+    JournalOption,
+    ModelOption,
+    ProgressOption,
+    with_model,
+)
 from orchestrator.cli.progress.display import open_display
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
@@ -42,6 +47,7 @@ def chat(
     file: str | None = None,
     /,
     *,
+    model: ModelOption = None,
     session: str | None = None,
     progress: ProgressOption = "none",
     journal: JournalOption = None,
@@ -59,7 +65,10 @@ def chat(
             "a chat has no live picture, for you type there; in another terminal:"
             " orchestrator watch"
         )
+    if model is not None and file is None:
+        raise CommandError("--model needs FILE: without one, a scripted agent answers")
     agent = chat_agent(seconds=0.4) if file is None else load_agent(file)
+    agent = with_model(agent, model)
     return run_stoppable(
         lambda stop: _chat(
             agent,

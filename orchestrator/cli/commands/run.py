@@ -16,7 +16,12 @@ from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
-from orchestrator.cli.options import JournalOption, ProgressOption
+from orchestrator.cli.options import (
+    JournalOption,
+    ModelOption,
+    ProgressOption,
+    with_model,
+)
 from orchestrator.cli.progress.display import open_display
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
@@ -33,6 +38,7 @@ def run(
     goal: str,
     /,
     *,
+    model: ModelOption = None,
     budget_usd: float | None = None,
     tokens: int | None = None,
     seconds: float | None = None,
@@ -60,7 +66,7 @@ def run(
         quiet: Show nothing but that.
     """
     # The file may run any code, so it is loaded before the event loop starts.
-    agent = load_agent(file)
+    agent = with_model(load_agent(file), model)
     limits = Budget(usd=budget_usd, tokens=tokens, seconds=seconds, tasks=max_tasks)
     require_one_document(json=json, progress=progress)
 

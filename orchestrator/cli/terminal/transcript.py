@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
+import msgspec
 from rich.text import Text
 
 from agents import AssistantMessage, ToolCall
@@ -17,6 +18,7 @@ from delegation.events import (
     DoorOpened,
     Entry,
     Event,
+    GivenSettings,
     JournalOpened,
     MessageReceived,
     ModelAnswered,
@@ -81,6 +83,7 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
             if left_out:
                 note = f"has not read {left_out} characters, to fit its window"
                 yield Text(note, "yellow")
+            yield from _settings(event.settings)
             yield from _answer(message)
         case ModelFailed():
             yield from _failed_call(event)
@@ -147,7 +150,14 @@ def _answer(message: AssistantMessage) -> Iterator[Text]:
         yield from _body(_call_text(call), "magenta")
 
 
+def _settings(given: GivenSettings) -> Iterator[Text]:
+    if given is not msgspec.UNSET:
+        text = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        yield from _body(f"asked with {text}", "dim")
+
+
 def _failed_call(event: ModelFailed) -> Iterator[Text]:
+    yield from _settings(event.settings)
     tokens = format_tokens(event.usage)
     if event.reason is ModelFailure.SUMMARY:
         yield Text(f"what it was told was summarized, {tokens} tokens", "dim")
