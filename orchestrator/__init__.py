@@ -74,7 +74,19 @@ if TYPE_CHECKING:
     from orchestrator.agent_files.load import load_agents
     from orchestrator.budget_scope import budget
     from orchestrator.doors.one_shot import Run
+    from orchestrator.doors.run_events import (
+        ApprovalNeeded,
+        ModelRetried,
+        ReasoningPiece,
+        RunEvent,
+        TaskDelegated,
+        TaskEnded,
+        TextPiece,
+        ToolCalled,
+        ToolReturned,
+    )
     from orchestrator.doors.session import Session
+    from orchestrator.doors.streamed_run import StreamedRun
     from orchestrator.engine.model_events import TaskModelEvent
     from orchestrator.errors import (
         ClosedError,
@@ -111,6 +123,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "AgentError",
+    "ApprovalNeeded",
     "AssistantMessage",
     "Budget",
     "CallDelta",
@@ -140,6 +153,7 @@ __all__ = [
     "ModelError",
     "ModelEvent",
     "ModelRequest",
+    "ModelRetried",
     "ModelSettings",
     "NotInterruptedError",
     "Orchestrator",
@@ -151,11 +165,13 @@ __all__ = [
     "Pipeline",
     "Price",
     "ReasoningDelta",
+    "ReasoningPiece",
     "Receipt",
     "Reply",
     "Review",
     "Rules",
     "Run",
+    "RunEvent",
     "RunFailedError",
     "Sandbox",
     "ScriptedModel",
@@ -165,14 +181,20 @@ __all__ = [
     "Settled",
     "SharedBudgetError",
     "Status",
+    "StreamedRun",
+    "TaskDelegated",
+    "TaskEnded",
     "TaskFailedError",
     "TaskId",
     "TaskModelEvent",
     "TextDelta",
+    "TextPiece",
     "Tool",
     "ToolCall",
+    "ToolCalled",
     "ToolError",
     "ToolMessage",
+    "ToolReturned",
     "Transcript",
     "Tree",
     "UnknownIdError",
@@ -222,7 +244,12 @@ _HOMES = {
     "orchestrator.agent_files.load": "load_agents",
     "orchestrator.budget_scope": "budget",
     "orchestrator.doors.one_shot": "Run",
+    "orchestrator.doors.run_events": """
+        ApprovalNeeded ModelRetried ReasoningPiece RunEvent TaskDelegated TaskEnded TextPiece
+        ToolCalled ToolReturned
+    """,
     "orchestrator.doors.session": "Session",
+    "orchestrator.doors.streamed_run": "StreamedRun",
     "orchestrator.engine.model_events": "TaskModelEvent",
     "orchestrator.errors": """
         ClosedError FanOutFailedError JournalError JournalInUseError NotInterruptedError

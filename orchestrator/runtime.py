@@ -31,6 +31,7 @@ from orchestrator.doors.approvals import answer_question
 from orchestrator.doors.lifecycle import close_session, release_agents
 from orchestrator.doors.one_shot import Run, resume_once, run_once
 from orchestrator.doors.session import Session, open_session
+from orchestrator.doors.streamed_run import StreamedRun, stream_once
 from orchestrator.engine.model_events import TaskModelEvent
 from orchestrator.engine.shutdown import abandon, drain
 from orchestrator.errors import SessionOpenError, UnknownIdError
@@ -106,6 +107,43 @@ class Orchestrator:
         """
         require_trio()
         return await run_once(self._services, agent, goal, parts, attended=attended)
+
+    def stream(
+        self,
+        agent: Agent[OutputT, InputT],
+        goal: InputT,
+        *parts: Part,
+        attended: bool = False,
+    ) -> AbstractAsyncContextManager[StreamedRun[OutputT]]:
+        """Run an agent on a goal, and read its events while it goes on.
+
+        `async with orchestrator.stream(agent, goal) as run: async for event in run: ...` has the
+        text, the tool calls, the delegations and the results of the whole tree. The block owns the
+        run: leaving it early cancels the tree, and returns when everything in it has ended.
+
+        Args:
+            agent: the agent to run.
+            goal: a text, or the input that a pipeline takes.
+            parts: images and files that go with the goal.
+            attended: the program answers the `ApprovalNeeded` events; by default a call that needs
+                an approval is denied.
+        """
+        return self._stream(agent, goal, parts, attended=attended)
+
+    @asynccontextmanager
+    async def _stream(
+        self,
+        agent: Agent[OutputT],
+        goal: Any,
+        parts: tuple[Part, ...],
+        *,
+        attended: bool,
+    ) -> AsyncGenerator[StreamedRun[OutputT]]:
+        require_trio()
+        async with stream_once(
+            self._services, agent, goal, parts, attended=attended
+        ) as run:
+            yield run
 
     def open_session(
         self, agent: Agent[Any], *, session: str | None = None

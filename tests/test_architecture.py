@@ -58,6 +58,8 @@ ORCHESTRATOR = """
     UnknownIdError best budget delegate detach fallback load_agents map_each map_reduce
     open_orchestrator parallel race
     refine retry route run_sync sequence vote WrongLoopError
+    ApprovalNeeded ModelRetried ReasoningPiece RunEvent StreamedRun TaskDelegated TaskEnded
+    TextPiece ToolCalled ToolReturned
 """
 
 

@@ -62,6 +62,21 @@ async def run_once(
     attended: bool = False,
 ) -> Run[Any]:
     """Run an agent on a goal, and return when its whole tree is settled."""
+    request = await inbound_run(services, agent, goal, parts, attended=attended)
+    session = open_one_turn(services, request)
+    outcome = await take_only_turn(services, session)
+    return Run(id=session.id, agent=agent, outcome=outcome, tree=session.tree)
+
+
+async def inbound_run(
+    services: Services,
+    agent: Agent[Any],
+    goal: Any,
+    parts: tuple[Part, ...],
+    *,
+    attended: bool,
+) -> InboundRequest:
+    """Return the request for a run. A large one is searched for secrets in a thread."""
     message = goal_message(agent, goal)
     request = InboundRequest(
         agent=agent,
@@ -71,9 +86,7 @@ async def run_once(
     )
     if is_large(request):
         await search_request_ahead(services.book.redactor, request)
-    session = open_one_turn(services, request)
-    outcome = await take_only_turn(services, session)
-    return Run(id=session.id, agent=agent, outcome=outcome, tree=session.tree)
+    return request  # noqa: ASYNC910 (what follows checkpoints)
 
 
 def open_one_turn(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
 
 import trio
@@ -28,6 +28,7 @@ from orchestrator.doors.lifecycle import (
     open_new_session,
     reopen_session,
 )
+from orchestrator.doors.run_events import RunEvents, open_events
 from orchestrator.engine.approvals import open_questions
 from orchestrator.engine.shutdown import has_running_tasks
 from orchestrator.errors import ClosedError
@@ -54,6 +55,13 @@ class Session:
     def tree(self) -> Tree:
         """The tree of all that this session has delegated; it grows."""
         return self._record.tree
+
+    def events(self) -> AbstractContextManager[RunEvents]:
+        """Read the text, calls, delegations and results of all tasks, as long as the block lasts.
+
+        `with session.events() as events: async for event in events: ...`
+        """
+        return open_events(self._services.read, self.id)
 
     async def ask(self, text: str, *parts: Part, workspace: str = "") -> Reply:
         """Send a message, and wait for the reply of the turn that reads it.

@@ -1,0 +1,293 @@
+"""The events of a run or a session, as a program reads them while it goes on.
+
+They are views of facts and of model events: they come in the order in which things happen, name
+their task, and are not stored. No reader slows a model. Text that a slow reader has not taken is
+joined, so nothing is missed, and no more is held than the answer has.
+"""
+
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from agents import (
+    CallId,
+    ModelEvent,
+    ReasoningDelta,
+    Retrying,
+    Switched,
+    TextDelta,
+    ToolCall,
+)
+from agents.redaction.redactor import Redactor
+from agents.redaction.streamed_text import StreamRedactor
+from delegation import Encoded, Ledger, Mode, Outcome, SessionId, TaskId, root_of
+from delegation.events import (
+    ApprovalAsked,
+    Entry,
+    ModelAnswered,
+    TaskRequested,
+    TaskSettled,
+    ToolAnswered,
+    TurnEnded,
+)
+from delegation.events.approvals import ApprovalQuestion
+from orchestrator.event_loop import require_trio
+from orchestrator.read_api import ReadApi
+
+
+@attrs.frozen
+class TextPiece:
+    """The next piece of the answer that the model of a task is writing."""
+
+    task: TaskId
+    path: str
+    text: str
+
+
+@attrs.frozen
+class ReasoningPiece:
+    """The next piece of the reasoning of the model of a task."""
+
+    task: TaskId
+    path: str
+    text: str
+
+
+@attrs.frozen
+class ModelRetried:
+    """The provider failed, and is asked again: the pieces of this answer are void."""
+
+    task: TaskId
+    path: str
+    error: str
+
+
+@attrs.frozen
+class ToolCalled:
+    """The model of a task has called a tool; `delegate_task` is one, too."""
+
+    task: TaskId
+    path: str
+    call: ToolCall
+
+
+@attrs.frozen
+class ToolReturned:
+    """A call has its answer, which the model reads next."""
+
+    task: TaskId
+    path: str
+    call: ToolCall
+    text: str
+    failed: bool
+    """The tool could not answer, and the text says why."""
+
+
+@attrs.frozen
+class TaskDelegated:
+    """A task has delegated another one to an agent."""
+
+    task: TaskId
+    """The new task."""
+    path: str
+    parent: TaskId
+    agent: str
+    goal: str
+    mode: Mode
+
+
+@attrs.frozen
+class ApprovalNeeded:
+    """A call waits for an approval: `Orchestrator.answer` gives it."""
+
+    task: TaskId
+    path: str
+    question: ApprovalQuestion
+
+
+@attrs.frozen
+class TaskEnded:
+    """A task has ended; of the root, the run or the turn of the session has."""
+
+    task: TaskId
+    path: str
+    outcome: Outcome
+
+
+RunEvent: TypeAlias = (
+    TextPiece
+    | ReasoningPiece
+    | ModelRetried
+    | ToolCalled
+    | ToolReturned
+    | TaskDelegated
+    | ApprovalNeeded
+    | TaskEnded
+)
+
+_FACTS: Final = (
+    ModelAnswered,
+    ToolAnswered,
+    TaskRequested,
+    ApprovalAsked,
+    TaskSettled,
+    TurnEnded,
+)
+
+
+class RunEvents:
+    """The events of one session, each once, in order. `async for` ends when the session's do."""
+
+    def __init__(self, ledger: Ledger, session: SessionId, redactor: Redactor) -> None:
+        self._ledger = ledger
+        self._session = session
+        self._redactor = redactor
+        self._answers: dict[TaskId, _Answer] = {}
+        self._calls: dict[CallId, ToolCall] = {}
+        self._new: deque[RunEvent] = deque()
+        self._changed = trio.Event()
+        self._closed = False
+
+    def __aiter__(self) -> "RunEvents":
+        return self
+
+    async def __anext__(self) -> RunEvent:
+        require_trio()
+        await trio.lowlevel.checkpoint()
+        while not self._new:
+            if self._closed:
+                raise StopAsyncIteration
+            self._changed = trio.Event()
+            await self._changed.wait()
+        return self._new.popleft()
+
+    def take(self) -> list[RunEvent]:
+        """Return the events that were not taken yet, without waiting for one."""
+        taken = list(self._new)
+        self._new.clear()
+        return taken
+
+    def close(self) -> None:
+        """Let the reader take what there is, and end then."""
+        self._closed = True
+        self._changed.set()
+
+    def receive_fact(self, entry: Entry, _: Encoded) -> None:
+        fact = entry.event
+        if not isinstance(fact, _FACTS):
+            return
+        match fact:
+            case ModelAnswered(task, message):
+                self._finish_answer(task, message.text)
+                for call in message.calls:
+                    self._calls[call.id] = call
+                    self._put(ToolCalled(task, self._path(task), call))
+            case ToolAnswered(task, message):
+                # A call before the first event of this reader is not known.
+                if (asked := self._calls.pop(message.call, None)) is not None:
+                    self._put(
+                        ToolReturned(
+                            task, self._path(task), asked, message.text, message.failed
+                        )
+                    )
+            case TaskRequested(request, mode):
+                self._put(
+                    TaskDelegated(
+                        request.id,
+                        self._path(request.id),
+                        request.parent,
+                        request.agent,
+                        request.goal,
+                        mode,
+                    )
+                )
+            case ApprovalAsked(task, id_):
+                question = self._ledger.open_questions[id_]
+                self._put(ApprovalNeeded(task, self._path(task), question))
+            case TaskSettled(task, outcome):
+                self._answers.pop(task, None)
+                self._put(TaskEnded(task, self._path(task), outcome))
+            case TurnEnded(session, outcome=outcome):
+                root = root_of(session)
+                self._answers.pop(root, None)
+                self._put(TaskEnded(root, self._path(root), outcome))
+
+    def receive_model_event(self, task: TaskId, event: ModelEvent) -> None:
+        record = self._ledger.tasks.get(task)
+        if record is None or record.session != self._session:
+            return
+        match event:
+            case TextDelta(text):
+                if piece := self._answer(task).text.add(text):
+                    self._put_text(TextPiece(task, record.path, piece))
+            case ReasoningDelta(text):
+                if piece := self._answer(task).reasoning.add(text):
+                    self._put_text(ReasoningPiece(task, record.path, piece))
+            case Retrying(_, error) | Switched(_, error):
+                self._answers.pop(task, None)
+                self._put(ModelRetried(task, record.path, self._redactor.redact(error)))
+            case _:
+                pass
+
+    def _answer(self, task: TaskId) -> "_Answer":
+        if task not in self._answers:
+            self._answers[task] = _Answer(self._redactor)
+        return self._answers[task]
+
+    def _finish_answer(self, task: TaskId, text: str) -> None:
+        """Emit what was held back, or all of it if the provider does not stream."""
+        answer = self._answers.pop(task, None)
+        shown = "" if answer is None else answer.text.shown
+        if text.startswith(shown) and len(text) > len(shown):
+            self._put_text(TextPiece(task, self._path(task), text[len(shown) :]))
+
+    def _put_text(self, piece: TextPiece | ReasoningPiece) -> None:
+        last = self._new[-1] if self._new else None
+        if isinstance(last, type(piece)) and last.task == piece.task:
+            self._new[-1] = attrs.evolve(last, text=last.text + piece.text)
+        else:
+            self._put(piece)
+
+    def _put(self, event: RunEvent) -> None:
+        self._new.append(event)
+        self._changed.set()
+
+    def _path(self, task: TaskId) -> str:
+        return self._ledger.tasks[task].path
+
+
+class _Answer:
+    """The unfinished answer of a model."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self.text = _ShownText(redactor)
+        self.reasoning = _ShownText(redactor)
+
+
+class _ShownText:
+    def __init__(self, redactor: Redactor) -> None:
+        self._stream = StreamRedactor(redactor)
+        self.shown = ""
+
+    def add(self, text: str) -> str:
+        piece = self._stream.add(text)
+        self.shown += piece
+        return piece
+
+
+@contextmanager
+def open_events(read: ReadApi, session: SessionId) -> Generator[RunEvents]:
+    """Receive the events of a session, as long as the block lasts."""
+    events = RunEvents(read.ledger, session, read.redactor)
+    with (
+        read.subscribe(events.receive_fact, session=session),
+        read.subscribe_model_events(events.receive_model_event),
+    ):
+        try:
+            yield events
+        finally:
+            events.close()

@@ -1,0 +1,101 @@
+"""A run that is read while it goes on: `async with orchestrator.stream(agent, goal) as run`.
+
+The block owns the run: leaving it early cancels the tree, and returns when everything has ended.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from agents import Agent, Part, raising_one_error
+from delegation import SessionId, SessionRecord, Tree
+from orchestrator.doors.one_shot import (
+    Run,
+    inbound_run,
+    open_one_turn,
+    take_only_turn,
+)
+from orchestrator.doors.run_events import RunEvent, RunEvents, open_events
+from orchestrator.event_loop import require_trio
+from orchestrator.services import Services
+
+OutputT = TypeVar("OutputT")
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+
+class StreamedRun(Generic[OutputT_co]):
+    """A run that goes on, and its events: `async for event in run`.
+
+    The last event is the `TaskEnded` of its root. `wait` returns the run itself.
+    """
+
+    def __init__(
+        self, agent: Agent[OutputT_co], session: SessionRecord, events: RunEvents
+    ) -> None:
+        self._agent = agent
+        self._session = session
+        self._events = events
+        self._ended = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"<StreamedRun {self.id} of {self._agent.name}>"
+
+    @property
+    def id(self) -> SessionId:
+        """The id of the run."""
+        return self._session.id
+
+    @property
+    def tree(self) -> Tree:
+        """The tree of its tasks; it grows."""
+        return self._session.tree
+
+    def __aiter__(self) -> "StreamedRun[OutputT_co]":
+        return self
+
+    async def __anext__(self) -> RunEvent:
+        return await anext(self._events)
+
+    async def wait(self) -> Run[OutputT_co]:
+        """Wait until the whole tree is settled, and return the run. Unread events stay."""
+        require_trio()
+        await self._ended.wait()
+        outcome = self._session.last_outcome
+        assert outcome is not None, "its turn has ended"
+        return Run(
+            id=self.id, agent=self._agent, outcome=outcome, tree=self._session.tree
+        )
+
+    async def take_turn(self, services: Services) -> None:
+        """Run it to its end, for the nursery that owns it."""
+        try:
+            await take_only_turn(services, self._session)
+        finally:
+            self._ended.set()
+            self._events.close()
+
+
+@asynccontextmanager
+async def stream_once(
+    services: Services,
+    agent: Agent[OutputT],
+    goal: Any,
+    parts: tuple[Part, ...],
+    *,
+    attended: bool,
+) -> AsyncGenerator[StreamedRun[OutputT]]:
+    """Run an agent on a goal as long as the block lasts, and cancel it after that."""
+    request = await inbound_run(services, agent, goal, parts, attended=attended)
+    session = open_one_turn(services, request)
+    # No checkpoint since the turn was begun: no event is missed.
+    with open_events(services.read, session.id) as events, raising_one_error():
+        # Owns the run.
+        async with trio.open_nursery() as nursery:
+            run = StreamedRun(agent, session, events)
+            nursery.start_soon(run.take_turn, services)
+            try:
+                yield run
+            finally:
+                nursery.cancel_scope.cancel(reason="its block was left")
