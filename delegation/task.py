@@ -162,6 +162,13 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     cause: Cause = Cause.NONE
     account: str = ""
     """The id of the account that was used up, if one ended it."""
+    recorded_traceback: str | msgspec.UnsetType = msgspec.UNSET
+    """The traceback of the error that ended it; of other outcomes nothing is stored."""
+
+    @property
+    def traceback(self) -> str:
+        """Where in the code the error was raised that ended it, for people; empty if none was."""
+        return self.recorded_traceback or ""
 
     @property
     def succeeded(self) -> bool:

@@ -167,6 +167,22 @@ def _sentence(path: str, outcome: Outcome) -> str:
     return f"{path} {outcome.ending}: {outcome.error}"
 
 
+def explain(
+    failure: OrchestratorError, outcome: Outcome, error: BaseException | None
+) -> None:
+    """Chain a failure to the error that ended the task, or to its recorded traceback.
+
+    Args:
+        failure: what is raised to the program.
+        outcome: that of the task.
+        error: what its agent raised in this process; after a restart there is none.
+    """
+    if error is not None:
+        failure.__cause__ = error
+    elif outcome.traceback:
+        failure.add_note(f"in an earlier process:\n{outcome.traceback}")
+
+
 def error_text(exc: BaseException) -> str:
     """Return the text of an error, well-formed: it may come from any library."""
     try:

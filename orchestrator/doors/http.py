@@ -89,7 +89,7 @@ class HttpDoor:
 
     async def run_turn(self, session: SessionRecord) -> Outcome:
         """Take the only turn of a session. Cancelling this cancels its tree."""
-        return await take_only_turn(self._services, session)
+        return (await take_only_turn(self._services, session)).outcome
 
     def start_turn(self, session: SessionRecord) -> None:
         """Take the only turn of a session, also after its client has hung up."""

@@ -18,7 +18,13 @@ from orchestrator.doors.inbound import (
     search_request_ahead,
 )
 from orchestrator.doors.lifecycle import require_files_here
-from orchestrator.errors import NotInterruptedError, RunFailedError, UnknownIdError
+from orchestrator.engine.task_runner import TaskEnd
+from orchestrator.errors import (
+    NotInterruptedError,
+    RunFailedError,
+    UnknownIdError,
+    explain,
+)
 from orchestrator.pipelines.runner import outside_pipeline
 from orchestrator.services import Services
 
@@ -35,16 +41,21 @@ class Run(Generic[OutputT_co]):
     agent: Agent[OutputT_co]
     outcome: Outcome
     tree: Tree
+    error: BaseException | None = attrs.field(default=None, repr=False, eq=False)
+    """What its agent raised in this process, if that ended it."""
 
     @property
     def output(self) -> OutputT_co:
         """The final answer, as the agent's output type.
 
         Raises:
-            RunFailedError: the run did not succeed.
+            RunFailedError: the run did not succeed; its cause is what a tool or a function has
+                raised, if that ended it.
         """
         if not self.outcome.succeeded:
-            raise RunFailedError(f"/{self.agent.name}", self.outcome)
+            failure = RunFailedError(f"/{self.agent.name}", self.outcome)
+            explain(failure, self.outcome, self.error)
+            raise failure
         return read_output(self.agent.output, self.outcome.output)
 
     @property
@@ -64,8 +75,14 @@ async def run_once(
     """Run an agent on a goal, and return when its whole tree is settled."""
     request = await inbound_run(services, agent, goal, parts, attended=attended)
     session = open_one_turn(services, request)
-    outcome = await take_only_turn(services, session)
-    return Run(id=session.id, agent=agent, outcome=outcome, tree=session.tree)
+    end = await take_only_turn(services, session)
+    return Run(
+        id=session.id,
+        agent=agent,
+        outcome=end.outcome,
+        tree=session.tree,
+        error=end.error,
+    )
 
 
 async def inbound_run(
@@ -115,13 +132,20 @@ async def resume_once(services: Services, agent: Agent[Any], run: str) -> Run[An
     require_resumable(session, agent)
     require_files_here(services, session)
     services.registry.register_session(id_, agent)
+    error: BaseException | None = None
     if services.turns.begin(session, CAPABILITY, paused=max(0, book.clock() - last)):
-        await take_only_turn(services, session)
+        error = (await take_only_turn(services, session)).error
     else:
         # Its agent does not go on after a crash.
         await book.wait_durable()
     assert session.last_outcome is not None, "its turn has ended"
-    return Run(id=id_, agent=agent, outcome=session.last_outcome, tree=session.tree)
+    return Run(
+        id=id_,
+        agent=agent,
+        outcome=session.last_outcome,
+        tree=session.tree,
+        error=error,
+    )
 
 
 def require_resumable(session: SessionRecord, agent: Agent[Any]) -> None:
@@ -151,7 +175,7 @@ def _why_not_interrupted(session: SessionRecord) -> str:
     return "is under way: the process that runs it has not died"
 
 
-async def take_only_turn(services: Services, session: SessionRecord) -> Outcome:
+async def take_only_turn(services: Services, session: SessionRecord) -> TaskEnd:
     """Run the turn of such a session until it ends. Cancelling this cancels its tree."""
     with outside_pipeline():
         return await services.turns.take(session)

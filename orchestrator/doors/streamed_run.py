@@ -38,6 +38,7 @@ class StreamedRun(Generic[OutputT_co]):
         self._session = session
         self._events = events
         self._ended = trio.Event()
+        self._error: BaseException | None = None
 
     def __repr__(self) -> str:
         return f"<StreamedRun {self.id} of {self._agent.name}>"
@@ -65,13 +66,17 @@ class StreamedRun(Generic[OutputT_co]):
         outcome = self._session.last_outcome
         assert outcome is not None, "its turn has ended"
         return Run(
-            id=self.id, agent=self._agent, outcome=outcome, tree=self._session.tree
+            id=self.id,
+            agent=self._agent,
+            outcome=outcome,
+            tree=self._session.tree,
+            error=self._error,
         )
 
     async def take_turn(self, services: Services) -> None:
         """Run it to its end, for the nursery that owns it."""
         try:
-            await take_only_turn(services, self._session)
+            self._error = (await take_only_turn(services, self._session)).error
         finally:
             self._ended.set()
             self._events.close()

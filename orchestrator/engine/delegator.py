@@ -166,13 +166,16 @@ class OrchestratorDelegator:
             for id_, key, assignment in zip(ids, calls, assignments, strict=True)
         ]
 
-    async def run_joined(self, task: TaskRecord) -> None:
-        """Run a joined task as soon as it has a slot, until it is settled."""
+    async def run_joined(self, task: TaskRecord) -> BaseException | None:
+        """Run a joined task as soon as it has a slot, until it is settled.
+
+        Returns the error that ended it, if its agent raised one.
+        """
         if not task.is_running:
             await self._book.wakeups.wait_slot(task.id)
             if task.outcome is not None or not self.start(task):
-                return
-        await self.run_child(task.id)
+                return None
+        return await self.run_child(task.id)
 
     def start(self, task: TaskRecord) -> bool:
         """Post that a task starts; after a crash, return whether it does at all."""
@@ -187,8 +190,11 @@ class OrchestratorDelegator:
         self._book.post(TaskStarted(task.id, afresh=on_restart == "restart"))
         return True
 
-    async def run_child(self, task: TaskId) -> None:
-        """Run a task that was posted as started, until it is settled."""
+    async def run_child(self, task: TaskId) -> BaseException | None:
+        """Run a task that was posted as started, until it is settled.
+
+        Returns the error that ended it, if its agent raised one.
+        """
         record = self._book.ledger.tasks[task]
         assert record.request is not None, "a session's root is run by its turns"
         origin = record.request.origin
@@ -197,7 +203,7 @@ class OrchestratorDelegator:
             origin = attrs.evolve(origin, capability=DeliveryCapability.NONE)
         if self.timing is not None:
             await self.timing.before_run(record)
-        await self._runner.run(record, origin, self)
+        return (await self._runner.run(record, origin, self)).error
 
     async def wait(
         self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None

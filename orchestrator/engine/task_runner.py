@@ -8,7 +8,9 @@ import math
 from functools import partial
 from typing import Any, Protocol
 
+import attrs
 import trio
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from agents import Agent
@@ -31,12 +33,22 @@ from orchestrator.execution.outcomes import (
     unfinished_outcome,
     without_cancellations,
 )
+from orchestrator.execution.raised import traceback_text, with_own_frames
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.pipelines.runner import ChildRunner
 
 
 class TaskDelegator(Delegator, ChildRunner, Protocol):
     """Delegates for the agents and for the pipelines that run here."""
+
+
+@attrs.frozen
+class TaskEnd:
+    """The end of a task, as it is recorded, and the error that ended it."""
+
+    outcome: Outcome
+    error: BaseException | None = None
+    """What its agent raised in this process, with the frames of the program."""
 
 
 class TaskRunner:
@@ -83,7 +95,7 @@ class TaskRunner:
 
     async def run(
         self, record: TaskRecord, origin: Origin, delegator: TaskDelegator
-    ) -> Outcome:
+    ) -> TaskEnd:
         """Run a task until it has an outcome, and settle it.
 
         Args:
@@ -92,8 +104,9 @@ class TaskRunner:
             delegator: takes its requests.
         """
         outcome: Outcome | None = None
+        error: BaseException | None = None
         try:
-            outcome = await self._outcome(record, origin, delegator)
+            outcome, error = await self._outcome(record, origin, delegator)
         finally:
             # Without an outcome this is a cancellation from outside. A task that no process could
             # resume has ended with it; any other is only interrupted.
@@ -105,12 +118,14 @@ class TaskRunner:
                 await self._executor.close_below(record.id)  # noqa: ASYNC102 (shielded and bounded there)
                 outcome = self.settlement.settle(record, outcome)
         assert outcome is not None, "a task without an outcome was torn down"
-        return outcome
+        return TaskEnd(outcome, error)
 
     async def _outcome(
         self, record: TaskRecord, origin: Origin, delegator: TaskDelegator
-    ) -> Outcome:
+    ) -> tuple[Outcome, BaseException | None]:
         task = record.id
+        raised: BaseException | None = None
+        trace: str | UnsetType = UNSET
         ending, error, kind, account = Ending.CANCELLED, STOPPED, "", ""
         scope = self._scopes[task] = trio.CancelScope()
         if self._book.ledger.is_cancelled(task):
@@ -120,7 +135,7 @@ class TaskRunner:
             over_time, paid_by = self._limit_time(scope, agent, record)
             order = WorkOrder(record, agent, origin)
             with scope:
-                return await self._answer(order, scope, delegator)
+                return await self._answer(order, scope, delegator), None
             cause = cancel_cause(record)
             if not self._book.ledger.is_cancelled(task):
                 ending, kind = Ending.TIMED_OUT, "seconds"
@@ -132,14 +147,17 @@ class TaskRunner:
             # That of another orchestrator, which a tool has met, is an error like any other.
             if self._book.closed or self._book.is_broken:
                 raise
-            return unfinished_outcome(  # noqa: ASYNC910
+            outcome = unfinished_outcome(
                 record, Ending.FAILED, Cause.ERROR, describe_error(exc)
             )
+            return outcome, with_own_frames(exc)  # noqa: ASYNC910
         except EXPECTED_ERRORS as exc:
-            return self._expected_outcome(record, exc)  # noqa: ASYNC910
+            return self._expected_outcome(record, exc), with_own_frames(exc)  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
             ending, cause = Ending.FAILED, Cause.ERROR
-            error = describe_error(without_cancellations(exc))
+            raised = without_cancellations(exc)
+            error = describe_error(raised)
+            trace = traceback_text(with_own_frames(raised))
             if self._book.ledger.is_cancelled(task):
                 ending, cause = Ending.CANCELLED, cancel_cause(record)
                 error = f"{STOPPED}, and then {error}"
@@ -152,7 +170,8 @@ class TaskRunner:
             self._stalled.pop(task, None)
         # No checkpoint: a task that could not even begin has nothing to wait for.
         outcome = unfinished_outcome(record, ending, cause, error)
-        return replace(outcome, kind=kind, account=account)  # noqa: ASYNC910
+        outcome = replace(outcome, kind=kind, account=account, recorded_traceback=trace)
+        return outcome, raised  # noqa: ASYNC910
 
     def _expected_outcome(self, record: TaskRecord, exc: Exception) -> Outcome:
         """Return the outcome of a task that ends by a known error."""

@@ -4,14 +4,13 @@ from delegation import (
     DeliveryCapability,
     Ending,
     Origin,
-    Outcome,
     SessionRecord,
     readable_characters,
 )
 from delegation.events import TurnResumed, TurnStarted
 from orchestrator.engine.delegator import OrchestratorDelegator
 from orchestrator.engine.deliveries import Deliveries
-from orchestrator.engine.task_runner import TaskRunner
+from orchestrator.engine.task_runner import TaskEnd, TaskRunner
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.outcomes import PROCESS_DIED
 from orchestrator.journal.bookkeeper import Bookkeeper
@@ -83,19 +82,19 @@ class Turns:
         self._book.post(TurnResumed(session.id, turn, capability, afresh, paused))
         return True
 
-    async def take(self, session: SessionRecord) -> Outcome:
-        """Take the turn that has begun, and return its durable outcome."""
-        outcome = await self._run(session)
+    async def take(self, session: SessionRecord) -> TaskEnd:
+        """Take the turn that has begun, and return its durable end."""
+        end = await self._run(session)
         # An outcome that a crash could still undo is not returned.
         await self._book.wait_durable()
-        return outcome
+        return end
 
     async def take_and_deliver(self, session: SessionRecord) -> None:
         """Take the turn that has begun, and deliver its reply."""
         await self._run(session)
         await self._deliveries.deliver(session)
 
-    async def _run(self, session: SessionRecord) -> Outcome:
+    async def _run(self, session: SessionRecord) -> TaskEnd:
         turn = session.turn
         assert turn is not None, "a turn is posted before it is taken"
         origin = Origin(session=session.id, turn=turn.number, capability=turn.promises)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from agents import Agent, OutputError, Pipeline, read_output
 from delegation import Cause, Ending, Outcome, TaskRecord
-from orchestrator.errors import FanOutFailedError, TaskFailedError
+from orchestrator.errors import FanOutFailedError, TaskFailedError, explain
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
@@ -39,6 +39,12 @@ class Child(Generic[OutputT_co]):
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._cancelled = trio.Event()
+        self._error: BaseException | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What its agent raised in this process, if that ended it."""
+        return self._error
 
     @property
     def path(self) -> str:
@@ -108,7 +114,7 @@ class Child(Generic[OutputT_co]):
     def failure(self, outcome: Outcome) -> TaskFailedError:
         """Return the error of a child that did not succeed: of a fan-out, all failures in it."""
         if not (isinstance(self._agent, Pipeline) and self._agent.fans_out):
-            return TaskFailedError(self.path, outcome)
+            return task_failure(self.path, outcome, self._error)
         ledger = self._book.ledger
         tree = ledger.sessions[self._record.session].tree
         below = [ledger.tasks[task] for task in tree.children(self._record.id)]
@@ -118,17 +124,28 @@ class Child(Generic[OutputT_co]):
             for it in below
             if it.outcome is not None and not _was_not_awaited(it)
         }
-        return fan_out_failure(self.path, outcome, outcomes)
+        errors: dict[str, BaseException | None] = {}
+        if isinstance(self._error, FanOutFailedError):
+            failures = self._error.exceptions
+            errors = {
+                it.path: it.__cause__
+                for it in failures
+                if isinstance(it, TaskFailedError)
+            }
+        return fan_out_failure(self.path, outcome, outcomes, errors)
 
     async def run_until_ended(
-        self, run: Callable[[TaskRecord], Awaitable[None]], settle: Callable[[], None]
+        self,
+        run: Callable[[TaskRecord], Awaitable[BaseException | None]],
+        settle: Callable[[], None],
     ) -> None:
         """Run it until it has ended, or until the pipeline stops waiting for it."""
         try:
             await trio.lowlevel.checkpoint()
             if self._record.outcome is None:
                 with self._scope:
-                    await run(self._record)
+                    # No checkpoint after its last fact: its waiters find the error.
+                    self._error = await run(self._record)
                 # Not if the pipeline itself is torn down: then the child resumes with it.
                 if self._scope.cancelled_caught and self._record.outcome is None:
                     settle()
@@ -136,12 +153,24 @@ class Child(Generic[OutputT_co]):
             self._ended.set()
 
 
+def task_failure(
+    path: str, outcome: Outcome, error: BaseException | None
+) -> TaskFailedError:
+    """Return the error of a task that did not succeed, with what its agent raised."""
+    failure = TaskFailedError(path, outcome)
+    explain(failure, outcome, error)
+    return failure
+
+
 def fan_out_failure(
-    path: str, outcome: Outcome, outcomes: Mapping[str, Outcome]
+    path: str,
+    outcome: Outcome,
+    outcomes: Mapping[str, Outcome],
+    errors: Mapping[str, BaseException | None],
 ) -> TaskFailedError:
     """Return the failures of the children of a fan-out, with the outcomes of all."""
     failures = [
-        TaskFailedError(child, ended)
+        task_failure(child, ended, errors.get(child))
         for child, ended in outcomes.items()
         if not ended.succeeded
     ]
@@ -150,12 +179,17 @@ def fan_out_failure(
     return FanOutFailedError(path, outcome, failures, outcomes)
 
 
-def combined_failure(path: str, outcomes: Mapping[str, Outcome]) -> TaskFailedError:
+def combined_failure(
+    path: str,
+    outcomes: Mapping[str, Outcome],
+    errors: Mapping[str, BaseException | None],
+) -> TaskFailedError:
     """Return the error of a pipeline that cannot do without its failed children.
 
     Args:
         path: of the pipeline.
         outcomes: of the children, by path.
+        errors: what their agents raised, by path.
     """
     failed = {path: ended for path, ended in outcomes.items() if not ended.succeeded}
     # A budget that is used up decides: it is used up for all children.
@@ -168,7 +202,7 @@ def combined_failure(path: str, outcomes: Mapping[str, Outcome]) -> TaskFailedEr
         cause=Cause.CHILD,
         account=main.account,
     )
-    return fan_out_failure(path, outcome, outcomes)
+    return fan_out_failure(path, outcome, outcomes, errors)
 
 
 def _was_not_awaited(record: TaskRecord) -> bool:

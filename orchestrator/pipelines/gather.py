@@ -64,6 +64,8 @@ class _Ended:
     path: str
     outcome: Outcome
     output: Any = None
+    error: BaseException | None = attrs.field(default=None, kw_only=True)
+    """What its agent raised, if that ended it."""
 
 
 class ChildGroup:
@@ -144,7 +146,7 @@ class ChildGroup:
     def _end_of(self, child: Child[Any], outcome: Outcome | None) -> _Ended:
         assert outcome is not None, "without one the group was cancelled"
         if not outcome.succeeded:
-            return _Ended(child.path, outcome)
+            return _Ended(child.path, outcome, error=child.error)
         try:
             return _Ended(child.path, outcome, child.output(outcome))
         except TaskFailedError as exc:
@@ -183,4 +185,5 @@ class ChildGroup:
         """Raise all failures, with their paths, unless enough children have succeeded."""
         if self._successes < needed:
             outcomes = {it.path: it.outcome for it in self._in_order()}
-            raise combined_failure(self._pipeline_run.path, outcomes)
+            errors = {it.path: it.error for it in self._in_order()}
+            raise combined_failure(self._pipeline_run.path, outcomes, errors)

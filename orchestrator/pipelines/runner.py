@@ -60,8 +60,11 @@ class ChildRunner(Protocol):
         """Return the id of a task that a call requests."""
         ...
 
-    async def run_joined(self, task: TaskRecord) -> None:
-        """Run a task as soon as it has a slot, until it is settled."""
+    async def run_joined(self, task: TaskRecord) -> BaseException | None:
+        """Run a task as soon as it has a slot, until it is settled.
+
+        Returns the error that ended it, if its agent raised one in this process.
+        """
         ...
 
     def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
@@ -136,7 +139,11 @@ class PipelineRun:
         failed = [it for it in exc.exceptions if isinstance(it, TaskFailedError)]
         if len(failed) < len(exc.exceptions):
             return group
-        return combined_failure(self.path, {it.path: it.outcome for it in failed})
+        return combined_failure(
+            self.path,
+            {it.path: it.outcome for it in failed},
+            {it.path: it.__cause__ for it in failed},
+        )
 
     def _goal(self, pipeline: Pipeline[Any, Any]) -> str:
         record = self._record

@@ -146,14 +146,21 @@ async def fork_run(
         if session.turn is None
         else session.turn.capability is DeliveryCapability.NONE
     )
+    error: BaseException | None = None
     if not is_awaited:
         await _run_until_idle(services, agent, session)
     else:
         if session.turn is None:
             services.turns.begin(session, DeliveryCapability.NONE)
-        await services.turns.take(session)
+        error = (await services.turns.take(session)).error
     assert session.last_outcome is not None, "a turn has ended"
-    return Run(id=id_, agent=agent, outcome=session.last_outcome, tree=session.tree)
+    return Run(
+        id=id_,
+        agent=agent,
+        outcome=session.last_outcome,
+        tree=session.tree,
+        error=error,
+    )
 
 
 def find_task(record: RecordedRun, task: str) -> TaskId:

@@ -19,6 +19,7 @@ FORMAT: Final = 1
 GOAL_CHARACTERS: Final = 300
 """How many characters of a goal are in the tree; the transcript has all of it."""
 ERROR_CHARACTERS: Final = 2_000
+TRACEBACK_CHARACTERS: Final = 4_000
 SHORT_CHARACTERS: Final = 200
 
 
@@ -57,7 +58,7 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
             strings(node["mode"]),
             strings(node["reason"]),
             strings(node["status"]),
-            strings(node["error"], ERROR_CHARACTERS),
+            strings(_error(history, task), ERROR_CHARACTERS + TRACEBACK_CHARACTERS),
             strings(history.models.get(task, "")),
             strings(history.questions.get(task, ""), ERROR_CHARACTERS),
             history.tools.get(task, 0),
@@ -104,6 +105,16 @@ _NAMES: Final = (
     "started",
     "ended",
 )
+
+
+def _error(history: RunHistory, task: TaskId) -> str:
+    """Return the error of a task, with the end of its traceback, where it was raised."""
+    error: str = history.tree[task]["error"]
+    trace = history.tracebacks.get(task)
+    if not (error and trace):
+        return error
+    shown = trace if len(trace) < TRACEBACK_CHARACTERS else f"…{trace[-3_990:]}"
+    return f"{error[:ERROR_CHARACTERS]}\n\n{shown}"
 
 
 def _since(start: float, at: float) -> int:

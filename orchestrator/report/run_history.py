@@ -63,6 +63,8 @@ class RunHistory:
     questions: Mapping[TaskId, str]
     """The open approval questions of each task, as text."""
     transcripts: Mapping[TaskId, TaskTranscript]
+    tracebacks: Mapping[TaskId, str]
+    """Where in the code the tasks have failed that an error of a tool or a function ended."""
     critical_path: CriticalPath
 
 
@@ -112,6 +114,7 @@ def read_history(
         tools=builder.tools,
         questions=builder.questions(tree),
         transcripts=wanted,
+        tracebacks=builder.tracebacks,
         critical_path=tree.critical_path(now=last),
     )
 
@@ -127,6 +130,7 @@ class _HistoryBuilder:
         self.models: dict[TaskId, str] = {}
         self.tools: dict[TaskId, int] = {}
         self.transcripts: dict[TaskId, TaskTranscript] = {}
+        self.tracebacks: dict[TaskId, str] = {}
         self.last_outcome: Outcome | None = None
 
     def add(self, entry: Entry) -> None:
@@ -153,8 +157,11 @@ class _HistoryBuilder:
                 self.models[event.task] = event.message.model
             case ToolAnswered():
                 self.tools[event.task] = self.tools.get(event.task, 0) + 1
+            case TaskSettled() if event.outcome.traceback:
+                self.tracebacks[event.task] = event.outcome.traceback
             case TurnEnded():
                 self.last_outcome = event.outcome
+                self.tracebacks[root_of(self.run)] = event.outcome.traceback
             case _:
                 pass
 

@@ -119,7 +119,8 @@ def _messages(transcript: TaskTranscript) -> Iterator[dict[str, Any]]:
         yield _message(message, tools)
     outcome = transcript.outcome
     if outcome is not None and (outcome.error or outcome.note):
-        text = "\n".join(filter(None, (outcome.error, outcome.note)))
+        about = (outcome.error, outcome.traceback, outcome.note)
+        text = "\n".join(filter(None, about))
         yield _cut(f"ended: {outcome.ending}", text, failed=not outcome.succeeded)
 
 

@@ -123,6 +123,7 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
             style = "bold green" if outcome.succeeded else "bold red"
             yield Text(outcome.ending, style)
             yield from _body(outcome.error, "red")
+            yield from _body(outcome.traceback, "dim")
             yield from _body(outcome.output, "green")
         case (
             JournalOpened()
