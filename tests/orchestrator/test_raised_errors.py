@@ -114,7 +114,8 @@ async def test_each_failure_of_a_fan_out_has_its_cause() -> None:
     failed = failure(await run(lead)).__cause__
 
     assert isinstance(failed, FanOutFailedError)
-    assert [type(it.__cause__) for it in failed.exceptions] == [KeyError, KeyError]
+    # The first failure decides, and the other task may be cancelled before its own.
+    assert {type(it.__cause__) for it in failed.exceptions} == {KeyError}
 
 
 async def test_the_function_of_a_pipeline_raises_for_itself() -> None:
