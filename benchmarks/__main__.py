@@ -20,6 +20,7 @@ from benchmarks.measure import Cost, Report, cost_of, in_turn
 from benchmarks.postgres import measure_postgres
 from benchmarks.sandbox import measure_sandbox
 from benchmarks.stalls import measure_stalls
+from benchmarks.streams import measure_streams
 from orchestrator import Orchestrator
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -178,6 +179,7 @@ def main() -> None:
     measure_footprint(report)
     measure_sandbox(report)
     measure_http_server(report)
+    measure_streams(report)
     measure_stalls(report)
     RESULTS.write_text(report.to_json())
 

@@ -13,6 +13,8 @@ import attrs
 REDACTED: Final = "***"
 MIN_SECRET_LENGTH: Final = 8
 """A shorter value would occur in any text."""
+MAX_UNDECIDED: Final = 200
+"""What follows so many characters of a value does not change whether it is secret."""
 
 # Names have any case, in ASCII letters only.
 ANY_CASE: Final = re.IGNORECASE | re.ASCII
@@ -36,7 +38,8 @@ SECRET_NAME: Final = (
 )
 _OPERATOR: Final = r"(?:=>|:=|[:=](?![:=]))"
 _TYPE: Final = r":[ \t]*[A-Za-z_][\w.\[\]|, \t]{0,60}?=[ \t]*(?=[bru]{0,2}[\"'])"
-_SCHEME: Final = r"(?:(?:basic|bearer|digest|token|apikey|key)[ \t]+)"
+_SCHEME_NAME: Final = r"(?:basic|bearer|digest|token|apikey|key)"
+_SCHEME: Final = rf"(?:{_SCHEME_NAME}[ \t]+)"
 # A value that was cut off has no closing quote, and is as secret as the whole. A quote in nested
 # JSON is closed with as many backslashes as it was opened; a value may end with some of its own.
 _QUOTED: Final = (
@@ -50,6 +53,24 @@ _NAMED: Final = re.compile(
     rf"(?P<value>(?:[bruf]{{1,2}}(?=[\"']))?(?:{_QUOTED})"
     rf"|{_SCHEME}?[^\s\"'\\&;]{{1,80}})",
     ANY_CASE | re.MULTILINE,
+)
+# Of a value that comes in pieces: a quoted one that is closed, and an unquoted one.
+_CLOSED_VALUE: Final = re.compile(
+    r"[bruf]{0,2}(?:\"(?:\\.|[^\"\\\n])*+(?:\"|\\?\n)|'(?:\\.|[^'\\\n])*+(?:'|\\?\n)"
+    r"|(?P<deep>\\{1,15})(?P<mark>[\"']).*?"
+    r"(?:(?<!\\)(?:(?P=deep)\\(?P=deep)\\)*(?P=deep)(?P=mark)|\n))",
+    ANY_CASE,
+)
+_OPEN_VALUE: Final = re.compile(
+    rf"(?:\\*+|{_SCHEME_NAME}[ \t]*+|{_SCHEME}?[^\s\"'\\&;]*+(?:[&;][^\s\"'\\&;]*+)*+)\Z",
+    ANY_CASE,
+)
+_UNQUOTED: Final = re.compile(r"[^\s\"'\\&;]*+")
+# The next line decides whether this one is of a file of settings: it may become such a line.
+_OPEN_SETTING: Final = re.compile(
+    r"[ \t]*+(?:(?:\\+r)?\\*\Z|(?:\r\n?|\n|(?:\\+r)?\\+n)"
+    r"(?:[ ]*[0-9]+(?:\t|\\+t?)?)?[ \t]*+"
+    r"(?:(?:[#-]|[\w./-]++:)(?:[^\n\r\\]|\\(?![nr]))*+|[\w./-]*+)\Z)"
 )
 _REST: Final = re.compile(
     r"[^\s\"'\\&;]*+(?:[&;](?![\w.-]*+=)[^\s\"'\\&;]++)*", re.ASCII
@@ -317,6 +338,25 @@ def _could_be_setting(line: str) -> bool:
 def _could_be_word_of_settings(value: str) -> bool:
     is_remark = value.lower() in _REMARKS or _MENTION.search(value.replace("_", " "))
     return not is_remark and _CAMELS.fullmatch(value) is None
+
+
+def unfinished_value(text: str, name: re.Match[str]) -> int | None:
+    """Return for how many characters a value may be undecided; None if it is decided.
+
+    Args:
+        text: what has come so far.
+        name: a secret name in it, up to the beginning of its value.
+    """
+    begin = name.end()
+    if _QUOTES.match(text, begin):
+        return None if _CLOSED_VALUE.match(text, begin) else MAX_UNDECIDED
+    if _OPEN_VALUE.match(text, begin):
+        return MAX_UNDECIDED
+    is_word = text.startswith(":", name.end("name")) and name["name"].lower() != "token"
+    value = cast("re.Match[str]", _UNQUOTED.match(text, begin))
+    if is_word and _OPEN_SETTING.match(text, value.end()):
+        return MAX_UNDECIDED + _LINE
+    return None
 
 
 def is_not_placeholder(text: str) -> bool:

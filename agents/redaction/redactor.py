@@ -56,13 +56,17 @@ _WORD_STARTS: Final = (
     *(r"(?<![A-Za-z0-9])", r"(?<=\\[nrt])", r"(?<=%[0-9A-Fa-f]{2})"),
     *(r"(?<=[\[;][0-9]m)", r"(?<=[\[;][0-9]{2}m)"),
 )
-_WORD_START: Final = f"(?:{'|'.join(_WORD_STARTS)})"
+WORD_START: Final = f"(?:{'|'.join(_WORD_STARTS)})"
 _PEM: Final = r"(?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
 _PEM_END: Final = re.compile(rf"-----END {_PEM}")
-MAX_PEM_LINE: Final = 200
+MAX_PEM_LINE: Final = 75
+"""With its line end. OpenSSL and PGP write 64 letters a line, OpenSSH 70; mails have 76."""
 # With the line end, which may be escaped as in JSON.
 _PEM_LINE: Final = re.compile(
     r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/=]{16,}(?:\s|\\+[nr])+\Z"
+)
+_SHORT_PEM_LINE: Final = re.compile(
+    r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/=]{1,15}(?:\s|\\+[nr])+\Z"
 )
 # A quote ends the text, unless a program concatenates it line by line.
 _GAP: Final = r"(?:[^\"']|\\n[\"'][\s+]*[\"']){0,100}?"
@@ -139,11 +143,11 @@ _RULES: Final = (
     _Rule(("sk-",), re.compile(r"sk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{8,}")),
     *map(_rule_for_shape, KEY_SHAPES),
     # Telegram
-    _Rule((":aa",), re.compile(_WORD_START + "[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}")),
+    _Rule((":aa",), re.compile(WORD_START + "[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}")),
     _Rule(
         ("bearer",),
         re.compile(
-            rf"(?P<kept>{_WORD_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})",
+            rf"(?P<kept>{WORD_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})",
             ANY_CASE,
         ),
         _is_bearer,
@@ -151,7 +155,7 @@ _RULES: Final = (
     _Rule(
         ("basic",),
         re.compile(
-            rf"(?P<kept>{_WORD_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})",
+            rf"(?P<kept>{WORD_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})",
             ANY_CASE,
         ),
         _is_basic,
@@ -359,15 +363,33 @@ class Redactor:
         return self.redact_tree(value)
 
 
+def start_of_key_lines(text: str, end: int, first: int = 0) -> int:
+    """Return the offset of the lines before another one that may be of a private key.
+
+    Args:
+        text: the text.
+        end: the offset where they end.
+        first: the offset before which nothing is looked at.
+    """
+    begin = end
+    # The last line may be short.
+    if short := _SHORT_PEM_LINE.search(text[max(first, end - MAX_PEM_LINE) : end]):
+        begin -= len(short[0])
+    last = begin
+    # Line by line from the end, in linear time.
+    while line := _PEM_LINE.search(text[max(first, begin - MAX_PEM_LINE) : begin]):
+        if len(line[0]) == MAX_PEM_LINE:
+            break  # the end of a longer line, which is of no key
+        begin -= len(line[0])
+    return begin if begin < last else end
+
+
 def _without_ends_of_private_keys(text: str) -> str:
     """Remove private keys whose beginning was cut off."""
     parts: list[str] = []
     done = 0
     for end in _PEM_END.finditer(text):
-        begin = end.start()
-        # Line by line from the end, in linear time.
-        while line := _PEM_LINE.search(text[max(done, begin - MAX_PEM_LINE) : begin]):
-            begin -= len(line[0])
+        begin = start_of_key_lines(text, end.start(), done)
         if begin < end.start():
             parts += [text[done:begin], REDACTED]
             done = end.end()

@@ -1,44 +1,106 @@
 """Redacts text that comes in pieces.
 
-Emitted text cannot be withdrawn, and half a secret does not look like one. So text that may be the
-beginning of a secret is held back until that is decided. The reader gets the rest with the whole
-text, which is redacted by itself.
+Emitted text cannot be withdrawn, and half a secret does not look like one. So the value that may
+become a secret is held back until that is decided, and nothing before it. Each kind of secret says
+where such a value begins and how long it can stay undecided: no text is held back for good, in
+whatever script it is written. The reader gets the rest with the whole text, which is redacted by
+itself.
 """
 
 import re
+from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
+import attrs
+
 from agents.redaction.key_shapes import KEY_PREFIXES
-from agents.redaction.named_values import ANY_CASE, SECRET_NAME, SECRET_NAME_WORDS
-from agents.redaction.redactor import Redactor
+from agents.redaction.named_values import (
+    ANY_CASE,
+    MAX_UNDECIDED,
+    REDACTED,
+    SECRET_NAME,
+    SECRET_NAME_WORDS,
+    unfinished_value,
+)
+from agents.redaction.redactor import (
+    MAX_PEM_LINE,
+    WORD_START,
+    Redactor,
+    start_of_key_lines,
+)
 
 CONTEXT: Final = 600
 """How many emitted characters are searched again: a value is recognized by its name."""
 MAX_HELD_BACK: Final = 4000
-"""How many characters may be held back before nothing more is emitted."""
+"""No more characters than these are held back, except of what is a secret for certain."""
+LONG_SECRET: Final = 1000
+"""Of a secret that is longer, the middle is dropped: what is held back is searched often."""
+KEPT: Final = 300
+"""How many characters are kept of both its ends, to find its end."""
 PIECE: Final = 1000
 MAX_ROUNDS: Final = 10
 """How many times the end is moved back before all of a text is held back."""
+
 _PREFIXES: Final = (*KEY_PREFIXES, "-----BEGIN ")
 _PARTIAL_PREFIXES: Final = frozenset(
     prefix[:length] for prefix in _PREFIXES for length in range(1, len(prefix))
 )
-_LAST_WORD: Final = re.compile(
-    r"(?:(?<=\\[nrt])|(?<![A-Za-z0-9\\]))[A-Za-z_.-]{1,11}\Z"
+_LONGEST_PREFIX: Final = max(map(len, _PREFIXES))
+_WORD_START: Final = re.compile(WORD_START)
+_IN_KEYS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.:"
+_IN_BASE64: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+_KEY: Final = re.compile(
+    rf"{WORD_START}(?:{'|'.join(map(re.escape, KEY_PREFIXES))})[A-Za-z0-9_.-]*+\Z"
+    # With the longer beginning it is a key wherever it stands.
+    r"|sk-[A-Za-z0-9_-]*+\Z"
+    # Telegram
+    rf"|{WORD_START}[0-9]{{1,12}}(?::(?:A(?:A[A-Za-z0-9_-]*+)?)?)?\Z"
 )
-_LONGEST_WORD: Final = 12
-_MAY_BE_KEY: Final = re.compile(
-    "|".join(map(re.escape, KEY_PREFIXES)) + r"|:/|:\\|[a-z][A-Z]|[0-9+/=]"
-)
-_DELIMITERS: Final = " \n\t\r\"'<>"
-_UNFINISHED: Final = (
-    # The value of a header, a login of curl, the content of an XML element.
-    (
-        ("bearer", "basic"),
-        re.compile(r"(?:bearer|basic)[ \t]+(?P<held>[A-Za-z0-9._~+/=-]*)\Z", ANY_CASE),
+_END_OF_PRIVATE_KEY: Final = re.compile(r"-{1,5}(?:[A-Z][A-Z0-9 ]{0,40}-{0,4})?\Z")
+_LONGEST_END: Final = 60
+_MAY_BE_KEY: Final = re.compile(r"[a-z][A-Z]|[0-9+/=]|[A-Za-z]{16}")
+_NAMED: Final = (
+    re.compile(rf"{SECRET_NAME}\\{{0,15}}[\"']?[ \t]*(?:=>|:=|[:=])[ \t]*+", ANY_CASE),
+    re.compile(
+        rf"(?:--[\w.-]*|\blogin[ \t]+\S{{1,80}}[ \t]+[\w.-]*){SECRET_NAME}[ \t]++",
+        ANY_CASE,
     ),
-    (
+    # A value behind its type: `password: str = "..."`.
+    re.compile(
+        rf"{SECRET_NAME}:[ \t]*[A-Za-z_][\w.\[\]|, \t]{{0,60}}?=[ \t]*+(?=[bru\"'])",
+        ANY_CASE,
+    ),
+)
+
+
+@attrs.frozen
+class _Unfinished:
+    """A kind of secret that is undecided while its value reaches to the end of the text."""
+
+    marks: tuple[str, ...]
+    """In lower case. A text without any of them has no such value."""
+    pattern: re.Pattern[str]
+    """Its group `held` is the value."""
+    limit: int = MAX_UNDECIDED
+    """How many characters may be undecided."""
+
+    def starts(self, text: str, low: str) -> Iterator[tuple[int, int]]:
+        if any(mark in low for mark in self.marks):
+            found = self.pattern.search(text)
+            if found is not None:
+                yield found.start("held"), self.limit
+
+
+_KINDS: Final = (
+    # The value of a header, a login of curl, the content of an XML element.
+    _Unfinished(
+        ("bearer", "basic"),
+        re.compile(
+            r"(?:bearer|basic)[ \t]++(?P<held>[A-Za-z0-9._~+/=-]*+)\Z", ANY_CASE
+        ),
+    ),
+    _Unfinished(
         ("curl",),
         re.compile(
             r"\bcurl\b.{0,200}?[ \t]"
@@ -46,35 +108,29 @@ _UNFINISHED: Final = (
             re.DOTALL,
         ),
     ),
-    ((">",), re.compile(rf"{SECRET_NAME}>(?P<held>[^<>\s]*(?:<[^<>]*)?)\Z", ANY_CASE)),
-    # A private key, and the lines of one whose beginning was not part of the text.
-    (
+    _Unfinished(
+        (">",),
+        re.compile(rf"{SECRET_NAME}>(?P<held>[^<>\s]*+(?:<[^<>]*+)?)\Z", ANY_CASE),
+        limit=MAX_HELD_BACK,
+    ),
+    # The password in an address.
+    _Unfinished(
+        (":",),
+        re.compile(r":\\{0,7}/\\{0,7}/[^/\s:@\"'\\<>]*+:(?P<held>[^/\s\"'\\<>]*+)\Z"),
+        limit=MAX_HELD_BACK,
+    ),
+    _Unfinished(
         ("-----begin ",),
         re.compile(
             r"(?P<held>-----BEGIN [A-Z0-9 ]{0,40}(?:\Z|PRIVATE KEY)"
             r"(?!.*-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----))",
             re.DOTALL,
         ),
-    ),
-    (
-        ("",),
-        re.compile(
-            r"(?P<held>(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/=]{16,}+"
-            # Atomic, not possessive: before 3.11.5, Python repeats groups wrongly.
-            r"(?>(?:(?>(?:\s|\\+[nr])+)[A-Za-z0-9+/=]{16,}+)*)"
-            r"(?:\\+\Z|(?>(?:\s|\\+[nr])+)"
-            r"(?:[A-Za-z0-9+/=]*+|-{1,5}(?:[A-Z][A-Z0-9 ]*-{0,4})?))?)\Z"
-        ),
+        limit=MAX_HELD_BACK,
     ),
 )
-"""Secrets that are undecided while they reach to the end of the text: marks, and a pattern."""
-_NAMED: Final = (
-    re.compile(rf"{SECRET_NAME}\\{{0,15}}[\"']?[ \t]*(?:=>|:=|[:=])", ANY_CASE),
-    re.compile(
-        rf"(?:--[\w.-]*|\blogin[ \t]+\S{{1,80}}[ \t]+[\w.-]*){SECRET_NAME}[ \t]+",
-        ANY_CASE,
-    ),
-)
+# The lines of a private key have a gap between them, and other values a quote behind them.
+_ENDS_REDACTED: Final = re.compile(rf"{re.escape(REDACTED)}.{{0,120}}\Z", re.DOTALL)
 
 
 def without_unfinished_secret(text: str, redactor: Redactor) -> str:
@@ -97,6 +153,11 @@ class StreamRedactor:
         self._held_back = ""
         self._is_stopped = False
 
+    @property
+    def held_back(self) -> int:
+        """How many characters are held back now."""
+        return len(self._held_back)
+
     def add(self, text: str) -> str:
         """Add a piece of the text, and return what may be emitted now."""
         # In small pieces: the search is slower than linear.
@@ -109,9 +170,13 @@ class StreamRedactor:
         begin = len(self._emitted)
         known = self._emitted + self._held_back + text
         end = max(begin, self.decided_end(known))
-        if len(known) - end > MAX_HELD_BACK:
-            # Searching so much again and again takes too long.
-            self._is_stopped = True
+        held = len(known) - end
+        is_too_long = held > MAX_HELD_BACK
+        if is_too_long or held // LONG_SECRET > len(self._held_back) // LONG_SECRET:
+            if self._ends_in_secret(known):
+                known = self._shortened(known, end)
+            elif is_too_long:
+                end = len(known) - MAX_HELD_BACK
         emitted = self._redacted(known[:end]) if end > begin else ""
         self._held_back = known[end:]
         self._emitted = known[max(0, end - CONTEXT) : end]
@@ -129,45 +194,97 @@ class StreamRedactor:
 
     def _redacted(self, text: str) -> str:
         """Return the new part of a text, without its secrets."""
+        begin = len(self._emitted)
         if not self._redactor.may_hold_secret(text.encode(errors="replace")):
-            return text[len(self._emitted) :]
+            return text[begin:]
         before, after = map(self._redactor.redact, (self._emitted, text))
-        if not after.startswith(before):
-            # Emitted text turns out to be part of a secret: nothing after it is emitted.
+        if after.startswith(before):
+            return after[len(before) :]
+        # Emitted text turns out to be part of a secret: what follows the secret is emitted.
+        return f"{REDACTED}{_common_end(after, text[begin:])}"
+
+    def _ends_in_secret(self, text: str) -> bool:
+        """Return whether a text is redacted up to its end."""
+        redacted = self._redactor.redact(text)
+        return redacted != text and _ENDS_REDACTED.search(redacted) is not None
+
+    def _shortened(self, text: str, end: int) -> str:
+        """Return a text without the middle of the long secret in which it ends."""
+        head, tail = text[: end + KEPT].rstrip("\\"), text[-KEPT:]
+        # Not in the middle of an escaped quote, which would close the value.
+        while tail and not tail[0].isalnum():
+            tail = tail[1:]
+        shortened = head + tail[1:]
+        if not self._ends_in_secret(shortened):
+            # Its end cannot be found: nothing after it is emitted.
             self._is_stopped = True
-            return ""
-        return after[len(before) :]
+        return shortened
 
     def _undecided_start(self, text: str) -> int:
         """Return the offset of the first character that may belong to an unfinished secret."""
-        end = len(text) - self._redactor.partial_secret_length(text)
-        word = _LAST_WORD.search(text, max(0, len(text) - _LONGEST_WORD))
-        if word is not None and word[0] in _PARTIAL_PREFIXES:
-            end = min(end, word.start())
-        word_start = _word_start(text, len(text))
-        if _MAY_BE_KEY.search(text, word_start):
-            end = min(end, word_start)
-        low = text.lower()
-        for marks, pattern in _UNFINISHED:
-            if any(mark in low for mark in marks) and (found := pattern.search(text)):
-                end = min(end, found.start("held"))
-        if any(name in low for name in SECRET_NAME_WORDS):
-            end = _undecided_value_start(text, end)
-        # A word is held back as a whole.
-        return end if end == len(text) else _word_start(text, end)
+        length = len(text)
+        end = length - self._redactor.partial_secret_length(text)
+        is_secret: bool | None = None
+        for start, limit in _undecided_values(text):
+            if start >= end:
+                continue
+            if length - start > limit:
+                # It has been undecided for too long, unless it is secret as it stands.
+                if is_secret is None:
+                    is_secret = self._ends_in_secret(text)
+                if not is_secret:
+                    continue
+            end = start
+        return end
 
 
-def _undecided_value_start(text: str, end: int) -> int:
-    """Return the offset of the first undecided value after a secret name."""
-    names = chain.from_iterable(pattern.finditer(text, 0, end) for pattern in _NAMED)
-    for value in sorted((name.end() for name in names), reverse=True):
-        # The line after a value decides about it, too.
-        if value <= text.rfind("\n", 0, max(0, text.rfind("\n", 0, end))):
+def _undecided_values(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where values begin that reach to the end, and how long each may be undecided."""
+    length = len(text)
+    for start in range(max(0, length - _LONGEST_PREFIX), length):
+        if text[start:] in _PARTIAL_PREFIXES and _WORD_START.match(text, start):
+            yield start, MAX_UNDECIDED
             break
-        end = min(end, _word_start(text, value))
-    return end
+    run = len(text.rstrip(_IN_KEYS))
+    if run < length and (key := _KEY.search(text, run)) is not None:
+        yield key.start(), MAX_HELD_BACK
+    if (start := _lines_of_private_key(text)) < length:
+        yield start, MAX_HELD_BACK
+    low = text.lower()
+    for kind in _KINDS:
+        yield from kind.starts(text, low)
+    if any(name in low for name in SECRET_NAME_WORDS):
+        names = chain.from_iterable(pattern.finditer(text) for pattern in _NAMED)
+        for name in names:
+            if (limit := unfinished_value(text, name)) is not None:
+                yield name.end(), limit
 
 
-def _word_start(text: str, end: int) -> int:
-    """Return the offset of the beginning of the word before an offset."""
-    return 1 + max(text.rfind(blank, 0, end) for blank in _DELIMITERS)
+def _lines_of_private_key(text: str) -> int:
+    """Return where lines begin that may be of a private key whose beginning was cut off."""
+    length = len(text)
+    first = max(0, length - MAX_HELD_BACK)
+    if found := _END_OF_PRIVATE_KEY.search(text, max(0, length - _LONGEST_END)):
+        end = found.start()
+        begin = start_of_key_lines(text, end, first)
+        return begin if begin < end else length
+    bare = text.rstrip("\\")
+    end = len(bare.rstrip(_IN_BASE64))
+    if bare.startswith(("\\n", "\\r"), max(0, end - 1)):
+        end += 1  # an escaped line end
+    if len(bare) - end > MAX_PEM_LINE:
+        return length
+    begin = start_of_key_lines(text, end, first)
+    begins_line = text.endswith(("\n", "\\n"), max(0, end - 2), end)
+    may_be_key = begin < end or begins_line or _MAY_BE_KEY.search(bare, end)
+    return begin if may_be_key else length
+
+
+def _common_end(text: str, other: str) -> str:
+    """Return the longest text with which both end."""
+    length = 0
+    while (
+        length < min(len(text), len(other)) and text[-1 - length] == other[-1 - length]
+    ):
+        length += 1
+    return text[len(text) - length :]
