@@ -19,7 +19,7 @@ from agents.models.token_estimate import (
 )
 from agents.output.typed import encoded, output_schema
 from agents.sandbox.sandbox import Sandbox
-from agents.tools.tool import Tool
+from agents.tools.tool import Tool, require_place_name
 from agents.type_checks import has_type
 
 if TYPE_CHECKING:
@@ -151,6 +151,9 @@ class Agent(Generic[OutputT_co, InputT_contra]):
     if None, and never more than that."""
     compaction: Compaction | None = attrs.field(default=None, kw_only=True)
     """How to shorten requests that near the end of the model's window; None does not."""
+    place: str = attrs.field(default="", kw_only=True)
+    """Where its tools run, all of a turn at one worker of that name; empty is here. For tools with
+    state on a machine: files, commands, what a process has in memory."""
 
     def __attrs_post_init__(self) -> None:
         if not has_type(self.name, str) or not NAME.fullmatch(self.name):
@@ -202,6 +205,8 @@ class Agent(Generic[OutputT_co, InputT_contra]):
             "tools", self.tools, Tool, "make one of a function with @tool"
         )
         self._require_parts("delegates", self.delegates, Agent, "delegates are agents")
+        if self.place:
+            self._require_leaf_at_place()
         output_schema(self.output)
 
     if not TYPE_CHECKING:
@@ -295,6 +300,27 @@ class Agent(Generic[OutputT_co, InputT_contra]):
             f" request can use {usable}, and its instructions, tools and answer need about"
             f" {needed}: no message fits beside them",
         )
+
+    def _require_leaf_at_place(self) -> None:
+        """Refuse a place for what is not one worker's work alone."""
+        require_place_name(self.place, f"agent {self.name!r}")
+        self._require(
+            not self.may_delegate,
+            f"it has the place {self.place!r} and may delegate: whole turns run at workers for"
+            " leaves only. Give the place to its delegates, or to single tools:"
+            f" @tool(place={self.place!r})",
+        )
+        self._require(
+            self.workspace != "worktree",
+            f"it has the place {self.place!r} and works in a worktree, which is only made where"
+            " the run is: name a folder of its workers, or none",
+        )
+        for tool in self.tools:
+            self._require(
+                tool.place in {"", self.place},
+                f"it has the place {self.place!r}, and its tool {tool.name!r} has"
+                f" {tool.place!r}: all calls of a turn run at one worker",
+            )
 
     def _require(self, condition: bool, problem: str) -> None:
         if not condition:

@@ -116,6 +116,8 @@ class Cause(enum.StrEnum):
     RULES = "rules"
     """The rules of delegation do not allow it."""
     PROCESS_DIED = "process_died"
+    WORKER_LOST = "worker_lost"
+    """The worker that ran its turn is gone, and the state of its tools with it."""
     CALL_FAILED = "call_failed"
     """The call that delegated it was repeated after a crash, and failed."""
 

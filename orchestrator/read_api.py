@@ -139,7 +139,7 @@ class ReadApi:
             placed.place
             for task in self._book.ledger.tasks.values()
             for placed in task.placed.values()
-            if not placed.run
+            if not placed.run and task.awaits_worker
         )
 
     def has_untaken_reply(self, session: SessionId) -> bool:

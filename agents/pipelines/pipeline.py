@@ -104,6 +104,10 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
         return (*self.delegates, *self.parts, *named)
 
     @property
+    def may_delegate(self) -> bool:
+        return True
+
+    @property
     def takes_text(self) -> bool:
         return self.input in {str, Any}
 

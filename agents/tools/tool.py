@@ -45,6 +45,7 @@ from agents.tools.result_text import (
     as_text,
     shortened_and_saved,
 )
+from agents.type_checks import has_type
 
 ArgumentsT = TypeVar("ArgumentsT")
 CallKey = NewType("CallKey", str)
@@ -75,6 +76,20 @@ GRACE_SECONDS: Final = 5
 EXACT: Final = 2**53
 
 
+def require_place_name(place: str, whose: str) -> None:
+    """Refuse what cannot be the name of a place.
+
+    Args:
+        place: the name.
+        whose: what has it, for the error.
+    """
+    if not (has_type(place, str) and PLACE_NAME.fullmatch(place)):
+        raise DefinitionError(
+            f"{whose}: {place!r} cannot be the name of a place: a name starts with a letter or a"
+            " digit, and has at most 63 of the letters a to z, digits, '-' and '_'"
+        )
+
+
 @attrs.frozen(kw_only=True)
 class Tool:
     """A tool: what the model reads of it, and the function that runs a call."""
@@ -102,12 +117,8 @@ class Tool:
 
     def __attrs_post_init__(self) -> None:
         # Most tools have none.
-        if self.place and not PLACE_NAME.fullmatch(self.place):
-            raise DefinitionError(
-                f"tool {self.name!r}: {self.place!r} cannot be the name of a place: a name starts"
-                " with a letter or a digit, and has at most 63 of the letters a to z, digits, '-'"
-                " and '_'"
-            )
+        if self.place:
+            require_place_name(self.place, f"tool {self.name!r}")
 
     def machine_use(self, call: ToolCall) -> MachineUse | None:
         """Return what a call does to the machine."""

@@ -167,7 +167,10 @@ class TurnStarted:
 
 @attrs.frozen
 class TurnResumed:
-    """A turn that a crash interrupted was resumed, with the door of now."""
+    """A turn that a crash interrupted was resumed, with the door of now.
+
+    Or one that runs begins anew, because the worker that had the state of its tools is gone.
+    """
 
     session: SessionId
     turn: int
@@ -212,7 +215,8 @@ class TaskRequested(msgspec.Struct, frozen=True, gc=False):
 class TaskStarted(msgspec.Struct, frozen=True, gc=False):
     task: TaskId
     afresh: bool = False
-    """It starts from the beginning: its steps before the crash are forgotten."""
+    """It starts from the beginning: its steps before the crash, or before the worker was lost
+    that had the state of its tools, are forgotten."""
 
 
 class ModelCalled(msgspec.Struct, frozen=True, gc=False):
@@ -284,7 +288,8 @@ class ToolAnswered:
 class CallPlaced:
     """A call waits for a worker at a place, or a worker has begun to run it there.
 
-    The second is durable before the worker begins: a call without it has never run.
+    The second is durable before the worker begins: a call without it has never run. Of an agent
+    with a place it is said once for a turn, by the first call that needs the worker.
     """
 
     task: TaskId
@@ -298,6 +303,8 @@ class CallPlaced:
     """The name that the worker has given to this try."""
     wants: str = ""
     """The version of its agent that no worker has had so far, and why that matters."""
+    turn: bool = False
+    """The worker runs all calls of this turn from then on, and has the state of its tools."""
 
 
 class SteeringOrigin(enum.StrEnum):

@@ -32,6 +32,7 @@ from delegation.ledger.fold_approvals import (
     hide_questions,
     show_questions,
 )
+from delegation.ledger.fold_places import begin_anew
 from delegation.ledger.fold_processes import drop_processes
 from delegation.ledger.fold_tasks import (
     as_message,
@@ -225,15 +226,18 @@ def _read_mail(
 def turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
     session = _known_session(ledger, event)
     turn, root = session.turn, session.root
+    if turn is not None and turn.number == event.turn and root.is_running:
+        require(event.afresh, event, "that turn was not interrupted", root)
+        begin_anew(ledger, root, event, start=turn.transcript_start)
+        _unread_consumed(session)
+        return
     if turn is None or not root.is_interrupted or turn.number != event.turn:
         raise ImpossibleEventError(event, "that turn was not interrupted")
     if event.afresh:
         _require_joined_ended(session, event)
         drop_questions(ledger, root)
         root.rewind(turn.transcript_start)
-        session.mail |= session.consumed
-        session.envelopes |= dict.fromkeys(session.consumed, Envelope(root.context, ()))
-        session.consumed.clear()
+        _unread_consumed(session)
     root.drop_incomplete(turn.transcript_start)
     if session.awaits_resume:
         show_questions(ledger, _unsettled_in(session))
@@ -243,6 +247,14 @@ def turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
     change_state(session, root, RUNNING)
     requeue_joined_children(ledger, root)
     refresh_wakeable(ledger, session)
+
+
+def _unread_consumed(session: SessionRecord) -> None:
+    """Make mail again of what the forgotten steps of a turn had read."""
+    session.mail |= session.consumed
+    envelope = Envelope(session.root.context, ())
+    session.envelopes |= dict.fromkeys(session.consumed, envelope)
+    session.consumed.clear()
 
 
 def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:

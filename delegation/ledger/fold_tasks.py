@@ -24,7 +24,7 @@ from delegation.events import (
 )
 from delegation.ledger.fold_accounts import book, charge_open_call, open_accounts
 from delegation.ledger.fold_approvals import drop_question, drop_questions
-from delegation.ledger.fold_places import drop_placed
+from delegation.ledger.fold_places import begin_anew, drop_placed
 from delegation.ledger.fold_processes import drop_processes
 from delegation.ledger.records import (
     NO_CHILDREN,
@@ -215,6 +215,10 @@ def requeue_joined_children(ledger: "Ledger", parent: TaskRecord) -> None:
 def task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
     task = unsettled_task(ledger, event)
     require(not task.is_root, event, "a root takes turns instead", task)
+    if event.afresh and task.is_running:
+        begin_anew(ledger, task, event, start=1)
+        update_state(ledger.sessions[task.session], task, RUNNING)
+        return
     require_transition(task, Running, event)
     has_slot = task.has_slot
     if not has_slot and task.pending_dependencies:

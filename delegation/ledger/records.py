@@ -15,6 +15,7 @@ from agents import (
     Transcript,
     Usage,
     UserMessage,
+    unanswered_calls,
 )
 from delegation.budget import Account
 from delegation.events import CallPlaced
@@ -182,7 +183,8 @@ class TaskRecord:
         """The questions about its calls that have no result yet."""
         self.approved = NOTHING_APPROVED
         self.placed: Mapping[CallId, CallPlaced] = NOTHING_PLACED
-        """Where the calls without a result wait or run that are lent to workers."""
+        """Where the calls without a result wait or run that are lent to workers, and the turn, by
+        its first call."""
 
     def rewind(self, length: int) -> None:
         """Begin anew where the transcript had this length."""
@@ -275,9 +277,22 @@ class TaskRecord:
         return any(question.is_open for question in self.questions.values())
 
     @property
+    def placed_turn(self) -> CallPlaced | None:
+        """Where its turn waits or runs; None if that is not lent as a whole."""
+        return next((it for it in self.placed.values() if it.turn), None)
+
+    @property
     def awaits_worker(self) -> str:
         """The place at which one of its calls waits for a worker; empty if none does."""
-        return next((it.place for it in self.placed.values() if not it.run), "")
+        for placed in self.placed.values():
+            # A turn whose call was given up waits again when it calls a tool again.
+            if not (placed.run or (placed.turn and self._has_no_open_call)):
+                return placed.place
+        return ""
+
+    @property
+    def _has_no_open_call(self) -> bool:
+        return not unanswered_calls(self.transcript)
 
 
 @attrs.frozen

@@ -6,7 +6,7 @@ decides whether the task has ended or was merely interrupted.
 
 import math
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from agents import Agent
 from delegation import Cause, Delegator, Ending, Origin, Outcome, TaskId, TaskRecord
+from delegation.events import TaskStarted, TurnResumed
 from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.reservations import Reservations
@@ -34,8 +35,12 @@ from orchestrator.execution.outcomes import (
     without_cancellations,
 )
 from orchestrator.execution.raised import traceback_text, with_own_frames
+from orchestrator.execution.tool_place import WorkerLostError
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.pipelines.runner import ChildRunner
+
+MOST_RESTARTS: Final = 3
+"""How often a task begins anew because its worker is gone: it may be what ends its workers."""
 
 
 class TaskDelegator(Delegator, ChildRunner, Protocol):
@@ -206,10 +211,30 @@ class TaskRunner:
             approvals=self._approval_check(record, order.agent),
         )
         try:
-            return Outcome(Ending.SUCCEEDED, await self._executor.run(order, host))
+            return Outcome(Ending.SUCCEEDED, await self._run_to_end(order, host))
         finally:
             if activity is not None:
                 self.watchdog.unwatch(activity)
+
+    async def _run_to_end(self, order: WorkOrder, host: LocalTaskHost) -> str:
+        """Run a turn; an agent that says so begins anew where its worker was lost."""
+        for _ in range(MOST_RESTARTS if order.agent.on_restart == "restart" else 0):
+            try:
+                return await self._executor.run(order, host)
+            except WorkerLostError:
+                self._begin_anew(order.task)
+        return await self._executor.run(order, host)
+
+    def _begin_anew(self, record: TaskRecord) -> None:
+        """Post that a task begins anew whose worker is gone."""
+        turn = self._book.ledger.sessions[record.session].turn
+        if not record.is_root:
+            self._book.post(TaskStarted(record.id, afresh=True))
+            return
+        assert turn is not None, "the turn of a root runs"
+        self._book.post(
+            TurnResumed(record.session, turn.number, turn.capability, afresh=True)
+        )
 
     def _limit_time(
         self, scope: trio.CancelScope, agent: Agent[Any], record: TaskRecord

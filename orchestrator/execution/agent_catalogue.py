@@ -1,7 +1,7 @@
 """The agents of a file, as a worker finds them: by names from a root agent down.
 
-Two processes have the same agent if its fingerprint is the same: name, instructions, tools and
-the type of its answer. Functions are not compared: a schema is what a model has seen.
+Two processes have the same agent if its fingerprint is the same: name, instructions, tools, the
+type of its answer, and its place. Functions are not compared: a schema is what a model has seen.
 """
 
 import hashlib
@@ -29,6 +29,9 @@ def fingerprint(agent: Agent[Any]) -> str:
         ],
         agent.answer_schema,
     ]
+    # What has none is of the same version as before there were places of agents.
+    if agent.place:
+        described.append(agent.place)
     encoded = msgspec.json.encode(described, order="deterministic")
     return hashlib.sha256(encoded).hexdigest()[:12]
 
@@ -74,10 +77,10 @@ class AgentCatalogue:
         return _digest(sorted({fingerprint(agent) for agent in self._every_agent()}))
 
     def places(self) -> set[str]:
-        """Return the places that its tools name."""
-        return {tool.place for agent in self._every_agent() for tool in agent.tools} - {
-            ""
-        }
+        """Return the places that its agents and their tools name."""
+        agents = self._every_agent()
+        of_tools = {tool.place for agent in agents for tool in agent.tools}
+        return (of_tools | {agent.place for agent in agents}) - {""}
 
     def _every_agent(self) -> Iterable[Agent[Any]]:
         return {id(agent): agent for agent in self._roots.values()}.values()

@@ -1,6 +1,10 @@
-"""Runs tasks in this process: the workspace is opened, the session bound, the turn taken."""
+"""Runs tasks in this process: the workspace is opened, the session bound, the turn taken.
+
+The loop of an agent with a place runs here, too: only its tools, with their workspace, do not.
+"""
 
 from collections.abc import Awaitable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from agents import Pipeline, Tool, take_turn
@@ -9,7 +13,12 @@ from delegation.session_context import bind_session
 from orchestrator.budget_scope import charge_to
 from orchestrator.execution.executor import TaskHost, WorkOrder
 from orchestrator.execution.model_resolver import ModelSource
-from orchestrator.execution.tool_place import HERE, ToolPlace, placed_tools
+from orchestrator.execution.tool_place import (
+    HERE,
+    PlacedTurn,
+    ToolPlace,
+    placed_tools,
+)
 from orchestrator.execution.workspace.task_workspace import TaskWorkspaces
 
 
@@ -28,6 +37,10 @@ class LocalExecutor:
         self._workspaces = workspaces
         self._place = place
         self._journal = journal
+        self._elsewhere: set[TaskId] = set()
+        """The tasks whose workspace is on another machine."""
+        self._notes: dict[TaskId, str] = {}
+        """What turns have left on other machines."""
 
     async def run(self, order: WorkOrder, host: TaskHost) -> str:
         task, agent = order.task, order.agent
@@ -39,11 +52,33 @@ class LocalExecutor:
             ),
         ):
             if not (self._place.has_effects and (agent.tools or agent.workspace)):
-                return await self._answer(order, host)
+                return await self._answer(order, host, self._place)
+            if agent.place and (opened := self._place.open_turn(task, agent)):
+                return await self._answer_elsewhere(order, host, opened)
             async with self._workspaces.open_for(order, host):
-                return await self._answer(order, host)
+                return await self._answer(order, host, self._place)
 
-    def _answer(self, order: WorkOrder, host: TaskHost) -> Awaitable[str]:
+    async def _answer_elsewhere(
+        self,
+        order: WorkOrder,
+        host: TaskHost,
+        opened: AbstractAsyncContextManager[PlacedTurn],
+    ) -> str:
+        """Take a turn whose tools, with their workspace, are on another machine."""
+        task = order.task.id
+        self._elsewhere.add(task)
+        try:
+            async with opened as turn:
+                answer = await self._answer(order, host, turn.place)
+        finally:
+            self._elsewhere.remove(task)
+        if turn.note:
+            self._notes[task] = turn.note
+        return answer
+
+    def _answer(
+        self, order: WorkOrder, host: TaskHost, place: ToolPlace
+    ) -> Awaitable[str]:
         task, agent = order.task, order.agent
         if isinstance(agent, Pipeline):
             return host.run_pipeline(agent)
@@ -51,7 +86,7 @@ class LocalExecutor:
             agent,
             task.transcript,
             model=self._models.model_for(task, agent, host.budgeted_model),
-            tools=placed_tools(self._tools(order, host), task, self._place),
+            tools=placed_tools(self._tools(order, host), task, place),
             host=host,
             requested_schema=task.requested_schema,
             extra_instructions=task.instructions,
@@ -69,6 +104,8 @@ class LocalExecutor:
         return [*tools, *host.delegation_tools(order.agent)]
 
     def workspace_of(self, task: TaskRecord) -> Path:
+        if task.id in self._elsewhere:
+            return self._workspaces.named_folder_of(task)
         return self._workspaces.workspace_of(task)
 
     async def close_below(self, task: TaskId) -> None:  # noqa: ASYNC910 (most tasks have none)
@@ -76,4 +113,4 @@ class LocalExecutor:
             await self._workspaces.close_worktrees(left)
 
     def pop_note(self, task: TaskId) -> str:
-        return self._workspaces.pop_note(task)
+        return self._notes.pop(task, "") or self._workspaces.pop_note(task)

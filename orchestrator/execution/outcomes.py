@@ -28,6 +28,7 @@ from delegation import (
     UnwritableFactError,
 )
 from orchestrator.errors import TaskFailedError, error_text
+from orchestrator.execution.tool_place import WorkerLostError
 
 STOPPED: Final = "it was stopped"
 ENDED_FIRST: Final = "the task that asked for it ended first"
@@ -45,7 +46,7 @@ EXPECTED_ERRORS: Final = (
 """Errors whose text is enough: no type and no line of code is added to it."""
 
 
-def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
+def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:  # noqa: PLR0911 (a case an error)
     """Return the outcome of a task that an expected error ended."""
     match exc:
         case ModelError():
@@ -63,6 +64,10 @@ def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
                 record, Ending.OVER_BUDGET, Cause.LIMIT, error_text(exc)
             )
             return replace(ended, kind=exc.ran_out)
+        case WorkerLostError():
+            return unfinished_outcome(
+                record, Ending.LOST, Cause.WORKER_LOST, error_text(exc)
+            )
         case OutputError():
             ended = unfinished_outcome(
                 record, Ending.FAILED, Cause.OUTPUT, error_text(exc)

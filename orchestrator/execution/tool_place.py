@@ -1,14 +1,42 @@
 """The port for where a tool call runs. `HERE` is the default, and costs nothing."""
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Final, Protocol
 
 import attrs
 
-from agents import Agent, CallKey, DefinitionError, Tool, ToolCall
+from agents import Agent, AgentError, CallKey, DefinitionError, Tool, ToolCall
 from agents.tools.result_text import ToolResult
 from delegation import TaskRecord
+
+
+class WorkerLostError(AgentError):
+    """The worker that ran a turn is gone, and the state of its tools with it."""
+
+    def __init__(
+        self, path: str, *, place: str, worker: str, why: str, begun: Sequence[str]
+    ) -> None:
+        broken_off = (
+            f" Broken off, with an unknown effect: {', '.join(begun)}." if begun else ""
+        )
+        super().__init__(
+            f"{path} has lost its worker at {place!r} ({worker}), and the state of its tools with"
+            f" it: {why}.{broken_off}"
+        )
+
+
+class PlacedTurn(Protocol):
+    """A place for one turn: all calls that it takes run on one machine."""
+
+    note: str
+    """What was left on that machine, once the turn has ended."""
+
+    @property
+    def place(self) -> "ToolPlace":
+        """Where the calls of the turn run."""
+        ...
 
 
 class ToolPlace(Protocol):
@@ -24,6 +52,15 @@ class ToolPlace(Protocol):
         """Return whether this place runs the calls of a tool."""
         ...
 
+    def open_turn(
+        self, task: TaskRecord, agent: Agent[Any]
+    ) -> "AbstractAsyncContextManager[PlacedTurn] | None":
+        """Return the place of a turn of an agent with a place; None if its calls run here.
+
+        It closes when nothing of the turn is left there, or the next writer has it.
+        """
+        ...
+
     async def run(
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
     ) -> str | ToolResult:
@@ -33,6 +70,7 @@ class ToolPlace(Protocol):
 
         Raises:
             ToolError: the model reads why.
+            WorkerLostError: the machine that had the state of the turn is gone.
         """
         ...
 
@@ -45,6 +83,9 @@ class _Here:
 
     def takes(self, tool: Tool, task: TaskRecord) -> bool:
         return False
+
+    def open_turn(self, task: TaskRecord, agent: Agent[Any]) -> None:
+        return None
 
     async def run(
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
@@ -62,13 +103,16 @@ def require_here(here: Collection[str], agent: Agent[Any]) -> None:
         here: the places that this process is, by choice.
         agent: the agent.
     """
-    for tool in agent.tools:
-        if tool.place and tool.place not in here:
+    lent = {f"tool {tool.name!r}": tool.place for tool in agent.tools}
+    if agent.place:
+        lent = {"it": agent.place}
+    for what, place in lent.items():
+        if place and place not in here:
             raise DefinitionError(
-                f"agent {agent.name!r}: tool {tool.name!r} runs at workers of the place"
-                f" {tool.place!r}, which find their work in Postgres: use a journal there"
-                " (--journal postgresql://...), or run it in this process by choice"
-                f" (ORCHESTRATOR_HERE={tool.place}, open_orchestrator(here=[{tool.place!r}]))"
+                f"agent {agent.name!r}: {what} runs at workers of the place {place!r}, which find"
+                " their work in Postgres: use a journal there (--journal postgresql://...), or run"
+                f" it in this process by choice (ORCHESTRATOR_HERE={place},"
+                f" open_orchestrator(here=[{place!r}]))"
             )
 
 

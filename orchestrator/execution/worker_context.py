@@ -1,7 +1,8 @@
 """The context of the calls that a worker runs: its own workspace, sandbox and environment.
 
 It is that of a local call as far as a machine goes: the agents on the way down to the task decide
-what its tools may touch. There are no background commands: a call ends with all that it began.
+what its tools may touch. A call that is lent by itself ends with all that it began. The calls of a
+turn share one context, in which commands run in the background until the turn ends.
 """
 
 import os
@@ -12,8 +13,16 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import attrs
+import trio
 
-from agents import Agent, CallKey, Sandbox, ToolCall, ToolError
+from agents import (
+    Agent,
+    CallKey,
+    Sandbox,
+    ToolCall,
+    ToolError,
+    raising_one_error,
+)
 from agents.approval import Verdict, default_rule, strictest_rule
 from agents.approved_call import ApprovedCall
 from agents.redaction.command_environment import only_named
@@ -30,11 +39,13 @@ from agents.tools.current_call import set_current_call
 from agents.tools.files.own_code import own_code_in, search_last
 from agents.tools.files.seen_files import FileRegistry, SeenFiles
 from agents.tools.files.workspace import resolve_folder
-from agents.tools.terminal.background import BackgroundCommand
+from agents.tools.terminal.background import BackgroundCommand, BackgroundCommands
 from delegation.session_context import bind_session, session_environ
-from orchestrator.execution.worker_wire import Work
+from orchestrator.execution.worker_commands import TurnCommands
+from orchestrator.execution.worker_wire import TurnWork, Work
 from orchestrator.execution.workspace.call_subject import subject_of
 from orchestrator.execution.workspace.task_workspace import (
+    CLOSE_SECONDS,
     TASK_VARIABLE,
     WorkspaceSettings,
 )
@@ -42,7 +53,8 @@ from orchestrator.execution.workspace.task_workspace import (
 REMEMBERED_TASKS: Final = 256
 """Of how many tasks a worker remembers the files that they have read."""
 NO_BACKGROUND: Final = (
-    "a worker runs no commands in the background: a call ends with all that it began"
+    "a call that is lent by itself runs no commands in the background: it ends with all that it"
+    " began. The tools of an agent with a place may"
 )
 
 
@@ -59,11 +71,44 @@ class WorkerContexts:
     async def open_for(
         self, work: Work, call: ToolCall, lineage: Sequence[Agent[Any]]
     ) -> AsyncGenerator[None]:
-        """Set the context of a call for the block.
+        """Set the context of a call that is lent by itself, for the block.
 
         Raises:
             ToolError: the machine of this worker forbids what was approved elsewhere.
         """
+        opened = self._open(work, lineage, self._seen_by(work), NoBackgroundCommands())
+        async with opened as sandbox:
+            context = TurnContext(lineage, sandbox, walled=work.walled)
+            context.begin_call(call, CallKey(work.key), work.seconds)
+            yield
+
+    @asynccontextmanager
+    async def open_turn(
+        self, work: TurnWork, lineage: Sequence[Agent[Any]]
+    ) -> AsyncGenerator["TurnContext"]:
+        """Set the context of all calls of a turn, for the block; then end its commands."""
+        with raising_one_error():
+            # This nursery owns the background commands of the turn.
+            async with trio.open_nursery() as nursery:
+                commands = TurnCommands(nursery, work.path, work.processes)
+                seen = SeenFiles(self._files, work.path)
+                async with self._open(work, lineage, seen, commands) as sandbox:
+                    context = TurnContext(lineage, sandbox, walled=False)
+                    try:
+                        yield context
+                    finally:
+                        with trio.move_on_after(CLOSE_SECONDS, shield=True):
+                            context.note = await commands.close()
+                nursery.cancel_scope.cancel(reason="the turn has ended")
+
+    @asynccontextmanager
+    async def _open(
+        self,
+        work: Work | TurnWork,
+        lineage: Sequence[Agent[Any]],
+        seen_files: SeenFiles,
+        processes: BackgroundCommands,
+    ) -> AsyncGenerator[TaskSandbox]:
         agent = lineage[-1]
         folder, sandbox = _allowed(self._settings.workspace.resolve(), lineage)
         backend: SandboxBackend = NO_COMMANDS
@@ -87,14 +132,12 @@ class WorkerContexts:
                     **session_environ(),
                     TASK_VARIABLE: work.path,
                 },
-                seen_files=self._seen_by(work),
-                processes=NoBackgroundCommands(),
+                seen_files=seen_files,
+                processes=processes,
                 redact=self._redactor.redact,
             )
-            approved = _approved(work, call, lineage, task_sandbox)
-            set_current_call(CallKey(work.key), approved, work.seconds)
             with use_tool_context(context):
-                yield
+                yield task_sandbox
 
     def _seen_by(self, work: Work) -> SeenFiles:
         key = work.session, work.path
@@ -104,6 +147,40 @@ class WorkerContexts:
         if len(self._seen) > REMEMBERED_TASKS:
             self._seen.popitem(last=False)
         return self._seen[key]
+
+
+class TurnContext:
+    """What the calls of a turn have in common on this machine."""
+
+    def __init__(
+        self, lineage: Sequence[Agent[Any]], sandbox: TaskSandbox, *, walled: bool
+    ) -> None:
+        """Begin with no call.
+
+        Args:
+            lineage: the agents on the way down to the task.
+            sandbox: what its tools may touch here.
+            walled: a wall would hold its commands at the writer, so that no person was asked.
+        """
+        self._lineage = lineage
+        self._sandbox = sandbox
+        self._walled = walled
+        self.note = ""
+        """What was left, once it is closed."""
+
+    def begin_call(self, call: ToolCall, key: CallKey, seconds: float | None) -> None:
+        """Set what is particular to a call, for the rest of this trio task.
+
+        Args:
+            call: the call.
+            key: its name.
+            seconds: what is left of its timeout.
+
+        Raises:
+            ToolError: this machine forbids what was approved elsewhere.
+        """
+        approved = _approved(call, self._lineage, self._sandbox, walled=self._walled)
+        set_current_call(key, approved, seconds)
 
 
 def _allowed(top: Path, lineage: Sequence[Agent[Any]]) -> tuple[Path, Sandbox]:
@@ -159,7 +236,11 @@ def _environ_within(environ: Mapping[str, str], sandbox: Sandbox) -> Mapping[str
 
 
 def _approved(
-    work: Work, call: ToolCall, lineage: Sequence[Agent[Any]], sandbox: TaskSandbox
+    call: ToolCall,
+    lineage: Sequence[Agent[Any]],
+    sandbox: TaskSandbox,
+    *,
+    walled: bool,
 ) -> ApprovedCall | None:
     """Return what was approved, in terms of this machine's files."""
     policies = [agent.approve for agent in reversed(lineage) if agent.approve]
@@ -169,7 +250,7 @@ def _approved(
         default = default_rule(call.name, use, is_wall=sandbox.is_wall)
         if default is None:
             return None
-        if work.walled and not sandbox.is_wall and default.verdict is not Verdict.ALLOW:
+        if walled and not sandbox.is_wall and default.verdict is not Verdict.ALLOW:
             raise ToolError(
                 f"{call.name} was not run: no sandbox holds the commands of this worker, and no"
                 " person was asked, because one does where the run is"

@@ -6,19 +6,22 @@ writer closes is left to the next one, where a task can be resumed.
 
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import trio
 
-from agents import CallKey, Tool, ToolCall, raising_one_error
+from agents import Agent, CallKey, Tool, ToolCall, raising_one_error
 from agents.tools.result_text import ToolResult
 from delegation import DeliveryCapability, TaskRecord
 from orchestrator.execution.agent_catalogue import fingerprint
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.lending.lender import Lender
+from orchestrator.execution.lending.lent import Lent
 from orchestrator.execution.lending.lent_call import LentCall
+from orchestrator.execution.lending.lent_turn import LentTurn
+from orchestrator.execution.lending.turn_place import LentTurnPlace
 from orchestrator.execution.lending.worker_watch import WorkerWatch
-from orchestrator.execution.worker_wire import Work
+from orchestrator.execution.worker_wire import TurnWork, Work
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.workers import Exchange, Tenure
 
@@ -88,15 +91,45 @@ class WorkerPlace:
                         # The last ends are acknowledged, so that no worker offers them for ever.
                         self._lending.deadline = trio.current_time() + CLOSE_SECONDS
 
+    def open_turn(
+        self, task: TaskRecord, agent: Agent[Any]
+    ) -> AbstractAsyncContextManager[LentTurnPlace] | None:
+        if not agent.place or agent.place in self._here:
+            return None
+        return self._open_turn(task, agent)
+
+    @asynccontextmanager
+    async def _open_turn(
+        self, task: TaskRecord, agent: Agent[Any]
+    ) -> AsyncGenerator[LentTurnPlace]:
+        turn = LentTurnPlace(self._book, self._opened_lender, task, agent)
+        has_ended = False
+        try:
+            await turn.adopt()
+            yield turn
+            has_ended = True
+        except Exception:
+            has_ended = True
+            raise
+        finally:
+            # One that has ended is not gone on with, unless that cannot be recorded.
+            has_ended = has_ended and not self._book.is_broken
+            is_left = not has_ended and self._is_left_to_next(task)
+            with trio.CancelScope(shield=True):
+                await turn.leave(is_left_to_next=is_left)
+
     async def run(
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
     ) -> str | ToolResult:
         version = fingerprint(self._registry.agent_of(task))
         lent = LentCall(tool, call, key, task, version)
-        self._needed.set()
         # An answer that a crash could still undo is sent nowhere.
         await self._book.wait_durable()
-        lender = await self._opened_for(lent)
+        lender: Lender | None = None
+        with trio.move_on_at(lent.deadline):
+            lender = await self._opened_lender()
+        if lender is None:
+            raise lent.not_taken()
         try:
             lender.begin(lent)
             await lent.wait_end()
@@ -105,11 +138,10 @@ class WorkerPlace:
                 await lender.leave(lent, is_left_to_next=self._is_left_to_next(task))
         return lent.result()
 
-    async def _opened_for(self, lent: LentCall) -> Lender:
-        with trio.CancelScope(deadline=lent.deadline) as opening:
-            await self._opened.wait()
-        if opening.cancelled_caught:
-            raise lent.not_taken()
+    async def _opened_lender(self) -> Lender:
+        """Return what lends, when it is connected."""
+        self._needed.set()
+        await self._opened.wait()
         assert self._lender is not None, "it is opened"
         return self._lender
 
@@ -150,9 +182,33 @@ class WorkerPlace:
         """Return whether an earlier writer has lent calls that may still run."""
         return any(task.placed for task in self._book.ledger.tasks.values())
 
-    def _work_of(self, lent: LentCall) -> Work:
+    def _work_of(self, lent: Lent) -> Work | TurnWork:
+        match lent:
+            case LentCall():
+                return self._call_work(lent)
+            case LentTurn():
+                return self._turn_work(lent)
+            case _:
+                raise AssertionError(f"{lent!r} is neither a call nor a turn")
+
+    def _turn_work(self, lent: LentTurn) -> TurnWork:
         task = lent.task
+        return TurnWork(
+            agent=self._registry.steps_to(task),
+            version=lent.version,
+            session=task.session,
+            path=task.path,
+            context=dict(task.context),
+            async_delivery=self._has_async_delivery(task),
+            processes=self._book.ledger.rules.processes,
+        )
+
+    def _has_async_delivery(self, task: TaskRecord) -> bool:
         turn = self._book.ledger.sessions[task.session].turn
+        return turn is not None and turn.promises is not DeliveryCapability.NONE
+
+    def _call_work(self, lent: LentCall) -> Work:
+        task = lent.task
         return Work(
             agent=self._registry.steps_to(task),
             version=lent.version,
@@ -164,7 +220,6 @@ class WorkerPlace:
             session=task.session,
             path=task.path,
             context=dict(task.context),
-            async_delivery=turn is not None
-            and turn.promises is not DeliveryCapability.NONE,
+            async_delivery=self._has_async_delivery(task),
             walled=lent.walled,
         )

@@ -1,4 +1,4 @@
-"""A worker: runs the calls that writers lend it, each in a context of its own.
+"""A worker: runs the calls that writers lend it, each in a context of its own, and whole turns.
 
 It asks before it begins and says how it ended, and acts on the world only in between. Its beats
 come from this very loop: a worker that hangs is not alive. What it holds is in its beats from
@@ -12,41 +12,28 @@ from typing import Any, Final, NoReturn, assert_never
 
 import trio
 
-from agents import (
-    Agent,
-    DefinitionError,
-    ModelError,
-    Tool,
-    ToolError,
-    raising_one_error,
-    well_formed,
-)
-from agents.redaction.long_texts import search_ahead
+from agents import Agent, DefinitionError, raising_one_error
 from agents.redaction.redactor import Redactor
-from agents.tools.result_text import ToolResult
-from orchestrator.execution.agent_catalogue import AgentCatalogue, fingerprint
-from orchestrator.execution.outcomes import (
-    EXPECTED_ERRORS,
-    describe_error,
-    without_cancellations,
-)
+from orchestrator.execution.agent_catalogue import AgentCatalogue
+from orchestrator.execution.worker_calls import WorkerCalls
 from orchestrator.execution.worker_context import WorkerContexts
+from orchestrator.execution.worker_turn import WorkerTurn
 from orchestrator.execution.worker_wire import (
     BEGIN,
     END,
-    MOST_BYTES,
-    Answered,
     Begin,
-    Crashed,
+    Calls,
     End,
-    Failed,
     Fenced,
+    Kept,
     Later,
+    Question,
+    Reply,
     Stopped,
     Taken,
+    TurnWork,
     Unfit,
     Work,
-    call_of,
     encoded,
     reply_in,
     run_id,
@@ -77,7 +64,7 @@ GOODBYE_SECONDS: Final = 3.0
 
 
 class Worker:
-    """Runs the calls of one place."""
+    """Runs the calls and turns of one place."""
 
     def __init__(
         self,
@@ -105,15 +92,14 @@ class Worker:
             id: which no other worker has.
             host: the machine.
             place: whose calls it runs.
-            slots: how many at once.
+            slots: how many calls, or turns, at once.
             lease: for how long it is taken for alive after a beat.
             tell: shows a line to the person who runs it.
         """
         self._exchange = exchange
         self._mailbox = mailbox
         self._catalogue = catalogue
-        self._contexts = contexts
-        self._redactor = redactor
+        self._calls = WorkerCalls(catalogue, contexts, redactor)
         self._id = id
         self._host = host
         self._place = place
@@ -203,7 +189,9 @@ class Worker:
             self._runs.remove(run)
             self._mailbox.forget(run)
 
-    async def _ask_to_begin(self, dispatch: Dispatch, run: RunId) -> Work | None:
+    async def _ask_to_begin(
+        self, dispatch: Dispatch, run: RunId
+    ) -> Work | TurnWork | None:
         question = Begin(dispatch.id, dispatch.attempt, dispatch.place)
         reply = None
         with trio.move_on_after(BEGIN_SECONDS):
@@ -213,9 +201,9 @@ class Worker:
                 )
             )
         match reply:
-            case Work():
+            case Work() | TurnWork():
                 return reply
-            case None | Fenced() | Later() | Taken():
+            case None | Fenced() | Later() | Taken() | Calls() | Kept():
                 return None
             case _:
                 assert_never(reply)
@@ -226,49 +214,60 @@ class Worker:
         with trio.move_on_after(KEPT_SECONDS):
             await self._mailbox.ask(request)
 
-    async def _end_of(self, work: Work, dispatch: Dispatch, run: RunId) -> End:
-        """Run a call to its end, or until the writer stops it."""
+    async def _end_of(
+        self, work: Work | TurnWork, dispatch: Dispatch, run: RunId
+    ) -> End:
+        """Run a call or a turn to its end, or until the writer stops it."""
         await trio.lowlevel.checkpoint()
-        id_ = dispatch.id
-        if trio.current_time() > self._alive_until:
-            # It stood still, and the writer has given this run up, or will.
-            return Unfit(id_, STOOD_STILL)
+        if self._stood_still():
+            # The writer has given this run up, or will.
+            return Unfit(dispatch.id, STOOD_STILL)
         try:
-            lineage, tool = self._found(work)
+            lineage = self._calls.lineage(work)
         except DefinitionError as exc:
             self._tell_once(f"{work.path}: {exc}")
-            return Unfit(id_, str(exc))
-        end: End = Stopped(id_)
+            return Unfit(dispatch.id, str(exc))
+        end: End = Stopped(dispatch.id)
+        scope = trio.CancelScope()
         self._running += 1
         try:
             with raising_one_error():
                 async with trio.open_nursery() as nursery:
-                    scope = trio.CancelScope()
                     nursery.start_soon(self._stop_when_told, run, scope)
-                    with scope:
-                        end = await self._called(work, id_, lineage, tool)
-                    nursery.cancel_scope.cancel(reason="the call has ended")
+                    if isinstance(work, TurnWork):
+                        turn = self._turn(work, dispatch, run, lineage)
+                        end = await turn.take(scope)
+                    else:
+                        with scope:
+                            end = await self._calls.run(work, dispatch.id, lineage)
+                    nursery.cancel_scope.cancel(reason="the run has ended")
         finally:
             self._running -= 1
         return end
 
-    def _found(self, work: Work) -> tuple[Sequence[Agent[Any]], Tool]:
-        try:
-            lineage = self._catalogue.lineage(work.agent)
-        except DefinitionError as exc:
-            raise DefinitionError(
-                f"this worker has not the agent that is wanted, of version {work.version}: {exc}"
-            ) from exc
-        agent = lineage[-1]
-        if (own := fingerprint(agent)) != work.version:
-            raise DefinitionError(
-                f"this worker has version {own} of agent {agent.name!r}, and {work.version} is"
-                " wanted: start it with the file that the run was started with"
-            )
-        for tool in agent.tools:
-            if tool.name == work.tool:
-                return lineage, tool
-        raise DefinitionError(f"agent {agent.name!r} has no tool {work.tool!r} here")
+    def _turn(
+        self,
+        work: TurnWork,
+        dispatch: Dispatch,
+        run: RunId,
+        lineage: Sequence[Agent[Any]],
+    ) -> WorkerTurn:
+        async def ask(number: int, question: Question) -> Reply | None:
+            body = encoded(question)
+            request = Request(dispatch.journal, self._id, run, number, body)
+            return reply_in(await self._mailbox.ask(request))
+
+        return WorkerTurn(
+            self._calls,
+            work,
+            dispatch.id,
+            lineage,
+            ask=ask,
+            stood_still=self._stood_still,
+        )
+
+    def _stood_still(self) -> bool:
+        return trio.current_time() > self._alive_until
 
     def _tell_once(self, line: str) -> None:
         if line not in self._told:
@@ -278,51 +277,3 @@ class Worker:
     async def _stop_when_told(self, run: RunId, scope: trio.CancelScope) -> None:
         await self._mailbox.wait_stopped(run)
         scope.cancel(reason="the writer has stopped it")
-
-    async def _called(
-        self, work: Work, id_: str, lineage: Sequence[Agent[Any]], tool: Tool
-    ) -> End:
-        """Run the tool; every error of it is an end, as the writer would see it locally."""
-        call = call_of(work)
-        try:
-            async with self._contexts.open_for(work, call, lineage):
-                result = await tool.run(call)
-            text = await self._redacted(_text_of(result, tool))
-            return self._small(Answered(id_, text), tool)
-        except ToolError as exc:
-            refused_by = "" if exc.refused_by is None else exc.refused_by.value
-            text = await self._redacted(str(exc))
-            return self._small(Failed(id_, text, refused_by), tool)
-        except ModelError as exc:
-            # Not the model of this task: for this task it is an error of the tool.
-            text = f"RuntimeError: tool {tool.name!r} failed: {exc}"
-            return Crashed(id_, await self._redacted(text))
-        except EXPECTED_ERRORS as exc:
-            return Crashed(
-                id_, await self._redacted(describe_error(exc)), expected=True
-            )
-        except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
-            text = describe_error(without_cancellations(exc))
-            return Crashed(id_, await self._redacted(text))
-
-    async def _redacted(self, text: str) -> str:
-        text = well_formed(text)
-        await search_ahead(self._redactor, [text])
-        return self._redactor.redact(text)
-
-    def _small(self, end: Answered | Failed, tool: Tool) -> End:
-        size = len(end.text.encode())
-        if size <= MOST_BYTES:
-            return end
-        return Failed(
-            end.dispatch,
-            f"{tool.name} was run, and its answer has {size:,} bytes: a worker sends at most"
-            f" {MOST_BYTES:,}. Ask it for less, or have it write a file",
-        )
-
-
-def _text_of(result: object, tool: Tool) -> str:
-    text = result.text if isinstance(result, ToolResult) else result
-    if not isinstance(text, str):
-        raise DefinitionError(f"tool {tool.name!r} answered {text!r}, not text")
-    return text

@@ -1,7 +1,8 @@
-"""What a worker and the writer of a journal say to each other about one call.
+"""What a worker and the writer of a journal say to each other about one call, or one turn.
 
-A run asks twice: whether it may begin, and when it has ended. Every answer is the writer's, and
-given when the journal is durable. What cannot be read is an error of its sender, never a crash.
+A run asks whether it may begin, and says when it has ended. In between, the run of a turn asks for
+calls, and says how each has ended. Every answer is the writer's, and given when the journal is
+durable. What cannot be read is an error of its sender, never a crash.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 """The largest call, and the largest answer, that is sent."""
 BEGIN: Final = 0
 END: Final = 1
-"""The numbers of the two requests of a run."""
+"""The numbers of the first and the last request of a run; those between have higher ones."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
@@ -53,20 +54,41 @@ class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """The run was cancelled in the middle: nothing of it runs any more."""
+    """The run was told to end, or had to: nothing of it runs any more."""
 
     dispatch: str
+    note: str = ""
+    """What was left on the machine, for the parent of the task: of a turn."""
 
 
 class Unfit(msgspec.Struct, frozen=True, tag="unfit"):
-    """The worker cannot run the call, and has not begun to."""
+    """The worker cannot run the call or turn, and has not begun to."""
 
     dispatch: str
     why: str
 
 
-End: TypeAlias = Answered | Failed | Crashed | Stopped | Unfit
-Question: TypeAlias = Begin | End
+class Next(msgspec.Struct, frozen=True, tag="next"):
+    """Which calls of my turn are due?"""
+
+    dispatch: str
+    begun: tuple[str, ...] = ()
+    """The calls that it has begun, and whose answers are not acknowledged."""
+
+
+CallEnd: TypeAlias = Answered | Failed | Crashed
+
+
+class CallEnded(msgspec.Struct, frozen=True, tag="call_ended"):
+    """A call of a turn has ended; the turn goes on."""
+
+    dispatch: str
+    call: str
+    end: CallEnd
+
+
+End: TypeAlias = CallEnd | Stopped | Unfit
+Question: TypeAlias = Begin | Next | CallEnded | End
 
 
 class Work(msgspec.Struct, frozen=True, tag="work"):
@@ -90,6 +112,42 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
     """A wall would hold its commands at the writer, so that no person was asked about them."""
 
 
+class TurnWork(msgspec.Struct, frozen=True, tag="turn"):
+    """Yes: ask for the calls of this turn."""
+
+    agent: tuple[str, ...]
+    """Names from an agent of the file down to that of the task."""
+    version: str
+    """The fingerprint of that agent."""
+    session: str
+    path: str
+    context: dict[str, str]
+    async_delivery: bool
+    processes: int
+    """How many commands may run in the background at once."""
+
+
+class DueCall(msgspec.Struct, frozen=True):
+    """A call of a turn, for the worker that has the turn."""
+
+    tool: str
+    arguments: dict[str, Any]
+    call: str
+    key: str
+    seconds: float | None
+    """What is left of the timeout."""
+
+
+class Calls(msgspec.Struct, frozen=True, tag="calls"):
+    """Run these; there may be none yet, which says that the writer is there."""
+
+    calls: tuple[DueCall, ...] = ()
+
+
+class Kept(msgspec.Struct, frozen=True, tag="kept"):
+    """The answer of a call is in the journal; the turn goes on."""
+
+
 class Taken(msgspec.Struct, frozen=True, tag="taken"):
     """The end of the run is in the journal."""
 
@@ -102,7 +160,7 @@ class Later(msgspec.Struct, frozen=True, tag="later"):
     """The worker has refused such a call before."""
 
 
-Reply: TypeAlias = Work | Taken | Fenced | Later
+Reply: TypeAlias = Work | TurnWork | Calls | Kept | Taken | Fenced | Later
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _QUESTIONS: Final = msgspec.msgpack.Decoder(Question)
@@ -160,7 +218,7 @@ def call_prefix_in(run: RunId, journal: str) -> str | None:
     return dispatch.rpartition(".")[0]
 
 
-def call_of(work: Work) -> ToolCall:
+def call_of(work: Work | DueCall) -> ToolCall:
     return ToolCall(work.tool, work.arguments, id=CallId(work.call))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import trio
 
-from agents import CallKey, RefusedBy, Tool, ToolCall, ToolError, ToolMessage
+from agents import Agent, CallKey, RefusedBy, Tool, ToolCall, ToolError, ToolMessage
 from agents.tools.result_text import ToolResult
 from delegation import Ledger, TaskId, TaskRecord
 from delegation.events import TaskRequested, ToolAnswered
@@ -52,6 +52,9 @@ class RecordedTools:
 
     def takes(self, tool: Tool, task: TaskRecord) -> bool:
         return True
+
+    def open_turn(self, task: TaskRecord, agent: Agent[Any]) -> None:
+        return None
 
     async def run(
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord

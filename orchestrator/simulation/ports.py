@@ -163,6 +163,9 @@ class SimulatedTools:
     def takes(self, tool: Tool, task: TaskRecord) -> bool:
         return True
 
+    def open_turn(self, task: TaskRecord, agent: Agent[Any]) -> None:
+        return None
+
     async def run(
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
     ) -> str | ToolResult:

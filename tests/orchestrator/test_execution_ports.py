@@ -1,6 +1,7 @@
 """Where a task, a tool call and an agent are: ports with one implementation here, and addresses."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
@@ -71,6 +72,9 @@ class Elsewhere:
 
     def takes(self, tool: Tool, task: TaskRecord) -> bool:
         return tool.name == "send"
+
+    def open_turn(self, task: TaskRecord, agent: Agent[Any]) -> None:
+        return None
 
     async def run(
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord

@@ -120,10 +120,16 @@ class Places:
     """One journal, its workers, and as many writers in a row as a test needs."""
 
     def __init__(
-        self, agents: Sequence[Agent[Any]] = (), *, here: bool = False, url: str = ""
+        self,
+        agents: Sequence[Agent[Any]] = (),
+        *,
+        here: bool = False,
+        url: str = "",
+        queue: str = "absurd",
     ) -> None:
         """Have a journal, and workers over memory; or both in a database."""
         self._url = url
+        self._queue = queue
         self._posted: list[Entry] = []
         self.minute = 1.0 if url else 60.0
         """As long as a minute, where the clock jumps."""
@@ -161,9 +167,11 @@ class Places:
         async with AsyncExitStack() as opened:
             if self._url:
                 self.exchange = await opened.enter_async_context(
-                    open_exchange(self._url)
+                    open_exchange(self._url, queue=self._queue)
                 )
-            async with self.working(0 if self.here else workers):
+            # DBOS is one for a process.
+            most = 0 if self.here else 1 if self._queue == "dbos" else workers
+            async with self.working(min(workers, most)):
                 yield
 
     @asynccontextmanager
@@ -174,7 +182,10 @@ class Places:
         if self._url:
             address = f"{self._url}&journal=tests"
             async with open_orchestrator(
-                address, environ=environ or {}
+                address,
+                environ=environ or {},
+                # DBOS is one for a process: the worker here uses that of the writer.
+                queue=self.open_exchange if self._queue == "dbos" else self._queue,
             ) as orchestrator:
                 with orchestrator.services.book.subscribers.subscribe(
                     lambda entry, _: self._posted.append(entry)

@@ -45,7 +45,10 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (["--journal", "journal.db"], "--journal postgresql://..., not journal.db"),
         ([], "--journal postgresql://..."),
         (["--journal", NOWHERE], "say which --place: cpu, gpu"),
-        (["--journal", NOWHERE, "--place", "tpu"], "no tool in .* has the place 'tpu'"),
+        (
+            ["--journal", NOWHERE, "--place", "tpu"],
+            "no agent or tool in .* has the place 'tpu'",
+        ),
         (["--journal", NOWHERE, "--place", "gpu", "--slots", "0"], "--slots is 0"),
         (["--journal", NOWHERE, "--place", "gpu", "--lease", "0"], "--lease is 0"),
         (["--journal", NOWHERE, "--place", "gpu"], "127.0.0.1:9/none"),

@@ -1,4 +1,4 @@
-"""`orchestrator worker`: run the tool calls that writers of journals lend, until a signal comes."""
+"""`orchestrator worker`: run the calls and turns that writers lend, until a signal comes."""
 
 import os
 import sys
@@ -70,15 +70,15 @@ def worker(
     lease: float = LEASE_SECONDS,
     sandbox: SandboxOption = None,
 ) -> int:
-    """Run the calls of tools with a place (`@tool(place="gpu")`), wherever their runs are.
+    """Run the calls of tools, and the turns of agents, that have a place, wherever the runs are.
 
     The first SIGTERM or Ctrl-C drains it: it takes nothing new, and exits with 0 when what it runs
     has ended. The second one ends its calls at once.
 
     Args:
         file: The file that the runs are started with, or a copy: FILE or FILE:NAME.
-        place: Whose calls it runs; by default the one place that the tools of the file name.
-        slots: How many calls it runs at once.
+        place: Whose work it runs; by default the one place that the file names.
+        slots: How many calls, or turns, it runs at once.
         workspace: The folder that tools work in; by default this one.
         grace: How many seconds its calls may run on after the first signal.
         lease: For how many seconds it is taken for alive when nothing is heard of it.
@@ -210,13 +210,15 @@ def _place_in(catalogue: AgentCatalogue, place: str, file: str) -> str:
     places = sorted(catalogue.places())
     if not places:
         raise CommandError(
-            f'no tool in {file} has a place, so there is nothing to run: @tool(place="gpu")'
+            f"no agent or tool in {file} has a place, so there is nothing to run:"
+            ' @tool(place="gpu"), or Agent(place="gpu")'
         )
     if place in places:
         return place
     if place:
         raise CommandError(
-            f"no tool in {file} has the place {place!r}; there are: {', '.join(places)}"
+            f"no agent or tool in {file} has the place {place!r}; there are:"
+            f" {', '.join(places)}"
         )
     if len(places) > 1:
         raise CommandError(f"say which --place: {', '.join(places)}")

@@ -28,7 +28,7 @@ from orchestrator.workers import WorkerSeen
 
 @attrs.frozen
 class LentCall:
-    """A call without a result that waits for a worker, or runs at one."""
+    """A call without a result, or a turn, that waits for a worker or runs at one."""
 
     path: str
     tool: str
@@ -68,6 +68,7 @@ def _lent_calls(address: str) -> Sequence[LentCall]:
                         LentCall(task.path, _tool_of(task.transcript, placed), placed)
                         for task in ledger.tasks.values()
                         for placed in task.placed.values()
+                        if placed.run or task.awaits_worker
                     ]
         except JournalError as exc:
             print(f"orchestrator: {printable(str(exc))}", file=sys.stderr)
@@ -75,6 +76,8 @@ def _lent_calls(address: str) -> Sequence[LentCall]:
 
 
 def _tool_of(transcript: Transcript, placed: CallPlaced) -> str:
+    if placed.turn:
+        return "its turn"
     names = {call.id: call.name for call in unanswered_calls(transcript)}
     return names.get(placed.call, "a tool")
 

@@ -124,8 +124,9 @@ class ProgressLog:
             case ApprovalAnswered(task, _, answer, reason):
                 about = f"{answer}{': ' * bool(reason)}{reason}"
                 self._write_change(entry, task, Status.RUNNING, about, always=True)
-            case CallPlaced(task, _, place, run="", wants=wants):
-                about = f"a call waits for a worker at {place!r}"
+            case CallPlaced(task, _, place, run="", wants=wants, turn=turn):
+                what = "its turn" if turn else "a call"
+                about = f"{what} waits for a worker at {place!r}"
                 about += f" with version {wants}" if wants else ""
                 self._write_change(entry, task, Status.RUNNING, about)
             case TaskSettled(task, outcome):

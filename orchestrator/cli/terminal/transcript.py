@@ -181,11 +181,12 @@ def _network_request(event: NetworkRequested) -> Iterator[Text]:
 
 
 def placed_text(event: CallPlaced) -> str:
-    """Return where a call that is lent runs or waits."""
+    """Return where a call or turn that is lent runs or waits."""
+    what = "its turn" if event.turn else "a call"
     if event.worker:
-        return f"a call runs at {event.place!r}, on worker {event.worker}"
+        return f"{what} runs at {event.place!r}, on worker {event.worker}"
     wants = f" with version {event.wants}" if event.wants else ""
-    return f"a call waits for a worker at {event.place!r}{wants}"
+    return f"{what} waits for a worker at {event.place!r}{wants}"
 
 
 def _call_text(call: ToolCall) -> str:

@@ -1,8 +1,8 @@
-"""The writer's side of all calls that are lent: sends them, hears their runs, and decides.
+"""The writer's side of all that is lent, calls and turns: sends it, hears the runs, and decides.
 
-A call is accepted for one run of one attempt; whatever any other run says is fenced. A run begins
-when the fact that names it is durable, so a call without that fact has never run. A run whose
-worker is gone is tried again if the tool may run twice; else the call is broken off.
+What is lent is accepted for one run of one attempt; whatever any other run says is fenced. A run
+begins when the fact that names it is durable, so a call without that fact has never run. What has
+lost its worker is tried again if it may run twice, or has not run; else it is broken off.
 """
 
 from collections.abc import Callable
@@ -10,21 +10,28 @@ from typing import Final, NoReturn, TypeAlias, assert_never
 
 import trio
 
-from agents import RefusedBy, raising_one_error
+from agents import raising_one_error
 from delegation import TaskId
-from delegation.events import CallPlaced
-from orchestrator.execution.lending.lent_call import LentCall
+from orchestrator.execution.lending.lent import Lent, Loss
+from orchestrator.execution.lending.lent_turn import LentTurn
 from orchestrator.execution.lending.recorded_ends import RecordedEnds
 from orchestrator.execution.worker_wire import (
+    END,
     Answered,
     Begin,
+    CallEnded,
+    Calls,
     Crashed,
     End,
     Failed,
     Fenced,
+    Kept,
     Later,
+    Next,
+    Reply,
     Stopped,
     Taken,
+    TurnWork,
     Unfit,
     Work,
     call_prefix_in,
@@ -50,15 +57,9 @@ LONGEST_PAUSE: Final = 30.0
 """The longest pause before a call is sent again that a worker has refused."""
 STOP_SECONDS: Final = 60.0
 """How long a cancelled call waits at most until nothing of it runs. Leases are shorter."""
-ENDED_BY_WORKER: Final = (
-    "broken off: its worker was stopped during this call, and its effect is unknown"
-)
-UNREADABLE: Final = (
-    "the worker that ran it sent an answer that cannot be read; its effect is unknown"
-)
 
-WorkOf: TypeAlias = Callable[[LentCall], Work]
-"""Returns what a worker is told of a call when it may begin."""
+WorkOf: TypeAlias = Callable[[Lent], Work | TurnWork]
+"""Returns what a worker is told when it may begin."""
 
 
 class Lender:
@@ -86,14 +87,14 @@ class Lender:
         self._queue = queue
         self._mailbox = mailbox
         self.tenure = tenure
-        self.calls: dict[DispatchId, LentCall] = {}
+        self.lent: dict[DispatchId, Lent] = {}
         self.parked: dict[RunId, list[Request]] = {}
         """What runs say whose calls nothing here waits for yet: their tasks are interrupted."""
         self.finished: dict[RunId, WorkerId] = {}
         """Runs that count no more, until their workers hold them no more."""
         self.refused: set[tuple[WorkerId, str]] = set()
         """The workers that have another version of an agent, and the version they lack."""
-        self.ends = RecordedEnds(book, lambda request: self.reply(request, Taken()))
+        self.ends = RecordedEnds(book, self._acknowledge)
         self._to_send: list[Dispatch] = []
         self._to_withdraw: list[Dispatch] = []
         self._send_due = trio.Event()
@@ -116,34 +117,34 @@ class Lender:
     def hush(self) -> None:
         """Let go of cancelled calls: no worker is heard any more."""
         self._is_silent = True
-        for lent in self.calls.values():
+        for lent in self.lent.values():
             if lent.is_over:
                 lent.ended.set()
 
     async def wait_lent(self) -> None:
         """Wait until there is a call, or a run, that workers must be looked at for."""
-        while not (self.calls or self.finished or self.parked):
+        while not (self.lent or self.finished or self.parked):
             self._changed = trio.Event()
             await self._changed.wait()
         await trio.lowlevel.checkpoint()
 
-    def begin(self, lent: LentCall) -> None:
+    def begin(self, lent: Lent) -> None:
         """Send a call, or adopt the run that an earlier writer has accepted."""
-        self.calls[lent.id] = lent
+        self.lent[lent.id] = lent
         self._changed.set()
-        placed = lent.task.placed.get(lent.call.id)
+        placed = lent.placed
         if placed is not None:
             lent.attempt = placed.attempt
         if placed is None or not placed.run:
             self.send(lent)
             return
-        lent.accept(RunId(placed.run), WorkerId(placed.worker))
+        lent.adopt(RunId(placed.run), WorkerId(placed.worker))
         for request in self.parked.pop(RunId(placed.run), ()):
             if self._hear(request) is not None:
                 # The fact that names the run is an earlier writer's, so it is durable.
                 self.reply(request, self._work_of(lent))
 
-    async def leave(self, lent: LentCall, *, is_left_to_next: bool) -> None:
+    async def leave(self, lent: Lent, *, is_left_to_next: bool) -> None:
         """Return when nothing of a call runs, its lease is over, or the next writer has it."""
         await trio.lowlevel.checkpoint()
         lent.is_over = True
@@ -162,9 +163,9 @@ class Lender:
                         await lent.ended.wait()
                     self.ends.add(lent)
         finally:
-            del self.calls[lent.id]
+            del self.lent[lent.id]
 
-    def send(self, lent: LentCall) -> None:
+    def send(self, lent: Lent) -> None:
         """Send the next attempt of a call."""
         lent.attempt = max(
             attempt_number(self.tenure.epoch, lent.tries), lent.attempt + 1
@@ -179,39 +180,39 @@ class Lender:
         self._mailbox.stop(worker, run)
         self._finish(run, worker)
 
-    def lose(self, lent: LentCall, why: str) -> None:
-        """Try a call again whose run is gone, or break it off."""
+    def lose(self, lent: Lent, loss: Loss) -> None:
+        """Try again what has lost its run, or break it off."""
         if lent.run is not None:
             self.stop(lent.run, lent.worker)
         if lent.is_over:
             lent.ended.set()
-        elif lent.tool.idempotent:
+        elif lent.may_begin_again:
             self.send(lent)
             self.post(lent)
         else:
-            lent.set_end(Failed(lent.id, why, RefusedBy.CRASH.value))
+            lent.break_off(loss)
 
-    def post(self, lent: LentCall, *, wants: str = "") -> None:
+    def post(self, lent: Lent, *, wants: str = "") -> None:
         """Post where a call runs, or what it waits for."""
         if self._book.closed or self._book.is_broken:
             return
-        self._book.post(
-            CallPlaced(
-                lent.task.id,
-                lent.call.id,
-                lent.tool.place,
-                lent.attempt,
-                lent.worker,
-                lent.run or "",
-                wants,
-            )
-        )
+        self._book.post(lent.fact(wants))
 
-    def reply(self, request: Request, reply: Work | Taken | Fenced | Later) -> None:
+    def give(self, turn: LentTurn) -> None:
+        """Give the run of a turn the calls that are due, if it waits for any."""
+        if (told := turn.pop_due()) is not None:
+            request, due = told
+            self.reply(request, Calls(tuple(due)))
+
+    def reply(self, request: Request, reply: Reply) -> None:
         """Tell a run what becomes of it."""
         self._mailbox.answer(request, encoded(reply))
-        if not isinstance(reply, Work):
+        if isinstance(reply, Taken | Fenced | Later):
             self._finish(request.run, request.worker)
+
+    def _acknowledge(self, request: Request) -> None:
+        # What a run says before its end is about a call of a turn, which goes on.
+        self.reply(request, Kept() if request.number > END else Taken())
 
     def forget(self, run: RunId) -> None:
         """Drop what is kept of a finished run, which its worker holds no more."""
@@ -254,7 +255,7 @@ class Lender:
             if begun:
                 nursery.start_soon(self._let_begin, begun)
 
-    async def _let_begin(self, begun: list[tuple[Request, LentCall]]) -> None:
+    async def _let_begin(self, begun: list[tuple[Request, Lent]]) -> None:
         await self._book.wait_durable()
         for request, lent in begun:
             if lent.run == request.run and not lent.is_over:
@@ -262,17 +263,20 @@ class Lender:
             else:
                 self.reply(request, Fenced())
 
-    def _hear(self, request: Request) -> LentCall | None:
+    def _hear(self, request: Request) -> Lent | None:
         """Take in what a run says; return its call if the run may begin once that is durable."""
         question = question_in(request.body)
         if question is None:
             self._hear_rubbish(request)
             return None
-        lent = self.calls.get(DispatchId(question.dispatch))
+        lent = self.lent.get(DispatchId(question.dispatch))
         if isinstance(question, Begin):
             return self._accepted(request, question, lent)
         if lent is not None and lent.run == request.run and lent.end is None:
-            self._take_end(lent, question, request)
+            if isinstance(question, Next | CallEnded):
+                self._hear_turn(lent, question, request)
+            else:
+                self._take_end(lent, question, request)
         elif request.run not in self.finished and self.is_recorded(request.run):
             self._park(request)
         else:
@@ -280,14 +284,29 @@ class Lender:
         return None
 
     def _hear_rubbish(self, request: Request) -> None:
-        for lent in self.calls.values():
+        for lent in self.lent.values():
             if lent.run == request.run:
-                lent.set_end(Failed(lent.id, f"{lent.tool.name}: {UNREADABLE}"))
+                self.stop(request.run, request.worker)
+                lent.break_off(Loss.RUBBISH)
         self.reply(request, Fenced())
 
+    def _hear_turn(
+        self, lent: Lent, question: Next | CallEnded, request: Request
+    ) -> None:
+        match question:
+            case _ if not isinstance(lent, LentTurn):
+                self._hear_rubbish(request)
+            case Next():
+                lent.ask(request, question)
+                self.give(lent)
+            case CallEnded():
+                lent.take(question, request)
+            case _:
+                assert_never(question)
+
     def _accepted(
-        self, request: Request, begin: Begin, lent: LentCall | None
-    ) -> LentCall | None:
+        self, request: Request, begin: Begin, lent: Lent | None
+    ) -> Lent | None:
         if lent is None or lent.is_over or self._book.closed:
             if lent is None and self.is_recorded(request.run):
                 self._park(request)
@@ -310,7 +329,7 @@ class Lender:
     def _park(self, request: Request) -> None:
         self.parked.setdefault(request.run, []).append(request)
 
-    def _take_end(self, lent: LentCall, end: End, request: Request) -> None:
+    def _take_end(self, lent: Lent, end: End, request: Request) -> None:
         match end:
             case Unfit():
                 self.reply(request, Taken())
@@ -322,13 +341,16 @@ class Lender:
                     return
                 # Its worker was told to end.
                 self.reply(request, Taken())
-                self.lose(lent, ENDED_BY_WORKER)
+                self.lose(lent, Loss.STOPPED)
             case Answered() | Failed() | Crashed():
-                lent.set_end(end, request)
+                if isinstance(lent, LentTurn):
+                    self._hear_rubbish(request)
+                else:
+                    lent.set_end(end, request)
             case _:
                 assert_never(end)
 
-    def _refuse(self, lent: LentCall, why: str) -> None:
+    def _refuse(self, lent: Lent, why: str) -> None:
         """Look for another worker for a call that one could not begin."""
         if lent.is_over:
             lent.ended.set()
@@ -341,7 +363,7 @@ class Lender:
         lent.is_shown = True
 
 
-def _postpone(lent: LentCall) -> None:
+def _postpone(lent: Lent) -> None:
     """Send a call again when another worker is there, and later each time."""
     lent.since = trio.current_time() + lent.pause - RESEND_SECONDS
     lent.pause = min(LONGEST_PAUSE, lent.pause * 2)

@@ -1,4 +1,4 @@
-"""One call that is lent, from its first dispatch to its end: which run of it counts, if any."""
+"""One call that is lent by itself, and what the model reads of a call that a worker has run."""
 
 import math
 from typing import Final, assert_never
@@ -16,6 +16,8 @@ from agents import (
 )
 from agents.tools.context import commands_are_walled
 from delegation import TaskRecord
+from delegation.events import CallPlaced
+from orchestrator.execution.lending.lent import Lent, Loss
 from orchestrator.execution.worker_wire import (
     MOST_BYTES,
     Answered,
@@ -24,22 +26,26 @@ from orchestrator.execution.worker_wire import (
     Failed,
     Stopped,
     Unfit,
-    dispatch_id,
     size_of,
 )
-from orchestrator.workers import Dispatch, Request, RunId, WorkerId
+from orchestrator.workers import RunId, WorkerId
 
 LATE_SECONDS: Final = 10.0
 """How much later than the worker the writer gives a call up that is over its timeout."""
-FIRST_PAUSE: Final = 1.0
-"""The first pause before a call is sent again that a worker has refused."""
+GONE: Final = "broken off: the worker that ran it is gone, and its effect is unknown"
+ENDED_BY_WORKER: Final = (
+    "broken off: its worker was stopped during this call, and its effect is unknown"
+)
+UNREADABLE: Final = (
+    "the worker that ran it sent an answer that cannot be read; its effect is unknown"
+)
 
 
 class WorkerCallError(AgentError):
     """A tool failed on its worker with an error that ends the task."""
 
 
-class LentCall:
+class LentCall(Lent):
     """The state of one call."""
 
     def __init__(
@@ -57,64 +63,46 @@ class LentCall:
         Raises:
             ToolError: its arguments are too long for a worker.
         """
-        _require_small(tool.name, "the arguments of {}", size_of(call.arguments))
+        require_small(tool, call)
+        super().__init__(task, call.id, place=tool.place, version=version)
         self.tool = tool
         self.call = call
         self.key = key
-        self.task = task
-        self.version = version
         self.walled = commands_are_walled()
-        self.id = dispatch_id(task.call_prefix, call.id)
-        self.attempt = 0
-        self.tries = 0
-        self.run: RunId | None = None
-        """The one that counts; None while it waits for a worker."""
-        self.worker = WorkerId("")
-        self.beats: int | None = None
-        """How often its worker had been heard of when it was first looked for."""
-        self.is_missing = False
-        """Its run was not found when workers were looked at last."""
-        self.is_over = False
-        """Its caller waits for no answer any more: no run may begin."""
-        self.is_shown = False
-        """A fact says that it waits for a worker."""
-        self.since = trio.current_time()
-        """Since when it waits for a worker."""
-        self.pause = FIRST_PAUSE
-        self.refusals = 0
-        """How many workers in a row could not run it."""
-        self.scope = trio.CancelScope()
-        self.deadline = math.inf if tool.timeout is None else self.since + tool.timeout
-        self.end: End | None = None
-        self.request: Request | None = None
-        """What has told the end, to be acknowledged."""
-        self.ended = trio.Event()
+        self.deadline = deadline_of(tool)
 
-    def dispatch(self, journal: str) -> Dispatch:
-        return Dispatch(self.id, self.attempt, journal, self.tool.place)
+    @property
+    def placed(self) -> CallPlaced | None:
+        return self.task.placed.get(self.call.id)
+
+    @property
+    def may_begin_again(self) -> bool:
+        return self.tool.idempotent
+
+    def break_off(self, loss: Loss) -> None:
+        match loss:
+            case Loss.GONE:
+                end = Failed(self.id, GONE, RefusedBy.CRASH.value)
+            case Loss.STOPPED:
+                end = Failed(self.id, ENDED_BY_WORKER, RefusedBy.CRASH.value)
+            case Loss.RUBBISH:
+                end = Failed(self.id, f"{self.tool.name}: {UNREADABLE}")
+            case _:
+                assert_never(loss)
+        self.set_end(end)
 
     def accept(self, run: RunId, worker: WorkerId) -> None:
-        self.run, self.worker, self.beats = run, worker, None
-        self.is_missing = False
+        super().accept(run, worker)
         # The worker has a clock of its own, and tells when it is over.
         self.scope.deadline = self.deadline + LATE_SECONDS
 
     def wait_again(self) -> None:
-        self.run, self.worker, self.beats = None, WorkerId(""), None
-        self.is_missing = self.is_shown = False
-        self.since = trio.current_time()
+        super().wait_again()
         self.scope.deadline = self.deadline
-
-    def set_end(self, end: End, request: Request | None = None) -> None:
-        if self.end is None:
-            self.end, self.request = end, request
-        self.ended.set()
 
     @property
     def seconds_left(self) -> float | None:
-        if math.isinf(self.deadline):
-            return None
-        return max(0.0, self.deadline - trio.current_time())
+        return seconds_until(self.deadline)
 
     async def wait_end(self) -> None:
         """Wait for its end.
@@ -125,52 +113,75 @@ class LentCall:
         with self.scope:
             await self.ended.wait()
         if self.end is None:
-            raise self.not_taken() if self.run is None else self._too_late()
+            raise self.not_taken() if self.run is None else too_late(self.tool)
 
     def result(self) -> str:
-        """Return what the tool has answered.
-
-        Raises:
-            ToolError: the model reads why.
-            WorkerCallError: the tool failed with another error.
-        """
-        match end := self.end:
-            case Answered(text=text):
-                return text
-            case Failed(text=text, refused_by=refused_by):
-                raise ToolError(text, refused_by=_refusal(refused_by))
-            case Crashed(text=text):
-                raise WorkerCallError(text)
-            case Stopped() | Unfit() | None:
-                raise DefinitionError(f"{self.tool.name} has no answer: {end}")
-            case _:
-                assert_never(end)
+        """Return what the tool has answered: `result_of`."""
+        return result_of(self.end, self.tool)
 
     def not_taken(self) -> ToolError:
-        return ToolError(
-            f"{self._in_time()}: no worker at {self.tool.place!r} has taken it, so it was not run"
-        )
-
-    def _too_late(self) -> ToolError:
-        return ToolError(
-            f"{self._in_time()}, nor does its worker; it may still be running, so what it does may"
-            " yet happen"
-        )
-
-    def _in_time(self) -> str:
-        seconds = self.tool.timeout or 0
-        return (
-            f"{self.tool.name} did not answer within {seconds:g} second"
-            f"{'s' * (seconds != 1)}"
-        )
+        return not_taken(self.tool, self.place)
 
 
-def _require_small(tool: str, what: str, size: int) -> None:
-    if size > MOST_BYTES:
+def require_small(tool: Tool, call: ToolCall) -> None:
+    """Refuse arguments that are too long for a worker."""
+    if (size := size_of(call.arguments)) > MOST_BYTES:
         raise ToolError(
-            f"{what.format(tool)} have {size:,} bytes, and a worker is sent at most"
+            f"the arguments of {tool.name} have {size:,} bytes, and a worker is sent at most"
             f" {MOST_BYTES:,}; write what is long to a file that both can read"
         )
+
+
+def deadline_of(tool: Tool) -> float:
+    """Return when a call that is made now is over its timeout."""
+    return math.inf if tool.timeout is None else trio.current_time() + tool.timeout
+
+
+def seconds_until(deadline: float) -> float | None:
+    """Return what is left of a timeout; None if there is none."""
+    if math.isinf(deadline):
+        return None
+    return max(0.0, deadline - trio.current_time())
+
+
+def result_of(end: End | None, tool: Tool) -> str:
+    """Return what a tool has answered.
+
+    Raises:
+        ToolError: the model reads why.
+        WorkerCallError: the tool failed with another error.
+    """
+    match end:
+        case Answered(text=text):
+            return text
+        case Failed(text=text, refused_by=refused_by):
+            raise ToolError(text, refused_by=_refusal(refused_by))
+        case Crashed(text=text):
+            raise WorkerCallError(text)
+        case Stopped() | Unfit() | None:
+            raise DefinitionError(f"{tool.name} has no answer: {end}")
+        case _:
+            assert_never(end)
+
+
+def not_taken(tool: Tool, place: str) -> ToolError:
+    """Return what the model reads of a call that was not run in time."""
+    return ToolError(
+        f"{_in_time(tool)}: no worker at {place!r} has taken it, so it was not run"
+    )
+
+
+def too_late(tool: Tool) -> ToolError:
+    """Return what the model reads of a call whose worker does not even say that it is over."""
+    return ToolError(
+        f"{_in_time(tool)}, nor does its worker; it may still be running, so what it does may"
+        " yet happen"
+    )
+
+
+def _in_time(tool: Tool) -> str:
+    seconds = tool.timeout or 0
+    return f"{tool.name} did not answer within {seconds:g} second{'s' * (seconds != 1)}"
 
 
 def _refusal(name: str) -> RefusedBy | None:

@@ -12,7 +12,8 @@ import trio
 
 from delegation import TaskId, root_of
 from delegation.events import Entry, TaskSettled, ToolAnswered, TurnEnded
-from orchestrator.execution.lending.lent_call import LentCall
+from orchestrator.execution.lending.lent import Lent
+from orchestrator.execution.lending.lent_turn import TurnCall
 from orchestrator.execution.worker_wire import Stopped
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.workers import Request, RunId
@@ -42,15 +43,20 @@ class RecordedEnds:
         ):
             yield
 
-    def add(self, lent: LentCall) -> None:
-        """Acknowledge the end of a call, if it has one, as soon as its answer is durable."""
+    def add(self, lent: Lent) -> None:
+        """Acknowledge an end, if there is one, as soon as the answer of its call is durable."""
         if lent.request is None:
             return
         if isinstance(lent.end, Stopped):
             self._recorded.append(lent.request)
             self._due.set()
         else:
-            self._unrecorded[lent.task.id, lent.call.id] = lent.request
+            self._unrecorded[lent.task.id, lent.first_call] = lent.request
+
+    def add_call(self, task: TaskId, call: TurnCall) -> None:
+        """Acknowledge the end of a call of a turn, if it has one."""
+        if call.request is not None:
+            self._unrecorded[task, call.call.id] = call.request
 
     def runs(self) -> set[RunId]:
         """Return the runs whose ends wait."""

@@ -10,7 +10,8 @@ from typing import Final, NoReturn
 import trio
 
 from orchestrator.execution.lending.lender import RESEND_SECONDS, Lender
-from orchestrator.execution.lending.lent_call import LentCall
+from orchestrator.execution.lending.lent import Lent, Loss
+from orchestrator.execution.lending.lent_turn import LentTurn
 from orchestrator.execution.worker_wire import Begin, Fenced, question_in
 from orchestrator.workers import Presence, RunId, WorkerId, WorkerSeen, WorkQueue
 
@@ -18,7 +19,6 @@ LOOK_SECONDS: Final = 1.0
 """How often the writer looks which workers are alive, while any call is lent."""
 SHOWN_AFTER: Final = 2.0
 """How long a call waits for a worker before its task is shown as waiting for one."""
-GONE: Final = "broken off: the worker that ran it is gone, and its effect is unknown"
 
 
 class WorkerWatch:
@@ -49,7 +49,7 @@ class WorkerWatch:
         live = {id_ for id_, it in workers.items() if it.alive}
         waiting = {
             lent.id: lent
-            for lent in lender.calls.values()
+            for lent in lender.lent.values()
             if lent.run is None and not lent.is_over
         }
         stranded = await self._queue.stranded(
@@ -59,15 +59,19 @@ class WorkerWatch:
             lent = waiting[dispatch.id]
             if lent.run is None and lent.attempt == dispatch.attempt:
                 lender.send(lent)
-        for lent in list(lender.calls.values()):
+        for lent in list(lender.lent.values()):
             if lent.run is None:
                 self._look_for_worker(lent, workers.values())
             else:
                 self._look_for_run(lent, workers.get(lent.worker))
+            if isinstance(lent, LentTurn):
+                lender.give(
+                    lent
+                )  # its worker hears from time to time that we are there
         self._stop_unknown_runs(workers)
         self._forget(workers)
 
-    def _look_for_worker(self, lent: LentCall, workers: Iterable[WorkerSeen]) -> None:
+    def _look_for_worker(self, lent: Lent, workers: Iterable[WorkerSeen]) -> None:
         waited = trio.current_time() - lent.since
         if lent.is_over:
             return
@@ -76,7 +80,7 @@ class WorkerWatch:
             self._lender.post(lent)
         if waited >= RESEND_SECONDS and any(
             it.alive
-            and it.beat.place == lent.tool.place
+            and it.beat.place == lent.place
             and (lent.refusals or len(it.beat.runs) < it.beat.slots)
             and (it.beat.worker, lent.version) not in self._lender.refused
             for it in workers
@@ -85,7 +89,7 @@ class WorkerWatch:
             self._lender.send(lent)
             lent.is_shown = is_shown
 
-    def _look_for_run(self, lent: LentCall, worker: WorkerSeen | None) -> None:
+    def _look_for_run(self, lent: Lent, worker: WorkerSeen | None) -> None:
         """Give a run up that its worker holds no more, once all that it said is heard."""
         if worker is None or not worker.alive:
             is_missing = True
@@ -97,14 +101,14 @@ class WorkerWatch:
             # It may have begun since the last beat.
             is_missing = worker.beats >= lent.beats + 2
         if is_missing and lent.is_missing:
-            self._lender.lose(lent, GONE)
+            self._lender.lose(lent, Loss.GONE)
         lent.is_missing = is_missing
 
     def _stop_unknown_runs(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:
         """Stop the runs of this journal whose calls are over: an earlier writer lent them."""
         lender = self._lender
         journal = f"{lender.tenure.journal}/"
-        known = {lent.run for lent in lender.calls.values()} | lender.ends.runs()
+        known = {lent.run for lent in lender.lent.values()} | lender.ends.runs()
         for worker in workers.values():
             for run in worker.beat.runs:
                 if (
@@ -121,7 +125,7 @@ class WorkerWatch:
         """Return whether a run may be about to begin: its call waits for a worker."""
         return any(
             lent.run is None and f"/{lent.id}/{lent.attempt}/" in run
-            for lent in self._lender.calls.values()
+            for lent in self._lender.lent.values()
         )
 
     def _forget(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:

@@ -24,7 +24,7 @@ from agents.tools.terminal.output_buffer import OutputBuffer
 from agents.tools.terminal.process_group import RunningCommand, open_command
 from agents.tools.terminal.process_tags import kill_tagged, tagged_processes
 from agents.tools.terminal.tools import TERMINAL
-from delegation import TaskId, TaskRecord
+from delegation import TaskId, TaskRecord, one_line
 from delegation.events import (
     ProcessEnded,
     ProcessMatched,
@@ -50,7 +50,9 @@ PAUSE: Final = 15.0
 LONGEST_PAUSE: Final = 900.0
 LEAVING_SECONDS: Final = 0.5
 """How long killed processes may still start others, when this process is about to exit."""
+TASK_ENDED: Final = "stopped, because its task has ended"
 CLOSED: Final = "stopped, because the orchestrator was closed"
+ENDED_BY_AGENT: Final = "you have ended it"
 NEVER_BEGUN: Final = "it was never begun"
 LOST: Final = (
     "its orchestrator died while it ran; whether it had finished, and what else it printed,"
@@ -184,6 +186,13 @@ class UnreachableCommand:
         self.command = record.command
         self.unknown = describe_unreachable(record.host, record.unreachable_from)
         self.output = OutputBuffer(head=0, tail=0)
+
+
+def ended_note(commands: Sequence[Command]) -> str:
+    """Return what the parent of a task reads of the commands that were ended with it."""
+    first = one_line(commands[0].command)
+    more = f" and {len(commands) - 1} more" if len(commands) > 1 else ""
+    return f"Ended with it: the background command `{first}`{more}"
 
 
 def _signal_name(number: int) -> str:
@@ -400,6 +409,8 @@ class BackgroundRunner:
     def _open_calls(self) -> Iterator[str]:
         """Yield the tags of foreground commands that a crash interrupted: their output is lost."""
         for task in self._book.ledger.tasks.values():
+            if task.placed_turn is not None:
+                continue  # a worker runs them, and ends them
             for call in unanswered_calls(task.transcript):
                 ask = task.questions.get(call.id)
                 was_run = ask is None or not ask.was_not_run
@@ -423,7 +434,39 @@ class BackgroundRunner:
             kill_tagged(*tags, seconds=LEAVING_SECONDS)
 
 
-class TaskCommands:
+class OwnCommands:
+    """What tools do with commands that were started in this process."""
+
+    async def wait(self, command: BackgroundCommand, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            await self.own(command).finished.wait()
+
+    async def write(self, command: BackgroundCommand, text: str) -> None:
+        process = self.own(command).process
+        assert process is not None, "it has begun"
+        await process.write(text)
+
+    async def close_input(self, command: BackgroundCommand) -> None:
+        process = self.own(command).process
+        assert process is not None, "it has begun"
+        await process.close_stdin()
+
+    def unread(
+        self, command: BackgroundCommand, *, hold_back: int, context: int
+    ) -> tuple[str, str]:
+        own = self.own(command)
+        before = own.output.before(own.polled_to, context)
+        text, total = own.output.since(own.polled_to)
+        held = min(hold_back, len(text))
+        own.polled_to = total - held
+        return before, text[: len(text) - held]
+
+    def own(self, command: BackgroundCommand) -> Command:
+        assert isinstance(command, Command), "it was started here"
+        return command
+
+
+class TaskCommands(OwnCommands):
     """The commands of one task, as its tools see them."""
 
     def __init__(
@@ -461,36 +504,8 @@ class TaskCommands:
             *self._background.commands_of(self._task),
         ]
 
-    async def wait(self, command: BackgroundCommand, seconds: float) -> None:
-        with trio.move_on_after(seconds):
-            await self._own(command).finished.wait()
-
     async def end(self, command: BackgroundCommand) -> None:
-        await self._background.end([self._own(command)], "you have ended it")
-
-    async def write(self, command: BackgroundCommand, text: str) -> None:
-        process = self._own(command).process
-        assert process is not None, "it has begun"
-        await process.write(text)
-
-    async def close_input(self, command: BackgroundCommand) -> None:
-        process = self._own(command).process
-        assert process is not None, "it has begun"
-        await process.close_stdin()
-
-    def unread(
-        self, command: BackgroundCommand, *, hold_back: int, context: int
-    ) -> tuple[str, str]:
-        own = self._own(command)
-        before = own.output.before(own.polled_to, context)
-        text, total = own.output.since(own.polled_to)
-        held = min(hold_back, len(text))
-        own.polled_to = total - held
-        return before, text[: len(text) - held]
+        await self._background.end([self.own(command)], ENDED_BY_AGENT)
 
     def notices_of(self, command: BackgroundCommand) -> Sequence[int]:
-        return self._background.notices_of(self._own(command))
-
-    def _own(self, command: BackgroundCommand) -> Command:
-        assert isinstance(command, Command), "it was started here"
-        return command
+        return self._background.notices_of(self.own(command))

@@ -5,7 +5,7 @@ worktree if there is no work in it.
 """
 
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -34,16 +34,16 @@ from delegation import (
     SessionRecord,
     TaskId,
     TaskRecord,
-    one_line,
 )
 from delegation.events import NetworkRequested, WorkspaceOpened
 from delegation.session_context import session_environ
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import TaskHost, WorkOrder
 from orchestrator.execution.workspace.background_commands import (
+    TASK_ENDED,
     BackgroundRunner,
-    Command,
     TaskCommands,
+    ended_note,
 )
 from orchestrator.execution.workspace.host import ANY_HOST, FILES_HOST_VARIABLE, Host
 from orchestrator.execution.workspace.worktrees import Worktree, Worktrees
@@ -51,7 +51,6 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 
 CLOSE_SECONDS: Final = 30
 """How long all that a task has opened may take to close; each part takes far less."""
-TASK_ENDED: Final = "stopped, because its task has ended"
 TASK_VARIABLE: Final = "ORCHESTRATOR_TASK"
 """Has the path of the task that started a process."""
 
@@ -182,7 +181,7 @@ class TaskWorkspaces:
                 if _ends_with_turn(record, origin):
                     left = await self._background.end_commands_of(record.id, TASK_ENDED)
                     if left and has_ended:
-                        self._note(record, f"Ended with it: {_listed(left)}")
+                        self._note(record, ended_note(left))
                 await self._close_worktree(record, is_over=is_over)
 
     def _note(self, record: TaskRecord, note: str) -> None:
@@ -230,6 +229,15 @@ class TaskWorkspaces:
         # That of a task that runs is where its tools look, whatever became of the way to it.
         opened = self._open_folders.get(record.id)
         return (self._folder_of(record) if opened is None else opened).path
+
+    def named_folder_of(self, record: TaskRecord) -> Path:
+        """Return the workspace of a task on another machine, by its names: nothing is looked at."""
+        folder = self._settings.workspace
+        for each in _lineage(record):
+            own = self._registry.agent_of(each).workspace
+            if isinstance(own, Path) and not each.is_copy:
+                folder /= own
+        return folder
 
     def _folder_of(self, record: TaskRecord) -> _Folder:
         folder = self._base_folder(record)
@@ -372,13 +380,6 @@ def _ends_with_turn(record: TaskRecord, origin: Origin) -> bool:
     """Return whether the background commands of a task end with this turn of it."""
     # A task never has another turn; a session has, if it can be notified.
     return not record.is_root or origin.capability is DeliveryCapability.NONE
-
-
-def _listed(commands: Sequence[Command]) -> str:
-    """Return the commands that were ended, shortly."""
-    first = one_line(commands[0].command)
-    more = f" and {len(commands) - 1} more" if len(commands) > 1 else ""
-    return f"the background command `{first}`{more}"
 
 
 def _lineage(record: TaskRecord) -> list[TaskRecord]:

@@ -1,0 +1,204 @@
+"""One turn that is lent as a whole: all of its calls run at the one worker that has its state.
+
+The worker asks which calls are due, and says which it has begun: a call is given to it until it
+has, and a run begins no call twice. So the next writer goes on where this one was, with no fact for
+each call. A worker that is gone takes the state of the tools with it: the turn is lost.
+"""
+
+from typing import Final
+
+import trio
+
+from agents import CallId, CallKey, Tool, ToolCall, ToolError
+from delegation import TaskRecord
+from delegation.events import CallPlaced
+from orchestrator.execution.lending.lent import Lent, Loss
+from orchestrator.execution.lending.lent_call import (
+    LATE_SECONDS,
+    deadline_of,
+    not_taken,
+    require_small,
+    result_of,
+    seconds_until,
+    too_late,
+)
+from orchestrator.execution.tool_place import WorkerLostError
+from orchestrator.execution.worker_wire import CallEnd, CallEnded, DueCall, Next
+from orchestrator.workers import Request, RunId, WorkerId
+
+_WHY: Final = {
+    Loss.GONE: "it is dead, or holds the turn no more",
+    Loss.STOPPED: "it was stopped during the turn",
+    Loss.RUBBISH: "it has said what cannot be read",
+}
+KEEP_SECONDS: Final = 600.0
+"""How long a worker waits for calls before it is told that the writer is still there."""
+
+
+class TurnCall:
+    """A call of a lent turn, until it has its answer."""
+
+    def __init__(self, tool: Tool, call: ToolCall, key: CallKey) -> None:
+        require_small(tool, call)
+        self.tool = tool
+        self.call = call
+        self.key = key
+        self.deadline = deadline_of(tool)
+        self.end: CallEnd | None = None
+        self.request: Request | None = None
+        """What has told the end, to be acknowledged."""
+        self.ended = trio.Event()
+
+    def due(self) -> DueCall:
+        return DueCall(
+            tool=self.call.name,
+            arguments=dict(self.call.arguments),
+            call=self.call.id,
+            key=self.key,
+            seconds=seconds_until(self.deadline),
+        )
+
+
+class LentTurn(Lent):
+    """The state of one turn."""
+
+    def __init__(
+        self, task: TaskRecord, call: CallId, *, place: str, version: str
+    ) -> None:
+        super().__init__(task, call, place=place, version=version)
+        self.calls: dict[CallId, TurnCall] = {}
+        """Those that wait for their answers."""
+        self.given: set[CallId] = set()
+        """Those that a run may have begun."""
+        self._early: dict[CallId, tuple[CallEnd, Request]] = {}
+        """What a run has said of calls that nothing here waits for yet."""
+        self._asked: tuple[Request, Next] | None = None
+        """What its run waits for."""
+        self._asked_at = 0.0
+        self._lost_at = ""
+        self._loss: Loss | None = None
+        self._begun: list[str] = []
+        """The tools whose calls were broken off."""
+        self._is_told = False
+
+    @property
+    def placed(self) -> CallPlaced | None:
+        return self.task.placed_turn
+
+    @property
+    def may_begin_again(self) -> bool:
+        return not self.given
+
+    def fact(self, wants: str) -> CallPlaced:
+        placed = super().fact(wants)
+        return CallPlaced(
+            placed.task,
+            placed.call,
+            placed.place,
+            placed.attempt,
+            placed.worker,
+            placed.run,
+            placed.wants,
+            turn=True,
+        )
+
+    def wait_again(self) -> None:
+        super().wait_again()
+        self.given.clear()
+        self._asked = None
+
+    def adopt(self, run: RunId, worker: WorkerId) -> None:
+        """Go on with the run that an earlier writer has accepted."""
+        self.accept(run, worker)
+        # What that writer has given to it is not known.
+        self.given.add(self.first_call)
+
+    def break_off(self, loss: Loss) -> None:
+        """Give the turn up: its state is gone."""
+        self._lost_at, self._loss = self.worker, loss
+        self._begun = [
+            it.tool.name for id_, it in self.calls.items() if id_ in self.given
+        ]
+        self.is_over = True
+        self.wait_again()
+        for call in self.calls.values():
+            call.ended.set()
+
+    def ask(self, request: Request, question: Next) -> None:
+        """Note that its run waits for calls."""
+        self._asked, self._asked_at = (request, question), trio.current_time()
+        self.given.update(map(CallId, question.begun))
+
+    def pop_due(self) -> tuple[Request, list[DueCall]] | None:
+        """Return once what its run is to be told: the calls that are due, or that there is none."""
+        if self._asked is None:
+            return None
+        request, question = self._asked
+        due = [it for id_, it in self.calls.items() if id_ not in question.begun]
+        if not due and trio.current_time() < self._asked_at + KEEP_SECONDS:
+            return None
+        self._asked = None
+        self.given.update(it.call.id for it in due)
+        return request, [it.due() for it in due]
+
+    def take(self, ended: CallEnded, request: Request) -> None:
+        """Take in the end of a call."""
+        id_ = CallId(ended.call)
+        if id_ not in self.calls:
+            self._early[id_] = ended.end, request
+            return
+        call = self.calls[id_]
+        call.end, call.request = ended.end, request
+        call.ended.set()
+
+    def add(self, call: TurnCall) -> None:
+        """Wait for a call from now on."""
+        self.calls[call.call.id] = call
+        if (early := self._early.pop(call.call.id, None)) is not None:
+            call.end, call.request = early
+            call.ended.set()
+
+    async def wait_answer(self, call: TurnCall) -> str:
+        """Wait for a call of the turn, and return what the tool has answered.
+
+        Raises:
+            ToolError: the model reads why.
+            WorkerCallError: the tool failed with another error.
+            WorkerLostError: the worker is gone.
+        """
+        if not self.is_lost:
+            with trio.CancelScope(deadline=call.deadline):
+                await call.ended.wait()
+        # The worker has a clock of its own, and tells when it is over.
+        if not call.ended.is_set() and call.call.id in self.given:
+            with trio.move_on_after(LATE_SECONDS):
+                await call.ended.wait()
+        if self.is_lost and call.end is None:
+            await self._raise_lost()
+        if call.end is None:
+            raise self._over_time(call)
+        return result_of(call.end, call.tool)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._loss is not None
+
+    def _over_time(self, call: TurnCall) -> ToolError:
+        if call.call.id in self.given:
+            return too_late(call.tool)
+        return not_taken(call.tool, self.place)
+
+    async def _raise_lost(self) -> None:
+        """Raise that the worker is gone, once: the other calls of the turn end with that."""
+        if self._is_told:
+            await trio.sleep_forever()
+        self._is_told = True
+        await trio.lowlevel.checkpoint()
+        assert self._loss is not None, "it is lost"
+        raise WorkerLostError(
+            self.task.path,
+            place=self.place,
+            worker=self._lost_at,
+            why=_WHY[self._loss],
+            begun=self._begun,
+        )
