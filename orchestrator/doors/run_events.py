@@ -156,14 +156,22 @@ class RunEvents:
         return self
 
     async def __anext__(self) -> RunEvent:
+        await self._wait_some()
+        if not self._new:
+            raise StopAsyncIteration
+        return self._new.popleft()
+
+    async def receive_some(self) -> list[RunEvent]:
+        """Wait for an event, and return all there are; none after the last one."""
+        await self._wait_some()
+        return self.take()
+
+    async def _wait_some(self) -> None:
         require_trio()
         await trio.lowlevel.checkpoint()
-        while not self._new:
-            if self._closed:
-                raise StopAsyncIteration
+        while not (self._new or self._closed):
             self._changed = trio.Event()
             await self._changed.wait()
-        return self._new.popleft()
 
     def take(self) -> list[RunEvent]:
         """Return the events that were not taken yet, without waiting for one."""

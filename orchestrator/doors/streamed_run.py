@@ -36,7 +36,7 @@ class StreamedRun(Generic[OutputT_co]):
     ) -> None:
         self._agent = agent
         self._session = session
-        self._events = events
+        self.events = events
         self._ended = trio.Event()
         self._error: BaseException | None = None
 
@@ -57,7 +57,7 @@ class StreamedRun(Generic[OutputT_co]):
         return self
 
     async def __anext__(self) -> RunEvent:
-        return await anext(self._events)
+        return await anext(self.events)
 
     async def wait(self) -> Run[OutputT_co]:
         """Wait until the whole tree is settled, and return the run. Unread events stay."""
@@ -79,7 +79,7 @@ class StreamedRun(Generic[OutputT_co]):
             self._error = (await take_only_turn(services, self._session)).error
         finally:
             self._ended.set()
-            self._events.close()
+            self.events.close()
 
 
 @asynccontextmanager

@@ -1,0 +1,27 @@
+"""The orchestrator for programs on asyncio: FastAPI, Django, notebooks.
+
+    from orchestrator.asyncio import open_orchestrator, tool
+
+Trio runs in a thread of its own; `docs/asyncio.md` has examples. This package alone knows asyncio.
+"""
+
+from orchestrator.asyncio.connection import ClientGoneError, while_connected
+from orchestrator.asyncio.functions import FunctionModel, model, tool
+from orchestrator.asyncio.owner_loop import run_in_asyncio
+from orchestrator.asyncio.runtime import Orchestrator, open_orchestrator
+from orchestrator.asyncio.session import Session
+from orchestrator.asyncio.streamed_run import Events, StreamedRun
+
+__all__ = [
+    "ClientGoneError",
+    "Events",
+    "FunctionModel",
+    "Orchestrator",
+    "Session",
+    "StreamedRun",
+    "model",
+    "open_orchestrator",
+    "run_in_asyncio",
+    "tool",
+    "while_connected",
+]
