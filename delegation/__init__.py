@@ -8,6 +8,7 @@ approvals and commands (`delegation.events.approvals`, `delegation.events.proces
 from delegation import import_guard as import_guard  # checks before the others import
 
 # isort: split
+from delegation.answer_terms import NO_TERMS, AnswerTerms
 from delegation.budget import Account, OverBudgetError, Reserved, fits_budget
 from delegation.errors import (
     DelegationError,
@@ -69,8 +70,10 @@ from delegation.tree.safe_text import one_line, printable
 from delegation.tree.tree import Tree
 
 __all__ = [
+    "NO_TERMS",
     "SHARED_BUDGET_PREFIX",
     "Account",
+    "AnswerTerms",
     "Assignment",
     "Cause",
     "Children",

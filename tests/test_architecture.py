@@ -30,7 +30,7 @@ AGENTS = """
     tool unanswered_calls well_formed
 """
 DELEGATION = """
-    Account Assignment Cause Children TaskNotice DelegationError Delegator
+    Account AnswerTerms Assignment Cause Children NO_TERMS TaskNotice DelegationError Delegator
     DeliveryCapability Detach Encoded Ending Grant ImpossibleEventError Join Ledger
     Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Slots Row
     Rules SHARED_BUDGET_PREFIX SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree

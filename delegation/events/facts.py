@@ -32,6 +32,7 @@ from agents import (
     Usage,
     UserMessage,
 )
+from delegation.answer_terms import NO_TERMS, AnswerTerms
 from delegation.events.approvals import ApprovalId, ApprovalVerdict
 from delegation.events.processes import ProcessId
 from delegation.task import (
@@ -150,6 +151,8 @@ class MessageReceived:
     """It has no text: the turn goes on with the last message of the session's history."""
     async_delivery: bool = True
     """Its sender can receive results after the turn that reads it, if the door can deliver them."""
+    terms: AnswerTerms = NO_TERMS
+    """How its sender wants the answers of the session from then on."""
 
 
 @attrs.frozen

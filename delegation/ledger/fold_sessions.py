@@ -164,6 +164,7 @@ def message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> None
         event.instructions,
         event.silent,
         event.async_delivery,
+        event.terms,
     )
     session.tree.set_first_goal(event.text)
     refresh_session(ledger, session)
@@ -219,6 +220,8 @@ def _read_mail(
         root.accounts = accounts_under(ledger, root, envelope.grants, at)
         if envelope.instructions:
             instructions.append(envelope.instructions)
+        if isinstance(mail, UserMessage):
+            session.terms = envelope.terms
     root.instructions = "\n\n".join(instructions)
     root.context = contexts.get(False, contexts.get(True, root.context))
 

@@ -17,6 +17,7 @@ from agents import (
     UserMessage,
     unanswered_calls,
 )
+from delegation.answer_terms import NO_TERMS, AnswerTerms
 from delegation.budget import Account
 from delegation.events import CallPlaced
 from delegation.events.approvals import ApprovalQuestion
@@ -341,6 +342,7 @@ class Envelope:
     instructions: str = ""
     silent: bool = False
     async_delivery: bool = True
+    terms: AnswerTerms = NO_TERMS
 
 
 Mail: TypeAlias = UserMessage | TaskNotice | ProcessNotice
@@ -371,6 +373,7 @@ class SessionRecord:
         "processes",
         "root",
         "slots",
+        "terms",
         "tree",
         "turn",
         "turns",
@@ -419,6 +422,8 @@ class SessionRecord:
         self.approved = NOTHING_APPROVED
         self.attended = False
         """People can be asked for approval, also where no reply can be delivered later."""
+        self.terms = NO_TERMS
+        """How its client wants its answers, since the last message."""
         self.turns = 0
         self.turn: Turn | None = None
         self.last_outcome: Outcome | None = None

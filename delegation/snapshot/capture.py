@@ -177,6 +177,7 @@ def _stored_session(session: SessionRecord) -> StoredSession:
         mail=[(seq, _stored_mail(mail)) for seq, mail in session.mail.items()],
         consumed=[(seq, _stored_mail(mail)) for seq, mail in session.consumed.items()],
         envelopes=list(session.envelopes.items()),
+        terms=session.terms,
         undelivered=list(session.undelivered.values()),
         unsettled_detached=list(session.unsettled_detached),
         processes=list(session.processes.values()),

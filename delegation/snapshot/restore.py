@@ -208,6 +208,7 @@ class _Restoration:
         session.mail = {seq: stored.it for seq, stored in it.mail}
         session.consumed = {seq: stored.it for seq, stored in it.consumed}
         session.envelopes = dict(it.envelopes)
+        session.terms = it.terms
         session.undelivered = {reply.turn: reply for reply in it.undelivered}
         session.unsettled_detached = {id_: tasks[id_] for id_ in it.unsettled_detached}
         session.processes = {process.id: process for process in it.processes}

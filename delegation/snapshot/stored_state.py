@@ -16,6 +16,7 @@ from agents import (
     UserMessage,
 )
 from delegation.amounts import Amounts
+from delegation.answer_terms import AnswerTerms
 from delegation.errors import MISFITS, UnreadableFactError
 from delegation.events import CallPlaced
 from delegation.events.approvals import ApprovalQuestion
@@ -174,6 +175,7 @@ class StoredSession(msgspec.Struct, array_like=True, gc=False):
     mail: list[tuple[int, StoredMail]]
     consumed: list[tuple[int, StoredMail]]
     envelopes: list[tuple[int, Envelope]]
+    terms: AnswerTerms
     undelivered: list[Reply]
     unsettled_detached: list[TaskId]
     processes: list[ProcessRecord]

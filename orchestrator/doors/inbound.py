@@ -11,7 +11,7 @@ import trio
 from agents import Agent, Part, Pipeline, Tool, UserMessage, well_formed
 from agents.redaction.long_texts import search_ahead, search_tree_ahead, texts_in
 from agents.redaction.redactor import LONG_TEXT, Redactor
-from delegation import Grant, SessionId, SessionRecord
+from delegation import NO_TERMS, AnswerTerms, Grant, SessionId, SessionRecord
 from delegation.events import EarlierMessage, MessageReceived
 from orchestrator.doors.lifecycle import NO_STRINGS, open_new_session
 from orchestrator.journal.fact_redaction import without_secrets
@@ -40,6 +40,8 @@ class InboundRequest:
     """Whose the session is; "" is the operator's."""
     tools: tuple[Tool, ...] = ()
     """Tools that the client runs itself."""
+    terms: AnswerTerms = NO_TERMS
+    """How the client wants the answers."""
     attended: bool = False
     """A person answers approval questions while the caller waits."""
 
@@ -158,6 +160,7 @@ def post_message(
             grants,
             instructions=request.instructions,
             silent=request.message is None,
+            terms=request.terms,
         )
     )
     return services.book.ledger.last_seq

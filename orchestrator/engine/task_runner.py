@@ -14,7 +14,17 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from agents import Agent
-from delegation import Cause, Delegator, Ending, Origin, Outcome, TaskId, TaskRecord
+from delegation import (
+    NO_TERMS,
+    AnswerTerms,
+    Cause,
+    Delegator,
+    Ending,
+    Origin,
+    Outcome,
+    TaskId,
+    TaskRecord,
+)
 from delegation.events import TaskStarted, TurnResumed
 from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_events import ModelEventSubscribers
@@ -94,6 +104,12 @@ class TaskRunner:
         if task in self._scopes:
             self._scopes[task].cancel(reason="a cancel was requested")
 
+    def _terms_of(self, record: TaskRecord) -> AnswerTerms:
+        """Return how the client of a session wants the answers of its root."""
+        if not record.is_root:
+            return NO_TERMS
+        return self._book.ledger.sessions[record.session].terms
+
     def _stop_stalled(self, task: TaskRecord, why: str) -> None:
         self._stalled[task.id] = why
         self.stop(task.id)
@@ -138,7 +154,7 @@ class TaskRunner:
         try:
             agent = self._registry.assign(record)
             over_time, paid_by = self._limit_time(scope, agent, record)
-            order = WorkOrder(record, agent, origin)
+            order = WorkOrder(record, agent, origin, self._terms_of(record))
             with scope:
                 return await self._answer(order, scope, delegator), None
             cause = cancel_cause(record)

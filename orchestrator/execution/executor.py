@@ -8,7 +8,7 @@ import msgspec
 
 from agents import Agent, Model, Pipeline, Tool
 from agents.turn_host import TurnHost
-from delegation import Origin, TaskId, TaskRecord
+from delegation import NO_TERMS, AnswerTerms, Origin, TaskId, TaskRecord
 
 
 class WorkOrder(msgspec.Struct, frozen=True):
@@ -19,6 +19,8 @@ class WorkOrder(msgspec.Struct, frozen=True):
     """In another process it is found by its `AgentRef`."""
     origin: Origin
     """The origin that the task's own requests carry."""
+    terms: AnswerTerms = NO_TERMS
+    """How the client of its session wants its answers; only a root has any."""
 
 
 class TaskHost(TurnHost, Protocol):

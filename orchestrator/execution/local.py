@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from agents import Pipeline, Tool, take_turn
-from delegation import DeliveryCapability, TaskId, TaskRecord
+from agents import ModelSettings, Pipeline, Tool, take_turn
+from agents.models.settings import NO_SETTINGS
+from delegation import AnswerTerms, DeliveryCapability, TaskId, TaskRecord
 from delegation.session_context import bind_session
 from orchestrator.budget_scope import charge_to
 from orchestrator.execution.executor import TaskHost, WorkOrder
@@ -88,8 +89,9 @@ class LocalExecutor:
             model=self._models.model_for(task, agent, host.budgeted_model),
             tools=placed_tools(self._tools(order, host), task, place),
             host=host,
-            requested_schema=task.requested_schema,
+            requested_schema=task.requested_schema or order.terms.output_schema,
             extra_instructions=task.instructions,
+            settings=_settings(order.terms),
             task=task.call_prefix,
             path=task.path,
         )
@@ -114,3 +116,7 @@ class LocalExecutor:
 
     def pop_note(self, task: TaskId) -> str:
         return self._notes.pop(task, "") or self._workspaces.pop_note(task)
+
+
+def _settings(terms: AnswerTerms) -> ModelSettings:
+    return ModelSettings(**terms.settings) if terms.settings else NO_SETTINGS
