@@ -51,10 +51,11 @@ from orchestrator.journal.subscriptions import FactQueue
 from orchestrator.read_api import ReadApi
 from orchestrator.replay.fork import fork_run
 from orchestrator.services import Services, open_services
-from orchestrator.state_files import FIRST_JOURNAL, state_files
+from orchestrator.state_files import FIRST_JOURNAL, state_files, state_folder
 
 if TYPE_CHECKING:
     from agents.models.http.answer_limits import AnswerLimits
+    from agents.models.provider_table import Provider
     from agents.models.wrappers.prices import PriceTable
     from agents.models.wrappers.rate_limit import Limiter
     from orchestrator.execution.worker_place import OpenExchange
@@ -417,6 +418,7 @@ async def open_orchestrator(
     hide: "Iterable[str | os.PathLike[str]]" = (),
     sandbox: str | SandboxChoice | None = None,
     limiters: "Mapping[str, Limiter] | None" = None,
+    providers: "Mapping[str, Provider] | None" = None,
     prices: "PriceTable | None" = None,
     answer_limits: "AnswerLimits | None" = None,
     host: str | None = None,
@@ -443,6 +445,8 @@ async def open_orchestrator(
             `"none"`; `"auto"` is the strongest that works here. By default what
             ORCHESTRATOR_SANDBOX says, else `"auto"`.
         limiters: rate limits of providers, by name (`"openai"`).
+        providers: services that run models, by the names that they have before the colon; they
+            go before those of the file `models.toml`, and before those that we know.
         prices: the prices of models, instead of the table that we ship.
         answer_limits: how much a provider may send for one answer.
         host: the name of this machine in facts about commands and folders; by default what
@@ -477,7 +481,13 @@ async def open_orchestrator(
             here = environ.get(HERE_VARIABLE, "").split(",")
         places = frozenset(here)
         registry = AgentRegistry(
-            ModelResolver(environ, limiters, prices, answer_limits=answer_limits),
+            ModelResolver(
+                environ,
+                limiters,
+                prices,
+                answer_limits=answer_limits,
+                providers=providers,
+            ),
             require_places=partial(require_here, places)
             if opened.tenure is None
             else None,
@@ -562,10 +572,7 @@ def _do_nothing() -> None:
 
 def default_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder of the journals when none is named, and of worktrees."""
-    if home := environ.get("ORCHESTRATOR_HOME"):
-        return Path(home)
-    state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "orchestrator"
+    return state_folder(environ)
 
 
 def default_journal(environ: Mapping[str, str]) -> Path:

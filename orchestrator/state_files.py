@@ -5,7 +5,7 @@ tool of an agent does, wherever they are.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,14 @@ SERVER_FILES: Final = (
 FIRST_JOURNAL: Final = "journal.db"
 JOURNALS: Final = "journals"
 """The folder of all journals but the first, in that of the first."""
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Return where an orchestrator keeps what it is not told to keep elsewhere."""
+    if home := environ.get("ORCHESTRATOR_HOME"):
+        return Path(home)
+    state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "orchestrator"
 
 
 def state_files(journal: str | os.PathLike[str]) -> Iterator[Path]:

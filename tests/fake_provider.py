@@ -4,8 +4,11 @@ It refuses what the real ones refuse. Run as a process of its own (`python -m te
 it prints its port and answers everything with a few words, for benchmarks.
 """
 
+import base64
+import binascii
 import enum
 import json
+import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,6 +20,7 @@ import trio
 
 from agents import ToolCall
 from tests.provider_rules import check_chat, check_messages, check_responses
+from tests.service_rules import check_service, without_service_fields
 
 
 class Then(enum.Enum):
@@ -226,16 +230,41 @@ async def send_reply(
 
 
 def _said(heard: Heard, say: Say) -> tuple[int, Mapping[str, str], list[bytes]]:
-    protocol = PROTOCOLS[heard.path.removeprefix("/v1")]
+    protocol = PROTOCOLS[_kind_of(heard.path)]
     try:
-        protocol.check(heard.body)
+        check_service(heard.path, heard.headers, heard.body)
+        protocol.check(without_service_fields(heard.path, heard.body))
     except AssertionError as exc:
         problem = {"error": {"message": f"invalid request: {exc}"}}
         return 400, {"content-type": "application/json"}, [encode(problem)]
-    if say.is_plain or not heard.body.get("stream"):
+    is_aws = heard.path.endswith("/invoke-with-response-stream")
+    if say.is_plain or not (is_aws or heard.body.get("stream")):
         return 200, {"content-type": "application/json"}, [encode(protocol.plain(say))]
     events = list(protocol.events(say))[: say.cut]
+    if is_aws:
+        frames = [aws_frame(event.partition(b"data: ")[2].strip()) for event in events]
+        return 200, {"content-type": "application/vnd.amazon.eventstream"}, frames
     return 200, {"content-type": "text/event-stream; charset=utf-8"}, events
+
+
+def _kind_of(path: str) -> str:
+    """Return the protocol of a path, which each service has at an address of its own."""
+    if path.endswith((":streamRawPredict", ":rawPredict")) or "/invoke" in path:
+        return "/messages"
+    return next(kind for kind in PROTOCOLS if path.endswith(kind))
+
+
+def aws_frame(event: bytes, **headers: str) -> bytes:
+    """Return an event of the messages protocol as a frame of an AWS event stream."""
+    payload = encode({"bytes": base64.b64encode(event).decode(), "p": "abc"})
+    head = b""
+    named = {":event-type": "chunk", ":content-type": "application/json"}
+    for name, value in {**named, ":message-type": "event", **headers}.items():
+        head += bytes([len(name)]) + name.encode() + b"\x07"
+        head += struct.pack(">H", len(value)) + value.encode()
+    prelude = struct.pack(">II", 16 + len(head) + len(payload), len(head))
+    whole = prelude + struct.pack(">I", binascii.crc32(prelude)) + head + payload
+    return whole + struct.pack(">I", binascii.crc32(whole))
 
 
 def _event(data: object, name: str = "") -> bytes:

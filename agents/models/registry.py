@@ -2,21 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Final, Protocol
-
-import attrs
+from shutil import which
+from typing import TYPE_CHECKING, Final, Protocol
 
 from agents.errors import DefinitionError
 from agents.models.http.answer_limits import AnswerLimits
 from agents.models.model import Model, known_settings_problem
+from agents.models.provider_table import PROVIDERS, Login, Provider, WireProtocol
 from agents.models.settings import ModelSettings
-from agents.models.settings_rules import (
-    CHAT_RULES,
-    LOCAL_RULES,
-    MESSAGES_RULES,
-    RESPONSES_RULES,
-    SettingsRules,
-)
+from agents.models.settings_rules import LOCAL_RULES
+
+if TYPE_CHECKING:
+    from agents.models.http.credentials import Credentials
+
+__all__ = ["PROVIDERS", "CloseableModel", "Provider", "model_named", "settings_problem"]
+
+GCLOUD: Final = "gcloud"
 
 
 class CloseableModel(Model, Protocol):
@@ -29,34 +30,19 @@ class ModelFactory(Protocol):
     """Makes a model of a provider."""
 
     def __call__(
-        self, model: str, *, key: str, base_url: str | None, limits: AnswerLimits
+        self,
+        model: str,
+        *,
+        key: str,
+        base_url: str | None,
+        limits: AnswerLimits,
+        provider: str,
+        service: Provider,
+        credentials: "Credentials | None",
     ) -> CloseableModel: ...
 
 
-@attrs.frozen(kw_only=True)
-class Provider:
-    """A service that runs models, and what it takes to use it."""
-
-    key_variable: str
-    """The environment variable with the key."""
-    base_url_variable: str
-    """The environment variable with the base URL of another server of the same protocol."""
-    extra: str
-    """The extra of this package that installs its client."""
-    load: Callable[[], ModelFactory]
-    """Imports the provider on first use, since its client is an extra."""
-    default_url: str
-    """The base URL of the service itself."""
-    settings: SettingsRules
-    """What it can do of `ModelSettings`."""
-
-    def has_custom_url(self, environ: Mapping[str, str]) -> bool:
-        """Return whether another server is configured in place of the service."""
-        url = environ.get(self.base_url_variable, "").strip().rstrip("/")
-        return url not in {"", self.default_url}
-
-
-def _openai() -> ModelFactory:
+def _chat() -> ModelFactory:
     from agents.models.providers.openai_chat import OpenAIModel
 
     return OpenAIModel
@@ -68,38 +54,18 @@ def _responses() -> ModelFactory:
     return ResponsesModel
 
 
-def _anthropic() -> ModelFactory:
+def _messages() -> ModelFactory:
     from agents.models.providers.anthropic import AnthropicModel
 
     return AnthropicModel
 
 
-PROVIDERS: Final[Mapping[str, Provider]] = {
-    "openai": Provider(
-        key_variable="OPENAI_API_KEY",
-        base_url_variable="OPENAI_BASE_URL",
-        extra="openai",
-        load=_openai,
-        default_url="https://api.openai.com/v1",
-        settings=CHAT_RULES,
-    ),
-    "openai-responses": Provider(
-        key_variable="OPENAI_API_KEY",
-        base_url_variable="OPENAI_BASE_URL",
-        extra="openai",
-        load=_responses,
-        default_url="https://api.openai.com/v1",
-        settings=RESPONSES_RULES,
-    ),
-    "anthropic": Provider(
-        key_variable="ANTHROPIC_API_KEY",
-        base_url_variable="ANTHROPIC_BASE_URL",
-        extra="anthropic",
-        load=_anthropic,
-        default_url="https://api.anthropic.com",
-        settings=MESSAGES_RULES,
-    ),
+_LOADERS: Final[Mapping[WireProtocol, Callable[[], ModelFactory]]] = {
+    WireProtocol.CHAT: _chat,
+    WireProtocol.RESPONSES: _responses,
+    WireProtocol.MESSAGES: _messages,
 }
+"""Each imports its module on first use, since the client is an extra."""
 
 
 def settings_problem(model: str | Model, settings: ModelSettings) -> str | None:
@@ -124,6 +90,7 @@ def model_named(
     name: str,
     environ: Mapping[str, str],
     answer_limits: AnswerLimits | None = None,
+    providers: Mapping[str, Provider] = PROVIDERS,
 ) -> CloseableModel:
     """Return the model of this name.
 
@@ -131,6 +98,7 @@ def model_named(
         name: the provider, a colon, and the provider's own name of the model.
         environ: the variables with keys and base URLs, usually `os.environ`.
         answer_limits: how much the provider may send for one answer.
+        providers: the services, by the names that they have before the colon.
     """
     prefix, _, model = name.partition(":")
     if prefix == "local" and model:
@@ -138,28 +106,88 @@ def model_named(
         from agents.models.providers.local import local_model
 
         return local_model(model)
-    provider = PROVIDERS.get(prefix)
+    provider = providers.get(prefix)
     if provider is None or not model:
-        known = ", ".join(f"'{prefix}:<model>'" for prefix in (*PROVIDERS, "local"))
+        known = ", ".join(f"'{prefix}:<model>'" for prefix in (*providers, "local"))
         raise DefinitionError(f"there is no model {name!r}; a model's name is {known}")
     try:
         # Imported by itself: a module of ours that was imported before would hide that it is gone.
         import_module("httpx2")
-        from agents.models.http.url import is_on_loopback
-
-        make = provider.load()
+        make = _LOADERS[provider.protocol]()
     except ModuleNotFoundError as exc:
         raise DefinitionError(
             f"model {name!r} needs the package {exc.name!r}:"
             f" pip install 'delegation-orchestrator[{provider.extra}]'"
         ) from exc
-    base_url = environ.get(provider.base_url_variable, "").strip() or None
+    base_url = provider.base_url(name, environ)
+    key, credentials = _login(name, provider, base_url, environ)
+    return make(
+        model,
+        key=key,
+        base_url=base_url,
+        limits=AnswerLimits() if answer_limits is None else answer_limits,
+        provider=prefix,
+        service=provider,
+        credentials=credentials,
+    )
+
+
+def _login(
+    name: str, provider: Provider, base_url: str, environ: Mapping[str, str]
+) -> "tuple[str, Credentials | None]":
+    """Return the key of a provider, or what makes one for each request."""
+    from agents.models.http.credentials import GcloudToken, TokenFunction
+    from agents.models.http.url import is_on_loopback
+
+    if provider.token is not None:
+        return "", TokenFunction(provider.token)
     key = environ.get(provider.key_variable, "").strip()
     # A server on this machine, such as Ollama, needs none.
-    if not key and (base_url is None or not is_on_loopback(base_url)):
-        raise DefinitionError(
-            f"model {name!r} needs a key: set {provider.key_variable}, or give the agent a"
-            " ScriptedModel to try things without one"
-        )
-    limits = AnswerLimits() if answer_limits is None else answer_limits
-    return make(model, key=key, base_url=base_url, limits=limits)
+    is_needed = bool(provider.key_variable) and not is_on_loopback(base_url)
+    if provider.login is Login.AWS:
+        return _aws_login(name, environ, is_needed=is_needed)
+    if not key and provider.login is Login.GOOGLE:
+        if is_needed and which(GCLOUD) is None:
+            raise _missing_key(
+                name,
+                f"set {provider.key_variable} to a token, or install gcloud and log in"
+                " with it",
+            )
+        return "", GcloudToken() if is_needed else None
+    if not key and is_needed:
+        raise _missing_key(name, f"set {provider.key_variable}")
+    return key, None
+
+
+def _aws_login(
+    name: str, environ: Mapping[str, str], *, is_needed: bool
+) -> "tuple[str, Credentials | None]":
+    from agents.models.http.aws_signature import AwsKeys
+
+    if key := environ.get("AWS_BEARER_TOKEN_BEDROCK", "").strip():
+        return key, None
+    access = environ.get("AWS_ACCESS_KEY_ID", "").strip()
+    secret = environ.get("AWS_SECRET_ACCESS_KEY", "").strip()
+    if not (access and secret):
+        if is_needed:
+            raise _missing_key(
+                name,
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or"
+                " AWS_BEARER_TOKEN_BEDROCK",
+            )
+        return "", None
+    return "", AwsKeys(
+        access_key=access,
+        secret_key=secret,
+        session_token=environ.get("AWS_SESSION_TOKEN", "").strip(),
+        region=environ.get("AWS_REGION", "").strip()
+        or environ.get("AWS_DEFAULT_REGION", "").strip()
+        or "us-east-1",
+    )
+
+
+def _missing_key(name: str, what_to_do: str) -> DefinitionError:
+    return DefinitionError(
+        f"model {name!r} needs a key: {what_to_do}, or give the agent a"
+        " ScriptedModel to try things without one"
+    )

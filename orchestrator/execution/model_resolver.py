@@ -1,20 +1,39 @@
 """Models by name: resolved once, limited, retried and priced as their provider needs it."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
 from agents import Agent, DefinitionError, Model
 from agents.models.settings import NO_SETTINGS
 from delegation import TaskRecord
+from orchestrator.state_files import state_folder
 
 if TYPE_CHECKING:
     from agents.models.http.answer_limits import AnswerLimits
+    from agents.models.provider_table import Provider
     from agents.models.registry import CloseableModel
     from agents.models.wrappers.pace import Pace
     from agents.models.wrappers.prices import PriceTable
     from agents.models.wrappers.rate_limit import Limiter
+
+FILE: Final = "models.toml"
+FILE_VARIABLE: Final = "ORCHESTRATOR_MODELS"
+
+
+def known_providers(environ: Mapping[str, str]) -> "Mapping[str, Provider]":
+    """Return the services that we know and those of the user's file, by their names.
+
+    A name is what comes before the colon in the name of a model.
+    """
+    from agents.models.provider_file import read_providers
+    from agents.models.provider_table import PROVIDERS
+
+    file = environ.get(FILE_VARIABLE) or state_folder(environ) / FILE
+    return {**PROVIDERS, **read_providers(Path(file))}
 
 
 class ModelSource(Protocol):
@@ -51,6 +70,7 @@ class ModelResolver:
         prices: "PriceTable | None" = None,
         *,
         answer_limits: "AnswerLimits | None" = None,
+        providers: "Mapping[str, Provider] | None" = None,
         connect: Callable[[str], Model] | None = None,
     ) -> None:
         """Resolve models in an environment.
@@ -60,12 +80,14 @@ class ModelResolver:
             limiters: how much may be asked of a provider, by its name.
             prices: what models cost, instead of the table that is shipped.
             answer_limits: how much a provider may send for one answer.
+            providers: services besides those that we know and those of `models.toml`.
             connect: makes the bare model of a name, where no provider is to be called.
         """
         self._environ = environ
         self._limiters = limiters or {}
         self._prices = prices
         self._answer_limits = answer_limits
+        self._own_providers = providers or {}
         self._connect = connect or self._connect_provider
         self._models: dict[str, Model] = {}
         # One for each agent and its model, so that summaries are made once.
@@ -127,7 +149,6 @@ class ModelResolver:
 
     def _provider_model(self, name: str) -> Model:
         """Return a provider's model: rate-limited, retried, priced."""
-        from agents.models.registry import PROVIDERS
         from agents.models.wrappers.pace import Pace, paced
         from agents.models.wrappers.prices import PriceTable, priced
         from agents.models.wrappers.rate_limit import limited
@@ -142,18 +163,21 @@ class ModelResolver:
         account = provider.removesuffix("-responses")
         if limiter := self._limiters.get(provider) or self._limiters.get(account):
             model = limited(model, limiter)
-        has_custom_url = provider in PROVIDERS and PROVIDERS[provider].has_custom_url(
-            self._environ
-        )
+        service = self._providers.get(provider)
+        has_custom_url = service is not None and service.has_custom_url(self._environ)
         # Another server has its own prices, whatever its models are called.
         if self._prices is not None or not has_custom_url:
             model = priced(model, self._prices or PriceTable.shipped())
         return retrying(model)
 
+    @cached_property
+    def _providers(self) -> "Mapping[str, Provider]":
+        return {**known_providers(self._environ), **self._own_providers}
+
     def _connect_provider(self, name: str) -> Model:
         from agents.models.registry import model_named
 
-        model = model_named(name, self._environ, self._answer_limits)
+        model = model_named(name, self._environ, self._answer_limits, self._providers)
         self._open.append(model)
         return model
 

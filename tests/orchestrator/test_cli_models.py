@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from agents.models.provider_table import PROVIDERS
 from agents.models.providers.local import INSTALL, INSTALL_WEIGHTS
 from agents.models.wrappers.prices import PriceTable
 from tests.fake_provider import FakeProvider, Raw, Say, Then, open_provider
@@ -22,7 +23,10 @@ from tests.fake_provider import FakeProvider, Raw, Say, Then, open_provider
 pytestmark = pytest.mark.realtime
 
 KEY = "sk-proj-aB3dE6gH9kL2"
-OURS = re.compile(r"(OPENAI|ANTHROPIC)_.*|.*_proxy", re.IGNORECASE)
+OURS = re.compile(
+    r".*_(API_KEY|BASE_URL)|(AWS|AZURE|GOOGLE_CLOUD|ORCHESTRATOR)_.*|.*_proxy",
+    re.IGNORECASE,
+)
 # This is how Python remembers that there is no such package.
 WITHOUT = """
 import sys
@@ -121,21 +125,39 @@ async def test_models_lists_the_forms_of_names_and_what_each_needs(
 ) -> None:
     table = await rows(shell)
 
-    assert [*table] == [
-        "name",
-        "openai:<model>",
-        "openai-responses:<model>",
-        "anthropic:<model>",
-        "local:<GGUF file>",
-        "local:smollm2",
-    ]
+    named = [f"{name}:<model>" for name in PROVIDERS]
+    assert [*table] == ["name", *named, "local:<GGUF file>", "local:smollm2"]
     assert table["name"].split() == ["name", "key", "address", "extra", "prices"]
     for name in ("openai:<model>", "openai-responses:<model>"):
         assert "OPENAI_API_KEY is not set" in table[name]
         assert "OPENAI_BASE_URL is not set" in table[name]
         assert "  yes  " in table[name]
     assert "ANTHROPIC_API_KEY is not set" in table["anthropic:<model>"]
+    assert "OLLAMA_API_KEY is not needed on this machine" in table["ollama:<model>"]
+    assert "AWS_ACCESS_KEY_ID is not set" in table["bedrock:<model>"]
     assert "not needed" in table["local:smollm2"]
+
+
+async def test_models_lists_the_services_of_the_users_file(shell: Shell) -> None:
+    file = shell.home / "models.toml"
+    file.write_text('[lab]\nurl = "https://me:hunter22@llm.example.org/v1"\n')
+    shell.environ["ORCHESTRATOR_HOME"] = str(shell.home)
+    table = await rows(shell)
+
+    assert "not needed  https://***@llm.example.org/v1" in table["lab:<model>"]
+    file.write_text("[lab]\nurl = 1\n")
+    assert f"{file}: [lab]: " in await shell.error("models")
+
+
+async def test_a_service_of_the_users_file_is_asked(shell: Shell) -> None:
+    async with open_provider(Say(text="Here I am.")) as provider:
+        file = shell.home / "elsewhere.toml"
+        file.write_text(f'[lab]\nurl = "{provider.url}/v1"\n')
+        shell.environ["ORCHESTRATOR_MODELS"] = str(file)
+        out, err = await shell.run("ask", "lab:any", "Who is there?")
+
+    assert out == "Here I am.\n"
+    assert "price unknown" in err
 
 
 async def test_models_says_how_many_prices_are_known_and_since_when(

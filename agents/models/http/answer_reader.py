@@ -22,6 +22,7 @@ from agents.models.http.answer_limits import (
     AnswerLimits,
     require_few_values,
 )
+from agents.models.http.aws_frames import AwsFrames
 from agents.models.http.provider_errors import LONGEST_ERROR, status_error
 from agents.models.http.sse import SseParser
 
@@ -30,6 +31,7 @@ STREAM_END_SECONDS: Final = 0.1
 again. Some servers never close it, and an answer that waits here is lost if the process dies."""
 ERROR_SECONDS: Final = 10.0
 """How long to wait for the text of an error."""
+AWS_STREAM: Final = "application/vnd.amazon.eventstream"
 STEPS_AT_ONCE: Final = 16
 """How many pieces or events are read before other tasks run."""
 
@@ -48,8 +50,12 @@ async def read_answer(
             Failure.MALFORMED,
             f"gave an answer that is compressed ({encoding}), which was not asked for",
         )
-    if "text/event-stream" in response.headers.get("content-type", ""):
-        await _StreamReader(builder, limits).read(response)
+    kind = response.headers.get("content-type", "")
+    if "text/event-stream" in kind:
+        await _StreamReader(builder, limits, SseParser()).read(response)
+        return
+    if AWS_STREAM in kind:
+        await _StreamReader(builder, limits, AwsFrames()).read(response)
         return
     body = await _read_body(response, limits.document_bytes)
     if len(body) > limits.document_bytes:
@@ -59,10 +65,15 @@ async def read_answer(
 
 
 class _StreamReader:
-    def __init__(self, builder: AnswerBuilder, limits: AnswerLimits) -> None:
+    def __init__(
+        self,
+        builder: AnswerBuilder,
+        limits: AnswerLimits,
+        parser: SseParser | AwsFrames,
+    ) -> None:
         self._builder = builder
         self._limits = limits
-        self._parser = SseParser()
+        self._parser = parser
         self._chunks = 0
         self._bytes = 0
         self._events = 0

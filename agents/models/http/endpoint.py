@@ -15,6 +15,7 @@ from agents.models.http.answer_builder import AnswerBuilder
 from agents.models.http.answer_errors import AnswerTooLongError, UnusableAnswerError
 from agents.models.http.answer_limits import AnswerLimits
 from agents.models.http.answer_reader import read_answer
+from agents.models.http.credentials import Credentials
 from agents.models.http.pools import Pools
 from agents.models.http.wire_transcript import as_json
 
@@ -44,12 +45,14 @@ class Endpoint:
         *,
         headers: Mapping[str, str],
         key: str = "",
+        credentials: Credentials | None = None,
         silence: float = SILENCE_SECONDS,
         limits: AnswerLimits = DEFAULT_LIMITS,
     ) -> None:
         self._model = model
         self._url = url
         self._limits = limits
+        self._credentials = credentials
         self._secrets = [part for part in key.split() if len(part) >= SHORTEST_SECRET]
         self._pools = Pools(url, headers, silence)
 
@@ -92,7 +95,14 @@ class Endpoint:
     async def _post(
         self, client: httpx2.AsyncClient, content: bytes, builder: AnswerBuilder
     ) -> None:
-        async with client.stream("POST", self._url, content=content) as response:
+        headers = (
+            None
+            if self._credentials is None
+            else await self._credentials.headers(self._url, content)
+        )
+        async with client.stream(
+            "POST", self._url, content=content, headers=headers
+        ) as response:
             await read_answer(response, builder, self._limits)
 
     def _error(self, exc: Exception, partial: str) -> ModelError:

@@ -67,6 +67,13 @@ _BY_TYPE: Final = {
     "permission_error": Failure.AUTH,
     "invalid_request_error": Failure.BAD_REQUEST,
     "not_found_error": Failure.BAD_REQUEST,
+    # The exceptions of a stream of AWS.
+    "throttlingException": Failure.RATE_LIMIT,
+    "serviceUnavailableException": Failure.OVERLOADED,
+    "internalServerException": Failure.OVERLOADED,
+    "modelStreamErrorException": Failure.OVERLOADED,
+    "modelTimeoutException": Failure.TIMEOUT,
+    "validationException": Failure.BAD_REQUEST,
 }
 
 

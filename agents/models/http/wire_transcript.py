@@ -24,6 +24,8 @@ from agents.messages import (
     UserMessage,
     interrupted_answer,
 )
+from agents.models.http.strict_schema import ProviderSchema
+from agents.models.model import ModelRequest
 
 GO_ON: Final = "Go on."
 NOTHING: Final = "(nothing)"
@@ -171,6 +173,20 @@ def block_of(
         if message.is_newest:
             raise
         return {"type": text, "text": f"[{exc}]"}
+
+
+def instructions_with_schema(
+    request: ModelRequest, output_schema: ProviderSchema | None
+) -> str:
+    """Return the instructions, with the schema of the answer where the protocol has no field."""
+    instructions = request.instructions.strip() and request.instructions
+    if request.output is None or output_schema is not None:
+        return instructions
+    schema = as_json(request.output).decode()
+    return (
+        f"{instructions}\n\nYour final answer is JSON that fits this schema, and nothing"
+        f" else, with no fence around it: {schema}"
+    ).strip()
 
 
 def base64_of(part: Part) -> str:

@@ -20,17 +20,18 @@ from agents.models.http.wire_transcript import (
     WireAssistantMessage,
     WireMessage,
     WireUserMessage,
-    as_json,
     base64_of,
     block_of,
+    instructions_with_schema,
     text_of,
     unsendable,
     wire_transcript,
 )
 from agents.models.model import ModelRequest
+from agents.models.provider_table import Login
 from agents.models.providers.http_model import HttpModel
 from agents.models.settings import ModelSettings
-from agents.models.settings_rules import LEAST_THINKING, MESSAGES_RULES
+from agents.models.settings_rules import LEAST_THINKING
 from agents.tools.tool import Tool
 
 VERSION: Final = "2023-06-01"
@@ -55,12 +56,14 @@ class AnthropicModel(HttpModel):
     """A model behind the messages protocol."""
 
     provider = "anthropic"
-    default_url = "https://api.anthropic.com"
     path = "/v1/messages"
-    settings_rules = MESSAGES_RULES
 
     def _headers(self, key: str) -> dict[str, str]:
-        return {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
+        headers = super()._headers(key)
+        # Where the body has a version, the header is not known.
+        if self._service.quirks.anthropic_version:
+            return headers
+        return {"anthropic-version": VERSION, **headers}
 
     def _output_schema(self, request: ModelRequest) -> ProviderSchema | None:
         schema = super()._output_schema(request)
@@ -70,7 +73,14 @@ class AnthropicModel(HttpModel):
     def _body(
         self, request: ModelRequest, schema: ProviderSchema | None
     ) -> dict[str, Any]:
-        return message_request(self._model, request, schema)
+        body = message_request(self._model, request, schema)
+        if version := self._service.quirks.anthropic_version:
+            # The address has the model, and says that the answer is streamed.
+            del body["model"]
+            body["anthropic_version"] = version
+            if self._service.login is Login.AWS:
+                del body["stream"]
+        return body
 
     def _builder(
         self, request: ModelRequest, schema: ProviderSchema | None
@@ -88,7 +98,7 @@ def message_request(
         "messages": _messages(conversation),
         "stream": True,
     }
-    if instructions := _instructions(request, output_schema):
+    if instructions := instructions_with_schema(request, output_schema):
         body["system"] = instructions
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
@@ -151,17 +161,6 @@ def _version(model: str) -> tuple[int, int]:
     """Return the version of a model; of a name without one, that of the newest."""
     found = _VERSION.search(model)
     return (99, 0) if found is None else (int(found[1]), int(found[2] or 0))
-
-
-def _instructions(request: ModelRequest, output_schema: ProviderSchema | None) -> str:
-    instructions = request.instructions.strip() and request.instructions
-    if request.output is None or output_schema is not None:
-        return instructions
-    schema = as_json(request.output).decode()
-    return (
-        f"{instructions}\n\nYour final answer is JSON that fits this schema, and nothing"
-        f" else, with no fence around it: {schema}"
-    ).strip()
 
 
 def _messages(conversation: list[WireMessage]) -> list[dict[str, Any]]:

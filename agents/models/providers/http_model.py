@@ -1,54 +1,76 @@
 """The base of models that are asked over HTTP, each in a protocol of its own.
 
 A new protocol is a subclass: its URL, the body of a request, and a builder that reads answers.
-Register it in `agents.models.registry`.
+Register it in `agents.models.registry`. A service that speaks one of them is a row of
+`agents.models.provider_table`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast
+from urllib.parse import quote
 
 from agents.messages import AssistantMessage
 from agents.models.http.answer_builder import AnswerBuilder
 from agents.models.http.answer_limits import AnswerLimits
+from agents.models.http.credentials import Credentials
 from agents.models.http.endpoint import DEFAULT_LIMITS, SILENCE_SECONDS, Endpoint
 from agents.models.http.strict_schema import ProviderSchema, provider_schema
 from agents.models.model import ModelRequest
+from agents.models.provider_table import PROVIDERS, Login, Provider
 from agents.models.settings import ModelSettings
-from agents.models.settings_rules import SettingsRules
 
 
 class HttpModel(ABC):
     """Asks one model over HTTP."""
 
     provider: ClassVar[str]
-    """The part of the model's name before the colon."""
-    default_url: ClassVar[str]
+    """The name of the service itself, which is the part of the model's name before the colon."""
     path: ClassVar[str]
     """What is appended to the base URL."""
-    settings_rules: ClassVar[SettingsRules]
-    """What the protocol can carry of `ModelSettings`."""
 
     def __init__(
         self,
         model: str,
         *,
-        key: str,
+        key: str = "",
         base_url: str | None = None,
         silence: float = SILENCE_SECONDS,
         limits: AnswerLimits = DEFAULT_LIMITS,
+        provider: str | None = None,
+        service: Provider | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        self.name = f"{self.provider}:{model}"
+        """Ask a model.
+
+        Args:
+            model: its name at the provider.
+            key: the key, if it is part of a header.
+            base_url: where the server is; by default where the service itself is.
+            silence: for how many seconds a connection may be silent.
+            limits: how much the server may send for one answer.
+            provider: what comes before the colon in the name of the model.
+            service: where the server departs from the protocol; by default as OpenAI, Anthropic.
+            credentials: makes headers for each request, instead of a key.
+        """
+        self.name = f"{provider or self.provider}:{model}"
         self._model = model
-        self._base_url = (base_url or self.default_url).rstrip("/")
+        self._service = service or self._default_service(base_url)
+        self._base_url = (base_url or self._service.default_url).rstrip("/")
+        path = self._service.path or self.path
         self._endpoint = Endpoint(
             self.name,
-            f"{self._base_url}{self.path}",
-            headers=self._headers(key),
+            f"{self._base_url}{path.format(model=quote(model, safe=''))}",
+            headers={**self._headers(key), **self._service.headers},
             key=key,
+            credentials=credentials,
             silence=silence,
             limits=limits,
         )
+
+    def _default_service(self, base_url: str | None) -> Provider:
+        del base_url
+        return PROVIDERS[self.provider]
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()
@@ -61,16 +83,22 @@ class HttpModel(ABC):
         return await self._endpoint.ask(body, self._builder(request, schema))
 
     def settings_problem(self, settings: ModelSettings) -> str | None:
-        if problem := self.settings_rules.problem_with(settings):
+        if problem := self._service.settings.problem_with(settings):
             return f"{self.name}: {problem}"
         return None
 
     def _headers(self, key: str) -> dict[str, str]:
         # A server on one's own machine may need no key.
-        return {"authorization": f"Bearer {key}"} if key else {}
+        if not key:
+            return {}
+        if self._service.login in {Login.API_KEY, Login.X_API_KEY}:
+            return {self._service.login.value: key}
+        return {"authorization": f"Bearer {key}"}
 
     def _output_schema(self, request: ModelRequest) -> ProviderSchema | None:
-        return None if request.output is None else provider_schema(request.output)
+        if request.output is None or not self._service.quirks.has_json_schema:
+            return None
+        return provider_schema(request.output)
 
     @abstractmethod
     def _body(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from hashlib import sha256
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -23,14 +24,15 @@ from agents.models.http.wire_transcript import (
     WireUserMessage,
     as_json,
     block_of,
+    instructions_with_schema,
     quoted,
     unsendable,
     url_of,
     wire_transcript,
 )
 from agents.models.model import ModelRequest
+from agents.models.provider_table import NO_QUIRKS, Quirks
 from agents.models.providers.http_model import HttpModel
-from agents.models.settings_rules import CHAT_RULES
 from agents.tools.tool import Tool
 
 HOST: Final = "api.openai.com"
@@ -41,25 +43,28 @@ class OpenAIModel(HttpModel):
     """A model behind the chat completions protocol."""
 
     provider = "openai"
-    default_url = BASE_URL
     path = "/chat/completions"
-    settings_rules = CHAT_RULES
 
     @cached_property
     def _limit_field(self) -> str:
-        return output_limit_field(self._base_url)
+        field = self._service.quirks.limit_field
+        return output_limit_field(self._base_url) if field == "by host" else field
 
     def _body(
         self, request: ModelRequest, schema: ProviderSchema | None
     ) -> dict[str, Any]:
         return completion_request(
-            self._model, request, schema, limit_field=self._limit_field
+            self._model,
+            request,
+            schema,
+            limit_field=self._limit_field,
+            quirks=self._service.quirks,
         )
 
     def _builder(
         self, request: ModelRequest, schema: ProviderSchema | None
     ) -> AnswerBuilder:
-        return _CompletionBuilder(request, self.name, schema)
+        return _CompletionBuilder(request, self.name, schema, self._service.quirks)
 
 
 def output_limit_field(url: str) -> str:
@@ -79,18 +84,22 @@ def completion_request(
     output_schema: ProviderSchema | None,
     *,
     limit_field: str = "max_completion_tokens",
+    quirks: Quirks = NO_QUIRKS,
 ) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": model,
-        "messages": list(_messages(request)),
+        "messages": list(_messages(request, output_schema, quirks)),
         "stream": True,
-        "stream_options": {"include_usage": True},
     }
+    if quirks.asks_for_usage:
+        body["stream_options"] = {"include_usage": True}
     if request.max_output is not None:
         body[limit_field] = request.max_output
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-    body |= settings_fields(request.settings, has_tools=bool(request.tools))
+    body |= settings_fields(
+        request.settings, has_tools=bool(request.tools), quirks=quirks
+    )
     if output_schema is not None:
         body["response_format"] = {
             "type": "json_schema",
@@ -103,9 +112,12 @@ def completion_request(
     return body
 
 
-def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
-    if request.instructions.strip():
-        yield {"role": "system", "content": request.instructions}
+def _messages(
+    request: ModelRequest, output_schema: ProviderSchema | None, quirks: Quirks
+) -> Iterator[dict[str, Any]]:
+    id_of = partial(_call_id, length=quirks.call_id_length)
+    if instructions := instructions_with_schema(request, output_schema):
+        yield {"role": "system", "content": instructions}
     for message in wire_transcript(request.transcript):
         match message:
             case WireUserMessage(text, ()):
@@ -123,12 +135,12 @@ def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
                 yield {
                     "role": "assistant",
                     "content": text or None,
-                    "tool_calls": [_call(call) for call in calls],
+                    "tool_calls": [_call(call, id_of(call)) for call in calls],
                 }
                 for call in calls:
                     yield {
                         "role": "tool",
-                        "tool_call_id": call.id,
+                        "tool_call_id": id_of(call),
                         "content": call.answer,
                     }
 
@@ -153,9 +165,16 @@ def _part(part: Part) -> dict[str, Any]:
     return {"type": "file", "file": file}
 
 
-def _call(call: AnsweredCall) -> dict[str, Any]:
+def _call_id(call: AnsweredCall, *, length: int | None) -> str:
+    """Return the id of a call as the server takes it."""
+    if length is None or (len(call.id) == length and call.id.isalnum()):
+        return call.id
+    return sha256(call.id.encode()).hexdigest()[:length]
+
+
+def _call(call: AnsweredCall, id_: str) -> dict[str, Any]:
     return {
-        "id": call.id,
+        "id": id_,
         "type": "function",
         "function": {
             "name": call.name,
@@ -186,8 +205,15 @@ class _Call(msgspec.Struct):
     id: str | None = None
 
 
+class _Piece(msgspec.Struct):
+    """A piece of a content that is a list, as Mistral's models that think have it."""
+
+    text: str | None = None
+    thinking: list["_Piece"] | None = None
+
+
 class _ChoiceMessage(msgspec.Struct):
-    content: str | None = None
+    content: str | list[_Piece] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     """The reasoning at vLLM and DeepSeek; OpenAI does not send it in this protocol."""
@@ -212,6 +238,8 @@ class _UsageFields(msgspec.Struct):
     completion_tokens: int | None = None
     prompt_tokens_details: _TokenDetails | None = None
     completion_tokens_details: _TokenDetails | None = None
+    cost: float | None = None
+    """Dollars, at OpenRouter."""
 
 
 class _Chunk(msgspec.Struct):
@@ -226,6 +254,16 @@ class _CompletionBuilder(AnswerBuilder):
     protocol = "chat completion"
     _has_begun = False
     _fail: Callable[[], NoReturn] | None = None
+
+    def __init__(
+        self,
+        request: ModelRequest,
+        model: str,
+        output_schema: ProviderSchema | None = None,
+        quirks: Quirks = NO_QUIRKS,
+    ) -> None:
+        super().__init__(request, model, output_schema)
+        self._quirks = quirks
 
     def feed_event(self, data: bytes) -> bool:
         if data.strip() == b"[DONE]":
@@ -245,7 +283,7 @@ class _CompletionBuilder(AnswerBuilder):
         if has_value(chunk.error):
             raise stream_error(chunk.error)
         if chunk.usage is not None:
-            self.usage = _usage(chunk.usage)
+            self.usage = _usage(chunk.usage, with_cost=self._quirks.reports_cost)
         # We never ask for more than one choice.
         for choice in (chunk.choices or ())[:1]:
             self._has_begun = True
@@ -255,7 +293,13 @@ class _CompletionBuilder(AnswerBuilder):
 
     def _add_message(self, message: _ChoiceMessage) -> None:
         self.add_reasoning(message.reasoning_content or message.reasoning)
-        self.add_text(message.content)
+        if isinstance(message.content, list):
+            for piece in message.content:
+                self.add_text(piece.text)
+                for thought in piece.thinking or ():
+                    self.add_reasoning(thought.text)
+        else:
+            self.add_text(message.content)
         self.add_refusal(message.refusal)
         for number, call in enumerate(message.tool_calls or ()):
             self.add_call(
@@ -284,15 +328,17 @@ class _CompletionBuilder(AnswerBuilder):
         return super().build()
 
 
-def _usage(used: _UsageFields) -> Usage:
+def _usage(used: _UsageFields, *, with_cost: bool) -> Usage:
     read = used.prompt_tokens_details or _TokenDetails()
     wrote = used.completion_tokens_details or _TokenDetails()
+    is_billed = with_cost and used.cost is not None and used.cost >= 0
     return Usage(
         calls=1,
         input_tokens=used.prompt_tokens or 0,
         output_tokens=used.completion_tokens or 0,
-        # A price comes from the price table, if at all.
-        unpriced=1,
+        # Of most providers, a price comes from the price table, if at all.
+        cost=round(used.cost * 1_000_000) if is_billed and used.cost else 0,
+        unpriced=int(not is_billed),
         cached_tokens=read.cached_tokens or 0,
         reasoning_tokens=wrote.reasoning_tokens or 0,
     )

@@ -27,9 +27,7 @@ from agents.models.http.wire_transcript import (
 )
 from agents.models.model import ModelRequest
 from agents.models.providers.http_model import HttpModel
-from agents.models.providers.openai_chat import BASE_URL
 from agents.models.settings import ModelSettings
-from agents.models.settings_rules import RESPONSES_RULES
 from agents.tools.tool import Tool
 
 # The media types of accepted documents, each with its file extension.
@@ -51,9 +49,7 @@ class ResponsesModel(HttpModel):
     """A model behind the responses protocol."""
 
     provider = "openai-responses"
-    default_url = BASE_URL
     path = "/responses"
-    settings_rules = RESPONSES_RULES
 
     def _body(
         self, request: ModelRequest, schema: ProviderSchema | None

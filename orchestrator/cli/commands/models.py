@@ -18,6 +18,7 @@ from agents.models.registry import PROVIDERS, Provider
 from agents.redaction.redactor import redacted
 from delegation import printable
 from orchestrator.cli.terminal.console import Terminal, print_hint
+from orchestrator.execution.model_resolver import known_providers
 
 INSTALLED: Final = "yes"
 # A URL may have a name and a password before the host, and a secret in its query.
@@ -62,7 +63,7 @@ def models() -> None:
 
 
 def _rows(environ: Mapping[str, str], priced: Mapping[str, object]) -> Iterator[_Row]:
-    for prefix, provider in PROVIDERS.items():
+    for prefix, provider in known_providers(environ).items():
         # Two protocols of one provider have one price; another server has its own.
         account = f"{prefix.removesuffix('-responses')}:"
         known = sum(name.startswith(account) for name in priced)
@@ -79,25 +80,33 @@ def _rows(environ: Mapping[str, str], priced: Mapping[str, object]) -> Iterator[
 
 
 def _key(provider: Provider, environ: Mapping[str, str]) -> str:
+    if not provider.key_variable:
+        return "not needed"
     if environ.get(provider.key_variable, "").strip():
         return f"{provider.key_variable} is set"
     base_url = environ.get(provider.base_url_variable, "").strip()
-    if base_url and _has_client():
+    if _has_client():
         # Imported late: it imports the client, which is an extra.
         from agents.models.http.url import is_on_loopback
 
-        if is_on_loopback(base_url):
+        if is_on_loopback(base_url or provider.default_url):
             return f"{provider.key_variable} is not needed on this machine"
     return f"{provider.key_variable} is not set"
 
 
 def _address(provider: Provider, environ: Mapping[str, str]) -> str:
+    if not provider.base_url_variable:
+        return _shown(provider.default_url, environ)
     base_url = environ.get(provider.base_url_variable, "").strip()
     if not base_url:
         return f"{provider.base_url_variable} is not set"
-    shown = _QUERY.sub("?***", _LOGIN.sub("***@", base_url))
+    return f"{provider.base_url_variable} is {_shown(base_url, environ)}"
+
+
+def _shown(url: str, environ: Mapping[str, str]) -> str:
+    """Return an address without what may be secret in it."""
     keys = {environ.get(other.key_variable, "").strip() for other in PROVIDERS.values()}
-    return f"{provider.base_url_variable} is {printable(redacted(shown, keys))}"
+    return printable(redacted(_QUERY.sub("?***", _LOGIN.sub("***@", url)), keys))
 
 
 def _local() -> Iterator[tuple[str, str]]:

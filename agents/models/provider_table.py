@@ -1,0 +1,255 @@
+"""The services that run models, as data: address, key, protocol, and where each departs from it.
+
+A service that speaks one of the three protocols is a row here, or a row of the user's own.
+"""
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+import attrs
+
+from agents.errors import DefinitionError
+from agents.models.settings_rules import (
+    CHAT_RULES,
+    MESSAGES_RULES,
+    RESPONSES_RULES,
+    SettingsRules,
+)
+
+
+class WireProtocol(enum.StrEnum):
+    """The protocols that we speak."""
+
+    CHAT = "chat"
+    """OpenAI's chat completions, as most servers have them."""
+    RESPONSES = "responses"
+    """OpenAI's responses."""
+    MESSAGES = "messages"
+    """Anthropic's messages."""
+
+
+class Login(enum.StrEnum):
+    """How a request says who makes it."""
+
+    BEARER = "bearer"
+    API_KEY = "api-key"
+    X_API_KEY = "x-api-key"
+    AWS = "aws"
+    """Signed with the keys of an AWS account, or with a bearer key of Bedrock."""
+    GOOGLE = "google"
+    """A token of Google Cloud, which ends after an hour and is asked for again."""
+
+
+@attrs.frozen(kw_only=True)
+class Quirks:
+    """Where a server departs from its protocol."""
+
+    limit_field: Literal["max_tokens", "max_completion_tokens", "by host"] = (
+        "max_tokens"
+    )
+    """The field that limits an answer. OpenAI's newer models refuse the old name, and many other
+    servers know only that one, also those at an address in place of OpenAI's."""
+    seed_field: str = "seed"
+    effort: Literal["reasoning_effort", "reasoning", "thinking"] = "reasoning_effort"
+    """How an effort is said: as a word, in an object, or with a switch beside it."""
+    asks_for_usage: bool = True
+    """Whether it takes `stream_options`; one that does not reports what it used anyway."""
+    has_json_schema: bool = True
+    """Whether it keeps an answer to a schema; for another one, the schema is in the
+    instructions."""
+    call_id_length: int | None = None
+    """It takes ids of calls of so many letters and digits, and no others."""
+    reasoning_field: Literal["reasoning_content", "reasoning_details"] | None = None
+    """The field in which it wants its reasoning back with the calls that came of it."""
+    reports_cost: bool = False
+    """Whether it says in dollars what a call has cost."""
+    anthropic_version: str = ""
+    """The version in the body, where the address has the model."""
+
+
+NO_QUIRKS: Final = Quirks()
+
+
+@attrs.frozen(kw_only=True)
+class Provider:
+    """A service that runs models, and what it takes to use it."""
+
+    protocol: WireProtocol = attrs.field(converter=WireProtocol)
+    default_url: str
+    """The base URL of the service itself; `{region}` stands for what `address` says."""
+    key_variable: str = ""
+    """The environment variable with the key; empty if it needs none."""
+    base_url_variable: str = ""
+    """The environment variable with the base URL of another server of the same protocol."""
+    extra: str = "openai"
+    """The extra of this package that installs its client."""
+    login: Login = Login.BEARER
+    address: Mapping[str, tuple[str, ...]] = {}
+    """The parts of the address, each with the environment variables that may have it."""
+    path: str = ""
+    """What is appended to the base URL, if it is not as the protocol has it."""
+    headers: Mapping[str, str] = {}
+    """Sent with every request."""
+    quirks: Quirks = NO_QUIRKS
+    settings: SettingsRules = CHAT_RULES
+    """What it can do of `ModelSettings`."""
+    token: Callable[[], str] | None = None
+    """Gives a token for each request, in a thread: it may wait. It takes the place of the key."""
+
+    def has_custom_url(self, environ: Mapping[str, str]) -> bool:
+        """Return whether another server is configured in place of the service."""
+        url = environ.get(self.base_url_variable, "").strip().rstrip("/")
+        return url not in {"", self.default_url}
+
+    def base_url(self, name: str, environ: Mapping[str, str]) -> str:
+        """Return where the service is, for a model of this name."""
+        if url := environ.get(self.base_url_variable, "").strip():
+            return url
+        parts = {
+            part: _first(f"model {name!r} needs {part}", variables, environ)
+            for part, variables in self.address.items()
+        }
+        url = self.default_url.format(**parts)
+        # The only region of Google's that is no part of the host.
+        return url.replace("//global-aiplatform.", "//aiplatform.")
+
+
+def _first(needs: str, variables: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    for variable in variables:
+        if value := environ.get(variable, "").strip().rstrip("/"):
+            return value
+    raise DefinitionError(f"{needs}: set {' or '.join(variables)}")
+
+
+def _chat(
+    url: str,
+    variable: str,
+    quirks: Quirks = NO_QUIRKS,
+    *,
+    cannot: frozenset[str] = CHAT_RULES.cannot,
+    efforts: frozenset[str] = CHAT_RULES.efforts,
+) -> Provider:
+    return Provider(
+        protocol=WireProtocol.CHAT,
+        default_url=url,
+        key_variable=f"{variable}_API_KEY",
+        base_url_variable=f"{variable}_BASE_URL",
+        quirks=quirks,
+        settings=attrs.evolve(CHAT_RULES, cannot=cannot, efforts=efforts),
+    )
+
+
+_AZURE: Final = Provider(
+    protocol=WireProtocol.CHAT,
+    default_url="{endpoint}/openai/v1",
+    key_variable="AZURE_OPENAI_API_KEY",
+    base_url_variable="AZURE_OPENAI_BASE_URL",
+    login=Login.API_KEY,
+    address={"endpoint": ("AZURE_OPENAI_ENDPOINT",)},
+    quirks=Quirks(limit_field="max_completion_tokens"),
+)
+_OPENAI: Final = Provider(
+    protocol=WireProtocol.CHAT,
+    default_url="https://api.openai.com/v1",
+    key_variable="OPENAI_API_KEY",
+    base_url_variable="OPENAI_BASE_URL",
+    quirks=Quirks(limit_field="by host"),
+)
+_GOOGLE_CLOUD: Final = {
+    "project": ("GOOGLE_CLOUD_PROJECT", "ANTHROPIC_VERTEX_PROJECT_ID"),
+    "region": ("GOOGLE_CLOUD_LOCATION", "CLOUD_ML_REGION"),
+}
+_GOOGLE_URL: Final = "https://{region}-aiplatform.googleapis.com/v1/projects/{project}/locations/{region}"
+_VERTEX: Final = Provider(
+    protocol=WireProtocol.MESSAGES,
+    default_url=_GOOGLE_URL,
+    key_variable="GOOGLE_CLOUD_ACCESS_TOKEN",
+    base_url_variable="VERTEX_BASE_URL",
+    extra="anthropic",
+    login=Login.GOOGLE,
+    address=_GOOGLE_CLOUD,
+    path="/publishers/anthropic/models/{model}:streamRawPredict",
+    quirks=Quirks(anthropic_version="vertex-2023-10-16", has_json_schema=False),
+    settings=MESSAGES_RULES,
+)
+
+PROVIDERS: Final[Mapping[str, Provider]] = {
+    "openai": _OPENAI,
+    "openai-responses": attrs.evolve(
+        _OPENAI, protocol=WireProtocol.RESPONSES, settings=RESPONSES_RULES
+    ),
+    "anthropic": Provider(
+        protocol=WireProtocol.MESSAGES,
+        default_url="https://api.anthropic.com",
+        key_variable="ANTHROPIC_API_KEY",
+        base_url_variable="ANTHROPIC_BASE_URL",
+        extra="anthropic",
+        login=Login.X_API_KEY,
+        settings=MESSAGES_RULES,
+    ),
+    "gemini": _chat(
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "GEMINI",
+        efforts=frozenset({"none", "minimal", "low", "medium", "high"}),
+    ),
+    "ollama": _chat("http://localhost:11434/v1", "OLLAMA"),
+    "openrouter": _chat(
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER",
+        Quirks(
+            effort="reasoning",
+            reasoning_field="reasoning_details",
+            reports_cost=True,
+        ),
+    ),
+    "groq": _chat("https://api.groq.com/openai/v1", "GROQ"),
+    "mistral": _chat(
+        "https://api.mistral.ai/v1",
+        "MISTRAL",
+        # It refuses fields that it does not know.
+        Quirks(seed_field="random_seed", asks_for_usage=False, call_id_length=9),
+        efforts=frozenset({"none", "high"}),
+    ),
+    "deepseek": _chat(
+        "https://api.deepseek.com/v1",
+        "DEEPSEEK",
+        Quirks(
+            effort="thinking",
+            has_json_schema=False,
+            reasoning_field="reasoning_content",
+        ),
+        cannot=frozenset({"seed", "parallel_tool_calls"}),
+    ),
+    "xai": _chat("https://api.x.ai/v1", "XAI"),
+    "together": _chat("https://api.together.xyz/v1", "TOGETHER"),
+    "azure": _AZURE,
+    "azure-responses": attrs.evolve(
+        _AZURE, protocol=WireProtocol.RESPONSES, settings=RESPONSES_RULES
+    ),
+    "bedrock": Provider(
+        protocol=WireProtocol.MESSAGES,
+        default_url="https://bedrock-runtime.{region}.amazonaws.com",
+        key_variable="AWS_ACCESS_KEY_ID",
+        base_url_variable="AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+        extra="anthropic",
+        login=Login.AWS,
+        address={"region": ("AWS_REGION", "AWS_DEFAULT_REGION")},
+        path="/model/{model}/invoke-with-response-stream",
+        quirks=Quirks(
+            anthropic_version="bedrock-2023-05-31",
+            has_json_schema=False,
+        ),
+        settings=MESSAGES_RULES,
+    ),
+    "vertex": _VERTEX,
+    "vertex-openai": attrs.evolve(
+        _VERTEX,
+        protocol=WireProtocol.CHAT,
+        default_url=f"{_GOOGLE_URL}/endpoints/openapi",
+        extra="openai",
+        path="",
+        quirks=Quirks(),
+        settings=CHAT_RULES,
+    ),
+}

@@ -1,0 +1,98 @@
+"""What single services demand besides their protocol, as their documents say it.
+
+A service is known by the path of a request: its address, or the first part of an address that a
+test gives it. Each check raises an `AssertionError` for what the service would refuse.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+AWS_LOGIN = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=[A-Z0-9]+/\d{8}/[a-z0-9-]+/bedrock/aws4_request,"
+    r" SignedHeaders=([a-z-]+;)*host;([a-z-]+;)*x-amz-date(;[a-z-]+)*,"
+    r" Signature=[0-9a-f]{64}"
+)
+
+
+def check_mistral(headers: Mapping[str, str], body: dict[str, Any]) -> None:
+    """It refuses fields that it does not know, and ids of another length."""
+    assert headers["authorization"].startswith("Bearer ")
+    for unknown in ("stream_options", "seed", "max_completion_tokens"):
+        assert unknown not in body, "Extra inputs are not permitted"
+    ids = [
+        id_
+        for message in body["messages"]
+        for id_ in (
+            message.get("tool_call_id"),
+            *(call["id"] for call in message.get("tool_calls", ())),
+        )
+        if id_ is not None
+    ]
+    for id_ in ids:
+        assert re.fullmatch("[a-zA-Z0-9]{9}", id_), f"Tool call id was {id_}"
+
+
+def check_deepseek(headers: Mapping[str, str], body: dict[str, Any]) -> None:
+    assert headers["authorization"].startswith("Bearer ")
+    kind = body.get("response_format", {"type": "text"})["type"]
+    assert kind != "json_schema", "This response_format type is unavailable now"
+    assert body.get("thinking", {"type": "enabled"})["type"] in {"enabled", "disabled"}
+
+
+def check_openrouter(headers: Mapping[str, str], body: dict[str, Any]) -> None:
+    assert headers["authorization"].startswith("Bearer ")
+    assert "reasoning_effort" not in body
+
+
+def check_azure(headers: Mapping[str, str], body: dict[str, Any]) -> None:
+    assert headers["api-key"]
+    assert "authorization" not in headers
+    assert "max_tokens" not in body, "Use 'max_completion_tokens' instead"
+
+
+def check_bedrock(headers: Mapping[str, str], body: dict[str, Any]) -> None:
+    login = headers["authorization"]
+    assert AWS_LOGIN.fullmatch(login) or login.startswith("Bearer "), login
+    assert body["anthropic_version"] in {"bedrock-2023-05-31", "2026-10-21"}
+    assert not body.keys() & {"model", "stream"}, "extraneous key is not permitted"
+
+
+def check_vertex(headers: Mapping[str, str], body: dict[str, Any]) -> None:
+    assert headers["authorization"].startswith("Bearer ")
+    assert body["anthropic_version"] in {"vertex-2023-10-16", "2026-10-21"}
+    assert "model" not in body
+
+
+CHECKS: Mapping[str, Callable[[Mapping[str, str], dict[str, Any]], None]] = {
+    r"/at-mistral/": check_mistral,
+    r"/at-deepseek/": check_deepseek,
+    r"/at-openrouter/": check_openrouter,
+    r"/openai/v1/(chat|responses)": check_azure,
+    r"/model/[^/]+/invoke(-with-response-stream)?$": check_bedrock,
+    r".*/publishers/anthropic/models/[^/]+:(streamR|r)awPredict$": check_vertex,
+}
+
+
+def check_service(path: str, headers: Mapping[str, str], body: Any) -> None:
+    """Demand what the service at a path demands."""
+    for where, check in CHECKS.items():
+        if re.match(where, path):
+            check(headers, body)
+
+
+def without_service_fields(path: str, body: Any) -> Any:
+    """Return a request as its protocol has it, without what the service adds or takes away."""
+    if "anthropic_version" in body:
+        rest = {key: body[key] for key in body if key != "anthropic_version"}
+        found = re.search(
+            r"/models?/([^/]+?)(:streamRawPredict|:rawPredict|/invoke|$)", path
+        )
+        return {**rest, "model": found[1] if found else "unknown"}
+    if path.startswith("/at-openrouter/"):
+        return {key: body[key] for key in body if key != "reasoning"}
+    if path.startswith("/at-mistral/"):
+        return {key: body[key] for key in body if key != "random_seed"}
+    if path.startswith("/at-deepseek/"):
+        return {key: body[key] for key in body if key != "thinking"}
+    return body
