@@ -144,7 +144,8 @@ async def test_models_lists_the_services_of_the_users_file(shell: Shell) -> None
     shell.environ["ORCHESTRATOR_HOME"] = str(shell.home)
     table = await rows(shell)
 
-    assert "not needed  https://***@llm.example.org/v1" in table["lab:<model>"]
+    assert "  not needed  " in table["lab:<model>"]
+    assert "  https://***@llm.example.org/v1  " in table["lab:<model>"]
     file.write_text("[lab]\nurl = 1\n")
     assert f"{file}: [lab]: " in await shell.error("models")
 
