@@ -8,7 +8,7 @@ before the first question until the end is taken.
 import math
 from collections.abc import Callable, Sequence
 from secrets import token_hex
-from typing import Any, Final, NoReturn, assert_never
+from typing import Any, Final, NoReturn
 
 import trio
 
@@ -22,15 +22,11 @@ from orchestrator.execution.worker_wire import (
     BEGIN,
     END,
     Begin,
-    Calls,
     End,
-    Fenced,
-    Kept,
     Later,
     Question,
     Reply,
     Stopped,
-    Taken,
     TurnWork,
     Unfit,
     Work,
@@ -59,6 +55,8 @@ KEPT_SECONDS: Final = 24 * 3600.0
 """How long it offers an end that no writer takes."""
 STOOD_STILL: Final = "the worker stood still for too long"
 ENDING: Final = "the worker is ending"
+REFUSED_SECONDS: Final = 5.0
+"""How long a worker keeps the slot of a call that it cannot run: others get the next attempt."""
 GOODBYE_SECONDS: Final = 3.0
 """How long a worker that must end at once takes to say how its calls ended."""
 
@@ -111,7 +109,9 @@ class Worker:
         self._running = 0
         self._alive_until = math.inf
         """Until when it is taken for alive."""
+        self._beaten = trio.Event()
         self._receiving = trio.CancelScope()
+        self._drained = trio.Event()
         self._told: set[str] = set()
 
     @property
@@ -121,6 +121,7 @@ class Worker:
 
     def drain(self) -> None:
         """Take nothing new; `run` returns when all that runs has ended and was taken."""
+        self._drained.set()
         self._receiving.cancel(reason="the worker is drained")
 
     async def run(self) -> None:
@@ -163,22 +164,29 @@ class Worker:
         began = trio.current_time()
         await self._exchange.presence.beat(beat, seconds=self._lease)
         self._alive_until = began + self._lease
+        self._beaten.set()
+        self._beaten = trio.Event()
 
     async def _run(self, delivery: Delivery) -> None:
         dispatch = delivery.dispatch
         run = run_id(dispatch, token_hex(8))
         self._runs.add(run)
         # True until it has begun: then that it was stopped, unless it has ended.
-        end: End = Unfit(dispatch.id, ENDING)
+        end: End = Unfit(dispatch.id, ENDING, lasting=False)
         has_ended = False
         try:
-            work = await self._ask_to_begin(dispatch, run)
-            if work is not None:
+            await self._wait_alive()
+            reply = await self._ask_to_begin(dispatch, run)
+            if isinstance(reply, Work | TurnWork):
                 end = Stopped(dispatch.id)
-                end = await self._end_of(work, dispatch, run)
-            # The slot is free; what is left is to be believed.
-            await delivery.finish()
-            if work is not None:
+                end = await self._end_of(reply, dispatch, run)
+            refuses = isinstance(reply, Later) or (
+                isinstance(end, Unfit) and end.lasting
+            )
+            if not refuses:
+                # The slot is free; what is left is to be believed.
+                await delivery.finish()
+            if isinstance(reply, Work | TurnWork):
                 await self._say(dispatch, run, end)
             has_ended = True
         finally:
@@ -188,25 +196,22 @@ class Worker:
                     await self._say(dispatch, run, end)
             self._runs.remove(run)
             self._mailbox.forget(run)
+        if refuses:
+            with trio.move_on_after(REFUSED_SECONDS):
+                await self._drained.wait()
+            await delivery.finish()
 
-    async def _ask_to_begin(
-        self, dispatch: Dispatch, run: RunId
-    ) -> Work | TurnWork | None:
+    async def _wait_alive(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while self._stood_still():
+            await self._beaten.wait()
+
+    async def _ask_to_begin(self, dispatch: Dispatch, run: RunId) -> Reply | None:
         question = Begin(dispatch.id, dispatch.attempt, dispatch.place)
-        reply = None
+        request = Request(dispatch.journal, self._id, run, BEGIN, encoded(question))
         with trio.move_on_after(BEGIN_SECONDS):
-            reply = reply_in(
-                await self._mailbox.ask(
-                    Request(dispatch.journal, self._id, run, BEGIN, encoded(question))
-                )
-            )
-        match reply:
-            case Work() | TurnWork():
-                return reply
-            case None | Fenced() | Later() | Taken() | Calls() | Kept():
-                return None
-            case _:
-                assert_never(reply)
+            return reply_in(await self._mailbox.ask(request))
+        return None
 
     async def _say(self, dispatch: Dispatch, run: RunId, end: End) -> None:
         """Tell how a run has ended, until a writer has it in its journal or does not want it."""
@@ -221,7 +226,7 @@ class Worker:
         await trio.lowlevel.checkpoint()
         if self._stood_still():
             # The writer has given this run up, or will.
-            return Unfit(dispatch.id, STOOD_STILL)
+            return Unfit(dispatch.id, STOOD_STILL, lasting=False)
         try:
             lineage = self._calls.lineage(work)
         except DefinitionError as exc:

@@ -66,6 +66,8 @@ class Unfit(msgspec.Struct, frozen=True, tag="unfit"):
 
     dispatch: str
     why: str
+    lasting: bool = True
+    """It never can: its agents are others. Else the next attempt may be for it again."""
 
 
 class Next(msgspec.Struct, frozen=True, tag="next"):

@@ -46,9 +46,9 @@ class WorkQueue(Protocol):
     async def stranded(
         self, dispatches: Sequence[Dispatch], live: AbstractSet[WorkerId]
     ) -> Sequence[Dispatch]:
-        """Return those that only the dead have received: no other worker will get them.
+        """Return those that no worker will receive any more.
 
-        A queue whose claims are leases returns none.
+        Only the dead have received them, or they are over, or they are not there at all.
         """
         ...
 

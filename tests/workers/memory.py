@@ -215,11 +215,19 @@ class MemoryQueue:
         return [
             dispatch
             for dispatch in dispatches
-            if (sent := self._sent.get((dispatch.id, dispatch.attempt))) is not None
-            and not sent.finished
-            and sent.holder is not None
-            and sent.holder not in live
+            if (sent := self._sent.get((dispatch.id, dispatch.attempt))) is None
+            or sent.finished
+            or (sent.holder is not None and sent.holder not in live)
         ]
+
+    @property
+    def sent(self) -> int:
+        """How many dispatches were sent."""
+        return len(self._sent)
+
+    def lose(self) -> None:
+        """Forget everything, as a database that was restored does."""
+        self._sent.clear()
 
     def redeliver(self) -> None:
         """Deliver everything that has no end once more, as if all claims had run out."""

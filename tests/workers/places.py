@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import attrs
 import trio
 
 from agents import Agent
@@ -26,6 +27,7 @@ from orchestrator.workers import (
     RunId,
     WorkerId,
     WorkerMailbox,
+    WorkerSeen,
 )
 from orchestrator.workers.postgres.exchange import open_exchange
 from tests.workers.memory import MemoryExchange, MemoryPresence
@@ -82,6 +84,14 @@ class Faults:
         """Points of workers, and what lets each go on."""
         self.still: dict[WorkerId, trio.Event] = {}
         self.reached = trio.Event()
+        self.away: trio.Event | None = None
+        """What brings the database back, if it was taken away."""
+
+    def cut_all_off(self, *workers: str) -> trio.Event:
+        """Take the database away from workers and writers, until the event is set."""
+        self.away = trio.Event()
+        self.still |= {WorkerId(it): self.away for it in workers}
+        return self.away
 
     def add(self, worker: str, point: str) -> trio.Event:
         event = self.points[WorkerId(worker), point] = trio.Event()
@@ -114,6 +124,14 @@ class CutPresence(MemoryPresence):
         await trio.lowlevel.checkpoint()
         if worker not in self._faults.still:
             await super().leave(worker)
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        await trio.lowlevel.checkpoint()
+        if (back := self._faults.away) is None:
+            return await super().workers()
+        await back.wait()
+        # All count as alive until they could have been heard again.
+        return [attrs.evolve(it, alive=True) for it in await super().workers()]
 
 
 class Places:

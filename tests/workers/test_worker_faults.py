@@ -30,6 +30,7 @@ from orchestrator.replay.run import replay_sync
 from orchestrator.simulation import SimulationSettings, simulate
 from orchestrator.testing import assert_laws
 from orchestrator.testing.crashing_journal import CrashedError
+from orchestrator.workers import Beat, WorkerId
 from tests.workers.places import LEASE, PLACE, Places
 
 BROKEN_OFF = "broken off: the worker that ran it is gone, and its effect is unknown"
@@ -370,6 +371,91 @@ async def test_a_worker_with_another_version_refuses_once_and_others_do_the_work
     assert outputs == ["launched 1"]
     assert len(places.told) == 2, "each says once why it does not"
     assert "is wanted" in wanted or "not the agent" in wanted
+
+
+async def test_a_worker_that_could_not_beat_during_an_outage_takes_calls_again() -> (
+    None
+):
+    """Its writer has never missed it: what it could not begin then is sent to it once more."""
+    launches = Launches()
+    places = launches.places
+    faults = places.faults
+    async with places.open() as orchestrator:
+        answered = faults.add("w1", "begin is answered")
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def outage() -> None:
+                await faults.reached.wait()
+                back = faults.cut_all_off("w1")
+                await trio.sleep(2 * LEASE)
+                # The answer arrives before the beat.
+                answered.set()
+                await trio.testing.wait_all_tasks_blocked()
+                back.set()
+                faults.still.clear()
+
+            with trio.fail_after(5 * LEASE):
+                run = await orchestrator.run(launches.agent, "go")
+        with trio.fail_after(LEASE):
+            again = await orchestrator.run(launches.agent, "go")
+
+    assert (run.outcome.output, again.outcome.output) == ("launched 1", "launched 2")
+    assert not any(it.wants for it in places.facts(CallPlaced))
+
+
+async def test_a_worker_with_another_version_does_not_keep_calls_from_the_others() -> (
+    None
+):
+    """It has more room than they, and gets each call first."""
+    launches = Launches()
+    places = launches.places
+    other = attrs.evolve(launches.agent, instructions="Fly low.")
+    calls = 40
+    async with (
+        places.writing() as orchestrator,
+        places.working(1, slots=8, agents=[other]),
+        places.working(1, slots=2),
+    ):
+        began = trio.current_time()
+        for _ in range(calls):
+            await orchestrator.run(launches.agent, "go")
+        seconds = trio.current_time() - began
+
+    assert len(launches.effects) == calls
+    assert seconds < calls / 4, "a call hardly waits"
+    assert len(places.told) == 1
+
+
+async def test_a_call_that_waits_is_sent_once() -> None:
+    """However long it waits, and whoever else comes and goes: the queue has it."""
+    launches = Launches()
+    places = launches.places
+    async with places.writing() as orchestrator, trio.open_nursery() as nursery:
+        nursery.start_soon(orchestrator.run, launches.agent, "go")
+        # It looks idle, and takes nothing.
+        beat = Beat(
+            worker=WorkerId("w9"), host="test", place=PLACE, slots=9, version=""
+        )
+        for _ in range(100):
+            await places.exchange.presence.beat(beat, seconds=60)
+            await trio.sleep(40)
+        assert places.exchange.queue.sent == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_call_whose_dispatch_is_lost_is_sent_again() -> None:
+    launches = Launches()
+    places = launches.places
+    async with places.writing() as orchestrator, trio.open_nursery() as nursery:
+        nursery.start_soon(orchestrator.run, launches.agent, "go")
+        await trio.sleep(5)
+        places.exchange.queue.lose()
+        async with places.working(1):
+            await launches.begun.wait()
+            await trio.sleep(5)
+
+    assert len(launches.effects) == 1
 
 
 async def test_a_worker_that_answers_rubbish_breaks_one_call() -> None:

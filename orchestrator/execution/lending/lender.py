@@ -5,7 +5,7 @@ begins when the fact that names it is durable, so a call without that fact has n
 lost its worker is tried again if it may run twice, or has not run; else it is broken off.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn, TypeAlias, assert_never
 
 import trio
@@ -46,15 +46,12 @@ from orchestrator.workers import (
     RunId,
     Tenure,
     WorkerId,
+    WorkerSeen,
     WorkQueue,
     WriterMailbox,
     attempt_number,
 )
 
-RESEND_SECONDS: Final = 30.0
-"""How long a call waits beside an idle worker before it is sent again."""
-LONGEST_PAUSE: Final = 30.0
-"""The longest pause before a call is sent again that a worker has refused."""
 STOP_SECONDS: Final = 60.0
 """How long a cancelled call waits at most until nothing of it runs. Leases are shorter."""
 
@@ -94,8 +91,10 @@ class Lender:
         """Runs that count no more, until their workers hold them no more."""
         self.refused: set[tuple[WorkerId, str]] = set()
         """The workers that have another version of an agent, and the version they lack."""
+        self.workers: Sequence[WorkerSeen] = ()
+        """Those that were there when they were looked at last."""
         self.ends = RecordedEnds(book, self._acknowledge)
-        self._to_send: list[Dispatch] = []
+        self._to_send: dict[DispatchId, Lent] = {}
         self._to_withdraw: list[Dispatch] = []
         self._send_due = trio.Event()
         self._changed = trio.Event()
@@ -166,31 +165,58 @@ class Lender:
             del self.lent[lent.id]
 
     def send(self, lent: Lent) -> None:
-        """Send the next attempt of a call."""
+        """Send the next attempt of a call, and take the one before back."""
+        if lent.is_sent:
+            self._to_withdraw.append(lent.dispatch(self.tenure.journal))
         lent.attempt = max(
             attempt_number(self.tenure.epoch, lent.tries), lent.attempt + 1
         )
         lent.tries += 1
         lent.wait_again()
-        self._to_send.append(lent.dispatch(self.tenure.journal))
+        self._to_send[lent.id] = lent
         self._send_due.set()
+
+    def send_refused(self, lent: Lent) -> None:
+        """Send what a worker has refused to the others, as soon as there is another one."""
+        lent.is_refused = True
+        if any(
+            it.alive
+            and it.beat.place == lent.place
+            and (it.beat.worker, lent.version) not in self.refused
+            for it in self.workers
+        ):
+            is_shown = lent.is_shown
+            self.send(lent)
+            lent.is_shown = is_shown
 
     def stop(self, run: RunId, worker: WorkerId) -> None:
         """Have a run stopped that counts no more."""
         self._mailbox.stop(worker, run)
         self._finish(run, worker)
 
-    def lose(self, lent: Lent, loss: Loss) -> None:
-        """Try again what has lost its run, or break it off."""
-        if lent.run is not None:
+    def lose(self, lent: Lent, loss: Loss, said: Request | None = None) -> None:
+        """Try again what has lost its run, or break it off.
+
+        Args:
+            lent: the call or turn.
+            loss: why it has lost its run.
+            said: how its worker has told that; None if it has not.
+        """
+        if said is None and lent.run is not None:
             self.stop(lent.run, lent.worker)
         if lent.is_over:
-            lent.ended.set()
+            lent.set_end(Stopped(lent.id), said)
         elif lent.may_begin_again:
-            self.send(lent)
-            self.post(lent)
+            self._send_next(lent, said)
         else:
-            lent.break_off(loss)
+            lent.break_off(loss, said)
+
+    def _send_next(self, lent: Lent, said: Request | None) -> None:
+        """Send again what has no run any more; its worker is told when that is durable."""
+        self.send(lent)
+        self.post(lent)
+        if said is not None:
+            self.ends.add_recorded(said)
 
     def post(self, lent: Lent, *, wants: str = "") -> None:
         """Post where a call runs, or what it waits for."""
@@ -238,12 +264,17 @@ class Lender:
         while True:
             await self._send_due.wait()
             self._send_due = trio.Event()
-            sent, self._to_send = self._to_send, []
             back, self._to_withdraw = self._to_withdraw, []
-            if sent:
-                await self._queue.send(self.tenure, sent)
+            waiting = [lent for lent in self._to_send.values() if lent.is_waiting]
+            self._to_send = {}
+            sent = [lent.dispatch(self.tenure.journal) for lent in waiting]
             if back:
                 await self._queue.withdraw(self.tenure, back)
+            if sent:
+                await self._queue.send(self.tenure, sent)
+            for lent, dispatch in zip(waiting, sent, strict=True):
+                if lent.attempt == dispatch.attempt:
+                    lent.is_sent = True
 
     async def _receive_forever(self, nursery: trio.Nursery) -> NoReturn:
         while True:
@@ -320,7 +351,7 @@ class Lender:
             return None
         if (request.worker, lent.version) in self.refused:
             self.reply(request, Later())
-            _postpone(lent)
+            self.send_refused(lent)
             return None
         lent.accept(request.run, request.worker)
         self.post(lent)
@@ -331,17 +362,17 @@ class Lender:
 
     def _take_end(self, lent: Lent, end: End, request: Request) -> None:
         match end:
-            case Unfit():
-                self.reply(request, Taken())
-                self.refused.add((request.worker, lent.version))
-                self._refuse(lent, end.why)
+            case Stopped() if lent.is_over:
+                lent.set_end(end, request)
+            case Unfit() if lent.is_over:
+                lent.set_end(Stopped(lent.id), request)
+            case Unfit(lasting=False):
+                self._send_next(lent, request)
+            case Unfit(why=why):
+                self._refuse(lent, why, request)
             case Stopped():
-                if lent.is_over:
-                    lent.set_end(end, request)
-                    return
                 # Its worker was told to end.
-                self.reply(request, Taken())
-                self.lose(lent, Loss.STOPPED)
+                self.lose(lent, Loss.STOPPED, request)
             case Answered() | Failed() | Crashed():
                 if isinstance(lent, LentTurn):
                     self._hear_rubbish(request)
@@ -350,20 +381,12 @@ class Lender:
             case _:
                 assert_never(end)
 
-    def _refuse(self, lent: Lent, why: str) -> None:
-        """Look for another worker for a call that one could not begin."""
-        if lent.is_over:
-            lent.ended.set()
-            return
-        lent.refusals += 1
+    def _refuse(self, lent: Lent, why: str, said: Request) -> None:
+        """Wait for another worker than the one that could not begin."""
+        self.refused.add((said.worker, lent.version))
         lent.attempt += 1
         lent.wait_again()
-        _postpone(lent)
         self.post(lent, wants=f"{lent.version} ({why})")
+        self.ends.add_recorded(said)
         lent.is_shown = True
-
-
-def _postpone(lent: Lent) -> None:
-    """Send a call again when another worker is there, and later each time."""
-    lent.since = trio.current_time() + lent.pause - RESEND_SECONDS
-    lent.pause = min(LONGEST_PAUSE, lent.pause * 2)
+        self.send_refused(lent)

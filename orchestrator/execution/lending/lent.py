@@ -2,7 +2,6 @@
 
 import enum
 from abc import ABC, abstractmethod
-from typing import Final
 
 import trio
 
@@ -11,9 +10,6 @@ from delegation import TaskRecord
 from delegation.events import CallPlaced
 from orchestrator.execution.worker_wire import End, dispatch_id
 from orchestrator.workers import Dispatch, Request, RunId, WorkerId
-
-FIRST_PAUSE: Final = 1.0
-"""The first pause before what a worker has refused is sent again."""
 
 
 class Loss(enum.Enum):
@@ -61,9 +57,12 @@ class Lent(ABC):
         """A fact says that it waits for a worker."""
         self.since = trio.current_time()
         """Since when it waits for a worker."""
-        self.pause = FIRST_PAUSE
-        self.refusals = 0
-        """How many workers in a row could not run it."""
+        self.is_sent = False
+        """The queue has its attempt, as far as is known."""
+        self.checked = self.since
+        """When it was last known that the queue has its attempt."""
+        self.is_refused = False
+        """A worker cannot run it: it is sent again when another one can."""
         self.scope = trio.CancelScope()
         self.end: End | None = None
         self.request: Request | None = None
@@ -80,9 +79,19 @@ class Lent(ABC):
     def may_begin_again(self) -> bool:
         """A run that is gone does not keep another one from being tried."""
 
+    @property
+    def is_waiting(self) -> bool:
+        """It waits for a worker."""
+        return self.run is None and not self.is_over
+
     @abstractmethod
-    def break_off(self, loss: Loss) -> None:
-        """Give up what has run, and must not or cannot run once more."""
+    def break_off(self, loss: Loss, said: Request | None = None) -> None:
+        """Give up what has run, and must not or cannot run once more.
+
+        Args:
+            loss: why.
+            said: how its worker has told that, to be acknowledged; None if it has not.
+        """
 
     def fact(self, wants: str) -> CallPlaced:
         """Return where it runs, or what it waits for."""
@@ -109,8 +118,8 @@ class Lent(ABC):
 
     def wait_again(self) -> None:
         self.run, self.worker, self.beats = None, WorkerId(""), None
-        self.is_missing = self.is_shown = False
-        self.since = trio.current_time()
+        self.is_missing = self.is_shown = self.is_sent = self.is_refused = False
+        self.since = self.checked = trio.current_time()
 
     def set_end(self, end: End, request: Request | None = None) -> None:
         if self.end is None:

@@ -28,7 +28,7 @@ from orchestrator.execution.worker_wire import (
     Unfit,
     size_of,
 )
-from orchestrator.workers import RunId, WorkerId
+from orchestrator.workers import Request, RunId, WorkerId
 
 LATE_SECONDS: Final = 10.0
 """How much later than the worker the writer gives a call up that is over its timeout."""
@@ -79,7 +79,7 @@ class LentCall(Lent):
     def may_begin_again(self) -> bool:
         return self.tool.idempotent
 
-    def break_off(self, loss: Loss) -> None:
+    def break_off(self, loss: Loss, said: Request | None = None) -> None:
         match loss:
             case Loss.GONE:
                 end = Failed(self.id, GONE, RefusedBy.CRASH.value)
@@ -89,7 +89,7 @@ class LentCall(Lent):
                 end = Failed(self.id, f"{self.tool.name}: {UNREADABLE}")
             case _:
                 assert_never(loss)
-        self.set_end(end)
+        self.set_end(end, said)
 
     def accept(self, run: RunId, worker: WorkerId) -> None:
         super().accept(run, worker)

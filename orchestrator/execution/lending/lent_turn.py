@@ -23,7 +23,13 @@ from orchestrator.execution.lending.lent_call import (
     too_late,
 )
 from orchestrator.execution.tool_place import WorkerLostError
-from orchestrator.execution.worker_wire import CallEnd, CallEnded, DueCall, Next
+from orchestrator.execution.worker_wire import (
+    CallEnd,
+    CallEnded,
+    DueCall,
+    Next,
+    Stopped,
+)
 from orchestrator.workers import Request, RunId, WorkerId
 
 _WHY: Final = {
@@ -113,7 +119,7 @@ class LentTurn(Lent):
         # What that writer has given to it is not known.
         self.given.add(self.first_call)
 
-    def break_off(self, loss: Loss) -> None:
+    def break_off(self, loss: Loss, said: Request | None = None) -> None:
         """Give the turn up: its state is gone."""
         self._lost_at, self._loss = self.worker, loss
         self._begun = [
@@ -123,6 +129,8 @@ class LentTurn(Lent):
         self.wait_again()
         for call in self.calls.values():
             call.ended.set()
+        if said is not None:
+            self.set_end(Stopped(self.id), said)
 
     def ask(self, request: Request, question: Next) -> None:
         """Note that its run waits for calls."""

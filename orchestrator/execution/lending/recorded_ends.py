@@ -48,10 +48,14 @@ class RecordedEnds:
         if lent.request is None:
             return
         if isinstance(lent.end, Stopped):
-            self._recorded.append(lent.request)
-            self._due.set()
+            self.add_recorded(lent.request)
         else:
             self._unrecorded[lent.task.id, lent.first_call] = lent.request
+
+    def add_recorded(self, request: Request) -> None:
+        """Acknowledge an end as soon as all that was posted before is durable."""
+        self._recorded.append(request)
+        self._due.set()
 
     def add_call(self, task: TaskId, call: TurnCall) -> None:
         """Acknowledge the end of a call of a turn, if it has one."""

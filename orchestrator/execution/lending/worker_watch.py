@@ -1,15 +1,16 @@
 """What the writer learns by looking at workers: which are alive, and what they hold.
 
-Only liveness hangs on it: a call that waits is sent again where a worker could take it, and a run
-that no worker holds any more is given up.
+Only liveness hangs on it: a call that no worker will receive any more is sent again, and a run that
+no worker holds any more is given up.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, NoReturn
 
 import trio
 
-from orchestrator.execution.lending.lender import RESEND_SECONDS, Lender
+from orchestrator.execution.lending.lender import Lender
 from orchestrator.execution.lending.lent import Lent, Loss
 from orchestrator.execution.lending.lent_turn import LentTurn
 from orchestrator.execution.worker_wire import Begin, Fenced, question_in
@@ -19,6 +20,8 @@ LOOK_SECONDS: Final = 1.0
 """How often the writer looks which workers are alive, while any call is lent."""
 SHOWN_AFTER: Final = 2.0
 """How long a call waits for a worker before its task is shown as waiting for one."""
+CHECK_SECONDS: Final = 30.0
+"""How often the queue is asked whether it still has the dispatch of a call that waits."""
 
 
 class WorkerWatch:
@@ -35,6 +38,7 @@ class WorkerWatch:
         self._lender = lender
         self._queue = queue
         self._presence = presence
+        self._live: AbstractSet[WorkerId] = frozenset()
 
     async def look_forever(self) -> NoReturn:
         """Look which workers are alive and what they hold, while any call is lent."""
@@ -46,48 +50,53 @@ class WorkerWatch:
     async def _look(self) -> None:
         lender = self._lender
         workers = {it.beat.worker: it for it in await self._presence.workers()}
+        lender.workers = list(workers.values())
         live = {id_ for id_, it in workers.items() if it.alive}
-        waiting = {
-            lent.id: lent
-            for lent in lender.lent.values()
-            if lent.run is None and not lent.is_over
-        }
-        stranded = await self._queue.stranded(
-            [lent.dispatch(lender.tenure.journal) for lent in waiting.values()], live
-        )
-        for dispatch in stranded:
-            lent = waiting[dispatch.id]
-            if lent.run is None and lent.attempt == dispatch.attempt:
-                lender.send(lent)
+        await self._send_stranded(live)
         for lent in list(lender.lent.values()):
             if lent.run is None:
-                self._look_for_worker(lent, workers.values())
+                self._look_for_worker(lent)
             else:
                 self._look_for_run(lent, workers.get(lent.worker))
             if isinstance(lent, LentTurn):
-                lender.give(
-                    lent
-                )  # its worker hears from time to time that we are there
+                # Its worker hears from time to time that we are there.
+                lender.give(lent)
         self._stop_unknown_runs(workers)
         self._forget(workers)
 
-    def _look_for_worker(self, lent: Lent, workers: Iterable[WorkerSeen]) -> None:
-        waited = trio.current_time() - lent.since
-        if lent.is_over:
+    async def _send_stranded(self, live: AbstractSet[WorkerId]) -> None:
+        """Send again what no worker will receive: at once if one has died, or else at times."""
+        await trio.lowlevel.checkpoint()
+        lender, now = self._lender, trio.current_time()
+        has_died = bool(self._live - live)
+        self._live = live
+        unsure = {
+            lent.id: lent
+            for lent in lender.lent.values()
+            if lent.is_waiting
+            and lent.is_sent
+            and not lent.is_refused
+            and (has_died or now >= lent.checked + CHECK_SECONDS)
+        }
+        if not unsure:
             return
+        dispatches = [it.dispatch(lender.tenure.journal) for it in unsure.values()]
+        for dispatch in await self._queue.stranded(dispatches, live):
+            lent = unsure[dispatch.id]
+            if lent.is_waiting and lent.attempt == dispatch.attempt:
+                lender.send(lent)
+        for lent in unsure.values():
+            lent.checked = now
+
+    def _look_for_worker(self, lent: Lent) -> None:
+        if not lent.is_waiting:
+            return
+        if lent.is_refused:
+            self._lender.send_refused(lent)
+        waited = trio.current_time() - lent.since
         if waited >= SHOWN_AFTER and not lent.is_shown:
             lent.is_shown = True
             self._lender.post(lent)
-        if waited >= RESEND_SECONDS and any(
-            it.alive
-            and it.beat.place == lent.place
-            and (lent.refusals or len(it.beat.runs) < it.beat.slots)
-            and (it.beat.worker, lent.version) not in self._lender.refused
-            for it in workers
-        ):
-            is_shown = lent.is_shown
-            self._lender.send(lent)
-            lent.is_shown = is_shown
 
     def _look_for_run(self, lent: Lent, worker: WorkerSeen | None) -> None:
         """Give a run up that its worker holds no more, once all that it said is heard."""

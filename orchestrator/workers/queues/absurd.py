@@ -63,6 +63,11 @@ with mine as materialized (
 )
 select (select count(*) from mine), (select count(*) from withdrawn)
 """
+# What is claimed by the dead is claimed again: a claim is a lease.
+_OPEN: Final[LiteralString] = """
+select idempotency_key from absurd.{tasks}
+where idempotency_key = any(%(keys)s) and state in ('pending', 'running', 'sleeping')
+"""
 _CLAIM: Final[LiteralString] = (
     "select run_id, params from absurd.claim_task(%s, %s, %s, %s)"
 )
@@ -153,7 +158,16 @@ class _AbsurdQueue:
         self, dispatches: Sequence[Dispatch], live: AbstractSet[WorkerId]
     ) -> Sequence[Dispatch]:
         await trio.lowlevel.checkpoint()
-        return ()
+        open_keys: set[object] = set()
+        for place in {it.place for it in dispatches}:
+            await self._create(place)
+            parameters = {
+                "queue": queue_name(place),
+                "keys": [_key(it) for it in dispatches if it.place == place],
+            }
+            rows = await self._database.run(partial(_execute, _OPEN, parameters))
+            open_keys.update(key for (key,) in rows)
+        return [it for it in dispatches if _key(it) not in open_keys]
 
     @asynccontextmanager
     async def receive(

@@ -66,12 +66,10 @@ with mine as materialized (
 )
 select (select count(*) from mine), (select count(*) from withdrawn)
 """
-# What DBOS has given up is delivered by no one, either.
-_STRANDED: Final[LiteralString] = """
+_OPEN: Final[LiteralString] = """
 select workflow_uuid from dbos.workflow_status
 where workflow_uuid = any(%(keys)s)
-  and (status = 'PENDING' and executor_id <> all(%(live)s)
-       or status not in ('ENQUEUED', 'PENDING', 'SUCCESS'))
+  and (status = 'ENQUEUED' or status = 'PENDING' and executor_id = any(%(live)s))
 """
 _CLAIMED: Final[LiteralString] = """
 select count(*)::integer from dbos.workflow_status
@@ -80,7 +78,9 @@ where status = 'PENDING' and executor_id = %(worker)s
 _SWEEP: Final[LiteralString] = """
 with ended as (
     delete from dbos.workflow_status
-    where name = 'orchestrator_dispatch' and status not in ('ENQUEUED', 'PENDING')
+    where name = 'orchestrator_dispatch' and status <> 'ENQUEUED'
+      and (status <> 'PENDING'
+           or executor_id not in (select id from orchestrator.workers))
       and updated_at < extract(epoch from clock_timestamp()) * 1000 - %(keep)s * 1000
     returning workflow_uuid
 )
@@ -150,10 +150,10 @@ class _DbosQueue:
     ) -> Sequence[Dispatch]:
         parameters = {"keys": [_key(it) for it in dispatches], "live": sorted(live)}
         rows = await self._database.run(
-            lambda it: it.execute(_STRANDED, parameters).fetchall()
+            lambda it: it.execute(_OPEN, parameters).fetchall()
         )
-        keys = {key for (key,) in rows}
-        return [it for it in dispatches if _key(it) in keys]
+        open_keys = {key for (key,) in rows}
+        return [it for it in dispatches if _key(it) not in open_keys]
 
     @asynccontextmanager
     async def receive(

@@ -63,6 +63,26 @@ async def test_what_is_withdrawn_in_time_is_not_delivered(leaf: Leaf) -> None:
     assert set(found) == {kept, last}
 
 
+async def test_what_no_worker_will_receive_is_stranded(leaf: Leaf) -> None:
+    """What is over, withdrawn or was never sent; not what waits, or a live worker has."""
+    tenure = leaf.take_over()
+    over, held, waiting, withdrawn, unknown = everything = dispatches(
+        tenure, "over", "held", "waiting", "withdrawn", "unknown"
+    )
+
+    async with leaf.open() as exchange:
+        await exchange.queue.send(tenure, [over])
+        assert await received(exchange, [over]) == [over]
+        await exchange.queue.send(tenure, [held])
+        async with exchange.queue.receive(WORKER, "gpu", 1) as deliveries:
+            assert (await anext(deliveries)).dispatch == held
+            await exchange.queue.send(tenure, [waiting, withdrawn])
+            await exchange.queue.withdraw(tenure, [withdrawn])
+            stranded = await exchange.queue.stranded(everything, {WORKER})
+
+    assert list(stranded) == [over, withdrawn, unknown]
+
+
 async def test_a_writer_that_was_fenced_sends_and_withdraws_nothing(
     leaf: Leaf,
 ) -> None:
