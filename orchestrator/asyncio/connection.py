@@ -4,8 +4,10 @@ FastAPI and Starlette let a request run on when its client is gone.
 """
 
 import asyncio
-from collections.abc import Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Protocol, TypeVar
+
+from orchestrator.errors import OrchestratorError
 
 ValueT = TypeVar("ValueT")
 
@@ -13,12 +15,13 @@ ValueT = TypeVar("ValueT")
 class Connection(Protocol):
     """A request of Starlette, FastAPI, or any framework on ASGI."""
 
-    async def receive(self) -> MutableMapping[str, Any]:
-        """Return the next message of ASGI."""
+    @property
+    def receive(self) -> Callable[[], Awaitable[MutableMapping[str, Any]]]:
+        """Waits for the next message of ASGI."""
         ...
 
 
-class ClientGoneError(Exception):
+class ClientGoneError(OrchestratorError):
     """The client has hung up, and what it waited for was cancelled."""
 
 
@@ -47,7 +50,7 @@ async def while_connected(
             task.cancel()
         await asyncio.wait({task, gone})
     if task.cancelled() and is_gone:
-        raise ClientGoneError
+        raise ClientGoneError("the client has hung up")
     return task.result()
 
 
