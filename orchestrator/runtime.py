@@ -462,7 +462,10 @@ async def open_orchestrator(
     secrets, hand_on = tuple(secrets), tuple(hand_on)
     if journal is None or journal == "":
         journal = f"{default_folder(environ)}{os.sep}"
-    journals = journals_at(journal) if isinstance(journal, str | os.PathLike) else None
+    journals = None
+    if isinstance(journal, str | os.PathLike):
+        machine = host_of(host, environ, spans_hosts=True).name
+        journals = journals_at(journal, host=machine)
     async with _opened(journal, journals, session) as opened:
         name = _name(opened)
         rules = Rules() if rules is None else rules

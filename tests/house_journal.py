@@ -55,10 +55,10 @@ def house_journal(
     url: str = request.getfixturevalue("house_database")
     numbers = count(1)
 
-    def open_there(address: str | os.PathLike[str]) -> Journals:
+    def open_there(address: str | os.PathLike[str], *, host: str = "") -> Journals:
         text = os.fspath(address)
         if is_database(text):
-            return journals_at(text)
+            return journals_at(text, host=host)
         # One in memory is a new one each time; one in a file is found again by its path.
         name = f"{id(request)}-{next(numbers)}"
         if text != IN_MEMORY:

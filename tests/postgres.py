@@ -187,6 +187,21 @@ class PostgresServer:
             self._process.wait(STOP_SECONDS)
         self._forget()
 
+    @contextmanager
+    def silent(self) -> Generator[None]:
+        """Stop all processes of the server: connections stay, and nothing is answered."""
+        # Each has a group of its own. The first one goes first: it starts no others then.
+        os.kill(self.pid, signal.SIGSTOP)
+        listed = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        processes = [self.pid, *map(int, listed.split())]
+        try:
+            for process in processes:
+                os.kill(process, signal.SIGSTOP)
+            yield
+        finally:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
+
     def _forget(self) -> None:
         process, self._process = self._process, None
         if process is not None and process.stderr is not None:

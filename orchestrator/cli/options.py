@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from agents import Agent, DefinitionError, Pipeline
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal.style import Progress
+from orchestrator.execution.workspace.host import host_of
 from orchestrator.journal.backends import journals_at
 from orchestrator.journal.journals import Journals
 from orchestrator.postgres.address import is_database
@@ -50,7 +51,10 @@ OutputOption = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
 def journals_of(option: str | None) -> Journals:
     """Return the journals of `--journal`, or the user's own."""
-    return journals_at(option or f"{default_folder(os.environ)}{os.sep}")
+    return journals_at(
+        option or f"{default_folder(os.environ)}{os.sep}",
+        host=host_of(None, os.environ, spans_hosts=True).name,
+    )
 
 
 def with_model(agent: Agent[Any], model: str | None) -> Agent[Any]:

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from orchestrator.errors import JournalError
 from orchestrator.journal.journals import Journals
 from orchestrator.journal.memory import MemoryStore
@@ -40,11 +42,13 @@ def store_at(address: str | os.PathLike[str]) -> JournalStore:
     return SQLiteStore(Path(address))
 
 
-def journals_at(address: str | os.PathLike[str]) -> Journals:
+def journals_at(address: str | os.PathLike[str], *, host: str = "") -> Journals:
     """Return the journals at an address.
 
-    It is `":memory:"`, the path of a SQLite file, or that of a folder of them: one that is there,
-    or that ends with a slash. Or it is a database: `postgresql://host/database`.
+    Args:
+        address: `":memory:"`, the path of a SQLite file, or that of a folder of them: one that is
+            there, or that ends with a slash. Or it is a database: `postgresql://host/database`.
+        host: the name of this machine in what it writes to a database; empty is its network name.
     """
     text = os.fspath(address)
     if text == IN_MEMORY:
@@ -54,6 +58,8 @@ def journals_at(address: str | os.PathLike[str]) -> Journals:
         from orchestrator.journal.postgres.store import PostgresStore
 
         parsed = parse_address(text)
+        if host:
+            parsed = attrs.evolve(parsed, host=host)
         if not parsed.journal:
             return PostgresJournals(parsed)
         store = PostgresStore(parsed)

@@ -5,12 +5,16 @@ price of a flush. A commit begins when a task waits for it, or when a row is urg
 appends in a row shares a flush, too.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import trio
 
 RowT = TypeVar("RowT")
+
+RunInThread: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs a function in a thread."""
 
 WAKE_AT_ONCE: Final = 50
 """How many tasks go on after a commit before all others get a turn of the event loop."""
@@ -32,8 +36,20 @@ class _Progress:
 class GroupCommit(Generic[RowT]):
     """Hands rows to a blocking `commit` in a worker thread, as many at a time as there are."""
 
-    def __init__(self, commit: Callable[[Sequence[RowT]], None]) -> None:
+    def __init__(
+        self,
+        commit: Callable[[Sequence[RowT]], None],
+        *,
+        in_thread: RunInThread | None = None,
+    ) -> None:
+        """Write rows.
+
+        Args:
+            commit: writes some of them; blocking.
+            in_thread: runs that in a thread; by default as trio does.
+        """
         self._commit = commit
+        self._in_thread = in_thread or trio.to_thread.run_sync
         self.turn = trio.Lock()
         """Held during a commit: what else writes takes turns with commits."""
         self.commits = 0
@@ -104,7 +120,7 @@ class GroupCommit(Generic[RowT]):
                         for progress in (self._numbered, self._rows):
                             progress.taken = progress.appended
                         batch, self._pending = self._pending, []
-                        await trio.to_thread.run_sync(self._commit, batch)
+                        await self._in_thread(partial(self._commit, batch))
                     self.commits += 1
                     for progress in (self._numbered, self._rows):
                         progress.durable = progress.taken

@@ -24,7 +24,11 @@ class LeftCommands(Protocol):
         ...
 
     async def wait_ended(self) -> Sequence[str]:
-        """Wait until commands have ended, and return their tags; each is returned once."""
+        """Wait until commands have ended, and return their tags, again until they are forgotten."""
+        ...
+
+    async def forget(self, tags: Sequence[str]) -> None:
+        """Drop commands whose end is durable in the journal."""
         ...
 
 

@@ -4,6 +4,7 @@ It is a secret: what shows it to people shows `shown_address` instead.
 """
 
 import math
+import platform
 from typing import Final
 from urllib.parse import unquote
 
@@ -30,6 +31,8 @@ class DatabaseAddress:
     """How long a writer that is silent keeps its journal, in seconds."""
     cluster: str = ""
     """The name of the cluster that the database must belong to; empty if any will do."""
+    host: str = attrs.field(factory=platform.node)
+    """The name of this machine, by which others know what this process writes."""
 
 
 def is_database(address: str) -> bool:

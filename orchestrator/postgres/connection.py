@@ -44,8 +44,10 @@ def connect(url: str, *, application: str) -> "Connection":
         try:
             return psycopg.connect(**chosen, autocommit=True)  # type: ignore[arg-type]
         except psycopg.Error as exc:
-            # It may have begun to accept connections since: so it is asked twice.
-            is_there = _accepts_connections(chosen)
+            # It may have begun to accept connections since: so it is asked twice. One that has
+            # said nothing until now is not asked for as long again.
+            is_silent = isinstance(exc, psycopg.errors.ConnectionTimeout)
+            is_there = not is_silent and _accepts_connections(chosen)
             if not is_there or attempt == 2:
                 raise UnreachableError(
                     url,

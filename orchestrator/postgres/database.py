@@ -4,14 +4,12 @@ A thread runs one statement at a time. During an outage callers wait: the statem
 when the database is back. So it must be harmless if it is executed twice.
 """
 
-import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from agents import raising_one_error
 from orchestrator.errors import JournalError
 from orchestrator.postgres.connection import (
     UnreachableError,
@@ -19,6 +17,7 @@ from orchestrator.postgres.connection import (
     problem_of,
     shown_address,
 )
+from orchestrator.postgres.statements import CANCEL_SECONDS, run_statements, shut
 
 if TYPE_CHECKING:
     from orchestrator.postgres.connection import Connection
@@ -27,8 +26,6 @@ ResultT = TypeVar("ResultT")
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
-CANCEL_SECONDS: Final = 2.0
-"""How long a statement may go on after its caller was cancelled."""
 
 
 class Database:
@@ -41,6 +38,9 @@ class Database:
         # Of its own: a statement must not wait for the threads of tools.
         self._thread = trio.CapacityLimiter(1)
         self._connection: Connection | None = None
+        self._is_closed = False
+        self._running = trio.CancelScope()
+        """Of the statements under way: closing does not wait for a database that is away."""
         self.connected_at = trio.current_time()
         """When the present connection was opened, or the last one was lost, by trio's clock."""
 
@@ -57,14 +57,17 @@ class Database:
         """
         async with self._turn:
             pause = FIRST_PAUSE
-            while True:
-                try:
-                    return await self._try(work)
-                except UnreachableError as exc:
-                    if exc.lasting:
-                        raise
-                await trio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+            with trio.CancelScope() as self._running:
+                await trio.lowlevel.checkpoint()
+                while not self._is_closed:
+                    try:
+                        return await self._try(work)
+                    except UnreachableError as exc:
+                        if exc.lasting:
+                            raise
+                    await trio.sleep(pause)
+                    pause = min(2 * pause, LONGEST_PAUSE)
+        raise JournalError(self.address, "its connection is closed")
 
     async def connect(self) -> None:
         """Open the connection now.
@@ -106,46 +109,28 @@ class Database:
     async def _in_thread(
         self, connection: "Connection", work: "Callable[[Connection], ResultT]"
     ) -> ResultT:
-        ended = trio.Event()
-
-        async def break_off() -> None:
-            """Close the socket under a statement that outlasts its caller."""
-            try:
-                await trio.sleep_forever()
-            finally:
-                with trio.move_on_after(CANCEL_SECONDS, shield=True) as waited:
-                    await ended.wait()
-                if waited.cancelled_caught:
-                    _shut(connection)
-
-        with raising_one_error():
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(break_off)
-                try:
-                    result = await trio.to_thread.run_sync(
-                        work, connection, limiter=self._thread
-                    )
-                finally:
-                    ended.set()
-                    nursery.cancel_scope.cancel()
-        return result
+        return await run_statements(
+            lambda: work(connection),
+            break_off=lambda: shut(connection),
+            limiter=self._thread,
+        )
 
     async def aclose(self) -> None:
-        """Close the connection, after the statement under way."""
-        with trio.CancelScope(shield=True):
-            async with self._turn:
-                if self._connection is not None:
-                    self._connection.close()
-                    self._connection = None
+        """Close the connection: after the statement under way, if that ends soon."""
+        self._is_closed = True
+        with trio.move_on_after(CANCEL_SECONDS, shield=True) as waited:
+            await self._close()
+        if waited.cancelled_caught:
+            # What is under way ends within a moment: by its answer, or without one.
+            self._running.cancel(reason="the connection is closed")
+            with trio.CancelScope(shield=True):
+                await self._close()
 
-
-def _shut(connection: "Connection") -> None:
-    try:
-        it = socket.socket(fileno=socket.dup(connection.fileno()))
-        with it:
-            it.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # it is closed
+    async def _close(self) -> None:
+        async with self._turn:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
 
 @asynccontextmanager

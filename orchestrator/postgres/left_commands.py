@@ -45,13 +45,15 @@ asked as (
 )
 select count(*) from mine
 """
-_TAKE: Final[LiteralString] = """
+_ENDED_ONES: Final[LiteralString] = """
+select tag from orchestrator.left_commands where journal = %(journal)s and ended
+"""
+_FORGET: Final[LiteralString] = """
 delete from orchestrator.left_commands
-where journal = %(journal)s and ended and exists (
+where journal = %(journal)s and tag = any(%(tags)s) and ended and exists (
     select from orchestrator.journals
     where name = %(journal)s and epoch = %(epoch)s for share
 )
-returning tag
 """
 _LEFT: Final[LiteralString] = """
 select tag from orchestrator.left_commands where host = %s and not ended
@@ -102,16 +104,24 @@ class PostgresLeftCommands:
             )
 
     async def wait_ended(self) -> Sequence[str]:
-        """Wait until commands have ended, and return their tags."""
+        """Wait until commands have ended, and return their tags, again until they are forgotten.
 
-        def take(connection: "Connection") -> list[str]:
-            return [str(tag) for (tag,) in connection.execute(_TAKE, self._mine)]
+        It only reads: what an answer that is lost had said is read again.
+        """
+
+        def read(connection: "Connection") -> list[str]:
+            return [str(tag) for (tag,) in connection.execute(_ENDED_ONES, self._mine)]
 
         with self._wakeups.bell(self._channel) as bell:
             while True:
-                if ended := await self._database.run(take):
+                if ended := await self._database.run(read):
                     return ended
                 await bell.wait(POLL_SECONDS)
+
+    async def forget(self, tags: Sequence[str]) -> None:
+        """Drop commands whose end is durable in the journal."""
+        values = {**self._mine, "tags": [*tags]}
+        await self._database.run(lambda it: it.execute(_FORGET, values))
 
 
 @asynccontextmanager

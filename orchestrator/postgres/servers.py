@@ -3,7 +3,6 @@
 A server says that it is alive for one lease. Whether it may write is decided by the journals alone.
 """
 
-import platform
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -113,16 +112,19 @@ def install_secret(connection: "Connection") -> str:
     return str(row[0])
 
 
-def beat(connection: "Connection", id_: str, address: str, seconds: float) -> None:
+def beat(
+    connection: "Connection", id_: str, *, address: str, host: str, seconds: float
+) -> None:
     """Say that a server is alive; blocking.
 
     Args:
         connection: to the database.
         id_: the server.
         address: where others reach it.
+        host: the name of its machine.
         seconds: how long it counts as alive.
     """
-    connection.execute(_BEAT, (id_, address, platform.node(), seconds))
+    connection.execute(_BEAT, (id_, address, host, seconds))
 
 
 def read_view(connection: "Connection") -> ClusterView:

@@ -15,6 +15,7 @@ import trio
 from agents import raising_one_error
 from orchestrator.postgres.connection import UnreachableError, connect
 from orchestrator.postgres.database import FIRST_PAUSE, LONGEST_PAUSE
+from orchestrator.postgres.statements import run_statements, shut
 
 if TYPE_CHECKING:
     from orchestrator.postgres.connection import Connection
@@ -129,8 +130,9 @@ class Wakeups:
             *(sql.SQL("unlisten {}").format(sql.Identifier(it)) for it in old - new),
         ]
         try:
-            await trio.to_thread.run_sync(
-                connection.execute, sql.SQL("; ").join(statements)
+            await run_statements(
+                lambda: connection.execute(sql.SQL("; ").join(statements)),
+                break_off=lambda: shut(connection),
             )
         except Error as exc:
             raise _BrokenError from exc

@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -14,13 +15,15 @@ import trio
 import trio.testing
 
 from agents import Agent, ModelRequest
-from delegation import Rules
+from delegation import Rules, SessionId
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
+from orchestrator.journal import write_queue
 from orchestrator.journal.audit import AuditEvent
 from orchestrator.journal.backends import journals_at, store_at
-from orchestrator.journal.postgres import journal as journal_module
+from orchestrator.journal.journal import Journal
 from orchestrator.journal.postgres.journal import PostgresJournal
 from orchestrator.journal.store import Level
+from orchestrator.postgres import statements
 from orchestrator.postgres.address import parse_address
 from orchestrator.testing import assert_laws
 from tests.journal.contract.kit import all_entries, append, editor, message
@@ -215,6 +218,19 @@ async def test_a_lease_is_renewed_while_nothing_happens(postgres: str) -> None:
                 pass
 
 
+@pytest.mark.parametrize("is_given", [True, False])
+async def test_a_writer_is_called_by_the_name_of_its_machine(
+    journal_url: str, is_given: bool
+) -> None:
+    """As facts call it: its network name may be that of any container."""
+    named: Any = {"host": "north"} if is_given else {}
+    environ = {"ORCHESTRATOR_HOST": "south" if is_given else "north"}
+    async with open_orchestrator(journal_url, environ=environ, **named):
+        writer = store_at(journal_url).writer()
+        assert writer is not None
+        assert writer.host == "north"
+
+
 async def test_many_that_want_a_journal_at_once_get_it_one_at_a_time(
     journal_url: str,
 ) -> None:
@@ -299,18 +315,21 @@ WAITING = (
 )
 
 
+def wait_for_statements(url: str, count: int) -> None:
+    """Wait until so many statements of ours wait for a lock."""
+    # Outside of a transaction, in which the activity of others stands still.
+    with psycopg.connect(url, autocommit=True) as watcher:
+        while watcher.execute(WAITING).fetchone() != (count,):
+            trio.from_thread.check_cancelled()
+
+
 async def test_a_commit_that_goes_on_after_its_connection_broke_happens_once(
     journal_url: str,
 ) -> None:
     """The server notices late that the client is gone, and commits beside the next attempt."""
     url = parse_address(journal_url).url
 
-    def wait_for_attempts(count: int) -> None:
-        # Outside of a transaction, in which the activity of others stands still.
-        with psycopg.connect(url, autocommit=True) as watcher:
-            while watcher.execute(WAITING).fetchone() != (count,):
-                trio.from_thread.check_cancelled()
-
+    wait_for_attempts = partial(wait_for_statements, url)
     store = store_at(journal_url)
     async with store.open_writer() as journal:
         assert isinstance(journal, PostgresJournal)
@@ -367,6 +386,54 @@ async def test_a_commit_whose_answer_is_lost_happens_once(
         assert reader.audit().find_break() is None
 
 
+SLOW_COMMITS = """
+CREATE FUNCTION wait_to_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER slow_commits AFTER UPDATE ON orchestrator.journals
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait_to_commit()
+"""
+
+
+async def test_a_cancelled_prune_that_the_database_goes_on_with_takes_no_fact(
+    journal_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has sent its commit. What is written next knows what that did, and is not taken for it."""
+    monkeypatch.setattr(statements, "CANCEL_SECONDS", 0.1)
+    url = parse_address(journal_url).url
+    wait_for_attempts = partial(wait_for_statements, url)
+    store = store_at(journal_url)
+    async with store.open_writer() as journal:
+        append(journal, [message("r_one")])
+        journal.append_audit(1.0, AUDIT)
+        await journal.wait_durable(1)
+        with psycopg.connect(url, autocommit=True) as holder:
+            holder.execute(SLOW_COMMITS)
+            holder.execute("SELECT pg_advisory_lock(1)")
+            with trio.fail_after(30):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(prune_one, journal, "r_one")
+                    await trio.to_thread.run_sync(wait_for_attempts, 1)
+                    nursery.cancel_scope.cancel()
+                append(journal, [message("r_two")], first=2)
+                journal.append_audit(2.0, AUDIT)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(journal.wait_durable, 2)
+                    await trio.to_thread.run_sync(wait_for_attempts, 2)
+                    holder.execute("SELECT pg_advisory_unlock(1)")
+    with store.open_reader() as reader:
+        assert reader.audit().find_break() is None
+        assert [it.seq for it in reader.entries(SessionId("r_two"))] == [2]
+
+
+async def prune_one(journal: Journal, session: str) -> None:
+    await journal.prune(
+        before=0,
+        release=lambda _: True,
+        only=SessionId(session),
+        audit=(1.5, AUDIT),
+    )
+
+
 @pytest.fixture(scope="module")
 def own_server() -> Generator[PostgresServer]:
     """A server that tests of this module may stop."""
@@ -404,7 +471,7 @@ async def test_an_outage_is_waited_through_and_said_once(
 async def test_an_outage_does_not_keep_a_process_that_is_told_to_stop(
     own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr(write_queue, "FLUSH_SECONDS", 0.2)
     with own_server.new_database() as database:
         with (  # noqa: PT012
             pytest.raises(JournalError, match="did not take what was left"),
@@ -417,6 +484,23 @@ async def test_an_outage_does_not_keep_a_process_that_is_told_to_stop(
         # Nothing was durable, and nothing is half there.
         async with store_at(f"{database}&journal=two").open_writer():
             assert journals_at(database).find(message("r_one").session) is None
+
+
+@pytest.mark.parametrize("is_renewed", [False, True])
+async def test_a_database_that_never_answers_does_not_keep_a_process_that_closes(
+    own_server: PostgresServer, is_renewed: bool
+) -> None:
+    """Its connections stay open, so no error ends what waits for an answer."""
+    with own_server.new_database() as database, trio.fail_after(60):
+        lease = 0.3 if is_renewed else 600
+        store = store_at(f"{database}&journal=one&lease={lease}")
+        with ExitStack() as silence:
+            async with store.open_writer() as journal:
+                append(journal, [message("r_one")])
+                await journal.wait_durable(1)
+                silence.enter_context(own_server.silent())
+                # By then a renewal waits for its answer.
+                await trio.sleep(0.3)
 
 
 async def test_a_password_that_is_changed_ends_the_writer_with_a_sentence(

@@ -171,7 +171,7 @@ async def test_a_state_that_cannot_be_stored_ends_nothing(
         ledger = await journal.read_ledger(session, RULES)
         ledger.sessions[session].labels = {"lone": "\ud800"}
         journal.store_snapshot(SnapshotCapture(ledger, ledger.sessions[session]))
-        await journal.snapshots.wait_encoded()
+        await journal.queue.snapshots.wait_encoded()
 
     assert count(path) == 0
 
@@ -225,7 +225,7 @@ async def test_it_is_not_stored_before_the_entries_that_it_was_made_of(
             ledger.fold(letter)
             entries.append(letter)
         journal.store_snapshot(SnapshotCapture(ledger, ledger.sessions[session]))
-        await journal.snapshots.wait_encoded()
+        await journal.queue.snapshots.wait_encoded()
         for entry, stored in zip(entries, (0, 1), strict=True):
             journal.append(entry, encode(entry.event), {session: None})
             await journal.wait_durable(entry.seq)

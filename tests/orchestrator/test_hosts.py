@@ -1,7 +1,7 @@
 """A journal that several machines open in turn: commands, folders and clocks of another one."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -186,6 +186,11 @@ class ReportedLater:
     async def wait_ended(self) -> list[str]:
         await self.is_ended.wait()
         return list(self.asked)
+
+    async def forget(self, tags: Sequence[str]) -> None:
+        await trio.lowlevel.checkpoint()
+        for tag in tags:
+            del self.asked[tag]
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator["ReportedLater"]:

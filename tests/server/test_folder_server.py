@@ -101,6 +101,7 @@ async def serving(
         redactor=Redactor([]),
         sandbox=SandboxChoice("none"),
         report=disk.said.append,
+        host="",
     )
     async with (
         open_cluster_server(
@@ -339,6 +340,7 @@ async def test_a_damaged_shard_keeps_no_server_from_starting_and_is_tried_last()
         cast("Any", Database()),
         id_="me",
         address="http://me",
+        host="",
         shards=4,
         lease=9,
         grace=0,

@@ -227,6 +227,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
         )
         cluster = None
         if not is_one:
+            from orchestrator.execution.workspace.host import host_of
+
             environ = {**os.environ, **hidden}
             cluster = ClusterSettings(
                 secret=shared.encode(),
@@ -235,6 +237,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
                 redactor=Redactor(secret_values(environ, tuple(hidden))),
                 sandbox=choice,
                 report=_report,
+                host=host_of(None, os.environ, spans_hosts=True).name,
                 address=address,
                 database=database,
                 shards=shards,

@@ -394,9 +394,12 @@ class BackgroundRunner:
         async with self._book.open_left_commands() as commands:
             await commands.ask(self._left)
             while self._left:
-                for tag in await commands.wait_ended():
+                ended = await commands.wait_ended()
+                for tag in ended:
                     self._left.pop(tag, None)
                     self._post_ended_elsewhere(ProcessId(tag))
+                await self._book.wait_durable()
+                await commands.forget(ended)
 
     def _post_ended_elsewhere(self, id_: ProcessId) -> None:
         # Those of calls are no processes of a session: their calls were answered as broken off.

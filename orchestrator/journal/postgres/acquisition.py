@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
+import trio
 
 from delegation import encode
 from delegation.events import JournalOpened
@@ -14,6 +15,7 @@ from orchestrator.journal.postgres.lease import Lease, take
 from orchestrator.postgres.address import DatabaseAddress
 from orchestrator.postgres.connection import connect, problem_of, shown_address
 from orchestrator.postgres.schema import install_schema
+from orchestrator.postgres.statements import run_statements, shut
 
 if TYPE_CHECKING:
     from orchestrator.postgres.connection import Connection
@@ -38,33 +40,45 @@ class OpenedLease:
     """How many seconds the clock of the database is ahead of that of this machine."""
 
 
-def open_lease(address: DatabaseAddress, where: str, served_at: str) -> OpenedLease:
-    """Connect and take a journal; blocking.
+async def open_lease(
+    address: DatabaseAddress, where: str, served_at: str
+) -> OpenedLease:
+    """Connect and take a journal.
 
     Raises:
         JournalInUseError: another process writes it.
         JournalError: it cannot be opened.
     """
+    connection = await trio.to_thread.run_sync(open_connection, address)
+    with ExitStack() as undo:
+        undo.callback(connection.close)
+        opened = await run_statements(
+            lambda: _take(connection, address, where, served_at),
+            break_off=lambda: shut(connection),
+        )
+        undo.pop_all()
+    return opened
+
+
+def _take(
+    connection: "Connection", address: DatabaseAddress, where: str, served_at: str
+) -> OpenedLease:
     import psycopg
 
-    database = shown_address(address.url)
-    with ExitStack() as undo:
-        connection = open_connection(address)
-        undo.callback(connection.close)
-        try:
-            offset = _look(connection, address, where)
-            install_schema(connection, database, address.cluster)
-            lease = take(
-                connection,
-                address.journal,
-                where,
-                seconds=address.lease,
-                address=served_at,
-                facts=FACTS_VERSION,
-            )
-        except psycopg.Error as exc:
-            raise JournalError(where, problem_of(address.url, exc)) from exc
-        undo.pop_all()
+    try:
+        offset = _look(connection, address, where)
+        install_schema(connection, shown_address(address.url), address.cluster)
+        lease = take(
+            connection,
+            address.journal,
+            where,
+            seconds=address.lease,
+            host=address.host,
+            address=served_at,
+            facts=FACTS_VERSION,
+        )
+    except psycopg.Error as exc:
+        raise JournalError(where, problem_of(address.url, exc)) from exc
     return OpenedLease(connection, lease, offset)
 
 

@@ -6,7 +6,6 @@ that was under way has happened. An outage is waited through, for as long as it 
 """
 
 import logging
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeVar
@@ -17,6 +16,7 @@ from orchestrator.errors import JournalError
 from orchestrator.journal.postgres.lease import Lease, in_use
 from orchestrator.postgres.address import DatabaseAddress
 from orchestrator.postgres.connection import UnreachableError, connect, problem_of
+from orchestrator.postgres.statements import shut
 
 if TYPE_CHECKING:
     import psycopg
@@ -25,17 +25,23 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
+APPLICATION: Final = "orchestrator journal"
+"""What `pg_stat_activity` shows."""
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
-FENCE: Final[LiteralString] = """
+_NEXT: Final[LiteralString] = """
 WITH mine AS (
     UPDATE orchestrator.journals SET commits = commits + 1,
-        until = clock_timestamp() + make_interval(secs => %s::float8)"""
+        until = clock_timestamp() + make_interval(secs => %s::float8), result = """
+FENCE: Final[LiteralString] = _NEXT + "0"
 FENCED: Final[LiteralString] = """
     WHERE journal = %s AND epoch = %s AND commits = %s RETURNING journal
 )"""
 IS_MINE: Final[LiteralString] = "SELECT count(*) FROM mine"
 RENEW: Final[LiteralString] = FENCE + FENCED + IS_MINE
+VOID: Final = -1
+"""The result of a change that takes the number of another one, which then never happens."""
+_TAKE_NUMBER: Final[LiteralString] = _NEXT + "-1" + FENCED + IS_MINE
 OUTAGES: Final = frozenset(
     {
         "57P01",  # an administrator ends the connection, or the server stops
@@ -78,6 +84,8 @@ class FencedConnection:
         self._commits = lease.commits
         self._is_unproved = False
         """The answer to the last change was lost: its number says whether it has happened."""
+        self._happened: Callable[[], None] = lambda: None
+        """What follows from the last change."""
 
     def execute(
         self, statement: LiteralString, changed: Sequence[str], values: Sequence[Any]
@@ -89,33 +97,33 @@ class FencedConnection:
             changed: the values of what else changes in that row.
             values: those of the rest of it.
         """
-        lease = self.lease
 
         def attempt(connection: "Connection") -> int:
+            seconds, *mine = self._fence()
             found = connection.execute(
-                statement,
-                (
-                    *(str(self._address.lease), *changed),
-                    *(str(lease.journal), str(lease.epoch), str(self._commits)),
-                    *values,
-                ),
-                prepare=True,
+                statement, (seconds, *changed, *mine, *values), prepare=True
             ).fetchone()
             return self._require_mine(connection, found == (1,))
 
         self._change(attempt)
 
-    def transact(self, change: "Callable[[Connection], int]") -> int:
-        """Make a change of several statements in one transaction, and return what it returns."""
+    def transact(
+        self,
+        change: "Callable[[Connection], int]",
+        happened: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Make a change of several statements in one transaction, and return what it returns.
+
+        Args:
+            change: executes them.
+            happened: is called once the change is known to have happened: before the next one,
+                also if the caller is cancelled in an outage.
+        """
         lease = self.lease
 
         def attempt(connection: "Connection") -> int:
             with connection.transaction():
-                fence = (
-                    str(self._address.lease),
-                    *(str(lease.journal), str(lease.epoch), str(self._commits)),
-                )
-                mine = connection.execute(RENEW, fence, prepare=True).fetchone()
+                mine = connection.execute(RENEW, self._fence(), prepare=True).fetchone()
                 self._require_mine(connection, mine == (1,))
                 result = change(connection)
                 connection.execute(
@@ -124,7 +132,7 @@ class FencedConnection:
                 )
                 return result
 
-        return self._change(attempt)
+        return self._change(attempt, happened)
 
     def renew(self) -> None:
         """Say that this process goes on."""
@@ -141,12 +149,15 @@ class FencedConnection:
             except psycopg.Error as exc:
                 self._require_outage(exc)
 
-    def _change(self, attempt: "Callable[[Connection], int]") -> int:
+    def _change(
+        self,
+        attempt: "Callable[[Connection], int]",
+        happened: Callable[[], None] = lambda: None,
+    ) -> int:
         import psycopg
 
-        if self._is_unproved:
-            # Of a change whose caller was cancelled in the outage.
-            self._prove()
+        assert not self._is_unproved, "`settle` comes first"
+        self._happened = happened
         pause = 0.0
         while True:
             connection = self._connected()
@@ -164,13 +175,42 @@ class FencedConnection:
                 # Connecting works and writing does not: the database is read-only for a while.
                 trio.from_thread.run(trio.sleep, pause)
             pause = min(max(FIRST_PAUSE, 2 * pause), LONGEST_PAUSE)
-            happened = self._prove()
-            if happened is not None:
-                return happened
+            if (result_before := self._prove()) is not None:
+                return result_before
+
+    def settle(self) -> None:
+        """Find out whether a change has happened whose caller was cancelled; else prevent it.
+
+        It may still be under way in the database: the next change would be taken for it. Call this
+        before anything is decided that depends on what has happened.
+        """
+        import psycopg
+
+        while self._is_unproved:
+            connection = self._connected()
+            try:
+                taken = connection.execute(_TAKE_NUMBER, self._fence()).fetchone()
+                if taken != (1,):
+                    self._require_mine(connection, is_mine=False)
+            except psycopg.Error as exc:
+                self._require_outage(exc)
+            except _HappenedError as exc:
+                if exc.result == VOID:
+                    self._happened = lambda: None
+                self._count(exc.result)
+            else:
+                self._happened = lambda: None
+                self._count(VOID)
+
+    def _fence(self) -> tuple[str, str, str, str]:
+        lease = self.lease
+        epoch, number = str(lease.epoch), str(self._commits)
+        return str(self._address.lease), str(lease.journal), epoch, number
 
     def _count(self, result: int) -> int:
         self._commits += 1
         self._is_unproved = False
+        self._happened()
         return result
 
     def _prove(self) -> int | None:
@@ -225,16 +265,18 @@ class FencedConnection:
 
     def _connected(self) -> "Connection":
         if self._connection.closed:
-            self._connection = self._reconnect()
+            self._reconnect()
         return self._connection
 
-    def _reconnect(self) -> "Connection":
+    def _reconnect(self) -> None:
         """Connect again, as soon as it can be; cancellation ends the wait."""
         pause, is_told = FIRST_PAUSE, False
         while True:
             trio.from_thread.check_cancelled()
             try:
-                connection = open_connection(self._address)
+                # At once where `hang_up` finds it: what follows may never be answered.
+                self._connection = connect(self._address.url, application=APPLICATION)
+                prepare(self._connection, self._address)
             except UnreachableError as exc:
                 if exc.lasting:
                     raise JournalError(self._where, exc.problem) from exc
@@ -246,18 +288,13 @@ class FencedConnection:
             else:
                 if is_told:
                     log.warning("journal %s: it is back", self._where)
-                return connection
+                return
             trio.from_thread.run(trio.sleep, pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def hang_up(self) -> None:
         """Break off a statement that is under way in another thread."""
-        import psycopg
-
-        with suppress(OSError, ValueError, psycopg.Error):
-            descriptor = socket.dup(self._connection.fileno())
-            with socket.socket(fileno=descriptor) as it:
-                it.shutdown(socket.SHUT_RDWR)
+        shut(self._connection)
 
     def release(self) -> None:
         """Let others take the journal at once, if the database is there; close the connection."""
@@ -285,12 +322,17 @@ SELECT set_config('statement_timeout', '0', false),
 
 def open_connection(address: DatabaseAddress) -> "Connection":
     """Open a connection whose commits are durable, and that holds no lock while it stands still."""
+    connection = connect(address.url, application=APPLICATION)
+    prepare(connection, address)
+    return connection
+
+
+def prepare(connection: "Connection", address: DatabaseAddress) -> None:
+    """Make the settings of a connection; close it if that fails."""
     import psycopg
 
-    connection = connect(address.url, application="orchestrator journal")
     try:
         connection.execute(_SETTINGS, (f"{int(address.lease * 1000)}ms",))
     except psycopg.Error as exc:
         connection.close()
         raise UnreachableError(address.url, problem_of(address.url, exc)) from exc
-    return connection

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Final, LiteralString, TypeVar
 
 import trio
 
-from agents import raising_one_error
-from delegation import Encoded, Ledger, Rules, SessionId
+from delegation import Ledger, Rules, SessionId
 from delegation.events import Entry
-from delegation.snapshot import SnapshotCapture
 from orchestrator.errors import JournalError
 from orchestrator.journal.audit import (
     AuditedEvent,
@@ -22,7 +20,6 @@ from orchestrator.journal.audit import (
     AuditHead,
     AuditRow,
 )
-from orchestrator.journal.group_commit import GroupCommit
 from orchestrator.journal.journal import JournalContents, Pruned
 from orchestrator.journal.postgres import prune
 from orchestrator.journal.postgres.acquisition import open_lease
@@ -38,12 +35,14 @@ from orchestrator.journal.postgres.reader import (
     one_moment,
     read_row,
 )
-from orchestrator.journal.snapshots import SnapshotQueue, StoredSnapshot
-from orchestrator.journal.stored_entries import FactRow, IdleChanges
+from orchestrator.journal.snapshots import StoredSnapshot
+from orchestrator.journal.stored_entries import FactRow
 from orchestrator.journal.tenure import Tenure
+from orchestrator.journal.write_queue import WriteQueue
 from orchestrator.postgres.address import DatabaseAddress
 from orchestrator.postgres.database import Database, open_database
 from orchestrator.postgres.left_commands import open_left_commands
+from orchestrator.postgres.statements import run_statements
 
 if TYPE_CHECKING:
     from orchestrator.postgres.connection import Connection
@@ -56,8 +55,8 @@ STEP_STRINGS: Final = 50
 """How much pruning does at a time: so long the next commit waits at most."""
 SCAN_ENTRIES: Final = 5_000
 """How many entries pruning reads at a time, while facts are written."""
-FLUSH_SECONDS: Final = 10
-"""How long closing may take to write what is left."""
+RELEASE_SECONDS: Final = 2
+"""How long closing may take to let others write at once: else they wait for the lease."""
 RENEWALS: Final = 3
 """How often a lease is renewed while it lasts."""
 _SNAPSHOT: Final[LiteralString] = (
@@ -107,26 +106,13 @@ class PostgresJournal:
         self._writer = EntryWriter(connection)
         self._new_strings: set[str] | None = None
         """The long strings that were written since a pruning looks for unused ones."""
-        self.snapshots = SnapshotQueue()
-        self.group = GroupCommit[FactRow | AuditedEvent](self._commit)
+        self.queue = WriteQueue(self._commit, in_thread=self._run)
+        self.group = self.queue.group
+        self.append = self.queue.append
+        self.append_audit = self.queue.append_audit
+        self.store_snapshot = self.queue.store_snapshot
         self.wait_durable = self.group.wait_durable
         self.wait_audited = self.group.wait_all_durable
-
-    def append(
-        self,
-        entry: Entry,
-        encoded: Encoded,
-        idle_changes: IdleChanges,
-        *,
-        urgent: bool = False,
-    ) -> None:
-        self.group.append(entry.seq, (entry, encoded, idle_changes), urgent=urgent)
-
-    def append_audit(self, at: float, event: AuditEvent) -> None:
-        self.group.append_unnumbered((at, event))
-
-    def store_snapshot(self, capture: SnapshotCapture) -> None:
-        self.snapshots.put(capture)
 
     async def read(self, rules: Rules) -> JournalContents:
         return await self._read(lambda it: it.contents(rules))
@@ -183,42 +169,48 @@ class PostgresJournal:
     async def _mark_pruned(
         self, sessions: Sequence[SessionId], audit: AuditedEvent | None
     ) -> int:
-        async with self.group.turn:
-            writer = self._writer
+        writer = self._writer
+
+        def mark() -> int:
             rows, head = prune.audited_prune(writer.audit_head, sessions, audit)
-            count = await trio.to_thread.run_sync(
-                lambda: self._connection.transact(
-                    lambda it: prune.mark_pruned(it, self._journal, sessions, rows)
-                )
+
+            def happened() -> None:
+                writer.audit_head = head
+                writer.forget(sessions)
+
+            return self._connection.transact(
+                lambda it: prune.mark_pruned(it, self._journal, sessions, rows),
+                happened,
             )
-            writer.audit_head = head
-            writer.forget(sessions)
-            return count
+
+        async with self.group.turn:
+            return await self._run(mark)
 
     async def prune_audit(self, *, before: float, at: float, event: AuditEvent) -> int:
         """Put a checkpoint in place of the rows of the audit before a time; return how many."""
-        async with self.group.turn:
 
-            def plan(
-                connection: "Connection",
-            ) -> tuple[AuditHead, list[AuditRow], int]:
-                row = read_row(connection, self.name)
-                assert row is not None, "this process has opened it"
-                return prune.plan_audit_prune(
-                    connection, self._where, row, before, (at, event)
-                )
-
-            last, chained, count = await trio.to_thread.run_sync(
-                lambda: self._connection.read(plan)
+        def plan(connection: "Connection") -> tuple[AuditHead, list[AuditRow], int]:
+            row = read_row(connection, self.name)
+            assert row is not None, "this process has opened it"
+            return prune.plan_audit_prune(
+                connection, self._where, row, before, (at, event)
             )
-            if count:
-                await trio.to_thread.run_sync(
-                    lambda: self._connection.transact(
-                        lambda it: prune.delete_audit(it, self._journal, last, chained)
-                    )
-                )
+
+        def delete() -> int:
+            last, chained, count = self._connection.read(plan)
+
+            def happened() -> None:
                 self._writer.audit_head = chained[-1].head
+
+            if count:
+                self._connection.transact(
+                    lambda it: prune.delete_audit(it, self._journal, last, chained),
+                    happened,
+                )
             return count
+
+        async with self.group.turn:
+            return await self._run(delete)
 
     async def _delete_strings(self) -> None:
         """Delete the long strings that no entry refers to."""
@@ -246,9 +238,16 @@ class PostgresJournal:
     async def _step(self, change: "Callable[[Connection], int]") -> int:
         """Change something in a transaction of its own, between two commits."""
         async with self.group.turn:
-            return await trio.to_thread.run_sync(
-                lambda: self._connection.transact(change)
-            )
+            return await self._run(lambda: self._connection.transact(change))
+
+    async def _run(self, work: Callable[[], ResultT]) -> ResultT:
+        """Use the connection in a thread; its caller has the turn of the commits."""
+
+        def settle_and_work() -> ResultT:
+            self._connection.settle()
+            return work()
+
+        return await run_statements(settle_and_work, break_off=self._connection.hang_up)
 
     async def _find(self, read: "Callable[..., ResultT]", *values: float) -> ResultT:
         """Read something beside the commits."""
@@ -263,26 +262,24 @@ class PostgresJournal:
 
         return await self._reading.run(look)
 
-    def _commit(self, batch: Sequence[FactRow | AuditedEvent]) -> None:
-        facts = [row for row in batch if len(row) == 3]
-        audited = [row for row in batch if len(row) == 2]
+    def _commit(
+        self, facts: Sequence[FactRow], audited: Sequence[AuditedEvent]
+    ) -> None:
         strings = self._writer.write(facts, audited)
         # Read once: the event loop sets it to None when the pruning ends.
         if (new_strings := self._new_strings) is not None:
             new_strings.update(strings)
-        self._write_snapshots(self.snapshots.take(until=self._writer.last))
+        self._write_snapshots(self.queue.snapshots.take(until=self._writer.last))
 
     def _write_snapshots(self, snapshots: Sequence[StoredSnapshot]) -> None:
         for it, checksum in snapshots:
             values = (str(it.seq), it.layout, it.state, str(checksum), it.session)
             self._connection.execute(_SNAPSHOT, (), values)
 
-    async def write_last_snapshots(self) -> None:
-        """Write the snapshots that no commit has taken: there will be none."""
-        await self.snapshots.wait_encoded()
-        if snapshots := self.snapshots.take():
-            async with self.group.turn:
-                await trio.to_thread.run_sync(lambda: self._write_snapshots(snapshots))
+    async def write_snapshots(self, snapshots: Sequence[StoredSnapshot]) -> None:
+        """Write snapshots that no commit has taken."""
+        async with self.group.turn:
+            await self._run(lambda: self._write_snapshots(snapshots))
 
     async def renew_forever(self, scope: trio.CancelScope) -> None:
         """Renew the lease, until the scope is cancelled; commits do so, too.
@@ -296,7 +293,7 @@ class PostgresJournal:
                 while True:
                     await trio.sleep(pause)
                     async with self.group.turn:
-                        await trio.to_thread.run_sync(self._connection.renew)
+                        await self._run(self._connection.renew)
         except JournalError as exc:
             self.group.fail(exc)
             raise
@@ -319,53 +316,19 @@ async def open_postgres_journal(
     """
     async with open_database(address.url, application="orchestrator reader") as reading:
         # Last: what takes long is done, and the lease runs.
-        opened = await trio.to_thread.run_sync(open_lease, address, where, served_at)
+        opened = await open_lease(address, where, served_at)
         connection = FencedConnection(address, where, opened.connection, opened.lease)
         journal = PostgresJournal(
             address, where, connection, reading, opened.clock_offset
         )
         try:
-            with raising_one_error():
-                async with _writing(journal, where, connection):
-                    yield journal
+            async with journal.queue.running(
+                where,
+                medium="database",
+                write_snapshots=journal.write_snapshots,
+                beside=[journal.renew_forever],
+            ):
+                yield journal
         finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(connection.release)
-
-
-@asynccontextmanager
-async def _writing(
-    journal: PostgresJournal, where: str, connection: FencedConnection
-) -> AsyncGenerator[None]:
-    """Commit and renew, as long as the block lasts; then write what is left."""
-    group = journal.group
-    async with trio.open_nursery() as nursery:
-        # A task that is cancelled from outside still posts how it ended.
-        writing = trio.CancelScope(shield=True)
-        nursery.start_soon(group.commit_forever, writing)
-        encoding = trio.CancelScope(shield=True)
-        nursery.start_soon(journal.snapshots.encode_forever, encoding)
-        renewing = trio.CancelScope(shield=True)
-        nursery.start_soon(journal.renew_forever, renewing)
-        try:
-            yield
-        finally:
-            try:
-                with trio.move_on_after(FLUSH_SECONDS, shield=True) as flushing:
-                    await group.wait_all_durable()
-                if not flushing.cancelled_caught:
-                    with trio.move_on_after(FLUSH_SECONDS, shield=True):
-                        await journal.write_last_snapshots()
-            finally:
-                # All are shielded: whatever was raised, nothing else ends them.
-                renewing.cancel(reason="the journal is closed")
-                encoding.cancel(reason="the journal is closed")
-                group.fail(JournalError(where, "it is closed"))
-                writing.cancel(reason="the journal is closed")
-            if flushing.cancelled_caught:
-                connection.hang_up()
-                raise JournalError(
-                    where,
-                    "the database did not take what was left to write within"
-                    f" {FLUSH_SECONDS} seconds",
-                )
+            with trio.move_on_after(RELEASE_SECONDS, shield=True):
+                await run_statements(connection.release, break_off=connection.hang_up)

@@ -5,7 +5,6 @@ another process may take the journal over, so a clock that is wrong breaks nothi
 """
 
 import os
-import platform
 from typing import TYPE_CHECKING, Final, LiteralString
 
 import attrs
@@ -59,6 +58,7 @@ def take(
     where: str,
     *,
     seconds: float,
+    host: str,
     address: str,
     facts: int,
 ) -> Lease:
@@ -69,6 +69,7 @@ def take(
         name: of the journal.
         where: the journal in errors.
         seconds: how long the lease is.
+        host: the name of this machine.
         address: where this process is reached over HTTP.
         facts: the newest version of facts that this process knows.
 
@@ -78,7 +79,7 @@ def take(
     """
     import psycopg
 
-    me = (os.getpid(), platform.node(), address)
+    me = (os.getpid(), host, address)
     try:
         with connection.transaction():
             connection.execute(

@@ -11,15 +11,12 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 import attrs
 import trio
 
-from agents import raising_one_error
-from delegation import Encoded, Ledger, Rules, SessionId
+from delegation import Ledger, Rules, SessionId
 from delegation.events import Entry
-from delegation.snapshot import SnapshotCapture
 from orchestrator.errors import JournalError, JournalInUseError
 from orchestrator.journal.audit import AuditedEvent, AuditEvent
-from orchestrator.journal.group_commit import GroupCommit
 from orchestrator.journal.journal import JournalContents, Pruned
-from orchestrator.journal.snapshots import SnapshotQueue
+from orchestrator.journal.snapshots import StoredSnapshot
 from orchestrator.journal.sqlite.audit import prune_audit, write_audit
 from orchestrator.journal.sqlite.entries import (
     has_more_entries,
@@ -75,7 +72,8 @@ from orchestrator.journal.sqlite.trust import (
     reading_deadline,
     require_own_tables,
 )
-from orchestrator.journal.stored_entries import FactRow, IdleChanges
+from orchestrator.journal.stored_entries import FactRow
+from orchestrator.journal.write_queue import WriteQueue
 from orchestrator.private_files import PRIVATE_FILE, foreign_hand
 
 __all__ = [
@@ -101,8 +99,6 @@ LOG_BYTES: Final = 4_000_000
 READERS: Final = 1
 """How many threads decode and fold at once: each takes its share of the interpreter from the event
 loop, and none is faster beside another."""
-FLUSH_SECONDS: Final = 10
-"""How long closing may take to write what is left."""
 
 
 class SQLiteJournal:
@@ -128,27 +124,14 @@ class SQLiteJournal:
         (self._version,) = connection.execute("PRAGMA data_version").fetchone()
         self._new_strings: set[str] | None = None
         """The long strings that were written since a pruning looks for unused ones."""
-        self.snapshots = SnapshotQueue()
-        self.group = GroupCommit[FactRow | AuditedEvent](self._commit)
+        self.queue = WriteQueue(self._commit)
+        self.group = self.queue.group
+        self.append = self.queue.append
+        self.append_audit = self.queue.append_audit
+        self.store_snapshot = self.queue.store_snapshot
         self.wait_durable = self.group.wait_durable
-        self._reading = trio.CapacityLimiter(READERS)
         self.wait_audited = self.group.wait_all_durable
-
-    def append(
-        self,
-        entry: Entry,
-        encoded: Encoded,
-        idle_changes: IdleChanges,
-        *,
-        urgent: bool = False,
-    ) -> None:
-        self.group.append(entry.seq, (entry, encoded, idle_changes), urgent=urgent)
-
-    def append_audit(self, at: float, event: AuditEvent) -> None:
-        self.group.append_unnumbered((at, event))
-
-    def store_snapshot(self, capture: SnapshotCapture) -> None:
-        self.snapshots.put(capture)
+        self._reading = trio.CapacityLimiter(READERS)
 
     def has_active_sessions(self) -> bool:
         """Return whether a session is listed as not idle. Ask before anything is appended."""
@@ -313,9 +296,9 @@ class SQLiteJournal:
         ):
             return SQLiteReader(self._path, connection).naming(id_, kind=kind)
 
-    def _commit(self, batch: Sequence[FactRow | AuditedEvent]) -> None:
-        facts = [row for row in batch if len(row) == 3]
-        audited = [row for row in batch if len(row) == 2]
+    def _commit(
+        self, facts: Sequence[FactRow], audited: Sequence[AuditedEvent]
+    ) -> None:
         last = facts[-1][0].seq if facts else self._lock.last_writer.durable_seq
         with translate_errors(self._path):
             self._lock.ensure_held()
@@ -323,7 +306,7 @@ class SQLiteJournal:
             with self._connection:
                 strings = write_entries(self._connection, facts)
                 write_audit(self._connection, audited)
-                snapshots = self.snapshots.take(until=last)
+                snapshots = self.queue.snapshots.take(until=last)
                 write_snapshots(self._connection, snapshots)
             # Read once: the event loop sets it to None when the pruning ends.
             if (new_strings := self._new_strings) is not None:
@@ -331,11 +314,9 @@ class SQLiteJournal:
             self._require_same_file()
             self._lock.note_durable(last)
 
-    async def write_last_snapshots(self) -> None:
-        """Write the snapshots that no commit has taken: there will be none."""
-        await self.snapshots.wait_encoded()
-        if snapshots := self.snapshots.take():
-            await self._step(write_snapshots, snapshots)
+    async def write_snapshots(self, snapshots: Sequence[StoredSnapshot]) -> None:
+        """Write snapshots that no commit has taken."""
+        await self._step(write_snapshots, snapshots)
 
     def _require_sole_writer(self) -> None:
         """Stop if another process has written while our lock file was missing."""
@@ -366,36 +347,12 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
     path = real_path(path)
     async with hold_lock(path) as lock:
         connection = await trio.to_thread.run_sync(connect, path, lock)
-        with closing(connection), raising_one_error():
+        with closing(connection):
             journal = SQLiteJournal(path, connection, lock)
-            group = journal.group
-            async with trio.open_nursery() as nursery:
-                # A task that is cancelled from outside still posts how it ended.
-                writing = trio.CancelScope(shield=True)
-                nursery.start_soon(group.commit_forever, writing)
-                encoding = trio.CancelScope(shield=True)
-                nursery.start_soon(journal.snapshots.encode_forever, encoding)
-                try:
-                    yield journal
-                finally:
-                    try:
-                        with trio.move_on_after(FLUSH_SECONDS, shield=True) as flushing:
-                            await group.wait_all_durable()
-                        if not flushing.cancelled_caught:
-                            # The thread that encodes one ends first in any case.
-                            with trio.move_on_after(FLUSH_SECONDS, shield=True):
-                                await journal.write_last_snapshots()
-                    finally:
-                        # Both are shielded: whatever was raised, nothing else ends them.
-                        encoding.cancel(reason="the journal is closed")
-                        group.fail(JournalError(path, "it is closed"))
-                        writing.cancel(reason="the journal is closed")
-                    if flushing.cancelled_caught:
-                        raise JournalError(
-                            path,
-                            "the disk did not take what was left to write within"
-                            f" {FLUSH_SECONDS} seconds",
-                        )
+            async with journal.queue.running(
+                path, medium="disk", write_snapshots=journal.write_snapshots
+            ):
+                yield journal
         lock.note_closed()
 
 

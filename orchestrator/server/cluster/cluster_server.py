@@ -63,6 +63,8 @@ class ClusterSettings:
     sandbox: SandboxChoice
     report: Callable[[str], None]
     """Is called with what happens to journals, in a sentence."""
+    host: str
+    """The name of this machine."""
     address: str | None = None
     """Where other servers reach this one; None is where it listens."""
     database: DatabaseAddress | None = None
@@ -143,7 +145,9 @@ async def open_cluster_server(
         with raising_one_error():
             # The nursery owns the orchestrators.
             async with (
-                open_proxy(cluster.secret, address, cluster.clock) as proxy,
+                open_proxy(
+                    cluster.secret, address, cluster.clock, host=cluster.host
+                ) as proxy,
                 trio.open_nursery() as nursery,
             ):
                 holder = JournalHolder(
@@ -203,6 +207,7 @@ async def _directory(
             database,
             id_=f"{address}#{token_hex(4)}",
             address=address,
+            host=cluster.host,
             shards=shards,
             lease=cluster.database.lease,
             grace=cluster.grace,

@@ -5,7 +5,6 @@ hands over by draining. No server tells another what to do: that a new one is th
 shard of a server that died is free when its lease is over, which is looked for at that very time.
 """
 
-import platform
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -58,6 +57,7 @@ class ShardKeeper:
         *,
         id_: str,
         address: str,
+        host: str,
         shards: int,
         lease: float,
         grace: float,
@@ -72,6 +72,7 @@ class ShardKeeper:
             database: its connection for statements that can be repeated.
             id_: names this server among the others.
             address: where they reach it.
+            host: the name of its machine.
             shards: how many there are.
             lease: how many seconds a server that is silent counts as alive.
             grace: how many seconds what runs may go on in a shard that is handed over.
@@ -84,6 +85,7 @@ class ShardKeeper:
         self._database = database
         self._id = id_
         self._address = address
+        self._host = host
         self._shards = shards
         self._lease = lease
         self._grace = grace
@@ -137,7 +139,13 @@ class ShardKeeper:
 
     def _beat_and_read(self, connection: "Connection") -> ClusterView:
         if not self._is_leaving:
-            beat(connection, self._id, self._address, self._lease)
+            beat(
+                connection,
+                self._id,
+                address=self._address,
+                host=self._host,
+                seconds=self._lease,
+            )
         return read_view(connection)
 
     async def _notify_forever(self) -> NoReturn:
@@ -210,7 +218,7 @@ class ShardKeeper:
         if not is_shard(journal):
             return await trio.to_thread.run_sync(self._journals.store(journal).writer)
         found = self._view.writers.get(journal)
-        me = (self._address, platform.node())
+        me = (self._address, self._host)
         if found is None or (found.address, found.host) == me:
             return None  # it was let go since the last look
         return Writer(
@@ -249,4 +257,4 @@ class ShardKeeper:
         """Return where the other servers are that can be reached from here."""
         await trio.lowlevel.checkpoint()
         found = others(self._view, self._id)
-        return [address for address, host in found if may_reach(address, host)]
+        return [at for at, host in found if may_reach(at, host, here=self._host)]
