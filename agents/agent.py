@@ -42,7 +42,7 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task"})
 """What an agent with delegates has besides its own tools."""
 DELEGATION_TOKENS: Final = 900
-"""About how long the tools are that an agent with delegates gets besides its own."""
+"""About how long these tools are."""
 SHORTEST_MESSAGE: Final = 50
 """The tokens of a message that a model must have room for."""
 
@@ -207,6 +207,13 @@ class Agent(Generic[OutputT_co, InputT_contra]):
         self._require_parts("delegates", self.delegates, Agent, "delegates are agents")
         if self.place:
             self._require_leaf_at_place()
+        if self.may_delegate:
+            for tool in self.tools:
+                self._require(
+                    tool.name not in DELEGATION_TOOLS,
+                    f"it has a tool of its own called {tool.name!r}, and its delegates bring one of"
+                    " that name: give it another one with @tool(name=...)",
+                )
         output_schema(self.output)
 
     if not TYPE_CHECKING:

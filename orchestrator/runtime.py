@@ -27,7 +27,7 @@ from agents.sandbox.detection import SandboxChoice
 from delegation import Receipt, Rules, SessionId, TaskId, Tree
 from delegation.events import SteeringOrigin
 from delegation.events.approvals import ApprovalQuestion
-from orchestrator.doors.approvals import answer_question
+from orchestrator.doors.approvals import ApprovalQuestions, answer_question
 from orchestrator.doors.lifecycle import close_session, release_agents
 from orchestrator.doors.one_shot import Run, resume_once, run_once
 from orchestrator.doors.session import Session, open_session
@@ -76,6 +76,10 @@ class Orchestrator:
     def __init__(self, services: Services, journals: Journals | None = None) -> None:
         self._services = services
         self._journals = journals
+        self.asks = ApprovalQuestions(
+            services, None, is_closed=lambda: services.book.closed
+        )
+        """The approval questions of all runs and sessions, each once: `answer` them."""
 
     @property
     def services(self) -> Services:
@@ -103,7 +107,7 @@ class Orchestrator:
             agent: the agent to run.
             goal: a text, or the input that a pipeline takes.
             parts: images and files that go with the goal.
-            attended: another task answers `approvals` meanwhile; by default a call that needs an
+            attended: another task answers `asks` meanwhile; by default a call that needs an
                 approval is denied.
         """
         require_trio()
@@ -266,7 +270,7 @@ class Orchestrator:
 
     @property
     def approvals(self) -> list[ApprovalQuestion]:
-        """The calls that wait for an approval, oldest first. `wait_changed` waits for more."""
+        """The calls that wait for an approval now, oldest first; `async for` reads `asks`."""
         return self.read.open_questions()
 
     async def answer(

@@ -19,6 +19,7 @@ from agents.messages import AssistantMessage
 from agents.models.model import Model, ModelRequest
 from agents.output.codec import codec_of
 from agents.output.typed import accepts, encoded, read_output, type_name
+from agents.pipelines.joins import join_problem
 
 if TYPE_CHECKING:
     from agents.agent import InputT_contra, OutputT_co
@@ -176,6 +177,12 @@ def in_sequence(
         raise DefinitionError(
             f"{then!r} cannot come after {first.name!r}: it is no agent; make one of a"
             " function with @agent"
+        )
+    if problem := join_problem(first.output, input_of(then)):
+        raise DefinitionError(
+            f"{then.name!r} cannot come after {first.name!r}: it takes"
+            f" {type_name(input_of(then))}, and gets {type_name(first.output)}, and {problem};"
+            f" give {first.name!r} another output, or put a function with @agent between them"
         )
     before = first.steps if isinstance(first, Pipeline) and first.steps else (first,)
     after = then.steps if isinstance(then, Pipeline) and then.steps else (then,)

@@ -239,6 +239,10 @@ def _tool_from(
     )
 
 
+RESERVED_NAME: Final = "delegate_task"
+"""The tool that the delegates of an agent bring."""
+
+
 def _require_valid(
     name: str, timeout: float | None, limit: int, machine: MachineUse | None
 ) -> None:
@@ -246,6 +250,11 @@ def _require_valid(
         raise DefinitionError(
             f"{name!r} cannot be the name of a tool: models write it, so it has 1 to 64 of"
             " the letters a to z, digits, '-' and '_'"
+        )
+    if name == RESERVED_NAME:
+        raise DefinitionError(
+            f"{name!r} cannot be the name of a tool: agents with delegates have one of that name;"
+            " give the function another name, or @tool(name=...)"
         )
     if timeout is not None and not timeout > 0:
         raise DefinitionError(f"tool {name!r}: its timeout of {timeout!r} s is no time")

@@ -1,8 +1,62 @@
-"""Answering approval questions, for every door."""
+"""Approval questions, received and answered, for every door."""
+
+from collections.abc import Callable
+
+import trio
 
 from delegation import SessionId
+from delegation.events.approvals import ApprovalId, ApprovalQuestion
 from orchestrator.engine import approvals
+from orchestrator.event_loop import require_trio
 from orchestrator.services import Services
+
+
+class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
+    """The approval questions of a session, or of all, oldest first, each once.
+
+    Questions without an answer come again when the session is opened again.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        session: SessionId | None,
+        *,
+        is_closed: Callable[[], bool],
+    ) -> None:
+        """Receive questions.
+
+        Args:
+            services: the parts of the orchestrator.
+            session: whose questions they are; None is all sessions and runs.
+            is_closed: no more will come.
+        """
+        self._services = services
+        self._session = session
+        self._is_closed = is_closed
+        self._received: set[ApprovalId] = set()
+
+    async def receive(self) -> ApprovalQuestion:
+        """Wait for the next question that is still open."""
+        require_trio()
+        await trio.lowlevel.checkpoint()
+        book = self._services.book
+        while not self._is_closed():
+            questions = approvals.open_questions(book, self._session)
+            self._received &= {question.id for question in questions}
+            for question in questions:
+                if question.id not in self._received:
+                    self._received.add(question.id)
+                    return question
+            if self._session is None:
+                await book.wakeups.wait_changed()
+            else:
+                await book.wakeups.wait_session_changed(self._session)
+        raise trio.EndOfChannel
+
+    async def aclose(self) -> None:
+        """Do nothing: it ends with its session, or with the orchestrator."""
+        await trio.lowlevel.checkpoint()
 
 
 async def answer_question(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from agents import Agent, Part, Pipeline, Tool, UserMessage, well_formed
+from agents import Agent, Part, Tool, UserMessage, well_formed
 from agents.redaction.long_texts import search_ahead, search_tree_ahead, texts_in
 from agents.redaction.redactor import LONG_TEXT, Redactor
 from delegation import NO_TERMS, AnswerTerms, Grant, SessionId, SessionRecord
@@ -47,9 +47,8 @@ class InboundRequest:
 
 
 def goal_message(agent: Agent[Any], goal: Any) -> UserMessage:
-    """Return the first message about a goal: a text, or the input of a pipeline as one."""
-    text = agent.as_goal(goal) if isinstance(agent, Pipeline) else goal
-    return UserMessage(well_formed(text))
+    """Return the first message about a goal: a text as it is, any other value as JSON."""
+    return UserMessage(well_formed(agent.as_goal(goal)))
 
 
 def open_inbound_session(

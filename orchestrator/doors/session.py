@@ -17,10 +17,10 @@ from delegation import (
     Tree,
 )
 from delegation.events import MessageReceived
-from delegation.events.approvals import ApprovalId, ApprovalQuestion
+from delegation.events.approvals import ApprovalQuestion
 from delegation.session_context import async_delivery_supported, session_strings
 from orchestrator.budget_scope import current_grants
-from orchestrator.doors.approvals import answer_question
+from orchestrator.doors.approvals import ApprovalQuestions, answer_question
 from orchestrator.doors.inbound import search_parts_ahead
 from orchestrator.doors.lifecycle import (
     connect_door,
@@ -48,7 +48,9 @@ class Session:
         self._pending: dict[int, _PendingReply] = {}
         self.replies = Replies(services)
         """The replies of turns that mail has woken, and that no `ask` waits for."""
-        self.asks = ApprovalQuestions(services, self)
+        self.asks = ApprovalQuestions(
+            services, self.id, is_closed=lambda: self.replies.closed
+        )
         """The approval questions of the session, each once: `answer` them."""
 
     @property
@@ -214,36 +216,6 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
 
     async def aclose(self) -> None:
         self.close()
-        await trio.lowlevel.checkpoint()
-
-
-class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
-    """The approval questions of a session, oldest first.
-
-    Questions without an answer come again when the session is opened again.
-    """
-
-    def __init__(self, services: Services, session: Session) -> None:
-        self._services = services
-        self._session = session
-        self._received: set[ApprovalId] = set()
-
-    async def receive(self) -> ApprovalQuestion:
-        """Wait for the next question that is still open."""
-        require_trio()
-        await trio.lowlevel.checkpoint()
-        while not self._session.replies.closed:
-            questions = self._session.open_asks
-            self._received &= {question.id for question in questions}
-            for question in questions:
-                if question.id not in self._received:
-                    self._received.add(question.id)
-                    return question
-            await self._services.book.wakeups.wait_session_changed(self._session.id)
-        raise trio.EndOfChannel
-
-    async def aclose(self) -> None:
-        """Do nothing: it ends with its session."""
         await trio.lowlevel.checkpoint()
 
 

@@ -248,3 +248,31 @@ async def test_odd_arguments_are_asked_about_as_they_are() -> None:
         subjects = {(await turn.answer("deny")).subject for _ in odd}
 
     assert subjects == {'{"command":7}', '{"command":null}', "{}", ""}
+
+
+async def test_the_questions_of_all_runs_are_a_stream() -> None:
+    """As those of a session are: each once, until the orchestrator closes."""
+    shell = Shell()
+    agent = shell.agent([run("a"), run("b")], tool_texts, rules=ASKS)
+    seen: list[str] = []
+    is_over = trio.Event()
+
+    async with trio.open_nursery() as nursery:
+        async with open_orchestrator(":memory:") as orchestrator:
+
+            async def answer_all() -> None:
+                async for question in orchestrator.asks:
+                    seen.append(question.subject)
+                    await orchestrator.answer(question.id, "once")
+                is_over.set()
+
+            nursery.start_soon(answer_all)
+            for _ in range(2):
+                ended = await orchestrator.run(agent, "go", attended=True)
+                assert ended.outcome.succeeded
+            await trio.testing.wait_all_tasks_blocked()
+            assert not is_over.is_set()
+
+    assert is_over.is_set()
+    assert sorted(seen) == ["a", "a", "b", "b"]
+    assert sorted(shell.ran) == ["a", "a", "b", "b"]

@@ -298,13 +298,26 @@ async def test_arguments_that_json_cannot_carry_fail_the_task_alone() -> None:
 
 
 @pytest.mark.parametrize("goal", [None, 5, b"go"])
-async def test_a_goal_is_text(goal: Any) -> None:
-    async with open_orchestrator(":memory:") as orchestrator:
+async def test_a_message_is_text(goal: Any) -> None:
+    async with (
+        open_orchestrator(":memory:") as orchestrator,
+        orchestrator.open_session(sleepy()) as session,
+    ):
         with pytest.raises(DefinitionError, match="must be text"):
-            await orchestrator.run(sleepy(), goal)
-        async with orchestrator.open_session(sleepy()) as session:
-            with pytest.raises(DefinitionError, match="must be text"):
-                await session.ask(goal)
+            await session.ask(goal)
+
+
+@pytest.mark.parametrize(
+    ("goal", "read"), [(123, "123"), (["a", 1], '["a",1]'), ("plain", "plain")]
+)
+async def test_a_goal_is_a_text_or_any_value_as_json(goal: Any, read: str) -> None:
+    """As `delegate` takes it."""
+    echo = Agent("echo", model=ScriptedModel.always(lambda it: it[0].text))
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        assert (await orchestrator.run(echo, goal)).output == read
+        with pytest.raises(DefinitionError, match="cannot be written as JSON"):
+            await orchestrator.run(echo, object())
 
 
 async def test_an_id_that_a_model_uses_again_still_means_another_call() -> None:
