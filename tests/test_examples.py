@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 PROGRAMS = [file for file in sorted(EXAMPLES.glob("*.py")) if file.name != "models.py"]
 LEADERS = {
+    "approvals": "cleaner",
     "background_watcher": "assistant",
     "best_of_n": "subject",
     "cancel_subtree": "survey",
@@ -27,6 +28,8 @@ LEADERS = {
     "research_team": "editor",
     "review_panel": "review",
     "stateless_service": "librarian",
+    "steered_session": "manager",
+    "typed_pipeline": "article",
 }
 """The examples with an agent for the command line: those without make theirs in a function."""
 

@@ -161,6 +161,7 @@ class Tree:
         *,
         status: str | Collection[str] | None = None,
         agent: str | None = None,
+        label: str | None = None,
         under: TaskId | None = None,
     ) -> list[TaskId]:
         """Return the tasks that fit, each parent before its children.
@@ -168,6 +169,7 @@ class Tree:
         Args:
             status: their status, or several that they may have, such as `FAILURES`.
             agent: the name of their agent.
+            label: the label that their parent gave them.
             under: the top of the subtree to search; by default the whole tree.
         """
         statuses = {status} if isinstance(status, str) else status
@@ -176,6 +178,7 @@ class Tree:
             for task in self.descendants(under, itself=True)
             if (statuses is None or self._nodes[task]["status"] in statuses)
             and (agent is None or self._nodes[task]["agent"] == agent)
+            and (label is None or self._nodes[task]["label"] == label)
         ]
 
     def at(self, name: str) -> TaskId | None:

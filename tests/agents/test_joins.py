@@ -101,7 +101,8 @@ def test_a_join_that_may_work_is_made(output: Any, input_type: Any) -> None:
 def test_a_fan_out_wants_a_list() -> None:
     with pytest.raises(DefinitionError, match="is none of type array"):
         gives(Finding) >> map_each(takes(Finding))
-    assert gives(list[Finding]) >> map_each(takes(Finding))
+    joined = gives(list[Finding]) >> map_each(takes(Finding))
+    assert len(joined.steps) == 2
 
 
 def delegate_task(goal: str) -> str:
@@ -126,4 +127,4 @@ def task(goal: str) -> str:
 def test_a_tool_takes_no_name_of_delegation(define: Callable[[], object]) -> None:
     with pytest.raises(DefinitionError, match=r"@tool\(name=\.\.\.\)"):
         define()
-    assert Agent("a", model=MODEL, tools=[tool(task)])
+    assert Agent("a", model=MODEL, tools=[tool(task)]).tools[0].name == "task"
