@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ServerSetupError
-from orchestrator.server.transport.api_key import is_loopback, token_for
+from orchestrator.server.transport.api_key import (
+    is_loopback,
+    load_or_create_secret,
+    token_for,
+)
 from tests.server.server_process import AGENTS, ROOT
 
 GOOD = "0123456789abcdef"
@@ -30,6 +34,23 @@ def test_one_is_made_and_found_again(tmp_path: Path) -> None:
     assert (made.is_new, again.is_new) == (True, False)
     assert made.file is not None
     assert stat.S_IMODE(made.file.stat().st_mode) == 0o600
+
+
+def test_two_that_start_at_once_have_the_same_one(tmp_path: Path) -> None:
+    """The first one has made its secret, and not yet written it."""
+    file = tmp_path / "secret"
+    inner: list[str] = []
+
+    def new() -> str:
+        inner.append(load_or_create_secret(file, lambda: GOOD).value)
+        return GOOD[::-1]
+
+    outer = load_or_create_secret(file, new)
+
+    assert [outer.value] == inner == [GOOD]
+    assert not outer.is_new
+    assert [it.name for it in tmp_path.iterdir()] == ["secret"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(

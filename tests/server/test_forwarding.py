@@ -4,6 +4,7 @@ import os
 import platform
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import cast
 
@@ -31,11 +32,12 @@ from orchestrator.server.keys.changes import revoke_key
 from orchestrator.server.operation import ApiCall
 from orchestrator.server.state import Settings
 from orchestrator.server.transport.errors import HttpError
+from orchestrator.server.transport.listener import Listening
 from tests.kit import worker
 from tests.server.cluster_kit import AGENTS
 from tests.server.keys_kit import serving_with_keys
 from tests.server.kit import TOKEN, serving
-from tests.server.raw_http import exchanged
+from tests.server.raw_http import connected, exchanged, read_answer
 from tests.server.server_process import ROOT
 
 WRITER = "http://10.0.0.5:8642"
@@ -176,6 +178,44 @@ async def test_a_server_of_a_database_says_where_others_reach_it_safely(
     )
     assert ended.returncode == 2, ended.stderr
     assert says in ended.stderr.decode()
+
+
+@pytest.mark.realtime
+async def test_the_clients_of_another_server_do_not_count_as_one() -> None:
+    """That server has counted each of them, and all come from its address."""
+    settings = Settings(token=TOKEN, may_default_approve=True, cluster_secret=SECRET)
+    target = "/v1/models"
+    signed = sign(
+        SECRET,
+        peer="192.0.2.1",
+        method="GET",
+        target=target,
+        request="request-1",
+        now=time.time(),
+    )
+    request = (
+        f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        f"X-Request-Id: request-1\r\n"
+    )
+    forwarded = f"{request}{HEADER}: {signed}\r\n\r\n".encode()
+    async with (
+        serving(
+            worker(),
+            settings=settings,
+            listening=Listening(port=0, connections_per_peer=2),
+        ) as served,
+        AsyncExitStack() as kept,
+    ):
+        for _ in range(5):
+            stream = await kept.enter_async_context(connected(served.url))
+            # Twice: a connection is released once.
+            for _ in range(2):
+                await stream.send_all(forwarded)
+                assert (await read_answer(stream)).status == 200
+        for status in (200, 200, 429):
+            stream = await kept.enter_async_context(connected(served.url))
+            await stream.send_all(f"{request}\r\n".encode())
+            assert (await read_answer(stream)).status == status
 
 
 @pytest.mark.realtime

@@ -110,6 +110,9 @@ class AccessCheck:
             ) from exc
         if peer is not None:
             scope["state"]["is_forwarded"] = True
+            # That server has all its clients behind one address, and has counted each.
+            if (counted := scope["state"].get("connection")) is not None:
+                counted.release()
             scope["client"] = (peer, 0)
 
     def _check(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from secrets import token_hex
+from tempfile import mkstemp
 from typing import Final
 
 import attrs
@@ -79,22 +80,36 @@ def load_or_create_secret(
         most: how many there may be, separated by white space: another takes the place of the first.
     """
     make_private_folder(file.parent)
+    if not os.path.lexists(file):
+        value = new()
+        if _create(file, value):
+            return StoredSecret(value, file, is_new=True)
+    found = _read(file).split(maxsplit=most - 1) or [""]
+    for value in found:
+        _required(value, str(file))
+    return StoredSecret(" ".join(found), file)
+
+
+def _create(file: Path, value: str) -> bool:
+    """Write a new file that its owner alone can read; return False if there is one by now.
+
+    It gets its name when it is complete: another process may start in this moment, or this one end.
+    """
     try:
-        # Created exclusively, and readable by its owner only.
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor, name = mkstemp(dir=file.parent, prefix=f".{file.name}-")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+                opened.write(f"{value}\n")
+                opened.flush()
+                os.fsync(opened.fileno())
+            os.link(name, file)
+        finally:
+            Path(name).unlink()
     except FileExistsError:
-        found = _read(file).split(maxsplit=most - 1) or [""]
-        for value in found:
-            _required(value, str(file))
-        return StoredSecret(" ".join(found), file)
+        return False
     except OSError as exc:
         raise ServerSetupError(f"{file} cannot be written: {exc.strerror}") from exc
-    value = new()
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        opened.write(value + "\n")
-        opened.flush()
-        os.fsync(opened.fileno())
-    return StoredSecret(value, file, is_new=True)
+    return True
 
 
 def is_loopback(host: str) -> bool:

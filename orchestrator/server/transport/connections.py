@@ -26,7 +26,11 @@ from anyio.streams.tls import TLSStream
 from starlette.types import ASGIApp
 
 from agents import raising_one_error
-from orchestrator.server.transport.peers import PeerConnections, peer_of
+from orchestrator.server.transport.peers import (
+    CountedConnection,
+    PeerConnections,
+    peer_of,
+)
 from orchestrator.server.transport.tls import Certificate
 
 HANDSHAKE_SECONDS: Final = 10
@@ -175,18 +179,21 @@ class Connections:
         except OSError:
             accepted.close()  # the client has disconnected already
             return False
-        if not self._peers.open(peer):
+        counted = self._peers.open(peer)
+        if counted is None:
             self._refuse(accepted)
             return False
         self._open.add(accepted)
-        connections.start_soon(self._serve_connection, accepted, peer)
+        connections.start_soon(self._serve_connection, accepted, counted)
         return True
 
-    async def _serve_connection(self, accepted: socket.socket, peer: str) -> None:
+    async def _serve_connection(
+        self, accepted: socket.socket, counted: CountedConnection
+    ) -> None:
         await trio.lowlevel.cancel_shielded_checkpoint()
         try:
             with raising_one_error():
-                await self._serve_http(accepted)
+                await self._serve_http(accepted, counted)
         except BROKEN:
             pass  # the client has disconnected
         except Exception:  # noqa: BLE001 (a bulkhead: one connection must not end the others)
@@ -194,7 +201,7 @@ class Connections:
         finally:
             self._open.remove(accepted)
             self._closed.unpark_all()
-            self._peers.close(peer)
+            counted.release()
             self._slots.release()
             accepted.close()
 
@@ -205,7 +212,9 @@ class Connections:
             if self._certificate is None:
                 accepted.send(TOO_MANY)
 
-    async def _serve_http(self, accepted: socket.socket) -> None:
+    async def _serve_http(
+        self, accepted: socket.socket, counted: CountedConnection
+    ) -> None:
         stream: anyio.abc.ByteStream
         stream = await anyio.abc.SocketStream.from_socket(accepted)
         if self._certificate is not None:
@@ -214,8 +223,10 @@ class Connections:
                 stream = await TLSStream.wrap(
                     stream, server_side=True, ssl_context=context
                 )
+        # Each request gets a copy of the state.
+        state: Any = {"connection": counted}
         await _Connection(
-            self._app, self._config, self._context, {}, cast("Any", stream)
+            self._app, self._config, self._context, state, cast("Any", stream)
         ).run()
 
 

@@ -29,18 +29,30 @@ class PeerConnections:
         self._most_of_loopback = most or max(1, int(slots * LOOPBACK_SHARE))
         self._most_of_peer = most or max(1, min(MOST_OF_PEER, int(slots * PEER_SHARE)))
 
-    def open(self, peer: str) -> bool:
-        """Count a connection, and return whether the peer may have it."""
+    def open(self, peer: str) -> "CountedConnection | None":
+        """Count a connection; return None if the peer may not have it."""
         most = self._most_of_loopback if peer == LOOPBACK else self._most_of_peer
         if self._open[peer] >= most:
-            return False
+            return None
         self._open[peer] += 1
-        return True
+        return CountedConnection(self._open, peer)
 
-    def close(self, peer: str) -> None:
-        self._open[peer] -= 1
-        if not self._open[peer]:
-            del self._open[peer]
+
+class CountedConnection:
+    """One connection, which counts for its peer until it is released."""
+
+    def __init__(self, counts: Counter[str], peer: str) -> None:
+        self._counts = counts
+        self._peer: str | None = peer
+
+    def release(self) -> None:
+        """Count it no more: it is closed, or another server has counted it for its client."""
+        peer, self._peer = self._peer, None
+        if peer is None:
+            return
+        self._counts[peer] -= 1
+        if not self._counts[peer]:
+            del self._counts[peer]
 
 
 def peer_of(address: str) -> str:
