@@ -54,6 +54,7 @@ from agents.output.typed import read_output
 from agents.pipelines.decorator import agent
 from agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
 from agents.sandbox.sandbox import Sandbox
+from agents.tools.task_context import TaskContext
 from agents.tools.tool import (
     CallKey,
     Tool,
@@ -110,6 +111,7 @@ __all__ = [
     "ScriptExhaustedError",
     "ScriptedModel",
     "Switched",
+    "TaskContext",
     "TextDelta",
     "Tool",
     "ToolCall",

@@ -17,8 +17,9 @@ from agents.models.token_estimate import (
     estimated_tokens,
     usable_tokens,
 )
-from agents.output.typed import encoded, output_schema
+from agents.output.typed import encoded, output_schema, type_name
 from agents.sandbox.sandbox import Sandbox
+from agents.tools.task_context import TaskContext, is_narrower
 from agents.tools.tool import Tool, require_place_name
 from agents.type_checks import has_type
 
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
 
     OutputT_co = TypeVar("OutputT_co", covariant=True, default=str)
     InputT_contra = TypeVar("InputT_contra", contravariant=True, default=Any)
+    DepsT_contra = TypeVar("DepsT_contra", contravariant=True, default=Any)
 else:
     from typing import TypeVar
 
     OutputT_co = TypeVar("OutputT_co", covariant=True)
     InputT_contra = TypeVar("InputT_contra", contravariant=True)
+    DepsT_contra = TypeVar("DepsT_contra", contravariant=True)
 
 NextT = TypeVar("NextT")
 
@@ -66,14 +69,8 @@ class Compaction:
             )
 
 
-@attrs.frozen(kw_only=True)
-class InstructionContext:
-    """The task of an agent, on which its instructions may depend."""
-
-    agent: str
-    goal: str
-    path: str
-    """The path of its task in the tree, such as `/editor/researcher[3]`."""
+InstructionContext = TaskContext
+"""Its name in version 0.1."""
 
 
 def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
@@ -93,18 +90,19 @@ def _listed(given: Any) -> tuple[Any, ...]:
 
 
 @attrs.frozen
-class Agent(Generic[OutputT_co, InputT_contra]):
+class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """A definition: a name, instructions, a model, and what it may use.
 
     `Agent[Report]` promises a `Report`, and takes anything: a goal as it is, and any other value
-    as JSON. An agent that takes only some values is a `Pipeline`.
+    as JSON. An agent that takes only some values is a `Pipeline`. `Agent[Report, Any, Shop]` needs
+    a `Shop` besides: `run(agent, goal, deps=Shop(...))`.
     """
 
     name: str
-    instructions: str | Callable[[InstructionContext], str] = attrs.field(
+    instructions: str | Callable[[TaskContext[DepsT_contra]], str] = attrs.field(
         default="", kw_only=True
     )
-    """What it is and how it works: a text, or a function of the context."""
+    """What it is and how it works: a text, or a function of the task."""
     description: str = attrs.field(default="", kw_only=True)
     """What it is for: its parent reads this when it chooses to whom to delegate; by default it
     reads the instructions."""
@@ -125,6 +123,9 @@ class Agent(Generic[OutputT_co, InputT_contra]):
         default=cast("TypeForm[OutputT_co]", str), kw_only=True
     )
     """The type of the final answer; any type but `str` is read from JSON."""
+    deps: "TypeForm[DepsT_contra] | None" = attrs.field(default=None, kw_only=True)
+    """The type of what its tools and instructions need of the program, and find in their
+    `TaskContext`: `run(agent, goal, deps=...)` gives it to the whole tree."""
     limits: Limits = attrs.field(default=Limits(), kw_only=True)
     """What its own model calls may use in one task."""
     budget: Budget | None = attrs.field(default=None, kw_only=True)
@@ -163,7 +164,7 @@ class Agent(Generic[OutputT_co, InputT_contra]):
             )
         self._require(
             has_type(self.instructions, str) or callable(self.instructions),
-            "its instructions must be text, or a function of an InstructionContext",
+            "its instructions must be text, or a function of a TaskContext",
         )
         self._require(has_type(self.description, str), "its description must be text")
         self._require(
@@ -204,6 +205,7 @@ class Agent(Generic[OutputT_co, InputT_contra]):
         self._require_parts(
             "tools", self.tools, Tool, "make one of a function with @tool"
         )
+        self._require_deps_of_tools()
         self._require_parts("delegates", self.delegates, Agent, "delegates are agents")
         if self.place:
             self._require_leaf_at_place()
@@ -220,9 +222,9 @@ class Agent(Generic[OutputT_co, InputT_contra]):
 
         def __class_getitem__(cls, types: Any) -> Any:
             # What `TypeVar(default=...)` does from Python 3.13 on.
-            return super().__class_getitem__(
-                types if isinstance(types, tuple) else (types, Any)
-            )
+            given = types if isinstance(types, tuple) else (types,)
+            missing = len(cls.__parameters__) - len(given)
+            return super().__class_getitem__((*given, *[Any] * missing))
 
     def __rshift__(
         self, then: "Agent[NextT, OutputT_co]"
@@ -251,14 +253,19 @@ class Agent(Generic[OutputT_co, InputT_contra]):
         """Return a value as the text of a goal."""
         return value if isinstance(value, str) else encoded(value, self.name)
 
-    def leaf(self) -> "Agent[OutputT_co, InputT_contra]":
+    def leaf(self) -> "Agent[OutputT_co, InputT_contra, DepsT_contra]":
         """Return the same agent without delegates."""
         return attrs.evolve(self, delegates=(), copies=False)
 
-    def instructions_for(self, context: InstructionContext) -> str:
-        """Return the instructions for a task. Nothing is added but the language."""
+    def instructions_for(self, context: TaskContext[Any] | None) -> str:
+        """Return the instructions for a task. Nothing is added but the language.
+
+        Args:
+            context: the task; None if the instructions are a text.
+        """
         text = self.instructions
-        if callable(text):
+        if not isinstance(text, str):
+            assert context is not None, "a function is given the task"
             text = text(context)
         if self.language:
             text = f"{text}\n\nAnswer in {self.language}.".strip()
@@ -327,6 +334,25 @@ class Agent(Generic[OutputT_co, InputT_contra]):
                 tool.place in {"", self.place},
                 f"it has the place {self.place!r}, and its tool {tool.name!r} has"
                 f" {tool.place!r}: all calls of a turn run at one worker",
+            )
+        self._require(
+            self.deps is None,
+            f"it has the place {self.place!r}, and deps, which are values of this process",
+        )
+
+    def _require_deps_of_tools(self) -> None:
+        for tool in self.tools:
+            if tool.deps is None:
+                continue
+            self._require(
+                self.deps is not None,
+                f"its tool {tool.name!r} takes a TaskContext[{type_name(tool.deps)}], and it has"
+                f" no dependencies: Agent(deps={type_name(tool.deps)})",
+            )
+            self._require(
+                is_narrower(self.deps, tool.deps),
+                f"its tool {tool.name!r} takes a TaskContext[{type_name(tool.deps)}], and its"
+                f" dependencies are of type {type_name(self.deps)}",
             )
 
     def _require(self, condition: bool, problem: str) -> None:

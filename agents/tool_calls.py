@@ -1,7 +1,7 @@
 """The steps of a turn: checks what a model answers, runs what it calls, records both."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 import msgspec
@@ -25,6 +25,7 @@ from agents.nurseries import raising_one_error
 from agents.redaction.long_texts import has_long_text
 from agents.redaction.named_values import REDACTED
 from agents.tools.result_text import ToolResult
+from agents.tools.task_context import CURRENT_TASK, TaskContext
 from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
 from agents.transcript import Transcript, as_transcript
 from agents.turn_host import TurnHost
@@ -53,6 +54,7 @@ class TurnSteps:
     """The transcript of a turn, and the tools that add to it."""
 
     __slots__ = (
+        "_context",
         "_host",
         "_repeats",
         "_results",
@@ -72,6 +74,7 @@ class TurnSteps:
         *,
         repeats: int,
         task: str,
+        context: TaskContext[Any] | None = None,
     ) -> None:
         self.history = as_transcript(transcript).completed()
         self.answers = 0
@@ -86,6 +89,8 @@ class TurnSteps:
             if isinstance(message, AssistantMessage):
                 self._count(message)
         self._task = task
+        self._context = context
+        """What tools get that ask for it; None if none does."""
         self._tools = {tool.name: tool for tool in tools}
         self._host = host
         self._repeats = repeats
@@ -168,6 +173,8 @@ class TurnSteps:
             # Never reset: the next call sets its own.
             APPROVED_CALL.set(approved)
             CURRENT_CALL_KEY.set(CallKey(f"{self._task}/{call.id}"))
+            if self._context is not None:
+                CURRENT_TASK.set(self._context)
             result = await tool.run(call)
             text = result
             if isinstance(result, ToolResult):

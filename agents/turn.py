@@ -7,7 +7,7 @@ on the world. The loop starts wherever the transcript stands, so a turn continue
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from agents.agent import Agent, InstructionContext
+from agents.agent import Agent
 from agents.errors import LimitExceededError, OutputError
 from agents.limits import Limits
 from agents.messages import (
@@ -21,7 +21,9 @@ from agents.models.settings import NO_SETTINGS, ModelSettings
 from agents.output.json_schema import schema_problems
 from agents.output.typed import output_schema, read_output
 from agents.tool_calls import TurnSteps, checked_answer
+from agents.tools.task_context import TaskContext
 from agents.tools.tool import Tool
+from agents.transcript import Transcript, as_transcript
 from agents.turn_host import TurnHost
 
 REPAIR: Final = (
@@ -41,6 +43,7 @@ async def take_turn(
     settings: ModelSettings = NO_SETTINGS,
     task: str = "",
     path: str = "",
+    deps: object = None,
 ) -> str:
     """Run an agent until it gives its final answer, and return that.
 
@@ -55,9 +58,19 @@ async def take_turn(
         settings: put over the agent's own, for this turn.
         task: the prefix of its call keys, which no other task has.
         path: the path of the task in its tree.
+        deps: the dependencies that the program has given to the run.
     """
-    steps = TurnSteps(transcript, tools, host, repeats=agent.limits.repeats, task=task)
-    instructions = _instructions(agent, steps.history, path)
+    transcript = as_transcript(transcript)
+    context = _context(agent, transcript, tools, path, deps)
+    steps = TurnSteps(
+        transcript,
+        tools,
+        host,
+        repeats=agent.limits.repeats,
+        task=task,
+        context=context,
+    )
+    instructions = agent.instructions_for(context)
     if extra_instructions:
         instructions = (
             f"{instructions}\n\n{extra_instructions}"
@@ -111,15 +124,20 @@ async def take_turn(
             return recorded.text
 
 
-def _instructions(agent: Agent[Any], history: Sequence[Message], path: str) -> str:
-    if isinstance(agent.instructions, str) and not agent.language:
-        return agent.instructions
-    goal = next(
-        (message.text for message in history if isinstance(message, UserMessage)), ""
-    )
-    return agent.instructions_for(
-        InstructionContext(agent=agent.name, goal=goal, path=path)
-    )
+def _context(
+    agent: Agent[Any],
+    transcript: Transcript,
+    tools: Sequence[Tool],
+    path: str,
+    deps: object,
+) -> TaskContext[Any] | None:
+    """Return the context of the task; None if nothing asks for it."""
+    is_asked_for = any([it.takes_context for it in tools])  # noqa: C419 (twice as fast)
+    if isinstance(agent.instructions, str) and not is_asked_for:
+        return None
+    users = (it for it in transcript if isinstance(it, UserMessage))
+    goal = next((message.text for message in users), "")
+    return TaskContext(agent=agent.name, goal=goal, path=path, deps=deps)
 
 
 def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:

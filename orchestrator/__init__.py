@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ReasoningDelta,
         Sandbox,
         ScriptedModel,
+        TaskContext,
         TextDelta,
         Tool,
         ToolCall,
@@ -182,6 +183,7 @@ __all__ = [
     "SharedBudgetError",
     "Status",
     "StreamedRun",
+    "TaskContext",
     "TaskDelegated",
     "TaskEnded",
     "TaskFailedError",
@@ -234,8 +236,8 @@ _HOMES = {
         Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError
         Failure InputError InstructionContext LimitExceededError Limits Message Model ModelError
         ModelEvent ModelRequest ModelSettings OutputError Part Patience Pipeline Price
-        ReasoningDelta Sandbox ScriptedModel TextDelta Tool ToolCall ToolError ToolMessage
-        Transcript Usage UserMessage agent allow ask deny tool
+        ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall ToolError
+        ToolMessage Transcript Usage UserMessage agent allow ask deny tool
     """,
     "delegation": """
         Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId

@@ -10,7 +10,7 @@ from contextlib import (
 )
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import trio
 
@@ -68,6 +68,7 @@ JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
 """Names the journal of all commands; a database has its password in it."""
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
+DepsT = TypeVar("DepsT")
 
 
 class Orchestrator:
@@ -91,11 +92,29 @@ class Orchestrator:
         """Its sessions, tasks, entries and live events, to read and to subscribe to."""
         return self._services.read
 
+    @overload
     async def run(
         self,
-        agent: Agent[OutputT, InputT],
+        agent: Agent[OutputT, InputT, None],
         goal: InputT,
         *parts: Part,
+        attended: bool = False,
+    ) -> Run[OutputT]: ...
+    @overload
+    async def run(
+        self,
+        agent: Agent[OutputT, InputT, DepsT],
+        goal: InputT,
+        *parts: Part,
+        deps: DepsT,
+        attended: bool = False,
+    ) -> Run[OutputT]: ...
+    async def run(
+        self,
+        agent: Agent[OutputT, InputT, Any],
+        goal: InputT,
+        *parts: Part,
+        deps: Any = None,
         attended: bool = False,
     ) -> Run[OutputT]:
         """Run an agent on a goal, and return when its whole tree is settled.
@@ -107,17 +126,39 @@ class Orchestrator:
             agent: the agent to run.
             goal: a text, or the input that a pipeline takes.
             parts: images and files that go with the goal.
+            deps: what the tools and instructions of the whole tree need of the program. It is in
+                no fact.
             attended: another task answers `asks` meanwhile; by default a call that needs an
                 approval is denied.
         """
         require_trio()
-        return await run_once(self._services, agent, goal, parts, attended=attended)
+        return await run_once(
+            self._services, agent, goal, parts, attended=attended, deps=deps
+        )
 
+    @overload
     def stream(
         self,
-        agent: Agent[OutputT, InputT],
+        agent: Agent[OutputT, InputT, None],
         goal: InputT,
         *parts: Part,
+        attended: bool = False,
+    ) -> AbstractAsyncContextManager[StreamedRun[OutputT]]: ...
+    @overload
+    def stream(
+        self,
+        agent: Agent[OutputT, InputT, DepsT],
+        goal: InputT,
+        *parts: Part,
+        deps: DepsT,
+        attended: bool = False,
+    ) -> AbstractAsyncContextManager[StreamedRun[OutputT]]: ...
+    def stream(
+        self,
+        agent: Agent[OutputT, InputT, Any],
+        goal: InputT,
+        *parts: Part,
+        deps: Any = None,
         attended: bool = False,
     ) -> AbstractAsyncContextManager[StreamedRun[OutputT]]:
         """Run an agent on a goal, and read its events while it goes on.
@@ -130,10 +171,11 @@ class Orchestrator:
             agent: the agent to run.
             goal: a text, or the input that a pipeline takes.
             parts: images and files that go with the goal.
+            deps: what the tools and instructions of the whole tree need of the program.
             attended: the program answers the `ApprovalNeeded` events; by default a call that needs
                 an approval is denied.
         """
-        return self._stream(agent, goal, parts, attended=attended)
+        return self._stream(agent, goal, parts, attended=attended, deps=deps)
 
     @asynccontextmanager
     async def _stream(
@@ -143,35 +185,60 @@ class Orchestrator:
         parts: tuple[Part, ...],
         *,
         attended: bool,
+        deps: object,
     ) -> AsyncGenerator[StreamedRun[OutputT]]:
         require_trio()
         async with stream_once(
-            self._services, agent, goal, parts, attended=attended
+            self._services, agent, goal, parts, attended=attended, deps=deps
         ) as run:
             yield run
 
+    @overload
     def open_session(
-        self, agent: Agent[Any], *, session: str | None = None
+        self, agent: Agent[Any, Any, None], *, session: str | None = None
+    ) -> AbstractAsyncContextManager[Session]: ...
+    @overload
+    def open_session(
+        self, agent: Agent[Any, Any, DepsT], *, deps: DepsT, session: str | None = None
+    ) -> AbstractAsyncContextManager[Session]: ...
+    def open_session(
+        self,
+        agent: Agent[Any, Any, Any],
+        *,
+        session: str | None = None,
+        deps: Any = None,
     ) -> AbstractAsyncContextManager[Session]:
         """Open a conversation, which takes messages and gives replies as long as it is open.
 
         Args:
             agent: the agent to talk to.
             session: the id of an earlier conversation with this agent, to go on with it.
+            deps: what the tools and instructions of the whole tree need of the program, as long
+                as this process has the session.
         """
         id_ = None if session is None else SessionId(session)
-        return self._open_session(agent, id_)
+        return self._open_session(agent, id_, deps)
 
     @asynccontextmanager
     async def _open_session(
-        self, agent: Agent[Any], id_: SessionId | None
+        self, agent: Agent[Any], id_: SessionId | None, deps: object
     ) -> AsyncGenerator[Session]:
         require_trio()
         await self._require_here(id_)
-        async with open_session(self._services, agent, id_) as session:
+        async with open_session(self._services, agent, id_, deps=deps) as session:
             yield session
 
-    async def resume(self, agent: Agent[OutputT], run: str) -> Run[OutputT]:
+    @overload
+    async def resume(
+        self, agent: Agent[OutputT, Any, None], run: str
+    ) -> Run[OutputT]: ...
+    @overload
+    async def resume(
+        self, agent: Agent[OutputT, Any, DepsT], run: str, *, deps: DepsT
+    ) -> Run[OutputT]: ...
+    async def resume(
+        self, agent: Agent[OutputT, Any, Any], run: str, *, deps: Any = None
+    ) -> Run[OutputT]:
         """Go on with a run whose process died, and return when its whole tree is settled.
 
         It goes on from its last durable step: finished steps and tasks are not done again.
@@ -179,6 +246,7 @@ class Orchestrator:
         Args:
             agent: the agent of the run, as it is defined now.
             run: the id of the interrupted run.
+            deps: what the program gave to the run; no journal has it.
 
         Raises:
             NotInterruptedError: it has ended, is under way, or is a conversation.
@@ -186,9 +254,19 @@ class Orchestrator:
         """
         require_trio()
         await self._require_here(SessionId(run))
-        return await resume_once(self._services, agent, run)
+        return await resume_once(self._services, agent, run, deps=deps)
 
-    async def fork(self, agent: Agent[OutputT], run: str, *, task: str) -> Run[OutputT]:
+    @overload
+    async def fork(
+        self, agent: Agent[OutputT, Any, None], run: str, *, task: str
+    ) -> Run[OutputT]: ...
+    @overload
+    async def fork(
+        self, agent: Agent[OutputT, Any, DepsT], run: str, *, task: str, deps: DepsT
+    ) -> Run[OutputT]: ...
+    async def fork(
+        self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
+    ) -> Run[OutputT]:
         """Go on from the middle of a run, with models and tools, as a new run.
 
         What happened before the task was requested is copied, and costs nothing. Returns when the
@@ -199,10 +277,11 @@ class Orchestrator:
             run: the id of a run that has ended, or whose process died.
             task: the first task to run again: its id, or its path such as
                 `/editor/researcher[3]`; that of the root runs all of it again.
+            deps: what the tools and instructions of the new run need of the program.
         """
         require_trio()
         await self._require_here(SessionId(run))
-        return await fork_run(self._services, agent, run, task)
+        return await fork_run(self._services, agent, run, task, deps=deps)
 
     def listen(
         self,
@@ -495,6 +574,7 @@ async def open_orchestrator(
                 answer_limits=answer_limits,
                 providers=providers,
             ),
+            require_deps=True,
             require_places=partial(require_here, places)
             if opened.tenure is None
             else None,

@@ -4,7 +4,7 @@ It opens an orchestrator, runs the agent and closes it again. A program that run
 talks to one, opens an orchestrator itself.
 """
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import trio
 
@@ -18,12 +18,33 @@ if TYPE_CHECKING:
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
+DepsT = TypeVar("DepsT")
 
 
+@overload
 def run_sync(
-    agent: "Agent[OutputT, InputT]",
+    agent: "Agent[OutputT, InputT, None]",
     goal: InputT,
     *parts: "Part",
+    journal: "str | os.PathLike[str] | Journal | None" = None,
+    rules: "Rules | None" = None,
+    workspace: "str | os.PathLike[str] | None" = None,
+) -> "Run[OutputT]": ...
+@overload
+def run_sync(
+    agent: "Agent[OutputT, InputT, DepsT]",
+    goal: InputT,
+    *parts: "Part",
+    deps: DepsT,
+    journal: "str | os.PathLike[str] | Journal | None" = None,
+    rules: "Rules | None" = None,
+    workspace: "str | os.PathLike[str] | None" = None,
+) -> "Run[OutputT]": ...
+def run_sync(
+    agent: "Agent[OutputT, InputT, Any]",
+    goal: InputT,
+    *parts: "Part",
+    deps: Any = None,
     journal: "str | os.PathLike[str] | Journal | None" = None,
     rules: "Rules | None" = None,
     workspace: "str | os.PathLike[str] | None" = None,
@@ -37,6 +58,7 @@ def run_sync(
         agent: the agent to run.
         goal: a text, or the input that a pipeline takes.
         parts: images and files that go with the goal.
+        deps: what the tools and instructions of the whole tree need of the program.
         journal: where the run is recorded, as `open_orchestrator` takes it.
         rules: the limits of delegation.
         workspace: the folder of tools, for agents that name none; by default the current one.
@@ -52,7 +74,7 @@ def run_sync(
         async with open_orchestrator(
             journal, rules=rules, workspace=workspace
         ) as orchestrator:
-            return await orchestrator.run(agent, goal, *parts)
+            return await orchestrator.run(agent, goal, *parts, deps=deps)
 
     if _has_running_loop():
         raise WrongLoopError

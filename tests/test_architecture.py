@@ -24,8 +24,8 @@ AGENTS = """
     Message MessageId Model ModelError ModelEvent ModelRequest ModelSettings InstructionContext
     OutputError Part
     Patience Pipeline Price ReasoningDelta RefusedBy Retrying Sandbox ScriptExhaustedError
-    ScriptedModel Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
-    UserMessage agent allow arguments_schema ask deny input_of is_agent new_message_id
+    ScriptedModel Switched TaskContext TextDelta Tool ToolCall ToolError ToolMessage Transcript
+    Usage UserMessage agent allow arguments_schema ask deny input_of is_agent new_message_id
     raising_one_error read_arguments read_output require_schema take_turn ignore_event
     tool unanswered_calls well_formed
 """
@@ -43,9 +43,8 @@ FROM_AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError Failure
     InputError InstructionContext LimitExceededError Limits Message Model ModelError ModelEvent
     ModelRequest ModelSettings OutputError Part Patience Pipeline Price ReasoningDelta Sandbox
-    ScriptedModel
-    TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage UserMessage agent allow ask deny
-    tool
+    ScriptedModel TaskContext TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
+    UserMessage agent allow ask deny tool
 """
 FROM_DELEGATION = """
     Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId Tree

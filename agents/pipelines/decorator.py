@@ -1,7 +1,14 @@
 """The decorator `@agent`, which makes a pipeline of an async function."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from pathlib import Path
 from typing import (
@@ -24,6 +31,7 @@ from agents.limits import Budget, Limits, Patience
 from agents.output.pydantic_types import replaced_parts, union_of
 from agents.output.typed import output_schema
 from agents.pipelines.pipeline import Pipeline, PipelineContext
+from agents.tools.task_context import TaskContext, deps_type, is_task_context
 
 P = ParamSpec("P")
 InputT = TypeVar("InputT")
@@ -41,6 +49,16 @@ class AgentDecorator(Protocol):
 
     @overload
     def __call__(
+        self, function: Callable[[TaskContext[Any]], Coroutine[Any, Any, OutputT]], /
+    ) -> Pipeline[object, OutputT]: ...
+    @overload
+    def __call__(
+        self,
+        function: Callable[[TaskContext[Any], InputT], Coroutine[Any, Any, OutputT]],
+        /,
+    ) -> Pipeline[InputT, OutputT]: ...
+    @overload
+    def __call__(
         self, function: Callable[[InputT], Coroutine[Any, Any, OutputT]], /
     ) -> Pipeline[InputT, OutputT]: ...
     @overload
@@ -53,6 +71,14 @@ class AgentDecorator(Protocol):
     ) -> Pipeline[Mapping[str, Any], OutputT]: ...
 
 
+@overload
+def agent(
+    function: Callable[[TaskContext[Any]], Coroutine[Any, Any, OutputT]], /
+) -> Pipeline[object, OutputT]: ...
+@overload
+def agent(
+    function: Callable[[TaskContext[Any], InputT], Coroutine[Any, Any, OutputT]], /
+) -> Pipeline[InputT, OutputT]: ...
 @overload
 def agent(
     function: Callable[[InputT], Coroutine[Any, Any, OutputT]], /
@@ -82,7 +108,8 @@ def agent(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     The agent has the name of the function; the first paragraph of the docstring describes it to
     other agents, and the return type is its output. A function of one `str` gets the goal; any
-    other type is parsed from JSON. Several required parameters are fields of one JSON object.
+    other type is parsed from JSON. Several required parameters are fields of one JSON object. A
+    parameter of type `TaskContext[Deps]` is the task, with the dependencies of its run.
 
     After a crash the function is run again. Tasks that it had delegated are not repeated:
     `delegate` finds their results, and returns at once.
@@ -113,7 +140,9 @@ def _agent_from(
         )
     name = function.__name__ if name is None else name
     hints = _hints(name, function)
-    input_type, call = _input(name, function, hints)
+    contexts = [it for it, hint in hints.items() if is_task_context(hint)]
+    input_type, call = _input(name, function, hints, contexts)
+    deps = [deps_type(hints[it]) for it in contexts]
     return Pipeline(
         name,
         instructions=_description(function, input_type),
@@ -121,6 +150,7 @@ def _agent_from(
         input=input_type,
         output=hints["return"],
         function=function,
+        deps=next((it for it in deps if it is not None), None),
         **options,
     )
 
@@ -138,9 +168,19 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _input(
-    name: str, function: Callable[..., Awaitable[Any]], hints: Mapping[str, Any]
+    name: str,
+    function: Callable[..., Awaitable[Any]],
+    hints: Mapping[str, Any],
+    contexts: Sequence[str],
 ) -> tuple[Any, Callable[[PipelineContext, Any], Awaitable[Any]]]:
-    """Return the input type of a function, and a program that calls it with such a value."""
+    """Return the input type of a function, and a program that calls it with such a value.
+
+    Args:
+        name: of the agent.
+        function: what it does.
+        hints: the types of its parameters.
+        contexts: the parameters that get the task.
+    """
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters:
         if parameter.kind not in ACCEPTED_KINDS:
@@ -151,8 +191,10 @@ def _input(
             raise DefinitionError(
                 f"agent {name!r}: parameter {parameter.name!r} has no type hint"
             )
+    parameters = [it for it in parameters if it.name not in contexts]
+    function = _with_task(function, contexts) if contexts else _without_task(function)
     if not parameters:
-        return Any, lambda _, __: function()
+        return Any, lambda context, _: function(context)
     required = [
         parameter for parameter in parameters if parameter.default is parameter.empty
     ]
@@ -161,7 +203,11 @@ def _input(
     if is_only_one:
         input_type = hints[first.name]
         _require_readable(name, input_type)
-        return input_type, lambda _, value: function(value)
+        if first.kind is first.POSITIONAL_ONLY or not contexts:
+            return input_type, function
+        # By name, since the task may come first.
+        by_name = first.name
+        return input_type, lambda context, value: function(context, **{by_name: value})
     return _by_name(name, function, parameters, hints)
 
 
@@ -192,19 +238,42 @@ def _by_name(
         raise DefinitionError(f"agent {name!r}: {exc}") from exc
     _require_readable(name, input_type)
 
-    def call(_: PipelineContext, value: Any) -> Awaitable[Any]:
+    def call(context: PipelineContext, value: Any) -> Awaitable[Any]:
         fields = {
             parameter.name: getattr(value, parameter.name) for parameter in parameters
         }
         return function(
+            context,
             **{
                 name: field
                 for name, field in fields.items()
                 if field is not msgspec.UNSET
-            }
+            },
         )
 
     return input_type, call
+
+
+def _with_task(
+    function: Callable[..., Awaitable[Any]], contexts: Sequence[str]
+) -> Callable[..., Awaitable[Any]]:
+    """Return a function that gets the context of its pipeline first, and gives it on by name."""
+
+    def call(
+        context: PipelineContext, /, *args: Any, **keywords: Any
+    ) -> Awaitable[Any]:
+        return function(*args, **keywords, **dict.fromkeys(contexts, context.task))
+
+    return call
+
+
+def _without_task(
+    function: Callable[..., Awaitable[Any]],
+) -> Callable[..., Awaitable[Any]]:
+    def call(_: PipelineContext, /, *args: Any, **keywords: Any) -> Awaitable[Any]:
+        return function(*args, **keywords)
+
+    return call
 
 
 def _require_readable(name: str, input_type: Any) -> None:

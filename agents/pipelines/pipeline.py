@@ -20,6 +20,7 @@ from agents.models.model import Model, ModelRequest
 from agents.output.codec import codec_of
 from agents.output.typed import accepts, encoded, read_output, type_name
 from agents.pipelines.joins import join_problem
+from agents.tools.task_context import TaskContext
 
 if TYPE_CHECKING:
     from agents.agent import InputT_contra, OutputT_co
@@ -33,6 +34,11 @@ OutputT = TypeVar("OutputT")
 
 class PipelineContext(Protocol):
     """Delegates for a pipeline."""
+
+    @property
+    def task(self) -> TaskContext[Any]:
+        """The task of the pipeline, with the dependencies of its run."""
+        ...
 
     async def delegate(
         self, agent: Agent[OutputT, InputT], value: InputT, /

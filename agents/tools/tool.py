@@ -7,7 +7,7 @@ A tool gets the whole call, so that it can distinguish two equal calls by their 
 import inspect
 import math
 import re
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from copy import deepcopy
@@ -45,6 +45,7 @@ from agents.tools.result_text import (
     as_text,
     shortened_and_saved,
 )
+from agents.tools.task_context import current_task, deps_type, is_task_context
 from agents.type_checks import has_type
 
 ArgumentsT = TypeVar("ArgumentsT")
@@ -103,6 +104,10 @@ class Tool:
     """Safe to run again when a crash leaves it unknown whether it ran."""
     takes_call_key: bool = False
     """It gets the key of its call."""
+    takes_context: bool = False
+    """It gets the `TaskContext` of its task."""
+    deps: Any = None
+    """The type of the dependencies that it needs; None if it names none."""
     acts_outside: bool = True
     """It reads or changes something outside the journal, so it runs when the call is durable."""
     runs_at_caller: bool = False
@@ -154,7 +159,8 @@ def tool(
 
     A sync function runs in a worker thread. When its task is cancelled, it has 5 seconds to end,
     with or without a timeout; then it is abandoned, and what it does after that is ignored. What
-    the function returns is the answer: text as it is, anything else as JSON.
+    the function returns is the answer: text as it is, anything else as JSON. A parameter of type
+    `TaskContext[Deps]` is no argument: it is the task, with the dependencies of its run.
 
     Args:
         function: what the tool does.
@@ -205,7 +211,12 @@ def _tool_from(
     name = name if name is not None else function.__name__
     _require_valid(name, timeout, limit, machine)
     description, parameter_docs = _documentation(function)
-    arguments, keys = _arguments_type(name, function, parameter_docs)
+    arguments, given = _arguments_type(name, function, parameter_docs)
+    if given.contexts and place:
+        raise DefinitionError(
+            f"tool {name!r} takes a TaskContext, which is a value of this process, and runs at"
+            f" {place!r}: give what it needs as arguments"
+        )
     called = _with_timeout(name, function, timeout)
 
     async def run(call: ToolCall) -> str:
@@ -213,8 +224,10 @@ def _tool_from(
         keywords = {
             field: getattr(values, field) for field in arguments.__struct_fields__
         }
-        if keys:
-            keywords |= dict.fromkeys(keys, CURRENT_CALL_KEY.get(CallKey("")))
+        if given.keys:
+            keywords |= dict.fromkeys(given.keys, CURRENT_CALL_KEY.get(CallKey("")))
+        if given.contexts:
+            keywords |= dict.fromkeys(given.contexts, current_task())
         try:
             text = as_text(name, await called(**keywords))
         except ToolError as exc:
@@ -231,8 +244,10 @@ def _tool_from(
         description=description,
         parameters=arguments_schema(arguments),
         run=run,
-        idempotent=idempotent or bool(keys),
-        takes_call_key=bool(keys),
+        idempotent=idempotent or bool(given.keys),
+        takes_call_key=bool(given.keys),
+        takes_context=bool(given.contexts),
+        deps=given.deps,
         machine=machine,
         place=place,
         timeout=timeout,
@@ -391,8 +406,8 @@ def _documentation(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]
 
 def _arguments_type(
     name: str, function: Callable[..., Any], parameter_docs: Mapping[str, str]
-) -> tuple[type[msgspec.Struct], list[str]]:
-    """Return the type of what a model fills in, and the parameters that get the call key."""
+) -> tuple[type[msgspec.Struct], "_GivenParameters"]:
+    """Return the type of what a model fills in, and the parameters that it does not."""
     try:
         hints = get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
@@ -402,18 +417,21 @@ def _arguments_type(
         raise DefinitionError(
             f"tool {name!r} does not say what it takes: {exc}"
         ) from exc
-    keys = [
-        parameter.name
-        for parameter in parameters
-        if hints.get(parameter.name) is CallKey
-    ]
+    given = _GivenParameters(
+        keys=[it.name for it in parameters if hints.get(it.name) is CallKey],
+        contexts={
+            it.name: hints[it.name]
+            for it in parameters
+            if is_task_context(hints.get(it.name))
+        },
+    )
     try:
         arguments = msgspec.defstruct(
             name,
             [
                 _field(name, parameter, hints, parameter_docs)
                 for parameter in parameters
-                if parameter.name not in keys
+                if parameter.name not in (*given.keys, *given.contexts)
             ],
             kw_only=True,
             forbid_unknown_fields=True,
@@ -423,7 +441,23 @@ def _arguments_type(
         raise DefinitionError(
             f"tool {name!r} has a parameter that JSON cannot carry: {exc}"
         ) from exc
-    return arguments, keys
+    return arguments, given
+
+
+@attrs.frozen
+class _GivenParameters:
+    """The parameters of a tool that no model fills in."""
+
+    keys: Sequence[str]
+    """They get the key of the call."""
+    contexts: Mapping[str, Any]
+    """They get the context of the task, by type hints."""
+
+    @property
+    def deps(self) -> Any:
+        """The type of the dependencies in these contexts."""
+        named = [deps_type(hint) for hint in self.contexts.values()]
+        return next((it for it in named if it is not None), None)
 
 
 def _field(

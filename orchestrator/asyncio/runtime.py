@@ -6,7 +6,7 @@ What reads its state is a coroutine here, since another thread changes it.
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 import trio
 
@@ -23,6 +23,7 @@ from orchestrator.doors.one_shot import Run
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
+DepsT = TypeVar("DepsT")
 ParametersT = ParamSpec("ParametersT")
 ResultT = TypeVar("ResultT")
 
@@ -36,11 +37,29 @@ class Orchestrator:
         self._thread = thread
         self._inner = inner
 
+    @overload
     async def run(
         self,
-        agent: Agent[OutputT, InputT],
+        agent: Agent[OutputT, InputT, None],
         goal: InputT,
         *parts: Part,
+        attended: bool = False,
+    ) -> Run[OutputT]: ...
+    @overload
+    async def run(
+        self,
+        agent: Agent[OutputT, InputT, DepsT],
+        goal: InputT,
+        *parts: Part,
+        deps: DepsT,
+        attended: bool = False,
+    ) -> Run[OutputT]: ...
+    async def run(
+        self,
+        agent: Agent[OutputT, InputT, Any],
+        goal: InputT,
+        *parts: Part,
+        deps: Any = None,
         attended: bool = False,
     ) -> Run[OutputT]:
         """Run an agent on a goal, and return when its whole tree is settled.
@@ -51,17 +70,38 @@ class Orchestrator:
             agent: the agent to run.
             goal: a text, or the input that a pipeline takes.
             parts: images and files that go with the goal.
+            deps: what the tools and instructions of the whole tree need of the program.
             attended: another task answers `read_approvals` meanwhile; by default a call that needs
                 an approval is denied.
         """
-        run = partial(self._inner.run, agent, goal, *parts, attended=attended)
+        run = partial(
+            self._inner.run, agent, goal, *parts, deps=deps, attended=attended
+        )
         return await self._thread.call(run)
 
+    @overload
     def stream(
         self,
-        agent: Agent[OutputT, InputT],
+        agent: Agent[OutputT, InputT, None],
         goal: InputT,
         *parts: Part,
+        attended: bool = False,
+    ) -> Opened[StreamedRun[OutputT]]: ...
+    @overload
+    def stream(
+        self,
+        agent: Agent[OutputT, InputT, DepsT],
+        goal: InputT,
+        *parts: Part,
+        deps: DepsT,
+        attended: bool = False,
+    ) -> Opened[StreamedRun[OutputT]]: ...
+    def stream(
+        self,
+        agent: Agent[OutputT, InputT, Any],
+        goal: InputT,
+        *parts: Part,
+        deps: Any = None,
         attended: bool = False,
     ) -> Opened[StreamedRun[OutputT]]:
         """Run an agent on a goal, and read its events while it goes on.
@@ -73,41 +113,83 @@ class Orchestrator:
             agent: the agent to run.
             goal: a text, or the input that a pipeline takes.
             parts: images and files that go with the goal.
+            deps: what the tools and instructions of the whole tree need of the program.
             attended: the program answers the `ApprovalNeeded` events.
         """
-        stream = partial(self._inner.stream, agent, goal, *parts, attended=attended)
+        stream = partial(
+            self._inner.stream, agent, goal, *parts, deps=deps, attended=attended
+        )
         return Opened(lambda: open_stream(self._thread, stream))
 
+    @overload
     def open_session(
-        self, agent: Agent[Any], *, session: str | None = None
+        self, agent: Agent[Any, Any, None], *, session: str | None = None
+    ) -> Opened[Session]: ...
+    @overload
+    def open_session(
+        self, agent: Agent[Any, Any, DepsT], *, deps: DepsT, session: str | None = None
+    ) -> Opened[Session]: ...
+    def open_session(
+        self,
+        agent: Agent[Any, Any, Any],
+        *,
+        session: str | None = None,
+        deps: Any = None,
     ) -> Opened[Session]:
         """Open a conversation, which takes messages and gives replies as long as it is open.
 
         Args:
             agent: the agent to talk to.
             session: the id of an earlier conversation with this agent, to go on with it.
+            deps: what the tools and instructions of the whole tree need of the program.
         """
-        open_ = partial(self._inner.open_session, agent, session=session)
+        open_ = partial(self._inner.open_session, agent, session=session, deps=deps)
         return Opened(lambda: open_session(self._thread, open_))
 
-    async def resume(self, agent: Agent[OutputT], run: str) -> Run[OutputT]:
+    @overload
+    async def resume(
+        self, agent: Agent[OutputT, Any, None], run: str
+    ) -> Run[OutputT]: ...
+    @overload
+    async def resume(
+        self, agent: Agent[OutputT, Any, DepsT], run: str, *, deps: DepsT
+    ) -> Run[OutputT]: ...
+    async def resume(
+        self, agent: Agent[OutputT, Any, Any], run: str, *, deps: Any = None
+    ) -> Run[OutputT]:
         """Go on with a run whose process died, and return when its whole tree is settled.
 
         Args:
             agent: the agent of the run, as it is defined now.
             run: the id of the interrupted run.
+            deps: what the program gave to the run; no journal has it.
         """
-        return await self._thread.call(partial(self._inner.resume, agent, run))
+        return await self._thread.call(
+            partial(self._inner.resume, agent, run, deps=deps)
+        )
 
-    async def fork(self, agent: Agent[OutputT], run: str, *, task: str) -> Run[OutputT]:
+    @overload
+    async def fork(
+        self, agent: Agent[OutputT, Any, None], run: str, *, task: str
+    ) -> Run[OutputT]: ...
+    @overload
+    async def fork(
+        self, agent: Agent[OutputT, Any, DepsT], run: str, *, task: str, deps: DepsT
+    ) -> Run[OutputT]: ...
+    async def fork(
+        self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
+    ) -> Run[OutputT]:
         """Go on from the middle of a run, with models and tools, as a new run.
 
         Args:
             agent: the agent of the run, as it is defined now.
             run: the id of a run that has ended, or whose process died.
             task: the first task to run again: its id, or its path.
+            deps: what the tools and instructions of the new run need of the program.
         """
-        return await self._thread.call(partial(self._inner.fork, agent, run, task=task))
+        return await self._thread.call(
+            partial(self._inner.fork, agent, run, task=task, deps=deps)
+        )
 
     async def cancel(self, task: str, *, tree: bool = False) -> None:
         """Cancel a task and its descendants, and return when all of them are settled.

@@ -44,6 +44,8 @@ class InboundRequest:
     """How the client wants the answers."""
     attended: bool = False
     """A person answers approval questions while the caller waits."""
+    deps: object = None
+    """What the program gives to the tools and instructions of the tree."""
 
 
 def goal_message(agent: Agent[Any], goal: Any) -> UserMessage:
@@ -63,6 +65,7 @@ def open_inbound_session(
         labels=request.labels,
         owner=request.owner,
         attended=request.attended,
+        deps=request.deps,
     )
     post_message(services, request, session.id)
     return session

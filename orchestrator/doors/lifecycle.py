@@ -48,6 +48,7 @@ def open_new_session(
     labels: Mapping[str, str] = NO_STRINGS,
     owner: str = "",
     attended: bool = False,
+    deps: object = None,
 ) -> SessionRecord:
     """Register an agent, and open a session with it. Connect a door or begin a turn at once.
 
@@ -59,6 +60,7 @@ def open_new_session(
         labels: strings by which the client finds the session again.
         owner: whose the session is; "" is the operator's.
         attended: a person answers approval questions, whatever the door can deliver.
+        deps: what the program gives to the tools and instructions of the tree.
 
     Raises:
         ClosedError: the orchestrator is stopping.
@@ -67,7 +69,7 @@ def open_new_session(
     services.book.admission.require_running()
     id_ = services.new_session_id() if id_ is None else id_
     # Before the first fact: an agent whose model is not available leaves no trace.
-    services.registry.register_session(id_, agent)
+    services.registry.register_session(id_, agent, deps)
     try:
         services.book.post(
             SessionOpened(
@@ -130,13 +132,18 @@ def require_files_here(services: Services, session: SessionRecord) -> None:
 
 
 def connect_door(
-    services: Services, session: SessionRecord, agent: Agent[Any], door: Door
+    services: Services,
+    session: SessionRecord,
+    agent: Agent[Any],
+    door: Door,
+    *,
+    deps: object = None,
 ) -> None:
     """Send the replies of a session to a door from now on, and wake it if it has mail.
 
     Await `services.deliveries.deliver(session)` next: no earlier door may have taken its replies.
     """
-    services.registry.register_session(session.id, agent)
+    services.registry.register_session(session.id, agent, deps)
     services.deliveries.attach(session.id, door)
     services.book.post(DoorOpened(session.id, door.capability))
 

@@ -71,9 +71,12 @@ async def run_once(
     parts: tuple[Part, ...],
     *,
     attended: bool = False,
+    deps: object = None,
 ) -> Run[Any]:
     """Run an agent on a goal, and return when its whole tree is settled."""
-    request = await inbound_run(services, agent, goal, parts, attended=attended)
+    request = await inbound_run(
+        services, agent, goal, parts, attended=attended, deps=deps
+    )
     session = open_one_turn(services, request)
     end = await take_only_turn(services, session)
     return Run(
@@ -92,6 +95,7 @@ async def inbound_run(
     parts: tuple[Part, ...],
     *,
     attended: bool,
+    deps: object = None,
 ) -> InboundRequest:
     """Return the request for a run. A large one is searched for secrets in a thread."""
     message = goal_message(agent, goal)
@@ -100,6 +104,7 @@ async def inbound_run(
         message=message if parts == () else attrs.evolve(message, parts=parts),
         context=session_strings(),
         attended=attended,
+        deps=deps,
     )
     if is_large(request):
         await search_request_ahead(services.book.redactor, request)
@@ -118,7 +123,9 @@ def open_one_turn(
     return session
 
 
-async def resume_once(services: Services, agent: Agent[Any], run: str) -> Run[Any]:
+async def resume_once(
+    services: Services, agent: Agent[Any], run: str, *, deps: object = None
+) -> Run[Any]:
     """Go on with a run whose process died, and return when its whole tree is settled."""
     book = services.book
     book.admission.require_running()
@@ -131,7 +138,7 @@ async def resume_once(services: Services, agent: Agent[Any], run: str) -> Run[An
         raise UnknownIdError(f"there is no run {run!r}")
     require_resumable(session, agent)
     require_files_here(services, session)
-    services.registry.register_session(id_, agent)
+    services.registry.register_session(id_, agent, deps)
     error: BaseException | None = None
     if services.turns.begin(session, CAPABILITY, paused=max(0, book.clock() - last)):
         error = (await take_only_turn(services, session)).error

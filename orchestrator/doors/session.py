@@ -242,7 +242,11 @@ class _PendingReply:
 
 @asynccontextmanager
 async def open_session(
-    services: Services, agent: Agent[Any], id_: SessionId | None
+    services: Services,
+    agent: Agent[Any],
+    id_: SessionId | None,
+    *,
+    deps: object = None,
 ) -> AsyncGenerator[Session]:
     """Open a new session, or go on with an old one.
 
@@ -250,11 +254,11 @@ async def open_session(
     when the session is opened again.
     """
     if id_ is None:
-        record = open_new_session(services, agent)
+        record = open_new_session(services, agent, deps=deps)
     else:
         record = await reopen_session(services, agent, id_)
     session = Session(services, record)
-    connect_door(services, record, agent, session)
+    connect_door(services, record, agent, session, deps=deps)
     try:
         await services.book.wait_durable()
         await services.deliveries.deliver(record)

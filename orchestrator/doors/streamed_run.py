@@ -90,9 +90,12 @@ async def stream_once(
     parts: tuple[Part, ...],
     *,
     attended: bool,
+    deps: object = None,
 ) -> AsyncGenerator[StreamedRun[OutputT]]:
     """Run an agent on a goal as long as the block lasts, and cancel it after that."""
-    request = await inbound_run(services, agent, goal, parts, attended=attended)
+    request = await inbound_run(
+        services, agent, goal, parts, attended=attended, deps=deps
+    )
     session = open_one_turn(services, request)
     # No checkpoint since the turn was begun: no event is missed.
     with open_events(services.read, session.id) as events, raising_one_error():

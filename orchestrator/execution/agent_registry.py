@@ -12,6 +12,7 @@ import attrs
 
 from agents import Agent, DefinitionError, is_agent
 from agents.approval import ApprovalRule
+from agents.tools.task_context import is_of_type
 from delegation import SessionId, TaskId, TaskRecord
 from orchestrator.execution.model_resolver import ModelSource
 
@@ -72,6 +73,7 @@ class AgentRegistry:
         models: ModelSource,
         *,
         require_places: Callable[[Agent[Any]], None] | None = None,
+        require_deps: bool = False,
     ) -> None:
         """Find agents.
 
@@ -79,9 +81,14 @@ class AgentRegistry:
             models: where their models come from.
             require_places: raises for an agent with tools at a place that is not reached from
                 here; by default none is looked at, for runs whose tools have no effect.
+            require_deps: refuse an agent whose dependencies were not given; where tools have no
+                effect, nothing uses them.
         """
         self.models = models
         self._require_places = require_places
+        self._requires_deps = require_deps
+        self._session_deps: dict[SessionId, object] = {}
+        """The dependencies that the program has given to the trees of sessions."""
         self._session_agents: dict[SessionId, Agent[Any]] = {}
         self._child_agents: dict[TaskId, Agent[Any]] = {}
         """The agents of what pipelines have delegated: these need not be delegates."""
@@ -91,32 +98,53 @@ class AgentRegistry:
         """Agents, and their copies that cannot delegate."""
         self._has_rules = False
 
-    def register_session(self, session: SessionId, agent: Agent[Any]) -> None:
-        """Set the agent of a session, whose models must all be available."""
-        self.require_models(agent)
+    def register_session(
+        self, session: SessionId, agent: Agent[Any], deps: object = None
+    ) -> None:
+        """Set the agent of a session, whose models must all be available.
+
+        Args:
+            session: the session.
+            agent: its agent.
+            deps: what the program gives to the tools and instructions of its tree.
+        """
+        self.require_models(agent, deps)
         self._session_agents[session] = agent
+        if deps is None:
+            self._session_deps.pop(session, None)
+        else:
+            self._session_deps[session] = deps
 
     def unregister_session(self, session: SessionId) -> None:
         self._session_agents.pop(session, None)
+        self._session_deps.pop(session, None)
 
-    def register_child(self, task: TaskId, agent: Agent[Any]) -> None:
-        """Set the agent of a task that a pipeline delegates."""
-        self.require_models(agent)
+    def deps_of(self, session: SessionId) -> object:
+        """Return what the program has given to the tree of a session."""
+        return self._session_deps.get(session)
+
+    def register_child(
+        self, task: TaskId, agent: Agent[Any], session: SessionId
+    ) -> None:
+        """Set the agent of a task that a pipeline of a session delegates."""
+        self.require_models(agent, self.deps_of(session))
         self._child_agents[task] = agent
 
     def unregister_children(self, tasks: Iterable[TaskId]) -> None:
         for task in tasks:
             self._child_agents.pop(task, None)
 
-    def require_models(self, agent: Agent[Any]) -> None:
+    def require_models(self, agent: Agent[Any], deps: object = None) -> None:
         """Raise unless the models of an agent and of all that it may delegate to are available.
 
-        The places of their tools, too.
+        The places of their tools, and what these need of the program, too.
         """
         for reachable in reachable_agents(agent):
             self.models.model_of(reachable)
             if self._require_places is not None:
                 self._require_places(reachable)
+            if self._requires_deps and reachable.deps is not None:
+                _require_deps(reachable, deps)
             self._has_rules |= bool(reachable.approve)
 
     def assign(self, task: TaskRecord) -> Agent[Any]:
@@ -189,6 +217,25 @@ class AgentRegistry:
                 policies.append(rules)
             above = above.parent
         return policies
+
+
+def _require_deps(agent: Agent[Any], deps: object) -> None:
+    if is_of_type(deps, agent.deps):
+        return
+    wanted = _name(agent.deps)
+    if deps is None:
+        raise DefinitionError(
+            f"agent {agent.name!r} needs deps of type {wanted}, and none were given: run(...,"
+            " deps=...); no journal has them, so open_session, resume and fork take them, too"
+        )
+    raise DefinitionError(
+        f"agent {agent.name!r} needs deps of type {wanted}, and a {type(deps).__name__} was"
+        " given: all agents of a tree get the same"
+    )
+
+
+def _name(type_: Any) -> str:
+    return type_.__name__ if isinstance(type_, type) else str(type_)
 
 
 def reachable_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:

@@ -21,6 +21,8 @@ class WorkOrder(msgspec.Struct, frozen=True):
     """The origin that the task's own requests carry."""
     terms: AnswerTerms = NO_TERMS
     """How the client of its session wants its answers; only a root has any."""
+    deps: Any = None
+    """What the program has given to the tools and instructions of the tree."""
 
 
 class TaskHost(TurnHost, Protocol):

@@ -94,6 +94,7 @@ class LocalExecutor:
             settings=_settings(order.terms),
             task=task.call_prefix,
             path=task.path,
+            deps=order.deps,
         )
 
     def _tools(self, order: WorkOrder, host: TaskHost) -> Sequence[Tool]:

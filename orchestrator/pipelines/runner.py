@@ -21,6 +21,7 @@ from agents import (
     CallId,
     DefinitionError,
     Pipeline,
+    TaskContext,
     UserMessage,
     is_agent,
     raising_one_error,
@@ -97,6 +98,14 @@ class PipelineRun:
     @property
     def path(self) -> str:
         return self._record.path
+
+    @property
+    def task(self) -> TaskContext[Any]:
+        """The task of the pipeline, with the dependencies of its run."""
+        record = self._record
+        goal = record.transcript[0].text if record.transcript else ""
+        deps = self._registry.deps_of(record.session)
+        return TaskContext(agent=record.agent, goal=goal, path=record.path, deps=deps)
 
     async def run(self, pipeline: Pipeline[Any, Any]) -> str:
         """Run the program to its end, and return its answer."""
@@ -222,7 +231,7 @@ class PipelineRun:
             )
         task = known or self._runner.new_task_id(self._record.id, call)
         # Before the request: an agent without a model cannot be registered.
-        self._registry.register_child(task, agent)
+        self._registry.register_child(task, agent, self._record.session)
         self._children.append(task)
         if known is None:
             self._request(task, agent, goal, call)

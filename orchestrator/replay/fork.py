@@ -120,7 +120,12 @@ if TYPE_CHECKING:
 
 
 async def fork_run(
-    services: Services, agent: Agent[OutputT], run: str, task: str
+    services: Services,
+    agent: Agent[OutputT],
+    run: str,
+    task: str,
+    *,
+    deps: object = None,
 ) -> Run[OutputT]:
     """Copy a run up to the request of a task, and run it on from there."""
     book = services.book
@@ -136,10 +141,10 @@ async def fork_run(
         )
     fork_point = find_task(record, task)
     id_ = services.new_session_id()
-    services.registry.require_models(agent)
+    services.registry.require_models(agent, deps)
     # Without a checkpoint: nothing of it starts before the copy is complete.
     _SessionCopy(services, record, id_).post(agent, fork_point)
-    services.registry.register_session(id_, agent)
+    services.registry.register_session(id_, agent, deps)
     session = book.ledger.sessions[id_]
     is_awaited = (
         record.is_one_shot
@@ -148,7 +153,7 @@ async def fork_run(
     )
     error: BaseException | None = None
     if not is_awaited:
-        await _run_until_idle(services, agent, session)
+        await _run_until_idle(services, agent, session, deps)
     else:
         if session.turn is None:
             services.turns.begin(session, DeliveryCapability.NONE)
@@ -175,7 +180,7 @@ def find_task(record: RecordedRun, task: str) -> TaskId:
 
 
 async def _run_until_idle(
-    services: Services, agent: Agent[Any], session: SessionRecord
+    services: Services, agent: Agent[Any], session: SessionRecord, deps: object
 ) -> None:
     """Run a session until it is idle."""
     running = [
@@ -185,7 +190,7 @@ async def _run_until_idle(
     with raising_one_error():
         # Owns the tasks that ran at the fork point.
         async with trio.open_nursery() as nursery:
-            async with open_session(services, agent, session.id) as door:
+            async with open_session(services, agent, session.id, deps=deps) as door:
                 for task in running:
                     nursery.start_soon(services.delegator.run_child, task)
                 if is_in_turn:

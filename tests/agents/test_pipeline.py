@@ -6,6 +6,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 import attrs
 import pytest
+import trio
 
 from agents import (
     Agent,
@@ -16,6 +17,7 @@ from agents import (
     OutputError,
     Pipeline,
     ScriptedModel,
+    TaskContext,
     agent,
 )
 
@@ -43,6 +45,8 @@ class Colour(enum.Enum):
 
 class Nobody:
     """Hands that hand nothing on."""
+
+    task: TaskContext[Any] = TaskContext(agent="a", goal="g", path="/a", deps=5)
 
     async def delegate(self, agent: Agent[Any, Any], value: Any, /) -> Any:
         raise AssertionError((agent, value))
@@ -330,3 +334,32 @@ def test_an_agent_may_be_written_with_what_it_gives_alone() -> None:
     """`Agent[Report]` takes anything, also where Python cannot know that by itself."""
     assert Agent[int] == Agent[int, Any]
     assert get_args(Pipeline[str, int]) == (str, int)
+
+
+async def test_a_function_may_ask_for_its_task() -> None:
+    @agent
+    async def first(task: TaskContext[int], topic: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return f"{topic} {task.deps} {task.path}"
+
+    @agent
+    async def last(words: int, /, task: TaskContext[int]) -> int:
+        await trio.lowlevel.checkpoint()
+        return words + task.deps
+
+    @agent
+    async def several(words: int, task: TaskContext, topic: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return f"{words} {topic} {task.deps}"
+
+    @agent
+    async def alone(task: TaskContext) -> str:
+        await trio.lowlevel.checkpoint()
+        return task.goal
+
+    assert await call(first, "tea") == "tea 5 /a"
+    assert await call(last, "3") == 8
+    assert await call(several, '{"words": 2, "topic": "tea"}') == "2 tea 5"
+    assert await call(alone, "anything") == "g"
+    assert first.deps is int
+    assert alone.deps is None

@@ -460,6 +460,6 @@ async def test_what_is_no_part_is_refused_before_it_is_written() -> None:
     async with open_orchestrator(journal) as orchestrator:
         before = len(journal.entries)
         with pytest.raises(DefinitionError):
-            await orchestrator.run(sleepy(), "look", "map.png")  # type: ignore[arg-type]
+            await orchestrator.run(sleepy(), "look", "map.png")  # type: ignore[call-overload]
 
         assert len(journal.entries) == before

@@ -1,4 +1,4 @@
-"""Type checkers accept what is right, and refuse what is wrong: `joins.py` and `outputs.py`."""
+"""Type checkers accept what is right, and refuse what is wrong: `joins.py` and its siblings."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ ROOT = HERE.parent.parent
 
 
 def files() -> list[Path]:
-    return [HERE / "joins.py", HERE / "outputs.py"]
+    return [HERE / f"{it}.py" for it in ("joins", "outputs", "deps")]
 
 
 def refused() -> int:
