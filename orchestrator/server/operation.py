@@ -143,6 +143,8 @@ class ApiCall:
         self.request = request
         self.raw = body
         self.operation = operation
+        self.answer_headers: Mapping[str, str] = {}
+        """Headers of the answer, whatever it is."""
         self._journal: ServedJournal | None = None
         self._drawn: SessionId | None = None
 
@@ -269,6 +271,16 @@ class ApiCall:
                 code="invalid_body",
                 param=_param_of(str(exc)),
             ) from exc
+
+    async def unknown_parameters(self, kind: type[msgspec.Struct]) -> list[str]:
+        """Return the parameters of the body that its type does not have, and that are not null."""
+        given = await self.body(dict[str, msgspec.Raw])
+        fields = set(kind.__struct_encode_fields__)
+        return [
+            name
+            for name, value in given.items()
+            if name not in fields and bytes(value).strip() != b"null"
+        ]
 
     def query(self, kind: type[T]) -> T:
         """Return the query, decoded."""
@@ -466,13 +478,16 @@ async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
             call.set_journal(home)
             tracked.enter_context(home.track_request())
         try:
-            return await call.operation.handle(call)
+            response = await call.operation.handle(call)
         except ClosedError:
             # What stops begins nothing, so nothing was done.
             if home is None or not home.is_moving or call.server.placement is None:
                 raise
             if call.is_forwarded:
                 return journal_moved(MOVED).response()
+        else:
+            response.headers.update(call.answer_headers)
+            return response
         tracked.close()
         with trio.fail_after(MOVE_SECONDS):
             await home.released.wait()

@@ -48,6 +48,9 @@ class Settings:
     """Record in the audit what is read, too."""
     cluster_secret: bytes | None = attrs.field(default=None, repr=False)
     """By which other servers sign what they forward; None believes none of them."""
+    is_strict: bool = False
+    """Refuse parameters of OpenAI's protocols that an agent cannot keep, instead of naming them in
+    a header of the answer."""
     text_limit: int = TEXT_LIMIT
     """How many characters one text of a request may have."""
 

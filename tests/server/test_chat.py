@@ -103,27 +103,6 @@ async def test_a_conversation_reaches_the_model_as_it_was_led() -> None:
     ]
 
 
-async def test_what_is_not_known_and_what_is_about_sampling_is_ignored() -> None:
-    async with serving(worker()) as served:
-        answer = await served.openai.chat.completions.create(
-            model="worker",
-            messages=HELLO,
-            temperature=0.3,
-            top_p=0.5,
-            seed=7,
-            max_tokens=5,
-            stop=["x"],
-            user="anna",
-            n=1,
-            metadata={"a": "b"},
-            response_format={"type": "text"},
-            tool_choice="auto",
-            extra_body={"nobody_knows": {"this": 1}},
-        )
-
-    assert answer.choices[0].message.content == "done"
-
-
 async def test_images_and_files_reach_the_model() -> None:
     model = answering(lambda _: "nice")
     data = "iVBORw0KGgogbm90IGEgcmVhbCBvbmU="

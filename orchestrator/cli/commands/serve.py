@@ -84,6 +84,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     workspace: Path | None = None,
     body_limit: int = 10_000_000,
     text_limit: int = 1_000_000,
+    strict: bool = False,
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     insecure: bool = False,
@@ -113,6 +114,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
         workspace: The folder that tools work in; by default this one.
         body_limit: How many bytes a request may have.
         text_limit: How many characters one text of a request may have.
+        strict: Refuse parameters of OpenAI's protocols that an agent cannot keep, such as a seed;
+            by default they are named in the header X-Ignored-Parameters of the answer.
         tls_cert: A PEM file with a certificate; then the server speaks TLS. It is read again when
             it changes.
         tls_key: The PEM file of its key, if that is another one.
@@ -209,6 +212,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
         body_limit=body_limit,
         audit_reads=audit_reads,
         text_limit=text_limit,
+        is_strict=strict,
     )
 
     async def work(stop: Stop) -> int:

@@ -6,7 +6,7 @@ names the part of the request. The two protocols differ in their words only: see
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 
@@ -72,20 +72,63 @@ class LocatedMessage:
     """Where a result says which call it belongs to."""
 
 
-def require_tool_options(
-    tool_choice: object, *, has_tools: bool, parallel_tool_calls: bool | None
-) -> None:
-    """Refuse to choose for the agent which tools it calls, and how many at once."""
-    if tool_choice not in (None, "auto", "none"):
-        raise bad_request(
-            "an agent chooses its tools itself: 'tool_choice' can be 'auto' or 'none'",
-            param="tool_choice",
+@attrs.frozen
+class ChosenTools:
+    """The tools of a client that an agent gets, and which of all it has to call."""
+
+    tools: tuple[Tool, ...]
+    choice: str | None = None
+    """As `ModelSettings.tool_choice` has it."""
+
+
+def choose_tools(
+    agent: Agent[Any], tools: tuple[Tool, ...], choice: object, dialect: Dialect
+) -> ChosenTools:
+    """Return what `tool_choice` leaves of the tools of a client.
+
+    `none` takes the tools of the client away, and no tool that the agent has of its own.
+
+    Args:
+        agent: the agent that gets them.
+        tools: the tools of the client.
+        choice: a word, or an object that names a tool or several.
+        dialect: the words of the errors.
+    """
+    if choice is None or choice == "auto":
+        return ChosenTools(tools)
+    if choice == "none":
+        return ChosenTools(())
+    if choice == "required":
+        if tools or agent.tools or agent.may_delegate:
+            return ChosenTools(tools, "required")
+        raise dialect.invalid_value(
+            f"a call of a tool is required, and {agent.name} has none: send tools with it",
+            "tool_choice",
         )
-    if has_tools and parallel_tool_calls is False:
-        raise bad_request(
-            "an agent may call several tools at once: leave 'parallel_tool_calls' out",
-            param="parallel_tool_calls",
+    if not isinstance(choice, dict):
+        raise dialect.invalid_value(
+            f"'tool_choice' is {choice!r}; it is 'auto', 'none', 'required' or names a tool",
+            "tool_choice",
         )
+    chosen = cast("Mapping[str, Any]", choice)
+    if chosen.get("type") == "allowed_tools":
+        allowed = chosen.get("allowed_tools", chosen)
+        names = {_chosen_name(it) for it in allowed.get("tools", ())}
+        left = tuple(tool for tool in tools if tool.name in names)
+        return choose_tools(agent, left, allowed.get("mode", "auto"), dialect)
+    name = _chosen_name(chosen)
+    if name not in {*(tool.name for tool in tools), *(it.name for it in agent.tools)}:
+        raise dialect.invalid_value(
+            f"'tool_choice' names the tool {name!r}, and there is none", "tool_choice"
+        )
+    return ChosenTools(tools, name)
+
+
+def _chosen_name(choice: Mapping[str, Any]) -> object:
+    """Return the name of a tool in either protocol."""
+    kind = choice.get("type")
+    inner = choice.get(kind) if isinstance(kind, str) else None
+    return inner.get("name") if isinstance(inner, dict) else choice.get("name")
 
 
 def client_tools(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from agents import Usage
+from orchestrator.server.api.bodies import Metadata
 from orchestrator.server.most_pieces import MOST_MESSAGES, MOST_PIECES
 from orchestrator.server.operation import UNSUPPORTED, allow_only
 
@@ -107,7 +108,7 @@ class ResponseFormat(msgspec.Struct):
 
 
 class ChatRequest(msgspec.Struct, kw_only=True):
-    """A request for a chat completion. Sampling parameters are ignored."""
+    """A request for a chat completion."""
 
     model: str
     """The name of an agent."""
@@ -117,11 +118,21 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: Annotated[list[ChatTool], msgspec.Meta(max_length=MOST_PIECES)] | None = None
-    tool_choice: Annotated[str | dict[str, Any] | None, allow_only("auto", "none")] = (
-        None
-    )
-    """`auto` or `none`."""
+    tool_choice: str | dict[str, Any] | None = None
+    """`auto`, `none`, `required`, or an object that names a tool."""
     parallel_tool_calls: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    reasoning_effort: str | None = None
+    metadata: Metadata | None = None
+    user: str | None = None
+    """Whom the client asks for: kept with its metadata."""
     n: Annotated[int | None, allow_only(1)] = None
     logprobs: Annotated[bool | None, allow_only(False)] = None
     top_logprobs: Annotated[int | None, allow_only(0)] = None

@@ -4,12 +4,14 @@ Nothing that would change the meaning of an answer is ignored silently: it is re
 names the part of the request.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, assert_never
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, assert_never
 
 from agents import Agent, DefinitionError, Part, Pipeline, Tool, UserMessage
+from delegation import AnswerTerms
 from delegation.events import EarlierMessage
 from orchestrator.doors.inbound import InboundRequest
+from orchestrator.server.api.bodies import METADATA, encode_metadata
 from orchestrator.server.openai.chat.bodies import (
     Assistant,
     AudioPart,
@@ -27,15 +29,23 @@ from orchestrator.server.openai.chat.bodies import (
 from orchestrator.server.openai.client_content import file_from_data, image_from_url
 from orchestrator.server.openai.conversation import (
     CHAT,
+    ChosenTools,
     FunctionDefinition,
     LocatedMessage,
+    choose_tools,
     client_tools,
     earlier_call,
     require_answerable,
-    require_tool_options,
     split_last_user_message,
 )
+from orchestrator.server.openai.requested_settings import Parameter, keep_settings
 from orchestrator.server.transport.errors import bad_request
+
+SAMPLING: Final = (
+    *("temperature", "top_p", "stop", "seed"),
+    *("presence_penalty", "frequency_penalty", "reasoning_effort"),
+)
+"""The parameters that `ModelSettings` has under the same names."""
 
 
 def to_inbound_request(
@@ -43,31 +53,71 @@ def to_inbound_request(
     request: ChatRequest,
     context: Mapping[str, str],
     labels: Mapping[str, str],
-) -> InboundRequest:
-    """Return the inbound request of a body.
+    *,
+    unknown: Iterable[str] = (),
+    is_strict: bool = False,
+) -> tuple[InboundRequest, Mapping[str, str]]:
+    """Return the inbound request of a body, and the headers that say what of it is ignored.
 
     Args:
         agent: the agent that the body names as its model.
         request: the body.
         context: where the request comes from.
         labels: strings by which its session is found again.
+        unknown: the parameters that the body has besides.
+        is_strict: refuse what the agent cannot keep.
     """
     _require_supported(request)
-    tools = _client_tools(agent, request)
+    chosen = _client_tools(agent, request)
+    tools = chosen.tools
+    kept = keep_settings(
+        agent,
+        _parameters(request, chosen, has_tools=bool(tools or agent.tools)),
+        unknown,
+        CHAT,
+        is_strict=is_strict,
+    )
     messages = list(_messages(request))
     require_answerable(messages, CHAT, param="messages")
     history, message = split_last_user_message(it.message for it in messages)
     if isinstance(agent, Pipeline):
         _require_goal(agent, message, tools, messages[-1].param)
-    return InboundRequest(
+    inbound = InboundRequest(
         agent=agent,
         message=message,
         context=context,
         instructions="\n\n".join(_instructions(request)),
         history=history,
-        labels=labels,
+        labels={**labels, **_metadata(request)},
         tools=tools,
+        terms=AnswerTerms(kept.settings),
     )
+    return inbound, kept.headers
+
+
+def _parameters(
+    request: ChatRequest, chosen: ChosenTools, *, has_tools: bool
+) -> Iterator[Parameter]:
+    """Yield the settings of the model that a body asks for."""
+    for name in SAMPLING:
+        yield Parameter(name, name, getattr(request, name))
+    # The newer name is preferred to the older one.
+    for name in ("max_completion_tokens", "max_tokens"):
+        if (most := getattr(request, name)) is not None:
+            yield Parameter(name, "max_output_tokens", most)
+            break
+    if has_tools:
+        name = "parallel_tool_calls"
+        yield Parameter(name, name, request.parallel_tool_calls)
+    yield Parameter("tool_choice", "tool_choice", chosen.choice)
+
+
+def _metadata(request: ChatRequest) -> dict[str, str]:
+    """Return the client's own notes as a label."""
+    notes = dict(request.metadata or {})
+    if request.user:
+        notes.setdefault("user", request.user)
+    return {METADATA: encode_metadata(notes)} if notes else {}
 
 
 def _require_supported(request: ChatRequest) -> None:
@@ -104,12 +154,7 @@ def _require_supported(request: ChatRequest) -> None:
         )
 
 
-def _client_tools(agent: Agent[Any], request: ChatRequest) -> tuple[Tool, ...]:
-    require_tool_options(
-        request.tool_choice,
-        has_tools=bool(request.tools),
-        parallel_tool_calls=request.parallel_tool_calls,
-    )
+def _client_tools(agent: Agent[Any], request: ChatRequest) -> ChosenTools:
     functions = [
         FunctionDefinition(
             name=tool.function.name,
@@ -120,7 +165,7 @@ def _client_tools(agent: Agent[Any], request: ChatRequest) -> tuple[Tool, ...]:
         for index, tool in enumerate(request.tools or ())
     ]
     tools = client_tools(agent, functions, CHAT)
-    return () if request.tool_choice == "none" else tools
+    return choose_tools(agent, tools, request.tool_choice, CHAT)
 
 
 def _require_goal(

@@ -37,15 +37,15 @@ from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, wait_unless_discon
 async def create_chat_completion(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     request = await call.body(ChatRequest)
-    inbound = attrs.evolve(
-        to_inbound_request(
-            call.server.agent(request.model),
-            request,
-            context_of(call.request.headers),
-            {KIND: "chat", FINGERPRINT: call.fingerprint, **call.labels},
-        ),
-        owner=call.owner,
+    inbound, call.answer_headers = to_inbound_request(
+        call.server.agent(request.model),
+        request,
+        context_of(call.request.headers),
+        {KIND: "chat", FINGERPRINT: call.fingerprint, **call.labels},
+        unknown=await call.unknown_parameters(ChatRequest),
+        is_strict=call.server.settings.is_strict,
     )
+    inbound = attrs.evolve(inbound, owner=call.owner)
     await call.take_request(inbound)
     id_ = call.new_session_id()
     known = await session_for_key(call, id_) if session_exists(call, id_) else None

@@ -95,8 +95,13 @@ class TextConfig(msgspec.Struct):
     format: TextFormat | None = None
 
 
+class Reasoning(msgspec.Struct, kw_only=True):
+    effort: str | None = None
+    """How much the model is to think before it answers."""
+
+
 class CreateResponse(msgspec.Struct, kw_only=True):
-    """A request for a response. Sampling parameters are ignored."""
+    """A request for a response."""
 
     model: str
     """The name of an agent."""
@@ -114,11 +119,17 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     tools: (
         Annotated[list[ResponseTool], msgspec.Meta(max_length=MOST_PIECES)] | None
     ) = None
-    tool_choice: Annotated[str | dict[str, Any] | None, allow_only("auto", "none")] = (
-        None
-    )
-    """`auto` or `none`."""
+    tool_choice: str | dict[str, Any] | None = None
+    """`auto`, `none`, `required`, or an object that names a tool."""
     parallel_tool_calls: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    reasoning: Reasoning | None = None
+    truncation: Literal["disabled", "auto"] | None = None
+    """`auto` is ignored: whether an agent compacts a conversation is part of its definition."""
+    user: str | None = None
+    """Whom the client asks for: kept with its metadata."""
     text: TextConfig | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int | None, allow_only(0)] = None
@@ -255,12 +266,13 @@ class ResponseBody(msgspec.Struct, kw_only=True):
     previous_response_id: str | None = None
     metadata: dict[str, str] = {}
     tools: list[ResponseTool] = []
-    tool_choice: str = "auto"
+    tool_choice: str | dict[str, Any] = "auto"
     parallel_tool_calls: bool = True
     incomplete_details: None = None
-    max_output_tokens: None = None
-    temperature: None = None
-    top_p: None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    reasoning: Reasoning = msgspec.field(default_factory=Reasoning)
     text: TextConfig = msgspec.field(
         default_factory=lambda: TextConfig(TextFormat("text"))
     )

@@ -5,7 +5,7 @@ default may be read back from journals of any age.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -26,6 +26,7 @@ _PREVIOUS: Final = "previous"
 _INSTRUCTIONS: Final = "instructions"
 _TOOLS: Final = "tools"
 _TOOL_CHOICE: Final = "tool_choice"
+_SETTINGS: Final = "settings"
 _MESSAGE: Final = "message"
 _SYSTEM_INSTRUCTIONS: Final = "standing"
 _TRUE: Final = "true"
@@ -45,7 +46,9 @@ class ResponseLabels:
     system_instructions: str
     """The system and developer messages of its conversation."""
     tools: list[ResponseTool]
-    tool_choice: str
+    tool_choice: str | dict[str, Any]
+    settings: Mapping[str, Any]
+    """The settings of the model that the agent keeps."""
     message: str | None
     """The id of the user message that it answers."""
     metadata: Mapping[str, str]
@@ -60,7 +63,8 @@ def labels_of(session: SessionRecord) -> ResponseLabels:
         instructions=labels.get(_INSTRUCTIONS),
         system_instructions=labels.get(_SYSTEM_INSTRUCTIONS, ""),
         tools=msgspec.json.decode(labels.get(_TOOLS, "[]"), type=list[ResponseTool]),
-        tool_choice=labels.get(_TOOL_CHOICE, "auto"),
+        tool_choice=_tool_choice(labels.get(_TOOL_CHOICE, "auto")),
+        settings=msgspec.json.decode(labels.get(_SETTINGS, "{}"), type=dict[str, Any]),
         message=labels.get(_MESSAGE),
         metadata=metadata_of(session),
     )
@@ -77,19 +81,42 @@ def encode_labels(
     message: MessageId | None,
     system_instructions: str,
     fingerprint: str,
+    settings: Mapping[str, Any],
 ) -> dict[str, str]:
-    """Return the labels of the session that a request opens."""
+    """Return the labels of the session that a request opens.
+
+    Args:
+        body: the request.
+        message: the id of the user message that it answers.
+        system_instructions: the system and developer messages of the conversation.
+        fingerprint: a digest of the request.
+        settings: those of the model that the agent keeps.
+    """
+    notes = {**({"user": body.user} if body.user else {}), **(body.metadata or {})}
     labels = {
         KIND: RESPONSE,
         FINGERPRINT: fingerprint,
         _STORE: _FALSE if body.store is False else "",
         _BACKGROUND: _TRUE if body.background else "",
         _PREVIOUS: body.previous_response_id or "",
-        METADATA: encode_metadata(body.metadata) if body.metadata else "",
+        METADATA: encode_metadata(notes) if notes else "",
         _INSTRUCTIONS: body.instructions or "",
         _TOOLS: msgspec.json.encode(body.tools).decode() if body.tools else "",
-        _TOOL_CHOICE: "none" if body.tool_choice == "none" else "",
+        _TOOL_CHOICE: _encode_tool_choice(body.tool_choice),
+        _SETTINGS: msgspec.json.encode(settings).decode() if settings else "",
         _MESSAGE: message or "",
         _SYSTEM_INSTRUCTIONS: system_instructions,
     }
     return {name: value for name, value in labels.items() if value}
+
+
+def _encode_tool_choice(choice: str | dict[str, Any] | None) -> str:
+    if choice is None or choice == "auto":
+        return ""
+    return choice if isinstance(choice, str) else msgspec.json.encode(choice).decode()
+
+
+def _tool_choice(label: str) -> str | dict[str, Any]:
+    if not label.startswith("{"):
+        return label
+    return msgspec.json.decode(label, type=dict[str, Any])

@@ -4,7 +4,7 @@ Nothing that would change the meaning of an answer is ignored silently: it is re
 names the parameter.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -16,7 +16,6 @@ from agents import (
     Message,
     Part,
     Pipeline,
-    Tool,
     ToolMessage,
     UserMessage,
     unanswered_calls,
@@ -30,13 +29,19 @@ from orchestrator.server.openai.client_content import (
 )
 from orchestrator.server.openai.conversation import (
     RESPONSES,
+    ChosenTools,
     FunctionDefinition,
     LocatedMessage,
+    choose_tools,
     client_tools,
     earlier_call,
     require_answerable,
-    require_tool_options,
     split_last_user_message,
+)
+from orchestrator.server.openai.requested_settings import (
+    KeptSettings,
+    Parameter,
+    keep_settings,
 )
 from orchestrator.server.openai.responses.bodies import (
     Content,
@@ -50,6 +55,8 @@ from orchestrator.server.openai.responses.bodies import (
 )
 from orchestrator.server.transport.errors import HttpError, bad_request
 
+SAMPLING: Final = ("temperature", "top_p", "max_output_tokens")
+"""The parameters that `ModelSettings` has under the same names."""
 LOGPROBS: Final = "message.output_text.logprobs"
 
 
@@ -77,11 +84,6 @@ def require_supported(body: CreateResponse) -> None:
     if body.top_logprobs or LOGPROBS in (body.include or ()):
         param = "top_logprobs" if body.top_logprobs else "include"
         raise bad_request("the probabilities of tokens are not known here", param=param)
-    require_tool_options(
-        body.tool_choice,
-        has_tools=bool(body.tools),
-        parallel_tool_calls=body.parallel_tool_calls,
-    )
     if body.background and body.store is False:
         raise bad_request(
             "a response in the background is retrieved later, so it must be stored: leave out"
@@ -96,7 +98,39 @@ def require_supported(body: CreateResponse) -> None:
         )
 
 
-def functions_of_client(body: CreateResponse, agent: Agent[Any]) -> tuple[Tool, ...]:
+def kept_settings(
+    body: CreateResponse,
+    agent: Agent[Any],
+    chosen: ChosenTools,
+    unknown: Iterable[str],
+    *,
+    is_strict: bool,
+) -> KeptSettings:
+    """Return what an agent keeps of the settings of the model that a body asks for.
+
+    Args:
+        body: the body.
+        agent: the agent that it asks.
+        chosen: the tools of the client.
+        unknown: the parameters that the body has besides.
+        is_strict: refuse what the agent cannot keep.
+    """
+    effort = None if body.reasoning is None else body.reasoning.effort
+    parameters = [
+        *(Parameter(name, name, getattr(body, name)) for name in SAMPLING),
+        Parameter("reasoning.effort", "reasoning_effort", effort),
+        Parameter("tool_choice", "tool_choice", chosen.choice),
+    ]
+    if chosen.tools or agent.tools:
+        several = body.parallel_tool_calls
+        parameters.append(
+            Parameter("parallel_tool_calls", "parallel_tool_calls", several)
+        )
+    others = [*unknown, *(["truncation"] if body.truncation == "auto" else [])]
+    return keep_settings(agent, parameters, others, RESPONSES, is_strict=is_strict)
+
+
+def functions_of_client(body: CreateResponse, agent: Agent[Any]) -> ChosenTools:
     """Return the functions that the client runs, as tools of the agent."""
     functions: list[FunctionDefinition] = []
     for number, tool in enumerate(body.tools or ()):
@@ -119,7 +153,7 @@ def functions_of_client(body: CreateResponse, agent: Agent[Any]) -> tuple[Tool, 
         raise bad_request(
             f"{agent.name!r} is a pipeline, which calls no functions", param="tools"
         )
-    return () if body.tool_choice == "none" else tools
+    return choose_tools(agent, tools, body.tool_choice, RESPONSES)
 
 
 def parse_input(body: CreateResponse, earlier: Sequence[Message]) -> ParsedInput:

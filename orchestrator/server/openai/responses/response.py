@@ -28,6 +28,7 @@ from orchestrator.server.openai.responses.bodies import (
     MessageItem,
     OutputItem,
     OutputText,
+    Reasoning,
     ResponseBody,
     ResponseError,
     Role,
@@ -102,6 +103,11 @@ def initial_body(session: SessionRecord) -> ResponseBody:
         metadata=dict(labels.metadata),
         tools=labels.tools,
         tool_choice=labels.tool_choice,
+        parallel_tool_calls=labels.settings.get("parallel_tool_calls", True),
+        max_output_tokens=labels.settings.get("max_output_tokens"),
+        temperature=labels.settings.get("temperature"),
+        top_p=labels.settings.get("top_p"),
+        reasoning=Reasoning(effort=labels.settings.get("reasoning_effort")),
     )
 
 

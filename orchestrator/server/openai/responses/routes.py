@@ -5,7 +5,7 @@ has the journal can show it. A response that continues another one copies its co
 continue the same one, and either may be deleted.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Annotated, Final, Literal
 
@@ -14,7 +14,7 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from delegation import SessionId, SessionRecord
+from delegation import AnswerTerms, SessionId, SessionRecord
 from orchestrator.doors.http import is_over
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.errors import ClosedError, UnknownIdError
@@ -34,6 +34,7 @@ from orchestrator.server.openai.responses.labels import (
 )
 from orchestrator.server.openai.responses.request import (
     functions_of_client,
+    kept_settings,
     parse_input,
     require_supported,
 )
@@ -99,7 +100,8 @@ async def create_response(call: ApiCall) -> Response:
     id_ = call.new_session_id()
     request: InboundRequest | None = None
     if not session_exists(call, id_):
-        request = _inbound_request(call, body, await _previous(call, body))
+        unknown = await call.unknown_parameters(CreateResponse)
+        request = _inbound_request(call, body, await _previous(call, body), unknown)
         await call.take_request(request)
     # No checkpoint between the two: of two equal requests at once, one finds the other's session.
     is_new = request is not None and not session_exists(call, id_)
@@ -142,13 +144,20 @@ async def _previous(call: ApiCall, body: CreateResponse) -> SessionRecord | None
 
 
 def _inbound_request(
-    call: ApiCall, body: CreateResponse, previous: SessionRecord | None
+    call: ApiCall,
+    body: CreateResponse,
+    previous: SessionRecord | None,
+    unknown: Iterable[str],
 ) -> InboundRequest:
     """Return the request of a new response to its agent."""
     if call.journal.is_stopping:
         raise ClosedError("the server is stopping, and begins nothing new")
     agent = call.server.agent(body.model)
     parsed = parse_input(body, () if previous is None else previous.root.transcript)
+    chosen = functions_of_client(body, agent)
+    strict = call.server.settings.is_strict
+    kept = kept_settings(body, agent, chosen, unknown, is_strict=strict)
+    call.answer_headers = kept.headers
     inherited = "" if previous is None else labels_of(previous).system_instructions
     system_instructions = _paragraphs(inherited, parsed.system_instructions)
     return InboundRequest(
@@ -164,10 +173,12 @@ def _inbound_request(
                 message=None if parsed.message is None else parsed.message.id,
                 system_instructions=system_instructions,
                 fingerprint=call.fingerprint,
+                settings=kept.settings,
             ),
             **call.labels,
         },
-        tools=functions_of_client(body, agent),
+        tools=chosen.tools,
+        terms=AnswerTerms(kept.settings),
     )
 
 
