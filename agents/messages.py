@@ -40,6 +40,8 @@ class Usage:
     estimated: int = 0
     """Calls that were broken off, so that no provider said what they used. With any of them the
     tokens are estimates from the texts, and `cost` is a lower bound."""
+    cache_written_tokens: int = 0
+    """The part of the input that the provider has written to its cache, where it says so."""
 
     @property
     def is_lower_bound(self) -> bool:
@@ -68,6 +70,10 @@ class Usage:
             and (type(self.cached_tokens) is int and self.cached_tokens >= 0)
             and (type(self.reasoning_tokens) is int and self.reasoning_tokens >= 0)
             and (type(self.estimated) is int and self.estimated >= 0)
+            and (
+                type(self.cache_written_tokens) is int
+                and self.cache_written_tokens >= 0
+            )
         )
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -80,6 +86,7 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             self.estimated + other.estimated,
+            self.cache_written_tokens + other.cache_written_tokens,
         )
 
 

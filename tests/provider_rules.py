@@ -320,7 +320,8 @@ def check_messages(body: dict[str, Any]) -> None:
     check_sampling(body, highest=1)
     assert all(text.strip() for text in body.get("stop_sequences", ["x"]))
     check_thinking(body)
-    assert body.get("system", "x").strip()
+    check_system(body.get("system", "x"))
+    check_marks(body)
     messages = body["messages"]
     roles = [message["role"] for message in messages]
     assert roles[0] == "user", "the first message is the user's"
@@ -355,7 +356,7 @@ def check_messages(body: dict[str, Any]) -> None:
     unique(names)
     assert names or not ids, "calls need tools"
     for tool in body.get("tools", []):
-        only(tool, "name input_schema", "description")
+        only(tool, "name input_schema", "description cache_control")
         assert NAME.fullmatch(tool["name"])
         is_object_schema(tool["input_schema"])
     if "tool_choice" in body:
@@ -370,7 +371,31 @@ def check_messages(body: dict[str, Any]) -> None:
         check_strict(body["output_config"]["format"]["schema"])
 
 
+def check_system(system: str | list[dict[str, Any]]) -> None:
+    for text in [system] if isinstance(system, str) else [it["text"] for it in system]:
+        assert text.strip()
+
+
+def check_marks(body: dict[str, Any]) -> None:
+    """Demand what is demanded of marks for the cache: four at most, an hour before minutes."""
+    system = body.get("system", ())
+    blocks = [
+        *body.get("tools", ()),
+        *(() if isinstance(system, str) else system),
+        *(it for message in body["messages"] for it in message["content"]),
+    ]
+    marks = [it["cache_control"] for it in blocks if "cache_control" in it]
+    assert len(marks) <= 4, "A maximum of 4 blocks with cache_control may be provided"
+    for mark in marks:
+        only(mark, "type", "ttl")
+        assert mark["type"] == "ephemeral"
+        assert mark.get("ttl", "5m") in {"5m", "1h"}
+
+
 def check_block(block: dict[str, Any]) -> None:
+    if "cache_control" in block:
+        block = {key: block[key] for key in block if key != "cache_control"}
+        assert block["type"] not in {"thinking", "redacted_thinking"}
     match block["type"]:
         case "text":
             only(block, "type text")

@@ -170,33 +170,75 @@ class Price:
     output: float = 0.0
     cached: float | None = None
     """Of input tokens that the provider had cached; None is the price of all input."""
+    cache_write: float | None = None
+    """Of input tokens that the provider writes to its cache; None is the price of all input."""
+    cache_write_1h: float | None = None
+    """The same, for a cache that lasts for an hour; None is `cache_write`."""
+    long_prompts: "tuple[tuple[int, Price], ...]" = ()
+    """Prices of requests that have more input tokens than so many, the fewest first."""
 
     def cost_of(
-        self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0
+        self,
+        *,
+        input_tokens: int,
+        output_tokens: int,
+        cached_tokens: int = 0,
+        cache_written_tokens: int = 0,
     ) -> int:
         """Return micro-dollars: exact, and rounded once, half to even."""
-        cached = self.input if self.cached is None else self.cached
+        price = self.for_prompt(input_tokens)
+        cached = price.input if price.cached is None else price.cached
+        write = price.input if price.cache_write is None else price.cache_write
         # Some providers report more cached tokens than input tokens.
         from_cache = min(cached_tokens, input_tokens)
+        to_cache = min(cache_written_tokens, input_tokens - from_cache)
         cost = (
-            (input_tokens - from_cache) * self.input
+            (input_tokens - from_cache - to_cache) * price.input
             + from_cache * cached
-            + output_tokens * self.output
+            + to_cache * write
+            + output_tokens * price.output
         )
         # Prices have few decimals: six places are the exact sum, without a float's noise.
         return round(round(cost, 6))
 
-    def highest_cost(self, *, input_tokens: int, output_tokens: int) -> int:
+    def for_prompt(self, input_tokens: int) -> "Price":
+        """Return the price of a request with so many input tokens."""
+        price = self
+        for above, longer in self.long_prompts:
+            if input_tokens > above:
+                price = longer
+        return price
+
+    def with_cache_of_an_hour(self) -> "Price":
+        """Return the price of calls that write to a cache that lasts for an hour."""
+        if self.cache_write_1h is None:
+            return self
+        longer = tuple(
+            (above, price.with_cache_of_an_hour()) for above, price in self.long_prompts
+        )
+        return attrs.evolve(self, cache_write=self.cache_write_1h, long_prompts=longer)
+
+    def highest_cost(
+        self, *, input_tokens: int, output_tokens: int, writes_cache: bool = False
+    ) -> int:
         """Return micro-dollars, however many of the tokens are cached."""
-        return max(
+        most = max(
             self.cost_of(
                 input_tokens=input_tokens,
                 output_tokens=output_tokens,
                 cached_tokens=cached,
             )
-            # Some providers take more for what they have to write to their cache.
             for cached in (0, input_tokens)
         )
+        if not writes_cache:
+            return most
+        # Most providers take more for what they have to write to their cache.
+        written = self.cost_of(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cache_written_tokens=input_tokens,
+        )
+        return max(most, written)
 
     def applied_to(self, usage: Usage) -> Usage:
         """Return what a call has used with its cost at this price."""
@@ -204,6 +246,7 @@ class Price:
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
             cached_tokens=usage.cached_tokens,
+            cache_written_tokens=usage.cache_written_tokens,
         )
         if cost == usage.cost and not usage.unpriced:
             return usage

@@ -7,7 +7,7 @@ The bound is generous: it assumes that nothing is cached.
 from typing import Final
 
 from agents.messages import Message, Usage
-from agents.models.model import Model, ModelRequest, known_count, known_price
+from agents.models.model import Model, ModelRequest, Price, known_count, known_price
 from agents.models.token_estimate import (
     parts_length,
     texts_beside_messages,
@@ -39,9 +39,18 @@ def quote(model: Model, request: ModelRequest, *, answer_tokens: int) -> Usage:
         output_tokens=answer_tokens,
         cost=0
         if price is None
-        else price.highest_cost(input_tokens=read, output_tokens=answer_tokens),
+        else _priced_for(request, price).highest_cost(
+            input_tokens=read,
+            output_tokens=answer_tokens,
+            writes_cache=bool(request.settings.prompt_caching),
+        ),
         unpriced=int(price is None),
     )
+
+
+def _priced_for(request: ModelRequest, price: Price) -> Price:
+    hour = request.settings.prompt_caching == "1h"
+    return price.with_cache_of_an_hour() if hour else price
 
 
 def max_input_tokens(model: Model, request: ModelRequest) -> int:

@@ -307,4 +307,4 @@ async def test_what_an_answer_that_is_cut_off_has_used_is_told(
         await ask(model, max_output=5)
 
     assert (caught.value.kind, caught.value.partial) == (Failure.CUT_OFF, "so")
-    assert caught.value.usage == Usage(1, 20, 5, unpriced=1)
+    assert caught.value.usage == Usage(1, 20, 5, unpriced=1, cache_written_tokens=10)

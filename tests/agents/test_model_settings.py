@@ -10,11 +10,14 @@ import trio
 from agents import (
     Agent,
     AssistantMessage,
+    CallId,
     DefinitionError,
+    Message,
     ModelRequest,
     ModelSettings,
     ScriptedModel,
     ToolCall,
+    ToolMessage,
     UserMessage,
     take_turn,
     tool,
@@ -407,3 +410,68 @@ async def test_a_forced_call_is_forced_once_a_turn() -> None:
         (first, 99),
         (attrs.evolve(first, tool_choice=None), 99),
     ]
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize(
+    ("caching", "mark"),
+    [
+        (True, {"type": "ephemeral"}),
+        ("5m", {"type": "ephemeral"}),
+        ("1h", {"type": "ephemeral", "ttl": "1h"}),
+    ],
+)
+async def test_messages_are_marked_where_they_are_to_be_cached(
+    server: FakeProvider, caching: Any, mark: Any
+) -> None:
+    """The marks of a request are before those of the next: what one writes, the next reads."""
+    call = ToolCall("look", {"at": "x"}, id=CallId("toolu_1"))
+    model = AnthropicModel("claude-opus-5-5", key="sk-0123456789", base_url=server.url)
+    transcript: list[Message] = [
+        UserMessage("hello"),
+        AssistantMessage("", (call,)),
+        ToolMessage(call.id, "dark"),
+        AssistantMessage("so"),
+        UserMessage("and?"),
+    ]
+    settings = ModelSettings(prompt_caching=caching)
+
+    for length in (1, 3, 5):
+        request = ModelRequest(
+            instructions="Be kind.",
+            transcript=transcript[:length],
+            tools=[look],
+            settings=settings,
+        )
+        await model.answer(request)
+    await model.aclose()
+
+    marked = [
+        [
+            index
+            for index, message in enumerate(heard.body["messages"])
+            if message["content"][-1].get("cache_control") == mark
+        ]
+        for heard in server.heard
+    ]
+    assert marked == [[0], [0, 2], [2, 4]]
+    body = server.heard[-1].body
+    assert body["system"] == [
+        {"type": "text", "text": "Be kind.", "cache_control": mark}
+    ]
+    assert body["tools"][-1]["cache_control"] == mark
+
+
+@pytest.mark.realtime
+async def test_what_was_read_from_and_written_to_a_cache_is_counted() -> None:
+    async with open_provider(Say(text="hi", read=100, cached=40, wrote=5)) as server:
+        model = AnthropicModel("m", key="sk-0123456789", base_url=server.url)
+        request = ModelRequest(
+            instructions="", transcript=[UserMessage("hello")], tools=()
+        )
+        used = (await model.answer(request)).usage
+        await model.aclose()
+
+    assert (used.input_tokens, used.cached_tokens) == (100, 40)
+    assert used.cache_written_tokens == 30
+    assert (used + used).cache_written_tokens == 60

@@ -1,8 +1,11 @@
 """A call costs what the table says, to the micro-dollar, or is marked as unpriced."""
 
 import datetime as dt
+import sys
 from collections.abc import Sequence
 from fractions import Fraction
+from importlib.metadata import version
+from typing import Any
 
 import attrs
 import pytest
@@ -15,10 +18,14 @@ from agents import (
     Failure,
     ModelError,
     ModelRequest,
+    ModelSettings,
     Price,
     ScriptedModel,
     Usage,
 )
+from agents.models.model import known_price
+from agents.models.usage_bound import quote
+from agents.models.wrappers import genai_prices_data
 from agents.models.wrappers.fallback import fallback
 from agents.models.wrappers.prices import PriceTable, priced
 
@@ -117,30 +124,139 @@ def test_the_table_of_prices_can_be_overridden() -> None:
     assert table.as_of == TABLE.as_of
 
 
-def test_the_table_that_ships_is_dated_and_says_where_it_is_from() -> None:
-    table = PriceTable.shipped()
-
-    assert table.as_of >= dt.date(2026, 11, 16)
-    assert "openai.com" in table.source
-    assert "claude.com" in table.source
-
-
-@pytest.mark.parametrize("name", sorted(PriceTable.shipped().models))
-def test_every_price_that_ships_is_whole_and_likely(name: str) -> None:
-    price = PriceTable.shipped().models[name]
-    provider, _, model = name.partition(":")
-
-    assert provider in {"openai", "anthropic"}
-    assert model
-    assert price.cached is not None
-    assert 0 < price.cached < price.input < price.output < 200
+def test_the_prices_that_ship_say_where_they_are_from() -> None:
+    assert PriceTable.shipped().source == f"genai-prices {version('genai-prices')}"
 
 
 @pytest.mark.parametrize(
-    "name", ["openai:gpt-4o-2024-05-13", "openai:GPT-5", "gpt-5", "openai:gpt", ""]
+    "name",
+    [
+        *(
+            "openai:gpt-5",
+            "openai-responses:gpt-5",
+            "azure:gpt-5",
+            "anthropic:claude-opus-4-5",
+        ),
+        *("gemini:gemini-2.5-flash", "groq:llama-3.3-70b-versatile", "xai:grok-4"),
+        *("mistral:mistral-large-latest", "deepseek:deepseek-chat"),
+        *("vertex:claude-sonnet-4-5@20250929", "together:MiniMaxAI/MiniMax-M3"),
+        "bedrock:eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "openrouter:anthropic/claude-sonnet-4.5",
+    ],
 )
-def test_a_price_is_not_guessed_from_a_name_that_is_like_it(name: str) -> None:
+def test_the_models_of_all_services_have_prices(name: str) -> None:
+    price = PriceTable.shipped().price_of(name)
+
+    assert price is not None
+    assert 0 < price.input <= price.output < 200
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["openai:none-such", "gpt-5", "ollama:llama3.2", "lab:gpt-5", "openai:", "", ":"],
+)
+def test_a_price_is_not_guessed(name: str) -> None:
     assert PriceTable.shipped().price_of(name) is None
+
+
+def test_ones_own_price_goes_first() -> None:
+    mine = Price(input=1, output=1)
+    table = PriceTable.shipped().with_prices({"openai:gpt-5": mine})
+
+    assert (
+        table.price_of("openai:gpt-5")
+        == table.price_of("openai-responses:gpt-5")
+        == mine
+    )
+    assert table.price_of("openai:gpt-5-mini") != mine
+    assert table.price_of("openai:gpt-5-mini") is not None
+
+
+def test_a_long_prompt_has_a_price_of_its_own() -> None:
+    price = PriceTable.shipped().price_of("anthropic:claude-sonnet-4-5")
+
+    assert price is not None
+    short = price.cost_of(input_tokens=200_000, output_tokens=0)
+    assert price.cost_of(input_tokens=200_001, output_tokens=0) > 1.9 * short
+    assert price.highest_cost(input_tokens=300_000, output_tokens=0) == 300_000 * 6
+
+
+WRITES = Price(
+    input=3,
+    output=15,
+    cached=0.3,
+    cache_write=3.75,
+    cache_write_1h=6,
+    long_prompts=(
+        (1_000, Price(input=6, output=20, cache_write=7, cache_write_1h=12)),
+    ),
+)
+
+
+def test_what_is_written_to_a_cache_has_a_price_of_its_own() -> None:
+    used = Usage(1, 300, 10, unpriced=1, cached_tokens=100, cache_written_tokens=100)
+
+    cost = WRITES.applied_to(used).cost
+    hour = WRITES.with_cache_of_an_hour().applied_to(used).cost
+
+    assert cost == 300 + 30 + 375 + 150
+    assert hour == 300 + 30 + 600 + 150
+    assert WRITES.for_prompt(1_001).cache_write == 7
+    assert WRITES.with_cache_of_an_hour().for_prompt(1_001).cache_write == 12
+    assert WRITES.highest_cost(input_tokens=100, output_tokens=0) == 300
+    most = WRITES.highest_cost(input_tokens=100, output_tokens=0, writes_cache=True)
+    assert most == 375
+
+
+def test_the_bound_of_several_models_is_that_of_the_most_expensive() -> None:
+    cheap = ScriptedModel(["so"], price=Price(input=1, output=30))
+    both = fallback(cheap, ScriptedModel(["so"], price=WRITES))
+
+    assert known_price(both) == Price(
+        input=6, output=30, cached=6, cache_write=7, cache_write_1h=12
+    )
+
+
+@pytest.mark.parametrize(("caching", "cost"), [(None, 375), ("5m", 375), ("1h", 600)])
+async def test_a_cache_of_an_hour_costs_more(caching: Any, cost: int) -> None:
+    used = Usage(1, 100, 0, unpriced=1, cache_written_tokens=100)
+    table = PriceTable(source="a test", models={"openai:a": WRITES})
+    settings = ModelSettings(prompt_caching=caching)
+    request = attrs.evolve(REQUEST, settings=settings)
+
+    class Model(Provider):
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            del request
+            return await super().answer(REQUEST)
+
+    answer = await priced(Model("openai:a", used), table).answer(request)
+
+    assert answer.usage.cost == cost
+    quoted = quote(priced(Model("openai:a", used), table), request, answer_tokens=0)
+    assert quoted.cost == quoted.input_tokens * {None: 3, "5m": 3.75, "1h": 6}[caching]
+
+
+@pytest.mark.parametrize(
+    ("own", "cost"), [({}, 7), ({"openai:a": Price(input=1)}, 100)]
+)
+async def test_what_a_provider_says_goes_before_any_table_but_ones_own(
+    own: dict[str, Price], cost: int
+) -> None:
+    table = PriceTable(source="a test", models=own, look_up=lambda _: Price(input=9))
+    used = Usage(1, 100, 0, cost=7)
+
+    answer = await priced(Provider("openai:a", used), table).answer(REQUEST)
+
+    assert answer.usage.cost == cost
+
+
+def test_without_the_package_no_price_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
+    genai_prices_data._snapshot.cache_clear()
+    try:
+        assert PriceTable.shipped().price_of("openai:gpt-5") is None
+    finally:
+        genai_prices_data._snapshot.cache_clear()
 
 
 def test_what_was_cached_costs_what_the_rest_does_unless_said_otherwise() -> None:

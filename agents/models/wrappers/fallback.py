@@ -3,7 +3,7 @@
 It moves on by the kind of failure: a request that is wrong is wrong for every model.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import attrs
@@ -60,11 +60,17 @@ class _FallbackModel:
         known = [price for price in prices if price is not None]
         if len(known) < len(prices):
             return None
+        # Those of long prompts are the highest, and any prompt may be long.
+        every = [
+            it for one in known for it in (one, *(row[1] for row in one.long_prompts))
+        ]
         return Price(
-            input=max(price.input for price in known),
-            output=max(price.output for price in known),
-            cached=max(
-                price.input if price.cached is None else price.cached for price in known
+            input=max(price.input for price in every),
+            output=max(price.output for price in every),
+            cached=_highest(every, "cached"),
+            cache_write=_highest(every, "cache_write"),
+            cache_write_1h=_highest(
+                [it.with_cache_of_an_hour() for it in every], "cache_write"
             ),
         )
 
@@ -110,6 +116,17 @@ class _FallbackModel:
         except ModelError as exc:
             _note(exc, notes)
             raise
+
+
+def _highest(prices: Sequence[Price], field: str) -> float | None:
+    """Return the highest of one price, if any model has one that is not that of all input."""
+    given = [getattr(price, field) for price in prices]
+    if all(it is None for it in given):
+        return None
+    return max(
+        price.input if it is None else it
+        for it, price in zip(given, prices, strict=True)
+    )
 
 
 def _with_model_name(answer: AssistantMessage, model: Model) -> AssistantMessage:

@@ -1,15 +1,12 @@
-"""Prices of models: a dated table that ships as data, and a wrapper that applies it.
+"""Prices of models: a table of the user's own, the data of `genai-prices`, and a wrapper.
 
-A price is never guessed: a model has one only under its exact name, and usage of any other model
-stays marked as unpriced.
+A price is never guessed: a model that neither of them has stays marked as unpriced.
 """
 
 import datetime as dt
-from collections.abc import Mapping
-from importlib import resources
+from collections.abc import Callable, Mapping
 
 import attrs
-import msgspec
 
 from agents.errors import ModelError
 from agents.messages import AssistantMessage, Usage
@@ -20,18 +17,25 @@ from agents.models.wrappers.wrapper import ModelWrapper
 
 @attrs.frozen(kw_only=True)
 class PriceTable:
-    """Prices by model name, as of a date."""
+    """Prices by model name."""
 
-    as_of: dt.date
+    as_of: dt.date | None = None
+    """The day of the prices, if it is known."""
     source: str
-    """Where the prices were published."""
-    models: Mapping[str, Price]
+    """Where the prices come from."""
+    models: Mapping[str, Price] = attrs.field(factory=dict[str, Price])
+    look_up: Callable[[str], Price | None] | None = attrs.field(
+        default=None, repr=False, eq=False
+    )
+    """Gives the price of a model that `models` does not have."""
 
     @classmethod
     def shipped(cls) -> "PriceTable":
-        """Return the table that comes with this package."""
-        file = resources.files("agents.models.wrappers").joinpath("prices.json")
-        return msgspec.json.decode(file.read_bytes(), type=cls)
+        """Return the prices of `genai-prices`, which the extras of providers install."""
+        # Imported late: it takes as long to import as an HTTP client.
+        from agents.models.wrappers.genai_prices_data import look_up, source
+
+        return cls(source=source(), look_up=look_up)
 
     def with_prices(self, prices: Mapping[str, Price]) -> "PriceTable":
         """Return a table in which these prices override the others."""
@@ -39,7 +43,11 @@ class PriceTable:
 
     def price_of(self, name: str) -> Price | None:
         # The same models at the same price, in another protocol.
-        return self.models.get(name.replace("openai-responses:", "openai:", 1))
+        same = name.replace("-responses:", ":", 1)
+        price = self.models.get(name) or self.models.get(same)
+        if price is None and self.look_up is not None:
+            return self.look_up(same)
+        return price
 
 
 def priced(model: Model, table: PriceTable) -> Model:
@@ -65,17 +73,21 @@ class _PricedModel(ModelWrapper):
         return cost_at(price, usage)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
+        hour = request.settings.prompt_caching == "1h"
         try:
             answer = await self._model.answer(request)
         except ModelError as exc:
             if exc.usage is not None:
-                exc.usage = self._paid(exc.usage, self.name)
+                exc.usage = self._paid(exc.usage, self.name, hour=hour)
             raise
         # By the model that answered: a wrapper may stand for several.
-        paid = self._paid(answer.usage, answer.model or self.name)
+        paid = self._paid(answer.usage, answer.model or self.name, hour=hour)
         return answer if paid is answer.usage else attrs.evolve(answer, usage=paid)
 
-    def _paid(self, used: Usage, name: str) -> Usage:
+    def _paid(self, used: Usage, name: str, *, hour: bool) -> Usage:
+        # What the provider itself says goes before any table but the user's own.
+        if used.cost and not used.unpriced and name not in self._table.models:
+            return used
         if (price := self._table.price_of(name)) is None:
             return used
-        return price.applied_to(used)
+        return (price.with_cache_of_an_hour() if hour else price).applied_to(used)

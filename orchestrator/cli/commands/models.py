@@ -40,15 +40,14 @@ class _Row:
 def models() -> None:
     """List the providers of models, and what each needs: a key, an extra."""
     # Imported late: only this command reads prices before a model is called.
-    from agents.models.wrappers.prices import PriceTable
+    from agents.models.wrappers.genai_prices_data import source
 
     console, environ = Terminal(), os.environ
-    prices = PriceTable.shipped()
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("name", no_wrap=True)
     for heading in ("key", "address", "extra", "prices"):
         table.add_column(heading, overflow="fold")
-    for row in _rows(environ, prices.models):
+    for row in _rows(environ):
         table.add_row(*map(Text, attrs.astuple(row)))
     if not console.is_terminal:
         # A file or a pipe has no width; a line must not be cut for it.
@@ -56,18 +55,18 @@ def models() -> None:
     console.print(table)
     console.print()
     footer = (
-        f"{len(prices.models)} prices are known, as of {prices.as_of}; no other is guessed.",
+        f"Prices are from {source()}; no other is guessed.",
         'Ask one: orchestrator ask MODEL "..."',
     )
     print_hint(console, *footer)
 
 
-def _rows(environ: Mapping[str, str], priced: Mapping[str, object]) -> Iterator[_Row]:
+def _rows(environ: Mapping[str, str]) -> Iterator[_Row]:
+    from agents.models.wrappers.genai_prices_data import known_models
+
     for prefix, provider in known_providers(environ).items():
-        # Two protocols of one provider have one price; another server has its own.
-        account = f"{prefix.removesuffix('-responses')}:"
-        known = sum(name.startswith(account) for name in priced)
-        known = 0 if provider.has_custom_url(environ) else known
+        # Another server has its own prices, whatever its models are called.
+        known = 0 if provider.has_custom_url(environ) else known_models(prefix)
         yield _Row(
             f"{prefix}:<model>",
             _key(provider, environ),
