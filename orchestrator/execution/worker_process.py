@@ -22,6 +22,7 @@ from orchestrator.execution.worker_wire import (
     BEGIN,
     END,
     Begin,
+    CallEnded,
     End,
     Later,
     Question,
@@ -188,6 +189,10 @@ class Worker:
                 await delivery.finish()
             if isinstance(reply, Work | TurnWork):
                 await self._say(dispatch, run, end)
+            elif reply is None:
+                # A writer may have let it begin meanwhile.
+                with trio.move_on_after(GOODBYE_SECONDS):
+                    await self._say(dispatch, run, end)
             has_ended = True
         finally:
             if not has_ended:
@@ -215,7 +220,8 @@ class Worker:
 
     async def _say(self, dispatch: Dispatch, run: RunId, end: End) -> None:
         """Tell how a run has ended, until a writer has it in its journal or does not want it."""
-        request = Request(dispatch.journal, self._id, run, END, encoded(end))
+        body = encoded(end)
+        request = Request(dispatch.journal, self._id, run, END, body, stays=True)
         with trio.move_on_after(KEPT_SECONDS):
             await self._mailbox.ask(request)
 
@@ -258,8 +264,10 @@ class Worker:
         lineage: Sequence[Agent[Any]],
     ) -> WorkerTurn:
         async def ask(number: int, question: Question) -> Reply | None:
-            body = encoded(question)
-            request = Request(dispatch.journal, self._id, run, number, body)
+            body, stays = encoded(question), isinstance(question, CallEnded)
+            request = Request(
+                dispatch.journal, self._id, run, number, body, stays=stays
+            )
             return reply_in(await self._mailbox.ask(request))
 
         return WorkerTurn(

@@ -22,6 +22,9 @@ class Request:
     number: int
     """From 0 on, counted by the run: what has the same number is the same question."""
     body: bytes
+    stays: bool = False
+    """It is heard also if its worker has left meanwhile. Else it is withdrawn when the worker waits
+    for its answer no more."""
 
 
 class WorkerMailbox(Protocol):
@@ -40,7 +43,7 @@ class WorkerMailbox(Protocol):
         ...
 
     def forget(self, run: RunId) -> None:
-        """Drop what is kept of a run that has ended."""
+        """Drop what is kept of a run that has ended, but for what stays."""
         ...
 
 
@@ -56,6 +59,10 @@ class WriterMailbox(Protocol):
         Raises:
             JournalInUseError: another process writes the journal.
         """
+        ...
+
+    async def catch_up(self) -> None:
+        """Return when `receive` has returned all that was asked before, or it is fenced."""
         ...
 
     def answer(self, request: Request, body: bytes) -> None:

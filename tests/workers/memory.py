@@ -81,15 +81,21 @@ class MemoryWorkerMailbox:
         assert request.worker == self._worker
         await trio.lowlevel.checkpoint()
         key = (request.run, request.number)
-        while True:
-            letter = self._exchange.letters.get(key)
-            if letter is None:
-                letter = self._exchange.letters[key] = _Letter(request)
-                self._exchange.changed.unpark_all()
-            elif letter.answer is not None:
-                del self._exchange.letters[key]
-                return letter.answer
-            await self._exchange.changed.park()
+        letters = self._exchange.letters
+        try:
+            while True:
+                letter = letters.get(key)
+                if letter is None:
+                    letter = letters[key] = _Letter(request)
+                    self._exchange.changed.unpark_all()
+                elif letter.answer is not None:
+                    del letters[key]
+                    return letter.answer
+                await self._exchange.changed.park()
+        except trio.Cancelled:
+            if not request.stays:
+                letters.pop(key, None)
+            raise
 
     async def wait_stopped(self, run: RunId) -> None:
         await trio.lowlevel.checkpoint()
@@ -128,6 +134,10 @@ class MemoryWriterMailbox:
             elif (again := self._answers[key]) is not None:
                 self.answer(letter.request, again)
         return new
+
+    async def catch_up(self) -> None:
+        await trio.lowlevel.checkpoint()
+        # Who receives is woken by each letter, and hears it before the next look at workers.
 
     def answer(self, request: Request, body: bytes) -> None:
         key = (request.run, request.number)

@@ -127,6 +127,10 @@ class Lender:
             await self._changed.wait()
         await trio.lowlevel.checkpoint()
 
+    async def catch_up(self) -> None:
+        """Hear all that runs have said before."""
+        await self._mailbox.catch_up()
+
     def begin(self, lent: Lent) -> None:
         """Send a call, or adopt the run that an earlier writer has accepted."""
         self.lent[lent.id] = lent

@@ -4,7 +4,7 @@ Only liveness hangs on it: a call that no worker will receive any more is sent a
 no worker holds any more is given up.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NoReturn
 
@@ -53,14 +53,17 @@ class WorkerWatch:
         lender.workers = list(workers.values())
         live = {id_ for id_, it in workers.items() if it.alive}
         await self._send_stranded(live)
+        missing: list[tuple[Lent, RunId]] = []
         for lent in list(lender.lent.values()):
             if lent.run is None:
                 self._look_for_worker(lent)
-            else:
-                self._look_for_run(lent, workers.get(lent.worker))
+            elif self._is_lost(lent, workers.get(lent.worker)):
+                missing.append((lent, lent.run))
             if isinstance(lent, LentTurn):
                 # Its worker hears from time to time that we are there.
                 lender.give(lent)
+        if missing:
+            await self._lose(missing)
         self._stop_unknown_runs(workers)
         self._forget(workers)
 
@@ -98,20 +101,26 @@ class WorkerWatch:
             lent.is_shown = True
             self._lender.post(lent)
 
-    def _look_for_run(self, lent: Lent, worker: WorkerSeen | None) -> None:
-        """Give a run up that its worker holds no more, once all that it said is heard."""
+    def _is_lost(self, lent: Lent, worker: WorkerSeen | None) -> bool:
+        """Return whether no worker holds a run any more, at this look and the one before."""
+        was_missing = lent.is_missing
         if worker is None or not worker.alive:
-            is_missing = True
+            lent.is_missing = True
         elif lent.run in worker.beat.runs:
-            is_missing = False
+            lent.is_missing = False
         else:
             if lent.beats is None:
                 lent.beats = worker.beats
             # It may have begun since the last beat.
-            is_missing = worker.beats >= lent.beats + 2
-        if is_missing and lent.is_missing:
-            self._lender.lose(lent, Loss.GONE)
-        lent.is_missing = is_missing
+            lent.is_missing = worker.beats >= lent.beats + 2
+        return lent.is_missing and was_missing
+
+    async def _lose(self, missing: Sequence[tuple[Lent, RunId]]) -> None:
+        """Give runs up, unless they have said how they ended before their workers dropped them."""
+        await self._lender.catch_up()
+        for lent, run in missing:
+            if lent.run == run and lent.end is None:
+                self._lender.lose(lent, Loss.GONE)
 
     def _stop_unknown_runs(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:
         """Stop the runs of this journal whose calls are over: an earlier writer lent them."""

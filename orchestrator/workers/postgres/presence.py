@@ -25,19 +25,20 @@ on conflict (id) do update set
     version = excluded.version, runs = excluded.runs, beats = workers.beats + 1,
     heard = excluded.heard, promised = excluded.promised
 """
-# The dead are shown for an hour. What they asked is of no use to others.
+# The dead are shown for an hour. What they said stays until a writer has heard it, or the journal
+# has had none for a day.
 _SWEEP: Final[LiteralString] = """
 with dead as (
     delete from orchestrator.workers
     where heard + make_interval(secs => promised) < clock_timestamp() - interval '1 hour'
-    returning id
 )
-delete from orchestrator.letters where worker in (select id from dead)
+delete from orchestrator.letters
+where worker not in (select id from orchestrator.workers)
+  and (answer is not null or journal not in (
+      select name from orchestrator.journals where until > clock_timestamp()
+      or last_at > extract(epoch from clock_timestamp() - interval '1 day')))
 """
-_LEAVE: Final[LiteralString] = """
-with gone as (delete from orchestrator.workers where id = %(id)s)
-delete from orchestrator.letters where worker = %(id)s
-"""
+_LEAVE: Final[LiteralString] = "delete from orchestrator.workers where id = %(id)s"
 _WORKERS: Final[LiteralString] = """
 select id, host, place, slots, version, runs, beats,
        extract(epoch from clock_timestamp() - since)::double precision,

@@ -1,4 +1,8 @@
-"""The end of a worker in a table of letters: asks in batches, again until it is answered."""
+"""The end of a worker in a table of letters: asks in batches, and again after a lost connection.
+
+Postgres empties the table when it crashes, and then every connection is lost. So a letter is
+written once for each connection, however long its answer takes.
+"""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -9,7 +13,7 @@ import trio
 
 from agents import raising_one_error
 from orchestrator.postgres.database import Database
-from orchestrator.postgres.wakeups import POLL_SECONDS, Bell, Wakeups, channel
+from orchestrator.postgres.wakeups import Bell, Wakeups, channel
 from orchestrator.workers.dispatch import RunId, WorkerId
 from orchestrator.workers.mailbox import Request, WorkerMailbox
 
@@ -18,14 +22,19 @@ if TYPE_CHECKING:
 
 STOP: Final = -1
 """The number of the letter that says that a run must stop."""
+LOOK_SECONDS: Final = 5.0
+"""How often a worker that waits for an answer looks without a wake-up."""
 IDLE_SECONDS: Final = 30.0
-CLOSE_SECONDS: Final = 1.0
+CLOSE_SECONDS: Final = 3.0
+"""How long a mailbox that closes takes to send what is left."""
 
 # An answer counts for as long as its writer writes the journal: what a writer said that was fenced
 # meanwhile is not heard.
 _SEND_AND_RECEIVE: Final[LiteralString] = """
-with forgotten as (
-    delete from orchestrator.letters where run = any(%(forgotten)s)
+with withdrawn as (
+    delete from orchestrator.letters using unnest(
+        %(withdrawn_runs)s::text[], %(withdrawn_numbers)s::integer[]) as old (run, number)
+    where letters.run = old.run and letters.number = old.number
 ), sent as (
     insert into orchestrator.letters (run, number, journal, worker, body)
     select run, number, journal, %(worker)s, body
@@ -61,12 +70,16 @@ class _WorkerMailbox:
         self._unsent: list[Request] = []
         self._runs: dict[RunId, trio.Event] = {}
         """The runs that are not forgotten, and whether each must stop."""
-        self._forgotten: list[RunId] = []
+        self._withdrawn: list[tuple[RunId, int]] = []
+        self._connection: Connection | None = None
+        """The one over which the letters were written that wait for an answer."""
 
     async def ask(self, request: Request) -> bytes:
         key = (request.run, request.number)
         assert key not in self._asks, f"{key} is asked already"
         ask = self._asks[key] = _Ask(request)
+        if key in self._withdrawn:
+            self._withdrawn.remove(key)
         self._runs.setdefault(request.run, trio.Event())
         self._unsent.append(request)
         self._bell.ring()
@@ -74,6 +87,8 @@ class _WorkerMailbox:
             await ask.answered.wait()
         finally:
             del self._asks[key]
+            if not (ask.answered.is_set() or request.stays):
+                self._withdraw(*key)
         return ask.answer
 
     async def wait_stopped(self, run: RunId) -> None:
@@ -81,39 +96,27 @@ class _WorkerMailbox:
 
     def forget(self, run: RunId) -> None:
         self._runs.pop(run, None)
-        self._forgotten.append(run)
+        self._withdraw(run, STOP)
+
+    def _withdraw(self, run: RunId, number: int) -> None:
+        self._withdrawn.append((run, number))
         self._bell.ring()
 
     async def carry_forever(self) -> None:
         """Send what is asked, and hand out answers, in as few statements as there can be."""
-        rung = True
         while True:
-            requests = self._unsent
-            self._unsent = []
-            if not rung:
-                # The database may have crashed, and lost the letters.
-                requests = [it.request for it in self._asks.values()]
-            await self.carry(requests, tell=rung)
-            pause = POLL_SECONDS if self._runs else IDLE_SECONDS
-            rung = await self._bell.wait(pause)
+            await self.carry()
+            await self._bell.wait(LOOK_SECONDS if self._runs else IDLE_SECONDS)
 
-    async def carry(self, requests: Sequence[Request], *, tell: bool) -> None:
-        forgotten = self._forgotten
-        self._forgotten = []
-        journals = {it.journal for it in requests} if tell else ()
+    async def carry(self) -> None:
+        # Asked and withdrawn within one batch, it must not be written after it is deleted.
+        withdrawn = self._withdrawn
+        gone = set(withdrawn)
+        unsent = [it for it in self._unsent if (it.run, it.number) not in gone]
+        self._withdrawn, self._unsent = [], []
+        unanswered = [it.request for it in self._asks.values()]
         found = await self._database.run(
-            partial(
-                _send_and_receive,
-                {
-                    "worker": self._worker,
-                    "forgotten": forgotten,
-                    "runs": [it.run for it in requests],
-                    "numbers": [it.number for it in requests],
-                    "journals": [it.journal for it in requests],
-                    "bodies": [it.body for it in requests],
-                    "channels": [channel("journal", it) for it in journals],
-                },
-            )
+            partial(self._send_and_receive, withdrawn, unsent, unanswered)
         )
         for run, number, answer in found:
             if number == STOP:
@@ -123,18 +126,43 @@ class _WorkerMailbox:
                 ask.answer = answer
                 ask.answered.set()
 
-
-def _send_and_receive(
-    parameters: dict[str, object], connection: "Connection"
-) -> list[tuple[RunId, int, bytes]]:
-    cursor = connection.execute(_SEND_AND_RECEIVE, parameters, binary=True)
-    return [
-        (RunId(run), number, answer)
-        for run, number, answer, _ in cursor
-        if isinstance(run, str)
-        and isinstance(number, int)
-        and isinstance(answer, bytes)
-    ]
+    def _send_and_receive(
+        self,
+        withdrawn: Sequence[tuple[RunId, int]],
+        unsent: Sequence[Request],
+        unanswered: Sequence[Request],
+        connection: "Connection",
+    ) -> list[tuple[RunId, int, bytes]]:
+        requests = list(unsent)
+        if connection is not self._connection:
+            # Those that stay may be among them without an ask; all others are asked.
+            known = {(it.run, it.number) for it in unsent}
+            requests += [it for it in unanswered if (it.run, it.number) not in known]
+        cursor = connection.execute(
+            _SEND_AND_RECEIVE,
+            {
+                "worker": self._worker,
+                "withdrawn_runs": [run for run, _ in withdrawn],
+                "withdrawn_numbers": [number for _, number in withdrawn],
+                "runs": [it.run for it in requests],
+                "numbers": [it.number for it in requests],
+                "journals": [it.journal for it in requests],
+                "bodies": [it.body for it in requests],
+                "channels": [
+                    channel("journal", it) for it in {it.journal for it in requests}
+                ],
+            },
+            binary=True,
+        )
+        found = [
+            (RunId(run), number, answer)
+            for run, number, answer, _ in cursor
+            if isinstance(run, str)
+            and isinstance(number, int)
+            and isinstance(answer, bytes)
+        ]
+        self._connection = connection
+        return found
 
 
 @asynccontextmanager
@@ -152,4 +180,4 @@ async def open_worker_mailbox(
                 nursery.cancel_scope.cancel()
         finally:
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                await mailbox.carry([], tell=False)
+                await mailbox.carry()

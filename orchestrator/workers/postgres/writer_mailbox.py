@@ -3,7 +3,7 @@
 Each statement is conditional on the epoch of the journal: a writer that was fenced says nothing.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, LiteralString
@@ -13,7 +13,7 @@ import trio
 from agents import raising_one_error
 from orchestrator.errors import JournalInUseError
 from orchestrator.postgres.database import Database
-from orchestrator.postgres.wakeups import POLL_SECONDS, Bell, Wakeups, channel
+from orchestrator.postgres.wakeups import Bell, Wakeups, channel
 from orchestrator.workers.dispatch import RunId, Tenure, WorkerId
 from orchestrator.workers.mailbox import Request, WriterMailbox
 from orchestrator.workers.postgres.worker_mailbox import CLOSE_SECONDS
@@ -21,8 +21,8 @@ from orchestrator.workers.postgres.worker_mailbox import CLOSE_SECONDS
 if TYPE_CHECKING:
     from orchestrator.postgres.connection import Connection
 
-IDLE_SECONDS: Final = 5.0
-"""How often a writer that is asked nothing looks without a wake-up."""
+LOOK_SECONDS: Final = 5.0
+"""How often a writer looks without a wake-up."""
 
 # What an earlier writer received or answered is received again: its answers are heard no more. So
 # is, on a new connection, what has no answer: the reply of the last statement may be lost.
@@ -52,7 +52,7 @@ with mine as materialized (
     from unnest(%(channels)s::text[]) as it (channel) where exists (select from mine)
 )
 select (select count(*) from mine) as mine, told.count, received.*
-from told left join received on true
+from told left join received on true order by received.run, received.number
 """
 
 
@@ -65,8 +65,14 @@ class _WriterMailbox:
         """What each run has asked: None until it is answered."""
         self._unsent: list[tuple[Request, bytes]] = []
         self._stops: dict[RunId, WorkerId] = {}
-        self._new_stops = False
+        """The runs that must stop, until they are forgotten."""
+        self._new_stops: dict[RunId, WorkerId] = {}
         self._inbox: list[Request] = []
+        self._inbox_taken = trio.Event()
+        self._begun = 0
+        """How many statements were begun."""
+        self._ended = 0
+        self._carried = trio.Event()
         self._news = trio.Event()
         self._fenced: JournalInUseError | None = None
         self._connection: Connection | None = None
@@ -81,7 +87,19 @@ class _WriterMailbox:
             await self._news.wait()
         requests = self._inbox
         self._inbox = []
+        # Its caller hears them without a checkpoint, before any other task goes on.
+        self._inbox_taken.set()
+        self._inbox_taken = trio.Event()
         return requests
+
+    async def catch_up(self) -> None:
+        await trio.lowlevel.checkpoint()
+        wanted = self._begun + 1
+        self._bell.ring()
+        while self._ended < wanted and self._fenced is None:
+            await self._carried.wait()
+        while self._inbox:
+            await self._inbox_taken.wait()
 
     def answer(self, request: Request, body: bytes) -> None:
         self._answers.setdefault(request.run, {})[request.number] = body
@@ -92,45 +110,26 @@ class _WriterMailbox:
         self._bell.ring()
 
     def stop(self, worker: WorkerId, run: RunId) -> None:
-        self._stops[run] = worker
-        self._new_stops = True
+        self._stops[run] = self._new_stops[run] = worker
         self._bell.ring()
 
     def forget(self, run: RunId) -> None:
         self._answers.pop(run, None)
         self._stops.pop(run, None)
+        self._new_stops.pop(run, None)
 
     async def carry_forever(self) -> None:
         """Receive requests and send answers until the journal is taken over."""
-        pause = POLL_SECONDS
-        while True:
+        while self._fenced is None:
             await self.carry()
-            if self._fenced is not None:
-                return
-            active = bool(self._answers or self._stops)
-            pause = POLL_SECONDS if active else min(2 * pause, IDLE_SECONDS)
-            await self._bell.wait(pause)
+            await self._bell.wait(LOOK_SECONDS)
 
     async def carry(self) -> None:
-        answers = self._unsent
-        self._unsent = []
-        # A worker that was told to stop is told again: the database may have lost the letter.
-        workers = {it.worker for it, _ in answers}
-        if self._new_stops:
-            workers.update(self._stops.values())
-        self._new_stops = False
-        parameters: dict[str, object] = {
-            "journal": self._writer.journal,
-            "epoch": self._writer.epoch,
-            "runs": [it.run for it, _ in answers],
-            "numbers": [it.number for it, _ in answers],
-            "bodies": [body for _, body in answers],
-            "stopped_runs": list(self._stops),
-            "stopped_workers": list(self._stops.values()),
-            "channels": [channel("worker", it) for it in workers],
-        }
+        answers, stops = self._unsent, self._new_stops
+        self._unsent, self._new_stops = [], {}
+        self._begun += 1
         is_mine, requests = await self._database.run(
-            partial(self._receive_and_send, parameters)
+            partial(self._receive_and_send, answers, stops, dict(self._stops))
         )
         if not is_mine:
             self._fenced = JournalInUseError(
@@ -139,13 +138,35 @@ class _WriterMailbox:
             self._news.set()
         for request in requests:
             self._take(request)
+        self._ended += 1
+        self._carried.set()
+        self._carried = trio.Event()
 
     def _receive_and_send(
-        self, parameters: dict[str, object], connection: "Connection"
+        self,
+        answers: Sequence[tuple[Request, bytes]],
+        new_stops: Mapping[RunId, WorkerId],
+        all_stops: Mapping[RunId, WorkerId],
+        connection: "Connection",
     ) -> tuple[bool, list[Request]]:
         again = connection is not self._connection
+        # The database may have crashed, and lost the letters.
+        stops = all_stops if again else new_stops
+        workers = {it.worker for it, _ in answers} | set(stops.values())
         rows = connection.execute(
-            _RECEIVE_AND_SEND, {**parameters, "again": again}, binary=True
+            _RECEIVE_AND_SEND,
+            {
+                "journal": self._writer.journal,
+                "epoch": self._writer.epoch,
+                "again": again,
+                "runs": [it.run for it, _ in answers],
+                "numbers": [it.number for it, _ in answers],
+                "bodies": [body for _, body in answers],
+                "stopped_runs": list(stops),
+                "stopped_workers": list(stops.values()),
+                "channels": [channel("worker", it) for it in workers],
+            },
+            binary=True,
         ).fetchall()
         self._connection = connection
         requests = [

@@ -29,18 +29,23 @@ class Process:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.pid = 0
+        self.pid: int | None = None
+        """None before it is born: no number means no process, and 0 would mean our own group."""
         self.code: int | None = None
         self.born = trio.Event()
         self.ended = trio.Event()
         self.is_disturbed = False
         """A fault was meant for it."""
+        self.has_stood_still = False
+        """It may begin what it was allowed to before: it does not know how long it stood still."""
 
     def signal(self, number: int) -> None:
+        """Send a signal, if it lives."""
+        if self.pid is None or self.code is not None:
+            return
+        self.has_stood_still |= number == signal.SIGSTOP
         with suppress(ProcessLookupError):
-            # Before it is born its number is 0, which means this process and its group.
-            if self.pid and self.code is None:
-                os.kill(self.pid, number)
+            os.kill(self.pid, number)
 
 
 class Spawner:
@@ -56,7 +61,7 @@ class Spawner:
 
     @property
     def living(self) -> set[int]:
-        return {it.pid for it in self._living.values()}
+        return {it.pid for it in self._living.values() if it.pid is not None}
 
     async def start(self, role: str, name: str, environ: Mapping[str, str]) -> Process:
         """Start a process, and return when it has an id.

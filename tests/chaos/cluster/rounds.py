@@ -224,6 +224,7 @@ class Game:
         name = f"worker-{self._seed}-{next(self._numbers)}"
         environ = await self._environ(name)
         started = await self._spawner.start("worker", name, environ)
+        assert started.pid is not None, "it is born"
         self.workers[started.pid] = started
 
     async def _environ(self, name: str) -> dict[str, str]:
@@ -365,8 +366,9 @@ class Game:
             self.problems.append(f"{late} calls began after the last writer had ended")
 
     def _begun_effects(self) -> int:
-        """Return how many calls began; a worker that stood still may end those that it had."""
-        return len(self._home.effects.read("launch", "measure"))
+        """Return how many calls began at workers that have not stood still."""
+        begun = self._home.effects.read("launch", "measure")
+        return sum(not self.workers[it["pid"]].has_stood_still for it in begun)
 
     def kill_all(self) -> None:
         for process in (*self._writers.values(), *self.workers.values()):

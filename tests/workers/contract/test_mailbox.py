@@ -2,19 +2,39 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import Final, LiteralString
 
 import pytest
 import trio
 import trio.testing
 
 from orchestrator.errors import JournalInUseError
-from orchestrator.workers import Exchange, Request, RunId, Tenure, WriterMailbox
+from orchestrator.postgres.connection import connect
+from orchestrator.workers import (
+    Beat,
+    Exchange,
+    Request,
+    RunId,
+    Tenure,
+    WorkerId,
+    WriterMailbox,
+)
 from tests.postgres import PostgresServer
 from tests.workers.kit import JOURNAL, WORKER, Leaf
 
 pytestmark = pytest.mark.realtime
 
 RUN = RunId("run-1")
+# Also of letters that are there already.
+COUNT_WRITTEN: Final[LiteralString] = """
+create table written (number integer);
+create function note() returns trigger language plpgsql as $$
+begin
+    insert into written values (new.number);
+    return new;
+end $$;
+create trigger written before insert on orchestrator.letters for each row execute function note();
+"""
 
 
 def request(
@@ -23,21 +43,30 @@ def request(
     return Request(journal, WORKER, run, number, body)
 
 
+def beat_of(worker: str) -> Beat:
+    return Beat(
+        worker=WorkerId(worker), host="alpha", place="gpu", slots=1, version="7f3a"
+    )
+
+
 @asynccontextmanager
 async def answering(
     exchange: Exchange,
     tenure: Tenure,
     answer: Callable[[Request], bytes],
     seen: list[Request] | None = None,
+    *,
+    only: str = "",
 ) -> AsyncGenerator[WriterMailbox]:
-    """A writer that answers all it is asked."""
+    """A writer that answers all it is asked, or only by one run."""
 
     async def answer_forever(mailbox: WriterMailbox) -> None:
         while True:
             for it in await mailbox.receive():
                 if seen is not None:
                     seen.append(it)
-                mailbox.answer(it, answer(it))
+                if only in {"", it.run}:
+                    mailbox.answer(it, answer(it))
 
     async with exchange.writer_mailbox(tenure) as mailbox:
         async with trio.open_nursery() as nursery:
@@ -156,6 +185,87 @@ async def test_a_new_writer_answers_what_the_old_one_left_open(mail_leaf: Leaf) 
         with trio.move_on_after(0) as stopped:
             await worker.wait_stopped(RUN)
         assert stopped.cancelled_caught
+
+
+async def test_what_stays_is_heard_also_after_its_worker_has_left(
+    mail_leaf: Leaf,
+) -> None:
+    """A question is withdrawn when none waits for its answer; how a run has ended is not."""
+    last_word = Request(JOURNAL, WORKER, RunId("ended"), 1, b"!", stays=True)
+    marker = request(0, run=RunId("marker"))
+    first = mail_leaf.take_over()
+    async with mail_leaf.open() as exchange:
+        await exchange.presence.beat(beat_of(WORKER), seconds=60)
+        async with exchange.worker_mailbox(WORKER) as worker:
+            async with (
+                answering(exchange, first, lambda _: b"", only="marker"),
+                trio.open_nursery() as nursery,
+            ):
+                nursery.start_soon(worker.ask, request(0))
+                nursery.start_soon(worker.ask, last_word)
+                await worker.ask(marker)
+                nursery.cancel_scope.cancel()
+            async with answering(exchange, first, lambda _: b"", only="marker"):
+                for run in ("run-1", "ended", "marker"):
+                    worker.forget(RunId(run))
+                await worker.ask(request(1, run=RunId("marker")))
+        await exchange.presence.leave(WORKER)
+        # Now and then a beat sweeps what no writer can want any more.
+        await exchange.presence.beat(beat_of("other"), seconds=60)
+
+        async with exchange.writer_mailbox(mail_leaf.take_over()) as writer:
+            (heard,) = await writer.receive()
+    assert (heard.run, heard.body) == ("ended", b"!")
+
+
+async def test_who_has_caught_up_has_received_all_that_was_asked_before(
+    mail_leaf: Leaf,
+) -> None:
+    tenure = mail_leaf.take_over()
+    seen: list[Request] = []
+    async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:
+        async with (
+            answering(exchange, tenure, lambda _: b"", seen) as writer,
+            trio.open_nursery() as nursery,
+        ):
+            for number in range(20):
+                nursery.start_soon(worker.ask, request(number))
+            await worker.ask(request(99))
+            await writer.catch_up()
+            assert {it.number for it in seen} == {*range(20), 99}
+
+
+async def test_a_letter_is_written_once_for_each_connection(installed: str) -> None:
+    """However long its answer takes: a letter may be large."""
+    leaf = Leaf("absurd", installed)
+    tenure = leaf.take_over()
+    with connect(installed, application="test") as witness, trio.fail_after(60):
+        witness.execute(COUNT_WRITTEN)
+
+        def written() -> list[tuple[object, ...]]:
+            return witness.execute(
+                "select number, count(*)::integer from written group by 1 order by 1"
+            ).fetchall()
+
+        async with (
+            leaf.open() as exchange,
+            exchange.worker_mailbox(WORKER) as worker,
+            exchange.writer_mailbox(tenure) as writer,
+            trio.open_nursery() as nursery,
+        ):
+            for number in range(3):
+                nursery.start_soon(worker.ask, request(number))
+                assert await writer.receive() == [request(number)]
+            assert written() == [(0, 1), (1, 1), (2, 1)]
+
+            witness.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+            nursery.start_soon(worker.ask, request(3))
+            assert await writer.receive() == [request(3)]
+            nursery.cancel_scope.cancel()
+        assert written() == [(0, 2), (1, 2), (2, 2), (3, 1)]
 
 
 async def test_a_run_is_stopped_even_if_it_asks_nothing(mail_leaf: Leaf) -> None:
