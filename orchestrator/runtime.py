@@ -10,12 +10,22 @@ from contextlib import (
 )
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    overload,
+)
 
 import trio
 
 from agents import (
     Agent,
+    DefinitionError,
     Part,
     ToolCall,
     new_message_id,
@@ -28,6 +38,7 @@ from delegation import Receipt, Rules, SessionId, TaskId, Tree
 from delegation.events import SteeringOrigin
 from delegation.events.approvals import ApprovalQuestion
 from orchestrator.doors.approvals import ApprovalQuestions, answer_question
+from orchestrator.doors.durable_run import run_durably
 from orchestrator.doors.lifecycle import close_session, release_agents
 from orchestrator.doors.one_shot import Run, resume_once, run_once
 from orchestrator.doors.session import Session, open_session
@@ -66,6 +77,7 @@ DEFAULT_QUEUE: Final = "absurd"
 HERE_VARIABLE: Final = "ORCHESTRATOR_HERE"
 JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
 """Names the journal of all commands; a database has its password in it."""
+RunKind: TypeAlias = Literal["new", "durable"]
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 DepsT = TypeVar("DepsT")
@@ -74,9 +86,16 @@ DepsT = TypeVar("DepsT")
 class Orchestrator:
     """Runs agents on one journal, as long as it is open."""
 
-    def __init__(self, services: Services, journals: Journals | None = None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        journals: Journals | None = None,
+        *,
+        runs: RunKind = "new",
+    ) -> None:
         self._services = services
         self._journals = journals
+        self._runs: RunKind = runs
         self.asks = ApprovalQuestions(
             services, None, is_closed=lambda: services.book.closed
         )
@@ -132,6 +151,16 @@ class Orchestrator:
                 approval is denied.
         """
         require_trio()
+        if self._runs == "durable":
+            return await run_durably(
+                self._services,
+                agent,
+                goal,
+                parts,
+                attended=attended,
+                deps=deps,
+                is_elsewhere=self._is_elsewhere,
+            )
         return await run_once(
             self._services, agent, goal, parts, attended=attended, deps=deps
         )
@@ -479,6 +508,19 @@ class Orchestrator:
                 f" session={session!r}) opens that one"
             )
 
+    async def _is_elsewhere(self, run: SessionId) -> bool:
+        """Return whether another process has a run; refuse one that waits in another journal."""
+        await trio.lowlevel.checkpoint()
+        if (journals := self._journals) is None or run in self.read.session_ids:
+            return False
+        name = await trio.to_thread.run_sync(journals.find, run)
+        if name is None:
+            return False
+        store = journals.store(name)
+        if await trio.to_thread.run_sync(store.writer) is None:
+            await self._require_here(run)
+        return True
+
     async def _load_task(self, task: str) -> TaskId:
         require_trio()
         # It may be an idle session.
@@ -493,6 +535,7 @@ async def open_orchestrator(
     journal: str | os.PathLike[str] | Journal | None = None,
     *,
     session: str | None = None,
+    runs: RunKind = "new",
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
     workspace: str | os.PathLike[str] | None = None,
@@ -517,6 +560,8 @@ async def open_orchestrator(
             `Journal`. By default a folder: the user's state directory.
         session: a run or session of an earlier process that this one goes on with: the journal that
             has it is opened. By default one is opened in which nothing waits to go on.
+        runs: `"durable"` has `run` go on with a run of the same agent and goal that a crash
+            interrupted, if there is one in the journal; `"new"` begins a new one with each call.
         rules: the limits of delegation.
         environ: where keys and directories are looked up; by default `os.environ`.
         workspace: the folder of tools, for agents that name none; by default the current one.
@@ -541,6 +586,8 @@ async def open_orchestrator(
             ORCHESTRATOR_HERE names, with commas between them.
     """
     require_trio()
+    if runs not in get_args(RunKind):
+        raise DefinitionError(f"runs is {runs!r}; it must be 'new' or 'durable'")
     environ = os.environ if environ is None else environ
     secrets, hand_on = tuple(secrets), tuple(hand_on)
     if journal is None or journal == "":
@@ -603,7 +650,7 @@ async def open_orchestrator(
         ):
             with release_agents(services):
                 try:
-                    yield Orchestrator(services, journals)
+                    yield Orchestrator(services, journals, runs=runs)
                 finally:
                     close_place()
 

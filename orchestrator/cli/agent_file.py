@@ -27,16 +27,17 @@ class _Found:
     """The one that the file names as its lead."""
 
 
-def load_agent(target: str) -> Agent[Any]:
+def load_agent(target: str, *, model: str | None = None) -> Agent[Any]:
     """Return the agent of a file: the named one, or the one that leads the others.
 
     A Python file is run for that; in any other nothing is.
 
     Args:
         target: FILE or FILE:NAME; NAME is the name of the agent or of its variable.
+        model: the model of agents that name none, where files may leave it out.
     """
     file, name = _split(target)
-    found = _agents_in(file)
+    found = _agents_in(file, model)
     if name or found.lead:
         return _named(name or str(found.lead), found.agents, file)
     agents = {id(agent): agent for agent in found.agents.values()}
@@ -105,17 +106,17 @@ def _split(target: str) -> tuple[Path, str]:
     return path, name
 
 
-def _agents_in(file: Path) -> _Found:
+def _agents_in(file: Path, model: str | None = None) -> _Found:
     if file.is_dir() or file.suffix.lower() in DEFINITIONS:
-        return _defined_in(file)
+        return _defined_in(file, model)
     return _Found(_run(file))
 
 
-def _defined_in(file: Path) -> _Found:
+def _defined_in(file: Path, model: str | None) -> _Found:
     # Imported late: it reads YAML.
     from orchestrator.agent_files.load import read_agents
 
-    team = read_agents(file)
+    team = read_agents(file, model=model)
     for warning in team.warnings:
         print(f"warning: {printable(warning)}", file=sys.stderr)
     return _Found(dict(team.agents), team.lead)

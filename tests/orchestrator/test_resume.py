@@ -21,6 +21,7 @@ from agents import (
     ToolCall,
     Transcript,
     ask,
+    raising_one_error,
     tool,
 )
 from delegation import Cause, Ending
@@ -35,11 +36,13 @@ from orchestrator import (
     MemoryJournal,
     NotInterruptedError,
     Orchestrator,
+    Run,
     UnknownIdError,
     budget,
     open_orchestrator,
 )
 from orchestrator.cli.app import run_command
+from orchestrator.doors.durable_run import DurableIds
 from orchestrator.journal.sqlite.journal import (
     open_sqlite_journal,
     read_sqlite_journal,
@@ -354,6 +357,7 @@ async def pipe(goal: str) -> str:
         done.append(await delegate(worker, f"step {number}"))
     return ", ".join(done)
 """
+BEGIN = ["run", "--resume-on-crash"]
 DONE = ", ".join(f"did step {number}" for number in range(1, 7))
 
 
@@ -364,7 +368,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "pipe.py").write_text(PIPELINE)
     environ = {"ORCHESTRATOR_HOME": str(home), "PAID": str(home / "paid")}
     with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "run", "pipe.py:pipe", "go"],
+        [sys.executable, "-m", "orchestrator", *BEGIN, "pipe.py:pipe", "go"],
         stdout=subprocess.PIPE,
         text=True,
         cwd=home,
@@ -454,3 +458,75 @@ def test_a_run_that_was_killed_is_forked(shell: Shell) -> None:
 
     assert (code, shell.paid()) == (0, [1, 2, 3, 3, 4, 5, 6])
     assert said.startswith(f"{DONE}\n")
+
+
+def test_a_command_that_is_started_again_goes_on(shell: Shell) -> None:
+    """As a supervisor starts it; with another goal it is another run."""
+    code, said = shell.run(*BEGIN, shell.file, "go")
+    assert (code, shell.paid()) == (0, [1, 2, 3, 4, 5, 6])
+    assert said.startswith(f"{DONE}\n")
+
+    for goal, runs in (("go", 2), ("come", 3)):
+        code, _ = shell.run(*BEGIN, shell.file, goal)
+        assert code == 0
+        assert shell.paid().count(1) == runs
+
+
+async def test_a_durable_run_goes_on_when_the_same_is_asked_again() -> None:
+    """Wherever the process died, and whatever else was asked meanwhile."""
+    whole = MemoryJournal()
+    async with open_orchestrator(whole, runs="durable") as orchestrator:
+        await orchestrator.run(team(), "go")
+    for after in range(4, len(whole.entries) - 1):
+        journal = MemoryJournal()
+        with suppress(CrashedError):
+            async with open_orchestrator(
+                CrashingJournal(journal, after=after), runs="durable"
+            ) as orchestrator:
+                await orchestrator.run(team(), "go")
+        async with open_orchestrator(journal, runs="durable") as orchestrator:
+            other = await orchestrator.run(team(), "something else")
+            run = await orchestrator.run(team(), "go")
+            again = await orchestrator.run(team(), "go")
+            runs = orchestrator.runs
+
+        assert run.output == again.output == "both are there"
+        assert runs == [run.id, other.id, again.id]
+
+
+async def test_equal_durable_runs_are_told_apart() -> None:
+    """Asked at once, and again after a crash: each call gets a run of its own."""
+    journal = MemoryJournal()
+    with suppress(CrashedError):
+        async with open_orchestrator(
+            CrashingJournal(journal, after=14), runs="durable"
+        ) as orchestrator:
+            with raising_one_error():
+                async with trio.open_nursery() as nursery:
+                    for _ in range(3):
+                        nursery.start_soon(orchestrator.run, team(), "go")
+    begun = {it.session for it in facts(journal.entries, SessionOpened)}
+    found: list[Run[str]] = []
+
+    async with open_orchestrator(journal, runs="durable") as orchestrator:
+
+        async def ask() -> None:
+            found.append(await orchestrator.run(team(), "go"))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(ask)
+
+    assert len({run.id for run in found}) == 4
+    assert begun < {run.id for run in found}
+    assert {run.output for run in found} == {"both are there"}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9, 100])
+def test_the_first_free_number_is_found(count: int) -> None:
+    ids = DurableIds.of_goal(team(), "go")
+
+    known = {ids[number + 1] for number in range(count)}
+
+    assert ids.first_free(known.__contains__) == count + 1
+    assert {*ids.newest(known.__contains__)} <= known

@@ -67,7 +67,7 @@ def chat(
         )
     if model is not None and file is None:
         raise CommandError("--model needs FILE: without one, a scripted agent answers")
-    agent = chat_agent(seconds=0.4) if file is None else load_agent(file)
+    agent = chat_agent(seconds=0.4) if file is None else load_agent(file, model=model)
     agent = with_model(agent, model)
     return run_stoppable(
         lambda stop: _chat(

@@ -16,10 +16,12 @@ from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
+from orchestrator.cli.journal_queries import read_listed
 from orchestrator.cli.options import (
     JournalOption,
     ModelOption,
     ProgressOption,
+    journals_of,
     with_model,
 )
 from orchestrator.cli.progress.display import open_display
@@ -29,8 +31,10 @@ from orchestrator.cli.terminal.approvals import is_attended
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.cli.terminal.tree_table import print_ended
+from orchestrator.doors.durable_run import DurableIds
 from orchestrator.doors.one_shot import Run
-from orchestrator.runtime import Orchestrator, open_orchestrator
+from orchestrator.journal.journals import Journals
+from orchestrator.runtime import Orchestrator, RunKind, open_orchestrator
 
 
 def run(
@@ -43,6 +47,7 @@ def run(
     tokens: int | None = None,
     seconds: float | None = None,
     max_tasks: int | None = None,
+    resume_on_crash: bool = False,
     json: bool = False,
     quiet: bool = False,
     progress: ProgressOption = "auto",
@@ -62,15 +67,22 @@ def run(
         tokens: How many tokens all of it may read and write.
         seconds: How long all of it may take.
         max_tasks: How many tasks may be delegated.
+        resume_on_crash: If a run of the same agent and goal that was begun so was interrupted by a
+            crash, go on with that one: for commands that are started again until they succeed.
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
         quiet: Show nothing but that.
     """
     # The file may run any code, so it is loaded before the event loop starts.
-    agent = with_model(load_agent(file), model)
+    agent = with_model(load_agent(file, model=model), model)
     limits = Budget(usd=budget_usd, tokens=tokens, seconds=seconds, tasks=max_tasks)
     require_one_document(json=json, progress=progress)
+    interrupted: SessionId | None = None
+    if resume_on_crash:
+        interrupted = find_interrupted(journals_of(journal), agent, goal)
 
     async def begin(orchestrator: Orchestrator) -> Run[Any]:
+        if interrupted is not None:
+            return await orchestrator.resume(agent, interrupted)
         if limits == Budget():
             return await orchestrator.run(agent, goal, attended=is_attended())
         with budget(**attrs.asdict(limits)):
@@ -81,6 +93,8 @@ def run(
             agent,
             begin,
             stop,
+            run=interrupted,
+            runs="durable" if resume_on_crash else "new",
             quiet=quiet,
             json=json,
             journal=journal,
@@ -88,6 +102,19 @@ def run(
             sandbox=sandbox,
         )
     )
+
+
+def find_interrupted(
+    journals: Journals, agent: Agent[Any], goal: str
+) -> SessionId | None:
+    """Return the durable run of an agent and a goal that a crash has interrupted, if one was."""
+    ids = DurableIds.of_goal(agent, goal)
+    for run in ids.newest(lambda run: journals.find(run) is not None):
+        name = journals.find(run)
+        assert name is not None, "it was found just now"
+        if read_listed(journals, name, run).fold().sessions[run].awaits_resume:
+            return run
+    return None
 
 
 def require_one_document(*, json: bool, progress: Progress) -> None:
@@ -106,6 +133,7 @@ async def show_run(
     *,
     run: SessionId | None = None,
     opens: SessionId | None = None,
+    runs: RunKind = "new",
     quiet: bool,
     journal: str | None,
     json: bool = False,
@@ -120,6 +148,7 @@ async def show_run(
         stop: what a signal does to it.
         run: the id of an earlier run that goes on; by default a new one begins.
         opens: the id of a run whose journal is opened; by default of the one that goes on.
+        runs: whether a later command can find a run that is begun by its goal.
         quiet: show nothing but the answer.
         journal: the journal as the user named it.
         json: print the whole run as a JSON document.
@@ -134,7 +163,7 @@ async def show_run(
     async with (
         open_display(progress, console, journal) as display,
         open_orchestrator(
-            journal, session=opens or run, sandbox=choice
+            journal, session=opens or run, runs=runs, sandbox=choice
         ) as orchestrator,
     ):
         stop.set_orchestrator(orchestrator)
