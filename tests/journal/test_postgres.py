@@ -25,6 +25,7 @@ from orchestrator.journal.postgres.journal import PostgresJournal
 from orchestrator.journal.store import Level
 from orchestrator.postgres import statements
 from orchestrator.postgres.address import parse_address
+from orchestrator.postgres.connection import UnreachableError
 from orchestrator.testing import assert_laws
 from tests.journal.contract.kit import all_entries, append, editor, message
 from tests.kit import FunctionModel, worker
@@ -321,6 +322,31 @@ def wait_for_statements(url: str, count: int) -> None:
     with psycopg.connect(url, autocommit=True) as watcher:
         while watcher.execute(WAITING).fetchone() != (count,):
             trio.from_thread.check_cancelled()
+
+
+async def test_a_database_that_goes_away_while_a_journal_is_taken_may_be_back_soon(
+    journal_url: str,
+) -> None:
+    """A standby waits for it, then, as it does for one that it cannot connect to."""
+    async with open_orchestrator(journal_url):
+        pass
+    url = parse_address(journal_url).url
+    with psycopg.connect(url) as holder, trio.fail_after(60):
+        holder.execute("LOCK TABLE orchestrator.journals IN ACCESS EXCLUSIVE MODE")
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def take() -> None:
+                with pytest.raises(UnreachableError) as raised:
+                    async with open_orchestrator(journal_url):
+                        pass
+                assert not raised.value.lasting
+
+            await trio.to_thread.run_sync(wait_for_statements, url, 1)
+            holder.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            )
 
 
 async def test_a_commit_that_goes_on_after_its_connection_broke_happens_once(

@@ -13,7 +13,12 @@ from orchestrator.errors import JournalError
 from orchestrator.journal.postgres.fenced_connection import open_connection
 from orchestrator.journal.postgres.lease import Lease, take
 from orchestrator.postgres.address import DatabaseAddress
-from orchestrator.postgres.connection import connect, problem_of, shown_address
+from orchestrator.postgres.connection import (
+    UnreachableError,
+    connect,
+    problem_of,
+    shown_address,
+)
 from orchestrator.postgres.schema import install_schema
 from orchestrator.postgres.statements import run_statements, shut
 
@@ -78,7 +83,11 @@ def _take(
             facts=FACTS_VERSION,
         )
     except psycopg.Error as exc:
-        raise JournalError(where, problem_of(address.url, exc)) from exc
+        problem = problem_of(address.url, exc)
+        if connection.closed:
+            # The database went away in the midst of this: it may be back soon.
+            raise UnreachableError(address.url, problem) from None
+        raise JournalError(where, problem) from exc
     return OpenedLease(connection, lease, offset)
 
 
