@@ -291,6 +291,10 @@ class Tree:
 
         return svg(self, rows=rows, now=now)
 
+    def _repr_svg_(self) -> str:
+        """Return the picture, for a notebook."""
+        return self.to_svg()
+
     def to_graphml(self) -> str:
         """Return the whole graph as GraphML: see `delegation.tree.exports.graphml`."""
         from delegation.tree.exports.graphml import graphml

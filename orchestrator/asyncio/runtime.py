@@ -119,7 +119,7 @@ class Orchestrator:
         stream = partial(
             self._inner.stream, agent, goal, *parts, deps=deps, attended=attended
         )
-        return Opened(lambda: open_stream(self._thread, stream))
+        return Opened(lambda: open_stream(self._thread, stream, self._inner.read))
 
     @overload
     def open_session(
@@ -144,7 +144,7 @@ class Orchestrator:
             deps: what the tools and instructions of the whole tree need of the program.
         """
         open_ = partial(self._inner.open_session, agent, session=session, deps=deps)
-        return Opened(lambda: open_session(self._thread, open_))
+        return Opened(lambda: open_session(self._thread, open_, self._inner.read))
 
     @overload
     async def resume(

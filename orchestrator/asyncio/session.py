@@ -11,6 +11,7 @@ import trio
 from agents import Part
 from delegation import Reply, SessionId, Tree
 from delegation.events.approvals import ApprovalQuestion
+from orchestrator.asyncio.live_display import LiveDisplay
 from orchestrator.asyncio.opened import Opened
 from orchestrator.asyncio.streamed_run import Events, open_events
 from orchestrator.asyncio.tree_copy import copied
@@ -18,6 +19,7 @@ from orchestrator.asyncio.trio_thread import Held, OpenHeld, TrioThread
 from orchestrator.doors import session as trio_session
 from orchestrator.doors.run_events import RunEvents
 from orchestrator.errors import ClosedError
+from orchestrator.read_api import ReadApi
 
 ItemT = TypeVar("ItemT")
 
@@ -67,10 +69,14 @@ class Session:
         thread: TrioThread[Any],
         session: trio_session.Session,
         held: Held[trio_session.Session],
+        read: ReadApi,
     ) -> None:
         self._thread = thread
         self._session = session
         self._held = held
+        self._display = LiveDisplay(
+            thread, read, session.tree, f"<Session {session.id}>"
+        )
         self.id: SessionId = session.id
         self.replies = Received(thread, session.replies.receive)
         """The replies of turns that mail has woken, and that no `ask` waits for."""
@@ -126,7 +132,14 @@ class Session:
 
     async def aclose(self) -> None:
         """Close the door: what runs goes on, and its result comes when it is opened again."""
-        await self._held.close()
+        try:
+            await self._held.close()
+        finally:
+            await self._display.close()  # noqa: ASYNC102 (asyncio cancels once)
+
+    def _ipython_display_(self) -> None:
+        """Show the tree in a notebook, and follow it as long as the session is open."""
+        self._display.show()
 
     @asynccontextmanager
     async def _open_events(self) -> AsyncGenerator[RunEvents]:
@@ -136,8 +149,8 @@ class Session:
 
 
 async def open_session(
-    thread: TrioThread[Any], open_held: OpenHeld[trio_session.Session]
+    thread: TrioThread[Any], open_held: OpenHeld[trio_session.Session], read: ReadApi
 ) -> Session:
     """Open a conversation in the thread."""
     held = Held(thread, open_held)
-    return Session(thread, await held.open(), held)
+    return Session(thread, await held.open(), held, read)

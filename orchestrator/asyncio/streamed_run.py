@@ -4,11 +4,13 @@ from collections import deque
 from typing import Any, Generic, TypeVar
 
 from delegation import SessionId, Tree
+from orchestrator.asyncio.live_display import LiveDisplay
 from orchestrator.asyncio.tree_copy import copied
 from orchestrator.asyncio.trio_thread import Held, OpenHeld, TrioThread
 from orchestrator.doors import streamed_run
 from orchestrator.doors.one_shot import Run
 from orchestrator.doors.run_events import RunEvent, RunEvents
+from orchestrator.read_api import ReadApi
 
 OutputT = TypeVar("OutputT")
 OutputT_co = TypeVar("OutputT_co", covariant=True)
@@ -53,11 +55,13 @@ class StreamedRun(Generic[OutputT_co]):
         thread: TrioThread[Any],
         run: streamed_run.StreamedRun[OutputT_co],
         held: Held[Any],
+        read: ReadApi,
     ) -> None:
         self._thread = thread
         self._run = run
         self._held = held
         self._events = Events(thread, run.events, held)
+        self._display = LiveDisplay(thread, read, run.tree, repr(run))
         self.id: SessionId = run.id
 
     def __repr__(self) -> str:
@@ -79,16 +83,24 @@ class StreamedRun(Generic[OutputT_co]):
 
     async def aclose(self) -> None:
         """Cancel the run if it still goes on, and return when its whole tree has ended."""
-        await self._held.close()
+        try:
+            await self._held.close()
+        finally:
+            await self._display.close()  # noqa: ASYNC102 (asyncio cancels once)
+
+    def _ipython_display_(self) -> None:
+        """Show the tree in a notebook, and follow it as long as the block lasts."""
+        self._display.show()
 
 
 async def open_stream(
     thread: TrioThread[Any],
     open_held: OpenHeld[streamed_run.StreamedRun[OutputT]],
+    read: ReadApi,
 ) -> StreamedRun[OutputT]:
     """Begin a run in the thread."""
     held = Held(thread, open_held)
-    return StreamedRun(thread, await held.open(), held)
+    return StreamedRun(thread, await held.open(), held, read)
 
 
 async def open_events(

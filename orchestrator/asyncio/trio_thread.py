@@ -10,6 +10,7 @@ import contextvars
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -145,6 +146,28 @@ class TrioThread(Generic[HeldT]):
         if result is None:
             raise _closed()
         return result.unwrap()
+
+    def read(self, function: Callable[[], ValueT]) -> ValueT:
+        """Call a function that reads something, and block until it has: that takes a moment.
+
+        Raises:
+            ClosedError: the thread has ended.
+        """
+        done: Future[ValueT] = Future()
+
+        def read() -> None:
+            try:
+                done.set_result(function())
+            except Exception as exc:  # noqa: BLE001 (the caller in the other thread gets it)
+                done.set_exception(exc)
+
+        if self._token is None:
+            raise _closed()
+        try:
+            self._token.run_sync_soon(read)
+        except trio.RunFinishedError:
+            raise _closed() from None
+        return done.result()
 
     def start(self, function: Callable[[], Awaitable[ValueT]]) -> Call[ValueT]:
         """Begin a call, and return it at once."""

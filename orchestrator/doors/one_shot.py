@@ -33,7 +33,7 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 CAPABILITY: Final = DeliveryCapability.NONE
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Run(Generic[OutputT_co]):
     """A goal, its outcome, and the tree of the tasks that it took."""
 
@@ -41,8 +41,12 @@ class Run(Generic[OutputT_co]):
     agent: Agent[OutputT_co]
     outcome: Outcome
     tree: Tree
-    error: BaseException | None = attrs.field(default=None, repr=False, eq=False)
+    error: BaseException | None = attrs.field(default=None, eq=False)
     """What its agent raised in this process, if that ended it."""
+
+    def __repr__(self) -> str:
+        ending = f"{self.outcome.ending}, {len(self.tree)} tasks"
+        return f"<Run {self.id} of {self.agent.name}: {ending}>"
 
     @property
     def output(self) -> OutputT_co:
@@ -62,6 +66,15 @@ class Run(Generic[OutputT_co]):
     def usage(self) -> Usage:
         """What the whole tree has used."""
         return self.tree.total
+
+    def _repr_html_(self) -> str:
+        """Return the answer and the report's viewer, for a notebook."""
+        # Imported late: only notebooks need it.
+        from orchestrator.report.inline import inline_report
+
+        outcome = self.outcome
+        error = "" if outcome.succeeded else f"{outcome.ending}: {outcome.error}"
+        return inline_report(self.tree, answer=outcome.output, error=error)
 
 
 async def run_once(

@@ -58,6 +58,10 @@ class Session:
         """The tree of all that this session has delegated; it grows."""
         return self._record.tree
 
+    def _repr_svg_(self) -> str:
+        """Return a picture of the tree as it is now, for a notebook."""
+        return self.tree.to_svg(now=self._services.read.now())
+
     def events(self) -> AbstractContextManager[RunEvents]:
         """Read the text, calls, delegations and results of all tasks, as long as the block lasts.
 

@@ -53,6 +53,10 @@ class StreamedRun(Generic[OutputT_co]):
         """The tree of its tasks; it grows."""
         return self._session.tree
 
+    def _repr_svg_(self) -> str:
+        """Return a picture of the tree, for a notebook."""
+        return self.tree.to_svg()
+
     def __aiter__(self) -> "StreamedRun[OutputT_co]":
         return self
 

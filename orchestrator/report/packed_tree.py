@@ -61,7 +61,7 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
             strings(_error(history, task), ERROR_CHARACTERS + TRACEBACK_CHARACTERS),
             strings(history.models.get(task, "")),
             strings(history.questions.get(task, ""), ERROR_CHARACTERS),
-            history.tools.get(task, 0),
+            None if history.tools is None else history.tools.get(task, 0),
             requested - last_requested,
             _since_or_never(start, node["started"], requested),
             _since_or_never(start, node["ended"], requested),

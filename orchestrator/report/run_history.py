@@ -52,14 +52,15 @@ class RunHistory:
     last_at: float
     """The time of its last fact."""
     facts: int
+    """How many it has; 0 where it was made of a tree alone."""
     digest: str
     """The hash of all its facts: the same for the same run, wherever it is read."""
     versions: Sequence[str]
     """The versions of the orchestrators that opened the journal."""
     models: Mapping[TaskId, str]
     """The model that answered last in each task."""
-    tools: Mapping[TaskId, int]
-    """The number of answered tool calls of each task."""
+    tools: Mapping[TaskId, int] | None
+    """The number of answered tool calls of each task; None where it is not known."""
     questions: Mapping[TaskId, str]
     """The open approval questions of each task, as text."""
     transcripts: Mapping[TaskId, TaskTranscript]

@@ -84,10 +84,18 @@ def summary_of(
             f'<p class="small">{_text(transcripts)} Goals, errors and questions are cut in the'
             " tree where they are long, and end with “…” then.</p>",
             f'<p class="small">Written by delegation-orchestrator {_text(version)}'
-            f" from {history.facts:,} facts of the journal, which"
-            f" {_text(', '.join(history.versions)) or 'an unknown version'} had opened. SHA-256 of"
-            f" these facts: <code>{history.digest}</code></p>",
+            f" from {_source(history)}</p>",
         ]
+    )
+
+
+def _source(history: RunHistory) -> str:
+    if not history.facts:
+        return "the tree in memory; the journal has more."
+    opened_by = _text(", ".join(history.versions)) or "an unknown version"
+    return (
+        f"{history.facts:,} facts of the journal, which {opened_by} had opened. SHA-256 of these"
+        f" facts: <code>{history.digest}</code>"
     )
 
 

@@ -103,7 +103,8 @@ export class Details {
       ['time', seconds === null ? 'not started' : duration(seconds),
         begun ? duration(rollups.final[number] - rollups.first[number]) : '–'],
       ['agents', '1', count(rollups.tasks[number])],
-      ['tool calls', count(model.tools[number]), ''],
+      // A tree alone does not know them.
+      ...(model.tools[number] === null ? [] : [['tool calls', count(model.tools[number]), '']]),
     );
     for (const group of ['waiting', 'running', 'failed']) {
       if (!rollups.groups[group][number]) continue;

@@ -32,7 +32,7 @@ export class Model {
     this.own = []; // what each has used itself, a number for each of USAGE
     this.total = []; // the same with all below it
     this.models = []; // who answered last
-    this.tools = []; // how many calls of tools were answered
+    this.tools = []; // how many calls of tools were answered; null if that is not known
     this.asks = []; // its open approval questions, as text
     this.turns = []; // when the session worked: [start, end or null]
     this.start = null; // when the first task was requested
@@ -64,7 +64,7 @@ export class Model {
     this.error.push(task.error ?? '');
     this.needs.push(task.needs ?? []);
     this.models.push(task.model ?? '');
-    this.tools.push(task.tools ?? 0);
+    this.tools.push(task.tools === undefined ? 0 : task.tools);
     this.asks.push(task.ask ?? '');
     for (let field = 0; field < WIDTH; field += 1) {
       this.own.push(0);
