@@ -35,7 +35,7 @@ def texts() -> dict[str, str]:
         "Japanese": "2024年の東京では約1,400万人が暮らしAIのサービスが3倍に増えました。"
         * 100,
         "Thai": "ในปี2024ประเทศไทยมีประชากร70ล้านคนและเศรษฐกิจเติบโต3เปอร์เซ็นต์" * 60,
-        "prose about tokens": "You need a token: the server gives it to you, and a secret: keep it. "
+        "prose about tokens": "You need a token: the server has one, and a secret: keep it. "
         * 60,
         "code": 'def ask(token: str = "") -> str:\n    return post(api_key=token, password=None)\n'
         * 50,
