@@ -122,7 +122,7 @@ class LocalTaskHost:
             self._delegator,
         )
         try:
-            answer = await run.run(pipeline)
+            answer = await run.run(pipeline, self._order.terms.output_schema)
         except ModelError as exc:
             # Of a model that the program has called by itself.
             usage = exc.usage or Usage(calls=1)

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import attrs
+
 from agents import ModelSettings, Pipeline, Tool, take_turn
 from agents.models.settings import NO_SETTINGS
 from delegation import AnswerTerms, DeliveryCapability, TaskId, TaskRecord
@@ -83,6 +85,9 @@ class LocalExecutor:
         task, agent = order.task, order.agent
         if isinstance(agent, Pipeline):
             return host.run_pipeline(agent)
+        if order.terms.output_schema is not None and agent.output is not str:
+            # The client decides about the form of the answer that it gets.
+            agent = attrs.evolve(agent, output=str)
         return take_turn(
             agent,
             task.transcript,

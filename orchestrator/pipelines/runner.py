@@ -7,7 +7,7 @@ finds its children by agent and goal, so that no work is done twice.
 
 import hashlib
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -107,9 +107,16 @@ class PipelineRun:
         deps = self._registry.deps_of(record.session)
         return TaskContext(agent=record.agent, goal=goal, path=record.path, deps=deps)
 
-    async def run(self, pipeline: Pipeline[Any, Any]) -> str:
-        """Run the program to its end, and return its answer."""
-        wanted = self._record.requested_schema
+    async def run(
+        self, pipeline: Pipeline[Any, Any], schema: Mapping[str, Any] | None = None
+    ) -> str:
+        """Run the program to its end, and return its answer.
+
+        Args:
+            pipeline: the program.
+            schema: the JSON schema that the client of its session wants the answer to fit.
+        """
+        wanted = self._record.requested_schema or schema
         try:
             given = pipeline.parse_goal(self._goal(pipeline))
             with raising_one_error(), use_budget_names(self._budget_name):

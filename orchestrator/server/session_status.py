@@ -7,7 +7,7 @@ import attrs
 from msgspec.structs import replace
 
 from agents import AssistantMessage, Budget, ToolCall, unanswered_calls
-from delegation import Ending, Grant, Outcome, SessionRecord
+from delegation import Cause, Ending, Grant, Outcome, SessionRecord
 from orchestrator.doors.http import is_over
 from orchestrator.execution.outcomes import PROCESS_DIED
 
@@ -29,6 +29,8 @@ _PROVIDER: Final = {
     "other": ("provider", 502),
 }
 _INTERNAL: Final = ("internal", 500)
+OPENING: Final = "opening"
+"""The label of a session whose answer is JSON: the characters that this may begin with."""
 INTERRUPTED: Final = replace(
     PROCESS_DIED, error=f"{PROCESS_DIED.error}; `orchestrator resume` goes on with it"
 )
@@ -39,8 +41,8 @@ class FailureReason:
     """Why a session did not succeed, for clients."""
 
     code: str
-    """`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`, `cancelled` or
-    `internal`."""
+    """`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`, `invalid_output`,
+    `cancelled` or `internal`."""
     message: str
     status: int
     """The HTTP status, where the client waits for the answer."""
@@ -68,6 +70,8 @@ def failure_reason(outcome: Outcome) -> FailureReason | None:
     match outcome.ending:
         case Ending.SUCCEEDED:
             return None
+        case Ending.FAILED if outcome.cause is Cause.OUTPUT:
+            code, status = "invalid_output", 500
         case Ending.FAILED:
             code, status = _PROVIDER.get(outcome.kind, _INTERNAL)
         case Ending.OVER_BUDGET if Grant(outcome.account, Budget()).is_standing:
@@ -101,6 +105,12 @@ class AgentMessage:
     """Its turn ended in the middle of it."""
 
 
+def is_shown(session: SessionRecord, text: str) -> bool:
+    """Return whether a message is shown: what is said before an answer in JSON is not."""
+    opening = session.labels.get(OPENING)
+    return opening is None or (bool(text.strip()) and text.lstrip()[0] in opening)
+
+
 def agent_messages(session: SessionRecord) -> list[AgentMessage]:
     """Return the messages of a session's agent, oldest first.
 
@@ -113,7 +123,9 @@ def agent_messages(session: SessionRecord) -> list[AgentMessage]:
         for message in session.root.transcript[:end]
         if isinstance(message, AssistantMessage) and message.text
     ]
-    own = [it for it in every if not it.id.startswith("h_")]
+    own = [
+        it for it in every if not it.id.startswith("h_") and is_shown(session, it.text)
+    ]
     outcome = session.last_outcome
     is_ended = is_over(session) and session.turn is None
     if is_ended and outcome is not None and outcome.output:

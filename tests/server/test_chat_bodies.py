@@ -55,14 +55,8 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ({"top_logprobs": 3}, "top_logprobs", "unsupported", "logprobs"),
     (
         {"response_format": {"type": "json_schema", "json_schema": {}}},
-        "response_format",
-        "unsupported",
-        "Agent.output",
-    ),
-    (
-        {"response_format": {"type": "json_object"}},
-        "response_format",
-        "unsupported",
+        "response_format.json_schema.name",
+        "invalid_body",
         "",
     ),
     ({"modalities": ["text", "audio"]}, "modalities", "unsupported", "text only"),

@@ -136,7 +136,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"reasoning": {"effort": "heroic"}}, "reasoning.effort"),
     ({"temperature": 3}, "temperature"),
     ({"tool_choice": "required"}, "tool_choice"),
-    ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+    ({"text": {"format": {"type": "json_schema"}}}, "text.format.name"),
     ({"top_logprobs": 3}, "top_logprobs"),
     ({"include": ["message.output_text.logprobs"]}, "include"),
     ({"conversation": "conv_1"}, "conversation"),

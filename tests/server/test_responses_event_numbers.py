@@ -75,7 +75,7 @@ def told(
                     PartialText(number, offset, text[offset : offset + piece])
                 )
         telling.add_full(FullText(number, AgentMessage("m", text)))
-    telling.end(response)
+    telling.end(response, response.output)
     return [json.loads(data) for _, data in telling.take()]
 
 
@@ -139,7 +139,7 @@ def test_numbers_go_on_where_a_model_says_something_else_after_all(
     telling.begin(response)
     telling.add_partial(PartialText(0, 0, said))
     telling.add_full(FullText(0, AgentMessage("m", kept)))
-    telling.end(response)
+    telling.end(response, response.output)
     events = [json.loads(data) for _, data in telling.take()]
     numbers = [event["sequence_number"] for event in events]
 
@@ -154,7 +154,7 @@ def test_what_was_broken_off_is_told_to_be_incomplete() -> None:
     response.status = "cancelled"
     telling.begin(response)
     telling.add_partial(PartialText(0, 0, "so"))
-    telling.end(response)
+    telling.end(response, response.output)
     events = [json.loads(data) for _, data in telling.take()]
 
     (item,) = [it["item"] for it in events if it["type"] == "response.output_item.done"]

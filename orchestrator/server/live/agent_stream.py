@@ -17,7 +17,12 @@ from delegation import Encoded, SessionRecord
 from delegation.events import Entry, ModelAnswered, TurnEnded, TurnStarted
 from orchestrator.doors.http import is_over
 from orchestrator.server.served_journal import ServedJournal
-from orchestrator.server.session_status import AgentMessage, agent_messages
+from orchestrator.server.session_status import (
+    OPENING,
+    AgentMessage,
+    agent_messages,
+    is_shown,
+)
 
 
 @attrs.frozen
@@ -62,6 +67,9 @@ class AgentStream:
         self._queued_length = 0
         """How many of them were queued: a model that is asked again repeats them."""
         self._is_over = False
+        self._opening = session.labels.get(OPENING)
+        """The characters with which an answer in JSON begins."""
+        self._begin_message()
         self._put_new()
         if so_far := journal.live_text.text_so_far(session.root.id):
             self.receive_text(so_far)
@@ -98,28 +106,48 @@ class AgentStream:
         """Take the next text of a message; None if the model begins it again."""
         if text is None:
             self._model_length = 0
+            self._begin_message()
             return
+        text = self._shown(text)
         known = max(0, self._queued_length - self._model_length)
         self._model_length += len(text)
         if known < len(text):
             self._put_partial(text[known:])
 
+    def _begin_message(self) -> None:
+        self._is_shown = None if self._opening else True
+        """Whether the message is shown; None if it has not begun."""
+        self._blank = ""
+
+    def _shown(self, text: str) -> str:
+        """Return what is shown of the next text: all of it, unless an answer in JSON is due."""
+        if self._is_shown is None:
+            text = self._blank + text
+            if text.strip():
+                self._is_shown = is_shown(self._session, text)
+            else:
+                self._blank = text
+        return text if self._is_shown else ""
+
     def receive_fact(self, entry: Entry, encoded: Encoded) -> None:
         del encoded
         match entry.event:
             case ModelAnswered(task, message) if task == self._session.root.id:
-                if message.text:
+                if message.text and is_shown(self._session, message.text):
                     self._put(
                         FullText(self._items, AgentMessage(message.id, message.text))
                     )
                     self._items += 1
                 self._model_length = self._queued_length = 0
+                self._begin_message()
             case TurnStarted():
                 # The model does not go on with what it wrote in the turn before.
                 self._model_length = 0
+                self._begin_message()
             case TurnEnded():
                 self._put_new()  # a message that was broken off
                 self._model_length = self._queued_length = 0
+                self._begin_message()
             case _:
                 pass
         if is_over(self._session) and not self._is_over:

@@ -11,6 +11,7 @@ import msgspec
 from agents import Usage
 from orchestrator.server.api.bodies import Metadata
 from orchestrator.server.most_pieces import MOST_MESSAGES, MOST_PIECES
+from orchestrator.server.openai.answer_format import ChatFormat
 from orchestrator.server.operation import UNSUPPORTED, allow_only
 
 RequestMessage: TypeAlias = "System | Developer | User | Assistant | ToolAnswer"
@@ -103,10 +104,6 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool = False
 
 
-class ResponseFormat(msgspec.Struct):
-    type: str
-
-
 class ChatRequest(msgspec.Struct, kw_only=True):
     """A request for a chat completion."""
 
@@ -136,7 +133,8 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     n: Annotated[int | None, allow_only(1)] = None
     logprobs: Annotated[bool | None, allow_only(False)] = None
     top_logprobs: Annotated[int | None, allow_only(0)] = None
-    response_format: ResponseFormat | None = None
+    response_format: ChatFormat | None = None
+    """JSON that the answer has to fit, whatever the agent promises."""
     modalities: list[str] | None = None
     audio: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
     functions: Annotated[list[Any] | None, UNSUPPORTED] = None

@@ -12,6 +12,7 @@ from delegation import AnswerTerms
 from delegation.events import EarlierMessage
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.server.api.bodies import METADATA, encode_metadata
+from orchestrator.server.openai.answer_format import format_labels, requested_schema
 from orchestrator.server.openai.chat.bodies import (
     Assistant,
     AudioPart,
@@ -82,15 +83,16 @@ def to_inbound_request(
     history, message = split_last_user_message(it.message for it in messages)
     if isinstance(agent, Pipeline):
         _require_goal(agent, message, tools, messages[-1].param)
+    schema = requested_schema(request.response_format, agent, CHAT, "response_format")
     inbound = InboundRequest(
         agent=agent,
         message=message,
         context=context,
         instructions="\n\n".join(_instructions(request)),
         history=history,
-        labels={**labels, **_metadata(request)},
+        labels={**labels, **_metadata(request), **format_labels(agent, schema)},
         tools=tools,
-        terms=AnswerTerms(kept.settings),
+        terms=AnswerTerms(kept.settings, schema),
     )
     return inbound, kept.headers
 
@@ -127,12 +129,6 @@ def _require_supported(request: ChatRequest) -> None:
     if request.logprobs or request.top_logprobs:
         param = "logprobs" if request.logprobs else "top_logprobs"
         raise bad_request("an agent has no logprobs: leave them out", param=param)
-    if request.response_format is not None and request.response_format.type != "text":
-        raise bad_request(
-            "the output type of an agent is part of its definition (Agent.output): leave"
-            " response_format out",
-            param="response_format",
-        )
     if request.audio is not None or set(request.modalities or ()) - {"text"}:
         param = "modalities" if request.audio is None else "audio"
         raise bad_request("an agent answers in text only", param=param)

@@ -11,7 +11,7 @@ from orchestrator.server.openai.chat.bodies import (
     Message,
     chat_usage,
 )
-from orchestrator.server.session_status import client_calls
+from orchestrator.server.session_status import client_calls, is_shown
 
 
 def completion(session: SessionRecord) -> ChatCompletion:
@@ -19,8 +19,11 @@ def completion(session: SessionRecord) -> ChatCompletion:
     outcome = session.last_outcome
     assert outcome is not None, "the session is over"
     calls = calls_of(session)
+    text = outcome.output
+    if calls and not is_shown(session, text):
+        text = ""
     message = Message(
-        content=outcome.output or (None if calls else ""),
+        content=text or (None if calls else ""),
         tool_calls=calls or msgspec.UNSET,
     )
     return ChatCompletion(

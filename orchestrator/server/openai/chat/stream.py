@@ -35,7 +35,8 @@ from orchestrator.server.openai.chat.bodies import (
 from orchestrator.server.openai.chat.response import calls_of, completion_id, created
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.served_journal import ServedJournal
-from orchestrator.server.transport.errors import to_http_error
+from orchestrator.server.session_status import OPENING
+from orchestrator.server.transport.errors import HttpError, to_http_error
 from orchestrator.server.transport.sse import (
     HEARTBEAT_SECONDS,
     EventStream,
@@ -122,6 +123,8 @@ class _ChatChunks:
     async def _send_text(self, writer: EventWriter, update: AgentText) -> None:
         if update.item != self._item:
             separator = SEPARATOR if 0 <= self._item < update.item else ""
+            if separator and OPENING in self._session.labels:
+                raise _repaired()
             self._item, self._sent = update.item, []
         else:
             separator = ""
@@ -168,6 +171,16 @@ class _ChatChunks:
             run_id=self._session.id,
             usage=usage if self._include_usage else msgspec.UNSET,
         )
+
+
+def _repaired() -> HttpError:
+    return HttpError(
+        500,
+        "the answer did not fit its schema, and was repaired after a part of it had been sent;"
+        " the run has it, and a request without 'stream' gets it",
+        code="output_repaired",
+        type="server_error",
+    )
 
 
 async def _first(agent_stream: AgentStream) -> AgentText | None:

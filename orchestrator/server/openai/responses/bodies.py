@@ -11,6 +11,7 @@ import msgspec
 from agents import Usage
 from orchestrator.server.api.bodies import Metadata
 from orchestrator.server.most_pieces import MOST_MESSAGES, MOST_PIECES
+from orchestrator.server.openai.answer_format import PlainText, ResponseFormat
 from orchestrator.server.operation import UNSUPPORTED, allow_only
 
 
@@ -87,12 +88,9 @@ class ResponseTool(msgspec.Struct, kw_only=True):
     strict: bool | None = None
 
 
-class TextFormat(msgspec.Struct):
-    type: str
-
-
 class TextConfig(msgspec.Struct):
-    format: TextFormat | None = None
+    format: ResponseFormat | None = None
+    """JSON that the answer has to fit, whatever the agent promises."""
 
 
 class Reasoning(msgspec.Struct, kw_only=True):
@@ -273,9 +271,7 @@ class ResponseBody(msgspec.Struct, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     reasoning: Reasoning = msgspec.field(default_factory=Reasoning)
-    text: TextConfig = msgspec.field(
-        default_factory=lambda: TextConfig(TextFormat("text"))
-    )
+    text: TextConfig = msgspec.field(default_factory=lambda: TextConfig(PlainText()))
     truncation: Literal["disabled"] = "disabled"
     object: Literal["response"] = "response"
 

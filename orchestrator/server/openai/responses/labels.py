@@ -14,7 +14,12 @@ from agents import MessageId
 from delegation import SessionRecord
 from orchestrator.doors.http import KIND
 from orchestrator.server.api.bodies import METADATA, encode_metadata, metadata_of
-from orchestrator.server.openai.responses.bodies import CreateResponse, ResponseTool
+from orchestrator.server.openai.answer_format import PlainText
+from orchestrator.server.openai.responses.bodies import (
+    CreateResponse,
+    ResponseTool,
+    TextConfig,
+)
 from orchestrator.server.transport.idempotency import FINGERPRINT
 
 RESPONSE: Final = "response"
@@ -29,8 +34,10 @@ _TOOL_CHOICE: Final = "tool_choice"
 _SETTINGS: Final = "settings"
 _MESSAGE: Final = "message"
 _SYSTEM_INSTRUCTIONS: Final = "standing"
+_TEXT: Final = "text"
 _TRUE: Final = "true"
 _FALSE: Final = "false"
+_PLAIN_TEXT: Final = '{"format":{"type":"text"}}'
 
 
 @attrs.frozen(kw_only=True)
@@ -49,6 +56,7 @@ class ResponseLabels:
     tool_choice: str | dict[str, Any]
     settings: Mapping[str, Any]
     """The settings of the model that the agent keeps."""
+    text: TextConfig
     message: str | None
     """The id of the user message that it answers."""
     metadata: Mapping[str, str]
@@ -65,6 +73,7 @@ def labels_of(session: SessionRecord) -> ResponseLabels:
         tools=msgspec.json.decode(labels.get(_TOOLS, "[]"), type=list[ResponseTool]),
         tool_choice=_tool_choice(labels.get(_TOOL_CHOICE, "auto")),
         settings=msgspec.json.decode(labels.get(_SETTINGS, "{}"), type=dict[str, Any]),
+        text=msgspec.json.decode(labels.get(_TEXT, _PLAIN_TEXT), type=TextConfig),
         message=labels.get(_MESSAGE),
         metadata=metadata_of(session),
     )
@@ -104,6 +113,9 @@ def encode_labels(
         _TOOLS: msgspec.json.encode(body.tools).decode() if body.tools else "",
         _TOOL_CHOICE: _encode_tool_choice(body.tool_choice),
         _SETTINGS: msgspec.json.encode(settings).decode() if settings else "",
+        _TEXT: ""
+        if body.text is None or isinstance(body.text.format, PlainText | None)
+        else msgspec.json.encode(body.text).decode(),
         _MESSAGE: message or "",
         _SYSTEM_INSTRUCTIONS: system_instructions,
     }

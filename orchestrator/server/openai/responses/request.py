@@ -76,11 +76,6 @@ def require_supported(body: CreateResponse) -> None:
     for name in ("conversation", "prompt", "moderation"):
         if getattr(body, name) is not None:
             raise bad_request(f"{name!r} is not supported here", param=name)
-    if body.text and body.text.format and body.text.format.type != "text":
-        raise bad_request(
-            "the form of an answer is the agent's own; 'text.format' can only be 'text'",
-            param="text.format",
-        )
     if body.top_logprobs or LOGPROBS in (body.include or ()):
         param = "top_logprobs" if body.top_logprobs else "include"
         raise bad_request("the probabilities of tokens are not known here", param=param)

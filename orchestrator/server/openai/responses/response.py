@@ -36,6 +36,7 @@ from orchestrator.server.openai.responses.bodies import (
 )
 from orchestrator.server.openai.responses.labels import labels_of
 from orchestrator.server.session_status import (
+    OPENING,
     agent_messages,
     client_calls,
     failure_reason,
@@ -77,6 +78,9 @@ def body_of(session: SessionRecord) -> ResponseBody:
     body = initial_body(session)
     body.status = state
     body.output = output_of(session)
+    if state == "completed" and OPENING in session.labels:
+        # An answer that was repaired is read as one JSON, without the one before it.
+        body.output = [it for it in body.output if _is_answer(it)]
     if is_over:
         body.error = _error_of(session)
         body.usage = response_usage(session.tree.total)
@@ -108,6 +112,7 @@ def initial_body(session: SessionRecord) -> ResponseBody:
         temperature=labels.settings.get("temperature"),
         top_p=labels.settings.get("top_p"),
         reasoning=Reasoning(effort=labels.settings.get("reasoning_effort")),
+        text=labels.text,
     )
 
 
@@ -126,6 +131,10 @@ def _error_of(session: SessionRecord) -> ResponseError | None:
         message=reason.message,
         retry_after=reason.retry_after,
     )
+
+
+def _is_answer(item: OutputItem) -> bool:
+    return not isinstance(item, MessageItem) or item.phase == "final_answer"
 
 
 def output_of(session: SessionRecord) -> list[OutputItem]:

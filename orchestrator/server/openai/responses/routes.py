@@ -20,6 +20,8 @@ from orchestrator.doors.inbound import InboundRequest
 from orchestrator.errors import ClosedError, UnknownIdError
 from orchestrator.server.api.lookup import find_run, read_other_run
 from orchestrator.server.keys.key import Scope
+from orchestrator.server.openai.answer_format import format_labels, requested_schema
+from orchestrator.server.openai.conversation import RESPONSES
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.openai.responses.bodies import (
     CreateResponse,
@@ -59,7 +61,7 @@ from orchestrator.server.operation import (
     json_response,
 )
 from orchestrator.server.served_journal import ServedJournal
-from orchestrator.server.session_status import state_of
+from orchestrator.server.session_status import OPENING, state_of
 from orchestrator.server.transport.errors import JSON, HttpError, not_found
 from orchestrator.server.transport.idempotency import session_exists, session_for_key
 from orchestrator.server.transport.session_headers import context_of
@@ -160,6 +162,9 @@ def _inbound_request(
     call.answer_headers = kept.headers
     inherited = "" if previous is None else labels_of(previous).system_instructions
     system_instructions = _paragraphs(inherited, parsed.system_instructions)
+    schema = requested_schema(
+        None if body.text is None else body.text.format, agent, RESPONSES, "text.format"
+    )
     return InboundRequest(
         agent=agent,
         message=parsed.message,
@@ -175,10 +180,11 @@ def _inbound_request(
                 fingerprint=call.fingerprint,
                 settings=kept.settings,
             ),
+            **format_labels(agent, schema),
             **call.labels,
         },
         tools=chosen.tools,
-        terms=AnswerTerms(kept.settings),
+        terms=AnswerTerms(kept.settings, schema),
     )
 
 
@@ -214,7 +220,9 @@ def _stream(
         after: the number of the last event that the client has.
         owns_turn: the turn runs within this stream, and ends with it.
     """
-    events = ResponseEvents(id_suffix(session), after)
+    events = ResponseEvents(
+        id_suffix(session), after, is_json=OPENING in session.labels
+    )
     return EventStream(
         partial(send_events, call.journal, session, events),
         headers=run_header(session),

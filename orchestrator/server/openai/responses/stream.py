@@ -14,6 +14,7 @@ So a client that comes back with its last number goes on behind that very charac
 called again may answer differently; then numbers go on, and the text of the `done` event is right.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +39,7 @@ from orchestrator.server.openai.responses.response import (
     body_of,
     initial_body,
     item_id,
+    output_of,
 )
 from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.session_status import AgentMessage
@@ -52,13 +54,17 @@ FROM_THE_BEGINNING: Final = -1
 class ResponseEvents:
     """The events of a response for one client."""
 
-    def __init__(self, suffix: str, after: int = FROM_THE_BEGINNING) -> None:
+    def __init__(
+        self, suffix: str, after: int = FROM_THE_BEGINNING, *, is_json: bool = False
+    ) -> None:
         """Begin with the event after the last one that the client has.
 
         Args:
             suffix: the part that the ids of all items share.
             after: the number of the last event that the client has.
+            is_json: clients parse the text of each item when it is done.
         """
+        self._is_json = is_json
         self._suffix = suffix
         self._after = after
         self._last = after
@@ -96,9 +102,14 @@ class ResponseEvents:
         self._full = full.message
         self._add(self._full.text[self._length :])
 
-    def end(self, response: ResponseBody) -> None:
-        """Add all events of a response that were not sent, and its end."""
-        for number, item in enumerate(response.output):
+    def end(self, response: ResponseBody, items: Sequence[OutputItem]) -> None:
+        """Add all events of a response that were not sent, and its end.
+
+        Args:
+            response: the response as it is now.
+            items: all that was said, also an answer that was then repaired.
+        """
+        for number, item in enumerate(items):
             if number >= self._item:
                 self._finish(number, item)
         if self._is_open:
@@ -191,14 +202,16 @@ class ResponseEvents:
         content = item.content[0]
         end = self._start + 2 + len(content.text)
         place = self._place(item.id)
-        self._append(
-            end,
-            "response.output_text.done",
-            **place,
-            text=content.text,
-            logprobs=[],
-        )
-        self._append(end + 1, "response.content_part.done", **place, part=content)
+        # An answer that does not fit its schema, and is repaired, would not be parsed.
+        if not (self._is_json and item.phase == "commentary"):
+            self._append(
+                end,
+                "response.output_text.done",
+                **place,
+                text=content.text,
+                logprobs=[],
+            )
+            self._append(end + 1, "response.content_part.done", **place, part=content)
         self._append(
             end + 2, "response.output_item.done", output_index=self._item, item=item
         )
@@ -266,7 +279,7 @@ async def send_events(
                     events.add_full(update)
             await _flush(events, writer)
     await wait_settled(journal, session)
-    events.end(body_of(session))
+    events.end(body_of(session), output_of(session))
     await _flush(events, writer)
 
 
