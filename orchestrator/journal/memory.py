@@ -144,7 +144,10 @@ class MemoryStore:
                 "in memory", f"process {os.getpid()} is writing it; use another journal"
             )
         self._writer = Writer(
-            process=os.getpid(), host=platform.node(), address=address
+            process=os.getpid(),
+            host=platform.node(),
+            network=platform.node(),
+            address=address,
         )
         self._journal = self._journal or MemoryJournal()
         try:

@@ -41,8 +41,11 @@ class Writer:
     process: int
     """Its id on its host; 0 for a moment while it begins."""
     host: str
+    """The name of its machine."""
     address: str = ""
     """Where others reach it over HTTP; empty if they cannot."""
+    network: str = attrs.field(default="", eq=False)
+    """The network name of its machine, where a loopback address leads to it; empty if unknown."""
     epoch: int = 0
     """How often the journal was taken over; always 0 where the system ends the right to write."""
     seconds_left: float | None = attrs.field(default=None, eq=False)

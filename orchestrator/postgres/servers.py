@@ -3,6 +3,7 @@
 A server says that it is alive for one lease. Whether it may write is decided by the journals alone.
 """
 
+import platform
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -20,7 +21,8 @@ CREATE TABLE IF NOT EXISTS orchestrator.servers (
     address text NOT NULL,
     until   timestamptz NOT NULL
 );
-ALTER TABLE orchestrator.servers ADD COLUMN IF NOT EXISTS host text NOT NULL DEFAULT ''
+ALTER TABLE orchestrator.servers ADD COLUMN IF NOT EXISTS host text NOT NULL DEFAULT '';
+ALTER TABLE orchestrator.servers ADD COLUMN IF NOT EXISTS network text NOT NULL DEFAULT ''
 """
 _CREATE_SHARED: Final[LiteralString] = """
 CREATE TABLE IF NOT EXISTS orchestrator.server_secret (
@@ -35,13 +37,14 @@ VALUES (replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''))
 ON CONFLICT DO NOTHING
 """
 _BEAT: Final[LiteralString] = """
-INSERT INTO orchestrator.servers (id, address, host, until)
-VALUES (%s, %s, %s, clock_timestamp() + %s * interval '1 second')
-ON CONFLICT (id) DO UPDATE
-SET address = excluded.address, host = excluded.host, until = excluded.until
+INSERT INTO orchestrator.servers (id, address, host, network, until)
+VALUES (%s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
+ON CONFLICT (id) DO UPDATE SET address = excluded.address, host = excluded.host,
+    network = excluded.network, until = excluded.until
 """
 _SERVERS: Final[LiteralString] = """
-SELECT id, address, host FROM orchestrator.servers WHERE until > clock_timestamp() ORDER BY id
+SELECT id, address, host, network FROM orchestrator.servers
+WHERE until > clock_timestamp() ORDER BY id
 """
 _SHARDS: Final[LiteralString] = """
 SELECT name, epoch, process, host, address, extract(epoch FROM until - clock_timestamp())
@@ -66,12 +69,24 @@ class ShardWriter:
     """How long no other process may take the shard over."""
 
 
+@attrs.frozen
+class ServerPlace:
+    """Where a server is."""
+
+    address: str
+    """Where the others reach it."""
+    host: str
+    """The name of its machine in facts."""
+    network: str
+    """The network name of its machine: only there a loopback address leads to it."""
+
+
 @attrs.frozen(kw_only=True)
 class ClusterView:
     """The servers and shards of a database at one moment."""
 
-    servers: Mapping[str, tuple[str, str]]
-    """The addresses and hosts of the servers that are alive, by their ids, in order."""
+    servers: Mapping[str, ServerPlace]
+    """The servers that are alive, by their ids, in order."""
     writers: Mapping[str, ShardWriter]
     """The writers of the shards that have one."""
 
@@ -124,15 +139,15 @@ def beat(
         host: the name of its machine.
         seconds: how long it counts as alive.
     """
-    connection.execute(_BEAT, (id_, address, host, seconds))
+    connection.execute(_BEAT, (id_, address, host, platform.node(), seconds))
 
 
 def read_view(connection: "Connection") -> ClusterView:
     """Return who is alive, and who holds which shard; blocking."""
     return ClusterView(
         servers={
-            str(it): (str(at), str(host))
-            for it, at, host in connection.execute(_SERVERS)
+            str(id_): ServerPlace(*map(str, place))
+            for id_, *place in connection.execute(_SERVERS)
         },
         writers={
             str(name): ShardWriter(
@@ -168,6 +183,6 @@ def notify(connection: "Connection", channel: str) -> None:
     connection.execute("SELECT pg_notify(%s, '')", (channel,))
 
 
-def others(view: ClusterView, id_: str) -> Sequence[tuple[str, str]]:
-    """Return the addresses and hosts of the other servers."""
+def others(view: ClusterView, id_: str) -> Sequence[ServerPlace]:
+    """Return where the other servers are."""
     return [at for it, at in view.servers.items() if it != id_]

@@ -23,7 +23,7 @@ from orchestrator.doors.http import KIND
 from orchestrator.journal.backends import journals_at
 from orchestrator.journal.journals import HeldJournal, Journals
 from orchestrator.journal.shards import shard_names
-from orchestrator.postgres.servers import ClusterView
+from orchestrator.postgres.servers import ClusterView, ServerPlace
 from orchestrator.server.cluster import router
 from orchestrator.server.cluster.cluster_server import (
     ClusterServer,
@@ -323,7 +323,9 @@ async def test_a_damaged_shard_keeps_no_server_from_starting_and_is_tried_last()
 ):
     names = shard_names(4)
     holder, said = Holder(names[0]), list[str]()
-    view = ClusterView(servers={"me": ("", ""), "other": ("", "")}, writers={})
+    view = ClusterView(
+        servers={it: ServerPlace("", "", "") for it in ("me", "other")}, writers={}
+    )
 
     class Database:
         async def run(self, work: object) -> ClusterView:

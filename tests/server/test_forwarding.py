@@ -138,16 +138,16 @@ async def test_no_key_is_sent_to_the_loopback_address_of_another_machine(
     address: str,
 ) -> None:
     call = cast(ApiCall, None)  # nothing of it is looked at
-    elsewhere = Writer(process=1, host=f"not-{HERE}", address=address)
+    elsewhere = Writer(process=1, host=HERE, network=f"not-{HERE}", address=address)
     # Also if this server has the same one.
     for own in ("http://127.0.0.1:2", address):
-        async with open_proxy(SECRET, own, time.time, host=HERE) as proxy:
+        async with open_proxy(SECRET, own, time.time) as proxy:
             with pytest.raises(HttpError) as caught:
                 await proxy.forward(call, elsewhere, journal="shard-0")
         assert caught.value.status == 503
         assert caught.value.problem.code == "writer_unreachable"
-    assert may_reach(address, HERE, here=HERE)
-    assert may_reach("https://10.0.0.5:8642", f"not-{HERE}", here=HERE)
+    assert may_reach(address, HERE)
+    assert may_reach("https://10.0.0.5:8642", f"not-{HERE}")
 
 
 @pytest.mark.realtime
@@ -231,7 +231,7 @@ async def test_an_answer_for_a_key_that_was_revoked_meanwhile_is_hung_up_on(
 
     async with (
         serving_with_keys(worker(), folder=tmp_path) as keyed,
-        open_proxy(SECRET, WRITER, time.time, host=HERE) as proxy,
+        open_proxy(SECRET, WRITER, time.time) as proxy,
     ):
         token = keyed.new_token("bot")
 

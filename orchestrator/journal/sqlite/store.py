@@ -50,6 +50,7 @@ class SQLiteStore:
         return Writer(
             process=process,
             host=platform.node(),
+            network=platform.node(),
             address=address_of(self._path, process),
         )
 

@@ -145,9 +145,7 @@ async def open_cluster_server(
         with raising_one_error():
             # The nursery owns the orchestrators.
             async with (
-                open_proxy(
-                    cluster.secret, address, cluster.clock, host=cluster.host
-                ) as proxy,
+                open_proxy(cluster.secret, address, cluster.clock) as proxy,
                 trio.open_nursery() as nursery,
             ):
                 holder = JournalHolder(

@@ -70,14 +70,12 @@ class Proxy:
         secret: bytes,
         own_address: str,
         clock: Callable[[], float],
-        host: str,
     ) -> None:
         self._opened = opened
         self._client: httpx2.AsyncClient | None = None
         self._secret = secret
         self._own_address = own_address
         self._clock = clock
-        self._host = host
         self._under_way: dict[trio.CancelScope, tuple[str, int]] = {}
         """The journals, and the epochs of their writers, that requests were forwarded to."""
 
@@ -99,7 +97,7 @@ class Proxy:
         address, epoch = writer.address, writer.epoch
         await trio.lowlevel.checkpoint()
         if is_address(address):
-            require_reachable(writer, here=self._host)
+            require_reachable(writer)
         if not is_address(address) or address == self._own_address:
             raise NotReachedError(f"{address!r} is no address of another server")
         url = url_at(address, target_of(call))
@@ -336,27 +334,29 @@ def is_own_machine(address: str) -> bool:
     return is_loopback(host) or is_wildcard(host) or host.endswith(".localhost")
 
 
-def may_reach(address: str, host: str, *, here: str) -> bool:
-    """Return whether an address leads to a server on a host, seen from here.
+def may_reach(address: str, network: str) -> bool:
+    """Return whether an address leads to a server on a machine, seen from here.
 
     Args:
         address: as the server says it.
-        host: the name of its machine.
-        here: the name of this one. The writer of a file is called by its network name.
+        network: the network name of its machine.
     """
-    return host in {here, platform.node()} or not is_own_machine(address)
+    return network == platform.node() or not is_own_machine(address)
 
 
-def require_reachable(writer: Writer, *, here: str) -> None:
+def require_reachable(writer: Writer) -> None:
     """Refuse to send a client's key to whatever listens here at the address of another machine."""
-    if not may_reach(writer.address, writer.host, here=here):
-        raise HttpError(
-            503,
-            f"the server on {writer.host} writes this journal, and says that it is at"
-            f" {writer.address}, which no other machine reaches: start it with --address",
-            code="writer_unreachable",
-            type="server_error",
-        )
+    if may_reach(writer.address, writer.network):
+        return
+    if not writer.network:
+        raise NotReachedError("it is no server any more, or not yet")
+    raise HttpError(
+        503,
+        f"the server on {writer.host} writes this journal, and says that it is at"
+        f" {writer.address}, which no other machine reaches: start it with --address",
+        code="writer_unreachable",
+        type="server_error",
+    )
 
 
 def _writer_gone() -> HttpError:
@@ -387,7 +387,7 @@ def _socket_options() -> list[tuple[int, int, int]]:
 
 @asynccontextmanager
 async def open_proxy(
-    secret: bytes, own_address: str, clock: Callable[[], float], *, host: str
+    secret: bytes, own_address: str, clock: Callable[[], float]
 ) -> AsyncGenerator[Proxy]:
     """Forward requests as long as the block lasts.
 
@@ -395,7 +395,6 @@ async def open_proxy(
         secret: that of the servers.
         own_address: where other servers reach this one.
         clock: the time in seconds since 1970.
-        host: the name of this machine.
     """
     async with AsyncExitStack() as opened:
-        yield Proxy(opened, secret, own_address, clock, host)
+        yield Proxy(opened, secret, own_address, clock)

@@ -8,6 +8,7 @@ shard of a server that died is free when its lease is over, which is looked for 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
+import attrs
 import trio
 
 from agents import raising_one_error
@@ -90,6 +91,8 @@ class ShardKeeper:
         self._lease = lease
         self._grace = grace
         self._view = ClusterView(servers={}, writers={})
+        self._networks: dict[tuple[str, str], str] = {}
+        """The network names of servers, by address and host: one that leaves still writes."""
         self._looked = trio.lowlevel.ParkingLot()
         self._is_leaving = False
         self._refused: set[str] = set()
@@ -133,6 +136,8 @@ class ShardKeeper:
 
     async def _look(self) -> None:
         self._view = await self._database.run(self._beat_and_read)
+        for it in self._view.servers.values():
+            self._networks[it.address, it.host] = it.network
         epochs = {name: it.epoch for name, it in self._view.writers.items()}
         self._proxy.end_stale(epochs)
         self._looked.unpark_all()
@@ -216,18 +221,26 @@ class ShardKeeper:
     async def writer(self, journal: str) -> Writer | None:
         await trio.lowlevel.checkpoint()
         if not is_shard(journal):
-            return await trio.to_thread.run_sync(self._journals.store(journal).writer)
+            other = await trio.to_thread.run_sync(self._journals.store(journal).writer)
+            return None if other is None else self._with_network(other)
         found = self._view.writers.get(journal)
         me = (self._address, self._host)
         if found is None or (found.address, found.host) == me:
             return None  # it was let go since the last look
-        return Writer(
-            process=found.process,
-            host=found.host,
-            address=found.address,
-            epoch=found.epoch,
-            seconds_left=found.seconds_left,
+        return self._with_network(
+            Writer(
+                process=found.process,
+                host=found.host,
+                address=found.address,
+                epoch=found.epoch,
+                seconds_left=found.seconds_left,
+            )
         )
+
+    def _with_network(self, writer: Writer) -> Writer:
+        """Return a writer with the network name of its machine, if it is a server."""
+        known = self._networks.get((writer.address, writer.host), "")
+        return attrs.evolve(writer, network=known)
 
     async def take(self, journal: str) -> bool:
         await trio.lowlevel.checkpoint()
@@ -257,4 +270,4 @@ class ShardKeeper:
         """Return where the other servers are that can be reached from here."""
         await trio.lowlevel.checkpoint()
         found = others(self._view, self._id)
-        return [at for at, host in found if may_reach(at, host, here=self._host)]
+        return [it.address for it in found if may_reach(it.address, it.network)]
