@@ -30,7 +30,7 @@ class Usage:
     output_tokens: int = 0
     """All that the model wrote, reasoning included."""
     cost: int = 0
-    """Micro-dollars: a sum of integers does not drift."""
+    """Micro-dollars: a sum of integers does not drift. `usd` has dollars."""
     unpriced: int = 0
     """Calls without a known price; with any of them `cost` is a lower bound."""
     cached_tokens: int = 0
@@ -42,6 +42,11 @@ class Usage:
     tokens are estimates from the texts, and `cost` is a lower bound."""
     cache_written_tokens: int = 0
     """The part of the input that the provider has written to its cache, where it says so."""
+
+    @property
+    def usd(self) -> float:
+        """The cost in dollars; `is_lower_bound` says whether that is all of it."""
+        return self.cost / 1_000_000
 
     @property
     def is_lower_bound(self) -> bool:

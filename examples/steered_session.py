@@ -82,8 +82,7 @@ async def main() -> None:
 def show(session: Session) -> None:
     for row in session.tree.rows():
         print(f"{row.branch + row.name:<16} {row.status:<10} {row.mode}")
-    usage = session.tree.total
-    print(f"within $0.10: {usage.cost < 100_000}")
+    print(f"within $0.10: {session.tree.total.usd < 0.10}")
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.journal import Journal, Pruned, restore_ledger
 from orchestrator.journal.journals import Journals, open_journal
 from orchestrator.journal.subscriptions import FactQueue
+from orchestrator.loaded_file import require_not_loading
 from orchestrator.read_api import ReadApi
 from orchestrator.replay.fork import fork_run
 from orchestrator.services import Services, open_services
@@ -586,6 +587,7 @@ async def open_orchestrator(
             ORCHESTRATOR_HERE names, with commas between them.
     """
     require_trio()
+    require_not_loading()
     if runs not in get_args(RunKind):
         raise DefinitionError(f"runs is {runs!r}; it must be 'new' or 'durable'")
     environ = os.environ if environ is None else environ

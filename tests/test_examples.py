@@ -110,7 +110,7 @@ def test_the_flag_names_a_real_model(
     ("options", "complaint"),
     [
         (["--modle", "openai:gpt-5"], "unrecognized arguments: --modle openai:gpt-5"),
-        (["--model", "gpt-5"], "there is no model 'gpt-5'; a model's name is"),
+        (["--model", "gpt-5"], "there is no model 'gpt-5'; did you mean 'openai:"),
         (["--model", "openai:gpt-5"], "model 'openai:gpt-5' needs a key"),
     ],
 )

@@ -1,6 +1,6 @@
 """The registry of providers: finds a model by its name, `provider:model`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from shutil import which
 from typing import TYPE_CHECKING, Final, Protocol
@@ -11,6 +11,7 @@ from agents.models.model import Model, known_settings_problem
 from agents.models.provider_table import PROVIDERS, Login, Provider, WireProtocol
 from agents.models.settings import ModelSettings
 from agents.models.settings_rules import LOCAL_RULES
+from agents.nearest_name import nearest_name
 
 if TYPE_CHECKING:
     from agents.models.http.credentials import Credentials
@@ -86,6 +87,19 @@ def settings_problem(model: str | Model, settings: ModelSettings) -> str | None:
     return None
 
 
+FAMILIES: Final = {
+    "gpt-": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude-": "anthropic",
+    "gemini-": "gemini",
+    "grok-": "xai",
+    "mistral-": "mistral",
+    "deepseek-": "deepseek",
+}
+"""How the names of models begin, and whose they are."""
+
+
 def model_named(
     name: str,
     environ: Mapping[str, str],
@@ -108,8 +122,7 @@ def model_named(
         return local_model(model)
     provider = providers.get(prefix)
     if provider is None or not model:
-        known = ", ".join(f"'{prefix}:<model>'" for prefix in (*providers, "local"))
-        raise DefinitionError(f"there is no model {name!r}; a model's name is {known}")
+        raise DefinitionError(_unknown_model(name, (*providers, "local")))
     try:
         # Imported by itself: a module of ours that was imported before would hide that it is gone.
         import_module("httpx2")
@@ -130,6 +143,21 @@ def model_named(
         service=provider,
         credentials=credentials,
     )
+
+
+def _unknown_model(name: str, prefixes: Collection[str]) -> str:
+    """Return what is wrong with the name of a model, and what was probably meant."""
+    head, sign, model = name.replace("/", ":", 1).partition(":")
+    family = next((it for it in FAMILIES if name.startswith(it)), None)
+    prefix = nearest_name(head, prefixes) if sign else None
+    if prefix is not None and model:
+        hint = f"did you mean {f'{prefix}:{model}'!r}? A"
+    elif family is not None and not sign:
+        hint = f"did you mean {f'{FAMILIES[family]}:{name}'!r}? A"
+    else:
+        hint = "a"
+    known = ", ".join(f"'{prefix}:<model>'" for prefix in prefixes)
+    return f"there is no model {name!r}; {hint} model's name is {known}"
 
 
 def _login(

@@ -21,10 +21,10 @@ from agents import (
     deny,
 )
 from agents.approval import ApprovalRule
+from agents.nearest_name import did_you_mean
 from orchestrator.agent_files.entry import AgentEntry
 from orchestrator.agent_files.located import (
     Located,
-    did_you_mean,
     split_names,
 )
 from orchestrator.agent_files.team_file import TeamEntries

@@ -1,7 +1,6 @@
 """Values of a file with the line of each, and the error that names both."""
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
@@ -114,12 +113,3 @@ def split_names(text: str) -> list[str]:
         else:
             names[-1] += character
     return [name.strip() for name in names if name.strip()]
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a sentence about the nearest of the known names, or about all of them."""
-    by_case = {it.casefold(): it for it in known}
-    near = difflib.get_close_matches(name.casefold(), by_case, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {by_case[near[0]]!r}?"
-    return f"there are: {', '.join(sorted(by_case.values(), key=str.casefold))}"

@@ -6,8 +6,9 @@ from typing import Final
 
 import attrs
 
+from agents.nearest_name import did_you_mean
 from orchestrator.agent_files.entry import AgentEntry
-from orchestrator.agent_files.located import AgentFileError, Located, did_you_mean
+from orchestrator.agent_files.located import AgentFileError, Located
 from orchestrator.agent_files.markdown import has_front_matter, read_agent
 from orchestrator.agent_files.source_text import read_text
 from orchestrator.agent_files.yaml_text import read_yaml

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from agents import Tool
-from orchestrator.agent_files.located import Located, did_you_mean
+from agents.nearest_name import did_you_mean
+from orchestrator.agent_files.located import Located
 
 ALL: Final = "*"
 CLAUDE_NAMES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -12,6 +12,7 @@ import attrs
 from agents import Agent, is_agent
 from delegation import printable
 from orchestrator.cli.errors import CommandError
+from orchestrator.loaded_file import loads_agents
 
 MODULE: Final = "__orchestrator_file__"
 DEFINITIONS: Final = frozenset({".md", ".yaml", ".yml"})
@@ -132,7 +133,8 @@ def _run(file: Path) -> dict[str, Agent[Any]]:
     module = sys.modules[MODULE] = ModuleType(MODULE)
     module.__file__ = str(file)
     try:
-        loader.exec_module(module)
+        with loads_agents(str(file)):
+            loader.exec_module(module)
     except SyntaxError as exc:
         raise CommandError(f"{file}, line {exc.lineno}: {exc.msg}") from exc
     except SystemExit as exc:

@@ -15,11 +15,27 @@ KEY = {"OPENAI_API_KEY": "sk-secret"}
 )
 def test_a_name_without_a_provider_and_a_model_is_refused(name: str) -> None:
     with pytest.raises(
-        DefinitionError, match="a model's name is 'openai:<model>'"
+        DefinitionError, match="[Aa] model's name is 'openai:<model>'"
     ) as caught:
         model_named(name, KEY)
 
     assert f"there is no model {name!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gpt-5", "openai:gpt-5"),
+        ("opnai:gpt-5", "openai:gpt-5"),
+        ("OpenAI:gpt-5", "openai:gpt-5"),
+        ("openai/gpt-5", "openai:gpt-5"),
+        ("claude-sonnet-5", "anthropic:claude-sonnet-5"),
+        ("antropic:claude-sonnet-5", "anthropic:claude-sonnet-5"),
+    ],
+)
+def test_a_name_that_was_mistyped_is_told_what_was_meant(name: str, meant: str) -> None:
+    with pytest.raises(DefinitionError, match=f"did you mean '{meant}'"):
+        model_named(name, KEY)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Agents from files: what Claude Code's users have is read, and what is wrong is said by line."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,18 @@ from orchestrator import (
 )
 from orchestrator.cli.app import run_command
 
+BARE = """
+import trio
+from orchestrator import Agent, ScriptedModel, open_orchestrator
+
+one = Agent("one", model=ScriptedModel(["done"]))
+
+async def main():
+    async with open_orchestrator(":memory:") as orchestrator:
+        await orchestrator.run(one, "go")
+
+trio.run(main)
+"""
 ROOT = Path(__file__).parent.parent.parent
 EDITOR = """---
 name: editor
@@ -446,3 +459,19 @@ def test_commands_say_a_mistake_in_a_line(
     assert "say which agent of team.yaml: FILE:NAME; it has: a, b" in (
         capsys.readouterr().err
     )
+
+
+def test_a_program_is_not_run_by_the_command_that_loads_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`simulate` of a file that ends in a bare `trio.run` would pay for its models."""
+    (tmp_path / "bare.py").write_text(BARE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    assert run_command(["simulate", "bare.py", "--seeds", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "bare.py runs agents when it is loaded" in said
+    assert 'if __name__ == "__main__":' in said

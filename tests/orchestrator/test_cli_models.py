@@ -333,7 +333,11 @@ async def test_a_failure_is_one_line_with_its_kind_and_what_was_said_stays(
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("gpt-5", "there is no model 'gpt-5'; a model's name is 'openai:<model>'"),
+        ("gpt-5", "there is no model 'gpt-5'; did you mean 'openai:gpt-5'? A model's"),
+        (
+            "opnai:gpt-5",
+            "there is no model 'opnai:gpt-5'; did you mean 'openai:gpt-5'?",
+        ),
         ("", "there is no model ''"),
         ("local:smollm2 |", "there is no model ''"),
         ("anthropic:x", "needs a key: set ANTHROPIC_API_KEY"),
