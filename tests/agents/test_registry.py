@@ -15,7 +15,7 @@ KEY = {"OPENAI_API_KEY": "sk-secret"}
 )
 def test_a_name_without_a_provider_and_a_model_is_refused(name: str) -> None:
     with pytest.raises(
-        DefinitionError, match="[Aa] model's name is 'openai:<model>'"
+        DefinitionError, match=r"[Aa] model's name is 'openai:<model>'"
     ) as caught:
         model_named(name, KEY)
 
