@@ -4,6 +4,7 @@ Each figure is read from a fresh process: `python -m benchmarks.footprint childr
 """
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -44,8 +45,10 @@ class Footprint:
 def footprint_of(statement: str, *, rounds: int = 7) -> Footprint:
     """Return the cost of an import in a fresh process, best of several."""
     code = [sys.executable, "-c", IMPORTING.format(statement=statement)]
+    # The first one compiles what has changed, as an installation does.
+    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     runs = [
-        subprocess.run(code, capture_output=True, text=True, check=True)
+        subprocess.run(code, capture_output=True, text=True, check=True, env=environ)
         for _ in range(rounds)
     ]
     figures = [map(float, run.stdout.split()) for run in runs]
