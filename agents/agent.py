@@ -1,7 +1,8 @@
 """The value `Agent`: a name, instructions, a model, tools, delegates and limits."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeGuard, cast
 
@@ -99,10 +100,11 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """
 
     name: str
-    instructions: str | Callable[[TaskContext[DepsT_contra]], str] = attrs.field(
-        default="", kw_only=True
+    instructions: str | Callable[[TaskContext[DepsT_contra]], str | Awaitable[str]] = (
+        attrs.field(default="", kw_only=True)
     )
-    """What it is and how it works: a text, or a function of the task."""
+    """What it is and how it works: a text, or a function of the task, sync or async, which is
+    called once in a turn."""
     description: str = attrs.field(default="", kw_only=True)
     """What it is for: its parent reads this when it chooses to whom to delegate; by default it
     reads the instructions."""
@@ -257,19 +259,23 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         """Return the same agent without delegates."""
         return attrs.evolve(self, delegates=(), copies=False)
 
-    def instructions_for(self, context: TaskContext[Any] | None) -> str:
-        """Return the instructions for a task. Nothing is added but the language.
-
-        Args:
-            context: the task; None if the instructions are a text.
-        """
-        text = self.instructions
+    async def make_instructions(self, context: TaskContext[Any]) -> str:
+        """Return what the function of its instructions makes of a task."""
+        assert not isinstance(self.instructions, str), "a text is not made"
+        text = self.instructions(context)
         if not isinstance(text, str):
-            assert context is not None, "a function is given the task"
-            text = text(context)
-        if self.language:
-            text = f"{text}\n\nAnswer in {self.language}.".strip()
-        return text
+            self._require(
+                isawaitable(text),
+                f"its instructions were made as {text!r}, and must be text",
+            )
+            text = await text
+        return text  # noqa: ASYNC910 (its caller checkpoints)
+
+    def in_language(self, instructions: str) -> str:
+        """Return instructions with the language that it answers in."""
+        if not self.language:
+            return instructions
+        return f"{instructions}\n\nAnswer in {self.language}.".strip()
 
     def _require_settings(self) -> None:
         """Refuse what the model is known not to do."""

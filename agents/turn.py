@@ -7,6 +7,8 @@ on the world. The loop starts wherever the transcript stands, so a turn continue
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import trio
+
 from agents.agent import Agent
 from agents.errors import LimitExceededError, OutputError
 from agents.limits import Limits
@@ -15,6 +17,7 @@ from agents.messages import (
     Message,
     UserMessage,
     unanswered_calls,
+    well_formed,
 )
 from agents.models.model import Model, ModelRequest
 from agents.models.settings import NO_SETTINGS, ModelSettings
@@ -44,6 +47,7 @@ async def take_turn(
     task: str = "",
     path: str = "",
     deps: object = None,
+    made_instructions: str | None = None,
 ) -> str:
     """Run an agent until it gives its final answer, and return that.
 
@@ -59,6 +63,7 @@ async def take_turn(
         task: the prefix of its call keys, which no other task has.
         path: the path of the task in its tree.
         deps: the dependencies that the program has given to the run.
+        made_instructions: what the function of its instructions made before a crash.
     """
     transcript = as_transcript(transcript)
     context = _context(agent, transcript, tools, path, deps)
@@ -70,13 +75,10 @@ async def take_turn(
         task=task,
         context=context,
     )
-    instructions = agent.instructions_for(context)
-    if extra_instructions:
-        instructions = (
-            f"{instructions}\n\n{extra_instructions}"
-            if instructions
-            else extra_instructions
-        )
+    instructions = agent.instructions
+    if not isinstance(instructions, str):
+        instructions = await _made_instructions(agent, context, host, made_instructions)
+    instructions = _with_extra(agent.in_language(instructions), extra_instructions)
     first = settings.over(agent.settings)
     later = first.after_first_answer()
     promised = output_schema(agent.output) or requested_schema
@@ -138,6 +140,30 @@ def _context(
     users = (it for it in transcript if isinstance(it, UserMessage))
     goal = next((message.text for message in users), "")
     return TaskContext(agent=agent.name, goal=goal, path=path, deps=deps)
+
+
+async def _made_instructions(
+    agent: Agent[Any],
+    context: TaskContext[Any] | None,
+    host: TurnHost,
+    known: str | None,
+) -> str:
+    """Return what the function of the instructions makes of a task, once in a turn."""
+    if known is not None:
+        await trio.lowlevel.checkpoint()
+        return known
+    assert context is not None, "a function is given the task"
+    made = well_formed(await agent.make_instructions(context))
+    await host.before_instructed(made)
+    return made
+
+
+def _with_extra(instructions: str, extra: str) -> str:
+    return (
+        f"{instructions}\n\n{extra}"
+        if instructions and extra
+        else instructions or extra
+    )
 
 
 def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:

@@ -32,6 +32,13 @@ class TurnHost(Protocol):
         """Search a step for secrets that has a long text, before it is recorded."""
         ...
 
+    async def before_instructed(self, instructions: str) -> None:
+        """Note what a function has made: it is recorded with the next answer of the model.
+
+        A turn that is resumed after that answer is not asked to make them again.
+        """
+        ...
+
     async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """Wait until the transcript is durable, before a turn continues after a crash.
 
@@ -76,6 +83,9 @@ class MemoryHost:
         return step
 
     async def before_record(self, step: Step) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def before_instructed(self, instructions: str) -> None:
         await trio.lowlevel.checkpoint()
 
     async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:

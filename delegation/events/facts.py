@@ -244,6 +244,9 @@ class ModelAnswered(msgspec.Struct, frozen=True, gc=False):
     """What budgets are charged with, if the model did not say what it used."""
     settings: GivenSettings = msgspec.UNSET
     """How the model was to answer."""
+    instructions: str | msgspec.UnsetType = msgspec.UNSET
+    """The instructions that a function of its agent had made for this turn: of the first answer
+    after that. A turn that is resumed goes on with them."""
 
 
 class ModelFailure(enum.StrEnum):

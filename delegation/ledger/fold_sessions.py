@@ -223,6 +223,7 @@ def _read_mail(
         if isinstance(mail, UserMessage):
             session.terms = envelope.terms
     root.instructions = "\n\n".join(instructions)
+    root.made_instructions = None
     root.context = contexts.get(False, contexts.get(True, root.context))
 
 
@@ -277,6 +278,7 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
         charge_open_call(session, root)
     root.accounts = session.accounts
     root.instructions = ""
+    root.made_instructions = None
     root.approved = NOTHING_APPROVED
     root.placed = NOTHING_PLACED
     drop_questions(ledger, root)

@@ -250,6 +250,8 @@ def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
     task = running_task(ledger, event)
     task.reserved = None
     task.transcript = task.transcript.followed_by(event.message)
+    if isinstance(event.instructions, str):
+        task.made_instructions = event.instructions
     if not event.copied:
         book(ledger, task, event.message.usage, charged=event.charged)
 

@@ -120,6 +120,7 @@ class TaskRecord:
         "id",
         "instructions",
         "is_root",
+        "made_instructions",
         "mode",
         "parent",
         "path",
@@ -170,6 +171,8 @@ class TaskRecord:
         """The origin of the message that it works for: `delegation.session_context`."""
         self.instructions = ""
         """The instructions of this turn, besides those of its agent."""
+        self.made_instructions: str | None = None
+        """What a function of its agent has made for this turn, and a model has answered."""
         self.accounts: tuple[Account, ...] = ()
         """The budgets that its usage is booked on, its own last."""
         self.reserved: Usage | None = None
@@ -192,6 +195,7 @@ class TaskRecord:
         self.restarts += 1
         self.approved = NOTHING_APPROVED
         self.placed = NOTHING_PLACED
+        self.made_instructions = None
         removed = {message.id for message in self.transcript[length:]}
         self.transcript = self.transcript[:length]
         # It reads the removed steering messages once more.

@@ -266,6 +266,7 @@ def _more(task: TaskRecord) -> StoredDetails | None:
         dependencies=sorted(task.pending_dependencies),
         history_dependencies=history,
         instructions=task.instructions,
+        made_instructions=task.made_instructions,
         reserved=task.reserved,
         dependents=[dependent.id for dependent in task.dependents],
         steering=list(task.steering.items()),

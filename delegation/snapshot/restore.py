@@ -176,6 +176,7 @@ class _Restoration:
             children.slots_used = more.children.slots_used
             children.joined_slots_used = more.children.joined_slots_used
         task.instructions = more.instructions
+        task.made_instructions = more.made_instructions
         task.reserved = more.reserved
         task.dependents = [tasks[it] for it in more.dependents]
         task.steering = dict(more.steering) if more.steering else NO_STEERING

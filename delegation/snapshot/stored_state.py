@@ -107,6 +107,7 @@ class StoredDetails(msgspec.Struct, array_like=True, gc=False):
     dependencies: list[TaskId]
     history_dependencies: dict[int, list[TaskId]]
     instructions: str
+    made_instructions: str | None
     reserved: Usage | None
     dependents: list[TaskId]
     steering: list[tuple[MessageId, Steering]]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
+from msgspec import UNSET, UnsetType
 
 from agents import (
     Agent,
@@ -54,6 +55,7 @@ class LocalTaskHost:
         "_approvals",
         "_book",
         "_delegator",
+        "_instructions",
         "_left_out",
         "_order",
         "_record",
@@ -91,6 +93,8 @@ class LocalTaskHost:
         self._approvals = approvals
         self._left_out = 0
         """How many characters the model does not read in the call under way."""
+        self._instructions: str | UnsetType = UNSET
+        """What a function has made, and the next answer records."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -152,7 +156,9 @@ class LocalTaskHost:
                 left_out=self._left_out,
                 charged=self._reservations.charge_of(record.id),
                 settings=self._reservations.settings_of(record.id),
+                instructions=self._instructions,
             )
+            self._instructions = UNSET
             recorded = self._book.post(fact).message
             self._reservations.booked(record.id)
         else:
@@ -171,6 +177,12 @@ class LocalTaskHost:
         # An answer is paid for: it is recorded also when its task is cancelled meanwhile.
         with trio.CancelScope(shield=isinstance(step, AssistantMessage)):
             await search_ahead(self._book.redactor, texts)
+
+    async def before_instructed(self, instructions: str) -> None:
+        self._instructions = instructions
+        if has_long_text(instructions):
+            await search_ahead(self._book.redactor, [instructions])
+        await trio.lowlevel.checkpoint()
 
     async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
         approvals = self._approvals

@@ -100,7 +100,14 @@ class LocalExecutor:
             task=task.call_prefix,
             path=task.path,
             deps=order.deps,
+            made_instructions=self._made_instructions(task),
         )
+
+    def _made_instructions(self, task: TaskRecord) -> str | None:
+        # Where nothing has an effect, no model reads them.
+        if task.made_instructions is None and not self._place.has_effects:
+            return ""
+        return task.made_instructions
 
     def _tools(self, order: WorkOrder, host: TaskHost) -> Sequence[Tool]:
         tools = order.agent.tools
