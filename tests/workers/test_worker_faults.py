@@ -194,6 +194,28 @@ async def test_the_next_writer_adopts_what_a_live_worker_runs(later: float) -> N
     assert_laws(places.entries)
 
 
+@pytest.mark.parametrize("later", [1, 60])
+async def test_a_run_that_awaits_resume_is_not_lost_with_the_memory_of_its_session(
+    later: float,
+) -> None:
+    """It is not in memory when its worker is looked at, nor when that says how it ended."""
+    launches = Launches(seconds=30)
+    other = Launches()
+    places = launches.places
+    places.agents["other"] = attrs.evolve(other.agent, name="other")
+    async with places.working(2, slots=2):
+        run = await killed_during_call(launches)
+        async with places.writing() as orchestrator:
+            orchestrator.services.book.cache.evict_resting()
+            await orchestrator.run(places.agents["other"], "go")
+            await trio.sleep(later)
+            resumed = await orchestrator.resume(launches.agent, run)
+
+    assert resumed.outcome.output == "launched 1"
+    assert len(launches.effects) == 1
+    assert_laws(places.entries)
+
+
 async def test_the_next_writer_lets_begin_what_an_earlier_one_has_accepted() -> None:
     """The run asks again before its task is resumed, and is answered when it is."""
     launches = Launches()

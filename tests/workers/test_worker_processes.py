@@ -37,6 +37,7 @@ class Workers:
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
+        self.queue = "absurd"
         self.folder = folder
         self.effects = folder / "effects"
         self.points = folder / "points"
@@ -51,6 +52,7 @@ class Workers:
             "POINTS": str(self.points),
             "ORCHESTRATOR_HOME": str(self.folder),
             "ORCHESTRATOR_JOURNAL": self.url,
+            "ORCHESTRATOR_QUEUE": self.queue,
             "PYTHONPATH": str(ROOT),
         }
 
@@ -273,8 +275,12 @@ async def test_workers_are_killed_at_named_points(workers: Workers) -> None:
     assert len(workers_named) >= 3, "others have gone on"
 
 
-async def test_the_next_writer_adopts_what_live_workers_run(workers: Workers) -> None:
+@pytest.mark.parametrize("queue", ["absurd", "dbos"])
+async def test_the_next_writer_adopts_what_live_workers_run(
+    workers: Workers, queue: str
+) -> None:
     """Kill -9 of the writer with calls under way: none is broken off, none runs twice."""
+    workers.queue = queue
     # No worker is lost here, however busy the machine is.
     workers.start(lease=30)
     workers.start(lease=30)

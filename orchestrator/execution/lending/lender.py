@@ -11,10 +11,10 @@ from typing import Final, NoReturn, TypeAlias, assert_never
 import trio
 
 from agents import raising_one_error
-from delegation import TaskId
 from orchestrator.execution.lending.lent import Lent, Loss
 from orchestrator.execution.lending.lent_turn import LentTurn
 from orchestrator.execution.lending.recorded_ends import RecordedEnds
+from orchestrator.execution.lending.recorded_runs import RecordedRuns
 from orchestrator.execution.worker_wire import (
     END,
     Answered,
@@ -34,7 +34,6 @@ from orchestrator.execution.worker_wire import (
     TurnWork,
     Unfit,
     Work,
-    call_prefix_in,
     encoded,
     question_in,
 )
@@ -93,6 +92,7 @@ class Lender:
         """The workers that have another version of an agent, and the version they lack."""
         self.workers: Sequence[WorkerSeen] = ()
         """Those that were there when they were looked at last."""
+        self.recorded = RecordedRuns(book, tenure.journal)
         self.ends = RecordedEnds(book, self._acknowledge)
         self._to_send: dict[DispatchId, Lent] = {}
         self._to_withdraw: list[Dispatch] = []
@@ -249,17 +249,6 @@ class Lender:
         del self.finished[run]
         self._mailbox.forget(run)
 
-    def is_recorded(self, run: RunId) -> bool:
-        """Return whether the journal says that a run counts, and its call has no answer."""
-        prefix = call_prefix_in(run, self.tenure.journal)
-        if prefix is None:
-            return False
-        tasks = self._book.ledger.tasks
-        task = tasks.get(TaskId(prefix)) or tasks.get(TaskId(prefix.rpartition("~")[0]))
-        if task is None or self._book.ledger.is_cancelled(task.id):
-            return False
-        return any(placed.run == run for placed in task.placed.values())
-
     def _finish(self, run: RunId, worker: WorkerId) -> None:
         self.finished[run] = worker
         self._changed.set()
@@ -312,7 +301,10 @@ class Lender:
                 self._hear_turn(lent, question, request)
             else:
                 self._take_end(lent, question, request)
-        elif request.run not in self.finished and self.is_recorded(request.run):
+        elif (
+            request.run not in self.finished
+            and self.recorded.counts(request.run) is not False
+        ):
             self._park(request)
         else:
             self.reply(request, Fenced())
@@ -343,7 +335,7 @@ class Lender:
         self, request: Request, begin: Begin, lent: Lent | None
     ) -> Lent | None:
         if lent is None or lent.is_over or self._book.closed:
-            if lent is None and self.is_recorded(request.run):
+            if lent is None and self.recorded.counts(request.run) is not False:
                 self._park(request)
             else:
                 self.reply(request, Fenced())

@@ -4,7 +4,7 @@ Only liveness hangs on it: a call that no worker will receive any more is sent a
 no worker holds any more is given up.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NoReturn
 
@@ -64,6 +64,7 @@ class WorkerWatch:
                 lender.give(lent)
         if missing:
             await self._lose(missing)
+        await self._read_recorded(workers.values())
         self._stop_unknown_runs(workers)
         self._forget(workers)
 
@@ -122,6 +123,11 @@ class WorkerWatch:
             if lent.run == run and lent.end is None:
                 self._lender.lose(lent, Loss.GONE)
 
+    async def _read_recorded(self, workers: Iterable[WorkerSeen]) -> None:
+        """Read of the journal whether the runs count whose sessions are not in memory."""
+        held = (run for worker in workers for run in worker.beat.runs)
+        await self._lender.recorded.read({*held, *self._lender.parked})
+
     def _stop_unknown_runs(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:
         """Stop the runs of this journal whose calls are over: an earlier writer lent them."""
         lender = self._lender
@@ -134,7 +140,7 @@ class WorkerWatch:
                     and run not in known
                     and run not in lender.finished
                     and run not in lender.parked
-                    and not lender.is_recorded(run)
+                    and lender.recorded.counts(run) is False
                     and not self._is_asked_for(run)
                 ):
                     lender.stop(run, worker.beat.worker)
@@ -153,7 +159,7 @@ class WorkerWatch:
             if seen is None or (seen.alive and run not in seen.beat.runs):
                 lender.forget(run)
         for run, requests in list(lender.parked.items()):
-            if not lender.is_recorded(run):
+            if lender.recorded.counts(run) is False:
                 del lender.parked[run]
                 for request in requests:
                     lender.reply(request, Fenced())
