@@ -44,7 +44,7 @@ def read_agents(
 ) -> BuiltTeam:
     """Return the agents of files, with what the files say that has no meaning here."""
     if not path.exists():
-        raise AgentFileError(path, 1, "there is no such file or folder")
+        raise AgentFileError(path, 0, "there is no such file or folder")
     team = read_team(path)
     is_one = path.suffix.lower() == ".md"
     if is_one:

@@ -17,9 +17,11 @@ class AgentFileError(DefinitionError):
     """A file defines no agent: where, what is wrong, and what to write instead."""
 
     def __init__(self, file: Path, line: int, problem: str) -> None:
-        super().__init__(f"{file}:{line}: {problem}")
+        where = f"{file}:{line}" if line else f"{file}"
+        super().__init__(f"{where}: {problem}")
         self.file = file
         self.line = line
+        """From 1 on; 0 is the whole file or folder."""
         self.problem = problem
 
 

@@ -11,13 +11,13 @@ LONGEST: Final = 1_000_000
 def read_text(file: Path) -> str:
     """Return the text of a file, with the line ends of Unix."""
     if not file.is_file():
-        raise AgentFileError(file, 1, "there is no such file")
+        raise AgentFileError(file, 0, "there is no such file")
     with file.open("rb") as opened:
         data = opened.read(LONGEST + 1)
     if len(data) > LONGEST:
         raise AgentFileError(
             file,
-            1,
+            0,
             f"it has more than {LONGEST:,} bytes: an agent is read with each call",
         )
     try:

@@ -46,7 +46,7 @@ def read_team(path: Path) -> TeamEntries:
 def _read_folder(folder: Path) -> TeamEntries:
     files = sorted(folder.rglob("*.md"))
     if len(files) > MOST_FILES:
-        raise AgentFileError(folder, 1, f"it has more than {MOST_FILES:,} files *.md")
+        raise AgentFileError(folder, 0, f"it has more than {MOST_FILES:,} files *.md")
     # What people read about the folder is no agent.
     found = [
         file
@@ -58,7 +58,7 @@ def _read_folder(folder: Path) -> TeamEntries:
         hint = (
             f"name the file: {team}" if team else "an agent is a file such as editor.md"
         )
-        raise AgentFileError(folder, 1, f"no agent is in this folder; {hint}")
+        raise AgentFileError(folder, 0, f"no agent is in this folder; {hint}")
     return TeamEntries(
         entries=tuple(map(read_agent, found)), files=tuple(found), folder=folder
     )

@@ -98,11 +98,11 @@ def _team_of(agent: Agent[Any]) -> set[int]:
 
 
 def _split(target: str) -> tuple[Path, str]:
-    if Path(target).exists():
+    if target and Path(target).exists():
         return Path(target), ""
     file, _, name = target.rpartition(":")
     path = Path(file or target)
-    if not path.is_file() and not path.is_dir():
+    if not target or not (path.is_file() or path.is_dir()):
         raise CommandError(f"there is no file {path}")
     return path, name
 
