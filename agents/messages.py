@@ -205,6 +205,18 @@ class UserMessage:
 
 
 @attrs.frozen
+class ReasoningBlock:
+    """What a model thought before its calls, as its provider wants it back with their results."""
+
+    model: str
+    """The name of the model: no other one is sent it."""
+    data: Mapping[str, Any] = attrs.field(repr=False)
+    """In the words of the protocol. Empty if a secret was in it: then it cannot be sent back."""
+    position: int = 0
+    """0 if it came before the text, else 1 and how many calls came before it."""
+
+
+@attrs.frozen
 class AssistantMessage:
     """One answer of the model: text, or calls of tools."""
 
@@ -215,6 +227,10 @@ class AssistantMessage:
     """The name of the model that answered."""
     incomplete: bool = attrs.field(default=False, kw_only=True)
     """The call ended in the middle of it: this is what was said by then."""
+    reasoning: tuple[ReasoningBlock, ...] = attrs.field(
+        default=(), kw_only=True, eq=False, repr=False
+    )
+    """What its provider wants back while the calls are answered. It is no part of equality."""
     id: MessageId = attrs.field(
         factory=new_message_id, kw_only=True, eq=False, repr=False
     )

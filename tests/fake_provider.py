@@ -19,7 +19,13 @@ import h11
 import trio
 
 from agents import ToolCall
-from tests.provider_rules import check_chat, check_messages, check_responses
+from tests.provider_rules import (
+    ENCRYPTED,
+    check_chat,
+    check_messages,
+    check_responses,
+    signature_of,
+)
 from tests.service_rules import check_service, without_service_fields
 
 
@@ -347,7 +353,8 @@ def _response_items(say: Say) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if say.thinking:
         thought = {"type": "reasoning_text", "text": say.thinking}
-        items.append({"type": "reasoning", "id": "rs_1", "content": [thought]})
+        item = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [thought]}
+        items.append({**item, "encrypted_content": ENCRYPTED})
     if say.text or say.refusal:
         content: list[dict[str, Any]] = []
         if say.text:
@@ -414,7 +421,8 @@ def responses_events(say: Say) -> Iterator[bytes]:
 def _blocks(say: Say) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     if say.thinking:
-        blocks.append({"type": "thinking", "thinking": say.thinking, "signature": "x"})
+        block = {"type": "thinking", "thinking": say.thinking}
+        blocks.append({**block, "signature": signature_of(say.thinking)})
     if say.text:
         blocks.append({"type": "text", "text": say.text})
     blocks += [
@@ -464,14 +472,17 @@ def messages_events(say: Say) -> Iterator[bytes]:
         is_call = field == "input"
         text = json.dumps(block[field]) if is_call else block[field]
         empty: object = {} if is_call else ""
-        yield event(
-            "content_block_start", index=index, content_block={**block, field: empty}
-        )
+        begun = {
+            **block,
+            field: empty,
+            **({"signature": ""} if kind == "thinking" else {}),
+        }
+        yield event("content_block_start", index=index, content_block=begun)
         for piece in _pieces(text):
             part = {"type": delta, kind: piece}
             yield event("content_block_delta", index=index, delta=part)
         if field == "thinking":
-            part = {"type": "signature_delta", "signature": "x"}
+            part = {"type": "signature_delta", "signature": block["signature"]}
             yield event("content_block_delta", index=index, delta=part)
         yield event("content_block_stop", index=index)
     yield event(

@@ -5,6 +5,7 @@ raises an `AssertionError` for what the provider would answer with HTTP 400.
 """
 
 import base64
+import hashlib
 import json
 import re
 from itertools import pairwise
@@ -26,6 +27,14 @@ RESPONSES_FILES = {
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
 }
+
+
+ENCRYPTED = "gAAAAABencrypted"
+
+
+def signature_of(thought: str) -> str:
+    """Return what proves that a model has thought this."""
+    return hashlib.sha256(thought.encode()).hexdigest()
 
 
 def only(thing: dict[str, Any], required: str, optional: str = "") -> None:
@@ -176,6 +185,12 @@ def check_thinking(body: dict[str, Any]) -> None:
             assert "effort" not in body.get("output_config", {})
         case other:
             raise AssertionError(f"unknown: {other}")
+    said = [it["content"] for it in body["messages"] if it["role"] == "assistant"]
+    if thinking["type"] == "enabled" and said:
+        kinds = [block["type"] for block in said[-1]]
+        assert "tool_use" not in kinds or kinds[0].endswith("thinking"), (
+            "Expected `thinking` or `redacted_thinking`, but found `tool_use`"
+        )
     assert body.get("temperature", 1) == 1, "may only be set to 1 when thinking"
     assert body.get("top_p", 1) >= 0.95, "must be at least 0.95 when thinking"
     choice = body.get("tool_choice", {"type": "auto"})["type"]
@@ -267,14 +282,21 @@ def check_responses(body: dict[str, Any]) -> None:
         body,
         "model input",
         "stream store instructions tools text max_output_tokens temperature top_p"
-        " reasoning parallel_tool_calls tool_choice service_tier",
+        " reasoning parallel_tool_calls tool_choice service_tier include",
     )
     check_responses_settings(body)
     assert body["input"]
     asked: list[str] = []
     answered: list[str] = []
-    for item in body["input"]:
+    for item, following in pairwise([*body["input"], {"type": "the end"}]):
         match item["type"]:
+            case "reasoning":
+                only(item, "type id summary encrypted_content")
+                assert item["encrypted_content"] == ENCRYPTED
+                assert body["include"] == ["reasoning.encrypted_content"]
+                assert following["type"] in {"reasoning", "function_call"}, (
+                    "provided without its required following item"
+                )
             case "message":
                 only(item, "type role content")
                 assert item["role"] in {"user", "assistant"}
@@ -334,7 +356,7 @@ def check_messages(body: dict[str, Any]) -> None:
         assert message["content"]
         kinds = [block["type"] for block in message["content"]]
         if message["role"] == "assistant":
-            assert set(kinds) <= {"text", "tool_use"}
+            assert set(kinds) <= {"text", "tool_use", "thinking", "redacted_thinking"}
         else:
             # Answers come first, and all of them in the very next message.
             assert kinds == sorted(kinds, key=lambda kind: kind != "tool_result")
@@ -412,6 +434,13 @@ def check_block(block: dict[str, Any]) -> None:
             only(block, "type source", "title")
             assert 0 < len(block.get("title", "x")) <= 500
             check_source(block["source"], {"application/pdf"})
+        case "thinking":
+            only(block, "type thinking signature")
+            assert block["signature"] == signature_of(block["thinking"]), (
+                "Invalid `signature` in `thinking` block"
+            )
+        case "redacted_thinking":
+            only(block, "type data")
         case _:
             only(block, "type tool_use_id content", "is_error")
             assert block["content"] or not block.get("is_error")

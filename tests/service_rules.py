@@ -89,6 +89,8 @@ def without_service_fields(path: str, body: Any) -> Any:
             r"/models?/([^/]+?)(:streamRawPredict|:rawPredict|/invoke|$)", path
         )
         return {**rest, "model": found[1] if found else "unknown"}
+    if path.startswith(("/at-openrouter/", "/at-deepseek/", "/at-gemini/")):
+        body = {**body, "messages": [*map(_without_reasoning, body["messages"])]}
     if path.startswith("/at-openrouter/"):
         return {key: body[key] for key in body if key != "reasoning"}
     if path.startswith("/at-mistral/"):
@@ -96,3 +98,18 @@ def without_service_fields(path: str, body: Any) -> Any:
     if path.startswith("/at-deepseek/"):
         return {key: body[key] for key in body if key != "thinking"}
     return body
+
+
+def _without_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message without what a model is sent back of its own reasoning."""
+    kept = {
+        key: value
+        for key, value in message.items()
+        if key not in {"reasoning_content", "reasoning_details"}
+    }
+    if "tool_calls" in kept:
+        kept["tool_calls"] = [
+            {key: call[key] for key in call if key != "extra_content"}
+            for call in kept["tool_calls"]
+        ]
+    return kept

@@ -23,7 +23,8 @@ AGENTS = """
     Compaction DefinitionError Failure PipelineContext Queued InputError LimitExceededError Limits
     Message MessageId Model ModelError ModelEvent ModelRequest ModelSettings InstructionContext
     OutputError Part
-    Patience Pipeline Price ReasoningDelta RefusedBy Retrying Sandbox ScriptExhaustedError
+    Patience Pipeline Price ReasoningBlock ReasoningDelta RefusedBy Retrying Sandbox
+    ScriptExhaustedError
     ScriptedModel Switched TaskContext TextDelta Tool ToolCall ToolError ToolMessage Transcript
     Usage UserMessage agent allow arguments_schema ask deny input_of is_agent new_message_id
     raising_one_error read_arguments read_output require_schema take_turn ignore_event

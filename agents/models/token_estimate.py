@@ -70,6 +70,8 @@ def texts_of(message: Message) -> Iterator[str]:
         for call in message.calls:
             yield call.name
             yield str(call.arguments)
+        for block in message.reasoning:
+            yield str(block.data)
 
 
 def texts_beside_messages(request: ModelRequest) -> Iterator[str]:

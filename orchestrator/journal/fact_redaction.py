@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
 import attrs
 import msgspec
 
+from agents import ReasoningBlock
 from agents.redaction.redactor import LONG_TEXT, Redactor
 from delegation import Encoded, Outcome, encode
 from delegation.events import (
@@ -189,13 +190,17 @@ def _redacted_fields(value: Any, redactor: Redactor) -> object:
     changed: dict[str, object] = {}
     for field in fields:
         was = getattr(value, field.name)
-        if (
-            field.name not in UNREDACTED_FIELDS
-            and (now := _redacted(was, redactor)) != was
-        ):
+        if field.name in UNREDACTED_FIELDS:
+            continue
+        now = _redacted(was, redactor)
+        # Not all of a message is part of its equality; one that is the same is not copied.
+        if now is not was and (now != was or attrs.has(type(now))):
             changed[field.name] = now
     if not changed:
         return value
+    if isinstance(value, ReasoningBlock):
+        # Its provider has signed it: what is changed cannot be sent back.
+        changed = {"data": {}}
     replace = msgspec.structs.replace if is_struct else attrs.evolve
     return replace(value, **changed)
 

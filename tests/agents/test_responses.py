@@ -106,6 +106,7 @@ async def test_the_server_hears_the_whole_conversation_and_keeps_none_of_it(
         ],
         "stream": True,
         "store": False,
+        "include": ["reasoning.encrypted_content"],
     }
 
 

@@ -14,6 +14,7 @@ from agents import (
     Budget,
     CallId,
     Part,
+    ReasoningBlock,
     ToolCall,
     ToolMessage,
     UserMessage,
@@ -116,6 +117,9 @@ st.register_type_strategy(
         history=...,
         labels=st.dictionaries(st.text(), st.text(), max_size=2),
     ),
+)
+st.register_type_strategy(
+    ReasoningBlock, st.builds(ReasoningBlock, st.text(), arguments, st.integers())
 )
 settings = st.just(msgspec.UNSET) | arguments
 for kind in (ModelAnswered, ModelFailed):

@@ -10,11 +10,18 @@ import trio
 
 from agents import (
     Agent,
+    AssistantMessage,
     Budget,
+    CallId,
     DefinitionError,
     ModelError,
+    ModelRequest,
     ModelSettings,
+    ReasoningBlock,
     ScriptedModel,
+    ToolCall,
+    Usage,
+    tool,
 )
 from agents.models.wrappers.cassette import RecordingModel, ReplayModel
 from delegation.events import ModelAnswered, ModelCalled, ModelFailed
@@ -23,6 +30,7 @@ from orchestrator.replay.run import replay
 from tests.kit import FunctionModel, facts, hand_on, worker
 from tests.orchestrator.test_cli import Shell
 
+SECRET = f"sk-ant-{'aB3dE6gH9k' * 4}"
 COLD = ModelSettings(temperature=0, stop="END")
 
 
@@ -70,13 +78,14 @@ async def test_a_call_that_fails_is_recorded_with_its_settings() -> None:
 
 
 async def test_a_secret_in_extra_is_not_recorded() -> None:
-    settings = ModelSettings(extra={"user": "sk-ant-REDACTED"})
+    settings = ModelSettings(extra={"user": SECRET})
     agent = Agent("editor", model=ScriptedModel(["so"]), settings=settings)
 
     journal = await journal_of(agent)
 
     (given,) = settings_of(journal)
-    assert "0123456789" not in str(given)
+    assert SECRET not in str(given)
+    assert given["extra"].keys() == {"user"}
 
 
 @pytest.mark.realtime
@@ -218,3 +227,32 @@ def test_a_pipeline_has_no_model_to_replace(shell: Shell) -> None:
     problem = shell.error("run", f"{file}:line", "go", "--model", "openai:gpt-5")
 
     assert "is a pipeline, which calls no model" in problem
+
+
+async def test_what_a_model_thought_is_in_the_journal_unless_a_secret_is_in_it() -> (
+    None
+):
+    """It is signed: with a word removed, its provider would refuse it."""
+    call = ToolCall("look", {}, id=CallId("c_1"))
+    thoughts = (
+        ReasoningBlock("m", {"type": "thinking", "signature": "c2ln"}),
+        ReasoningBlock("m", {"type": "thinking", "thinking": f"the key is {SECRET}"}),
+    )
+
+    async def answer(request: ModelRequest) -> AssistantMessage | str:
+        await trio.lowlevel.checkpoint()
+        if len(request.transcript) > 1:
+            return "so"
+        return AssistantMessage("", (call,), Usage(calls=1), reasoning=thoughts)
+
+    @tool
+    async def look() -> str:
+        await trio.lowlevel.checkpoint()
+        return "dark"
+
+    journal = await journal_of(Agent("seer", model=FunctionModel(answer), tools=[look]))
+
+    answered, _ = facts(journal.entries, ModelAnswered)
+    kept, dropped = answered.message.reasoning
+    assert kept == thoughts[0], kept.data
+    assert dropped == ReasoningBlock("m", {}), dropped.data

@@ -9,7 +9,13 @@ from typing import Any, ClassVar, Final, NoReturn
 import msgspec
 
 from agents.errors import Failure
-from agents.messages import AssistantMessage, CallId, ToolCall, Usage
+from agents.messages import (
+    AssistantMessage,
+    CallId,
+    ReasoningBlock,
+    ToolCall,
+    Usage,
+)
 from agents.models.http.answer_errors import UnusableAnswerError
 from agents.models.http.answer_limits import require_few_values
 from agents.models.http.strict_schema import ProviderSchema
@@ -49,6 +55,7 @@ class AnswerBuilder(ABC):
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._calls: list[_CallDraft] = []
+        self._reasoning: list[tuple[int, dict[str, Any]]] = []
         self._numbers: dict[int, int] = {}
         """The number of each call, by its index in the protocol."""
 
@@ -83,6 +90,19 @@ class AnswerBuilder(ABC):
         if text:
             self.characters += len(text)
             self._request.tell(ReasoningDelta(text))
+
+    def add_reasoning_block(
+        self, data: dict[str, Any], position: int | None = None
+    ) -> None:
+        """Add what the provider wants back with the results of the calls.
+
+        Args:
+            data: in the words of the protocol; it may still grow.
+            position: where it is sent (`ReasoningBlock`); by default behind what came so far.
+        """
+        if position is None:
+            position = 1 + len(self._calls) if self._text or self._calls else 0
+        self._reasoning.append((position, data))
 
     def add_refusal(self, text: str | None) -> None:
         if text:
@@ -129,7 +149,22 @@ class AnswerBuilder(ABC):
             require_few_values(text.encode(errors="replace"))
         if self._output_schema is not None:
             text = self._output_schema.unwrap(text)
-        return AssistantMessage(text, self._finished_calls(), self.usage, self._model)
+        return AssistantMessage(
+            text,
+            self._finished_calls(),
+            self.usage,
+            self._model,
+            reasoning=self._finished_reasoning(),
+        )
+
+    def _finished_reasoning(self) -> tuple[ReasoningBlock, ...]:
+        # A final answer is followed by a new question, for which no provider needs it.
+        if not self._calls:
+            return ()
+        return tuple(
+            ReasoningBlock(self._model, data, position)
+            for position, data in self._reasoning
+        )
 
     def _finished_calls(self) -> tuple[ToolCall, ...]:
         if not self._calls:

@@ -19,6 +19,7 @@ from agents.messages import (
     CallId,
     Message,
     Part,
+    ReasoningBlock,
     ToolCall,
     ToolMessage,
     UserMessage,
@@ -67,6 +68,17 @@ class WireAssistantMessage:
 
     text: str
     calls: tuple[AnsweredCall, ...] = ()
+    reasoning: tuple[ReasoningBlock, ...] = attrs.field(default=(), eq=False)
+
+    def reasoning_of(self, model: str, position: int | None = None) -> list[Any]:
+        """Return what a model thought, to be sent back to it; of one position, or of all."""
+        return [
+            block.data
+            for block in self.reasoning
+            if block.model == model
+            and block.data
+            and position in {None, block.position}
+        ]
 
 
 WireMessage: TypeAlias = WireUserMessage | WireAssistantMessage
@@ -97,7 +109,9 @@ class _OpenCall:
 
 
 def _paired(transcript: Iterable[Message]) -> list[WireMessage]:
-    rows: list[WireUserMessage | tuple[str, list[_OpenCall]]] = []
+    rows: list[
+        WireUserMessage | tuple[str, list[_OpenCall], tuple[ReasoningBlock, ...]]
+    ] = []
     waiting: dict[CallId, list[_OpenCall]] = {}
     for message in transcript:
         match message:
@@ -111,7 +125,8 @@ def _paired(transcript: Iterable[Message]) -> list[WireMessage]:
                 for each in opened:
                     waiting[each.call.id].append(each)
                 if opened or text.strip():
-                    rows.append((text if text.strip() else "", opened))
+                    said = text if text.strip() else ""
+                    rows.append((said, opened, message.reasoning))
             case ToolMessage(call):
                 # The first answer counts, and one to no call is dropped.
                 if waiting.get(call):
@@ -121,7 +136,7 @@ def _paired(transcript: Iterable[Message]) -> list[WireMessage]:
         row
         if isinstance(row, WireUserMessage)
         else WireAssistantMessage(
-            row[0], tuple(_answered(each, ids) for each in row[1])
+            row[0], tuple(_answered(each, ids) for each in row[1]), row[2]
         )
         for row in rows
     ]

@@ -73,7 +73,7 @@ class AnthropicModel(HttpModel):
     def _body(
         self, request: ModelRequest, schema: ProviderSchema | None
     ) -> dict[str, Any]:
-        body = message_request(self._model, request, schema)
+        body = message_request(self._model, request, schema, name=self.name)
         if version := self._service.quirks.anthropic_version:
             # The address has the model, and says that the answer is streamed.
             del body["model"]
@@ -89,14 +89,25 @@ class AnthropicModel(HttpModel):
 
 
 def message_request(
-    model: str, request: ModelRequest, output_schema: ProviderSchema | None
+    model: str,
+    request: ModelRequest,
+    output_schema: ProviderSchema | None,
+    *,
+    name: str = "",
 ) -> dict[str, Any]:
     conversation = wire_transcript(request.transcript)
+    limit = MAX_TOKENS if request.max_output is None else request.max_output
+    thinking = _thinking_fields(model, request.settings, limit)
+    kind = thinking.get("thinking", {}).get("type")
+    if kind == "enabled" and _lacks_thought(conversation, name):
+        # The call was made by another model, or before thinking began: it is refused then.
+        thinking, kind = {"thinking": {"type": "disabled"}}, "disabled"
     body: dict[str, Any] = {
         "model": model,
-        "max_tokens": MAX_TOKENS if request.max_output is None else request.max_output,
-        "messages": _messages(conversation),
+        "max_tokens": limit,
+        "messages": _messages(conversation, "" if kind == "disabled" else name),
         "stream": True,
+        **thinking,
     }
     if instructions := instructions_with_schema(request, output_schema):
         body["system"] = instructions
@@ -107,7 +118,6 @@ def message_request(
         body["tools"] = [_former_tool(name) for name in sorted(called)]
         body["tool_choice"] = {"type": "none"}
     body |= _settings_fields(request.settings, has_tools=bool(request.tools))
-    body |= _thinking_fields(model, request.settings, body["max_tokens"])
     if output_schema is not None:
         format_ = {"type": "json_schema", "schema": output_schema.schema}
         body["output_config"] = {**body.get("output_config", {}), "format": format_}
@@ -176,21 +186,30 @@ def _thinking_fields(model: str, settings: ModelSettings, limit: int) -> dict[st
     return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
 
 
+def _lacks_thought(conversation: list[WireMessage], name: str) -> bool:
+    """Return whether the last answer has calls, and no thought of this model before them."""
+    for message in reversed(conversation):
+        if isinstance(message, WireAssistantMessage):
+            return bool(message.calls) and not message.reasoning_of(name)
+    return False
+
+
 def _version(model: str) -> tuple[int, int]:
     """Return the version of a model; of a name without one, that of the newest."""
     found = _VERSION.search(model)
     return (99, 0) if found is None else (int(found[1]), int(found[2] or 0))
 
 
-def _messages(conversation: list[WireMessage]) -> list[dict[str, Any]]:
-    blocks = [block for message in conversation for block in _blocks(message)]
+def _messages(conversation: list[WireMessage], name: str) -> list[dict[str, Any]]:
+    """Return the messages, with what the model of this name has thought."""
+    blocks = [block for message in conversation for block in _blocks(message, name)]
     return [
         {"role": role, "content": [block for _, block in group]}
         for role, group in groupby(blocks, key=lambda block: block[0])
     ]
 
 
-def _blocks(message: WireMessage) -> Iterator[tuple[str, dict[str, Any]]]:
+def _blocks(message: WireMessage, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     match message:
         case WireUserMessage(text, parts):
             # The model answers best when the material comes before the question.
@@ -199,9 +218,13 @@ def _blocks(message: WireMessage) -> Iterator[tuple[str, dict[str, Any]]]:
             if text:
                 yield "user", {"type": "text", "text": text}
         case WireAssistantMessage(text, calls):
+            for thought in message.reasoning_of(name, 0):
+                yield "assistant", thought
             if text:
                 yield "assistant", {"type": "text", "text": text}
-            for call in calls:
+            for number, call in enumerate(calls):
+                for thought in message.reasoning_of(name, 1 + number):
+                    yield "assistant", thought
                 yield (
                     "assistant",
                     {
@@ -283,6 +306,9 @@ class _Block(msgspec.Struct):
     name: str = ""
     text: str | None = None
     thinking: str | None = None
+    signature: str = ""
+    data: str = ""
+    """A thought that the provider has encrypted."""
     input: msgspec.Raw = NO_JSON
     """The arguments of a call, parsed when the answer is whole."""
 
@@ -322,6 +348,7 @@ class _Delta(msgspec.Struct):
     type: str
     text: str = ""
     thinking: str = ""
+    signature: str = ""
     partial_json: str = ""
 
 
@@ -354,6 +381,7 @@ class _MessageBuilder(AnswerBuilder):
     ) -> None:
         super().__init__(request, model, output_schema)
         self._used = _UsageFields()
+        self._thoughts: dict[int, dict[str, Any]] = {}
 
     def feed_event(self, data: bytes) -> bool:
         match msgspec.json.decode(data, type=_EventType).type:
@@ -388,6 +416,13 @@ class _MessageBuilder(AnswerBuilder):
         self._end(message.stop_reason)
 
     def _add_block(self, index: int, block: _Block) -> None:
+        if block.type == "thinking":
+            thought = {"type": "thinking", "thinking": block.thinking or ""}
+            self._thoughts[index] = {**thought, "signature": block.signature}
+            self.add_reasoning_block(self._thoughts[index])
+        elif block.type == "redacted_thinking":
+            self.characters += len(block.data)
+            self.add_reasoning_block({"type": block.type, "data": block.data})
         self.add_text(block.text)
         self.add_reasoning(block.thinking)
         if block.type == "tool_use":
@@ -398,6 +433,11 @@ class _MessageBuilder(AnswerBuilder):
             self.add_call(index, call_id=block.id, name=block.name, arguments=arguments)
 
     def _add_delta(self, index: int, delta: _Delta) -> None:
+        if (thought := self._thoughts.get(index)) is not None:
+            thought["thinking"] += delta.thinking
+            if delta.signature:
+                self.characters += len(delta.signature)
+                thought["signature"] = delta.signature
         self.add_text(delta.text)
         self.add_reasoning(delta.thinking)
         if delta.type == "input_json_delta":

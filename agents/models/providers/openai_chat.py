@@ -59,6 +59,7 @@ class OpenAIModel(HttpModel):
             schema,
             limit_field=self._limit_field,
             quirks=self._service.quirks,
+            name=self.name,
         )
 
     def _builder(
@@ -85,10 +86,11 @@ def completion_request(
     *,
     limit_field: str = "max_completion_tokens",
     quirks: Quirks = NO_QUIRKS,
+    name: str = "",
 ) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": model,
-        "messages": list(_messages(request, output_schema, quirks)),
+        "messages": list(_messages(request, output_schema, quirks, name)),
         "stream": True,
     }
     if quirks.asks_for_usage:
@@ -113,7 +115,10 @@ def completion_request(
 
 
 def _messages(
-    request: ModelRequest, output_schema: ProviderSchema | None, quirks: Quirks
+    request: ModelRequest,
+    output_schema: ProviderSchema | None,
+    quirks: Quirks,
+    name: str,
 ) -> Iterator[dict[str, Any]]:
     id_of = partial(_call_id, length=quirks.call_id_length)
     if instructions := instructions_with_schema(request, output_schema):
@@ -135,7 +140,15 @@ def _messages(
                 yield {
                     "role": "assistant",
                     "content": text or None,
-                    "tool_calls": [_call(call, id_of(call)) for call in calls],
+                    "tool_calls": [
+                        _call(call, id_of(call), message.reasoning_of(name, 1 + number))
+                        for number, call in enumerate(calls)
+                    ],
+                    **{
+                        field: value
+                        for thought in message.reasoning_of(name, 0)
+                        for field, value in thought.items()
+                    },
                 }
                 for call in calls:
                     yield {
@@ -172,7 +185,7 @@ def _call_id(call: AnsweredCall, *, length: int | None) -> str:
     return sha256(call.id.encode()).hexdigest()[:length]
 
 
-def _call(call: AnsweredCall, id_: str) -> dict[str, Any]:
+def _call(call: AnsweredCall, id_: str, thoughts: list[Any]) -> dict[str, Any]:
     return {
         "id": id_,
         "type": "function",
@@ -180,6 +193,7 @@ def _call(call: AnsweredCall, id_: str) -> dict[str, Any]:
             "name": call.name,
             "arguments": as_json(call.arguments).decode(),
         },
+        **{field: value for thought in thoughts for field, value in thought.items()},
     }
 
 
@@ -203,6 +217,8 @@ class _Call(msgspec.Struct):
     function: _Function
     index: int | None = None
     id: str | None = None
+    extra_content: dict[str, Any] | None = None
+    """The signature of the thought that led to the call, at Gemini, which wants it back."""
 
 
 class _Piece(msgspec.Struct):
@@ -219,6 +235,8 @@ class _ChoiceMessage(msgspec.Struct):
     """The reasoning at vLLM and DeepSeek; OpenAI does not send it in this protocol."""
     reasoning: str | None = None
     """The reasoning at OpenRouter and Ollama."""
+    reasoning_details: list[dict[str, Any]] | None = None
+    """The same at OpenRouter, as it wants it back."""
     tool_calls: list[_Call] | None = None
 
 
@@ -264,6 +282,8 @@ class _CompletionBuilder(AnswerBuilder):
     ) -> None:
         super().__init__(request, model, output_schema)
         self._quirks = quirks
+        self._thought: list[str] = []
+        self._details: list[dict[str, Any]] = []
 
     def feed_event(self, data: bytes) -> bool:
         if data.strip() == b"[DONE]":
@@ -292,12 +312,21 @@ class _CompletionBuilder(AnswerBuilder):
             self._end(choice.finish_reason)
 
     def _add_message(self, message: _ChoiceMessage) -> None:
-        self.add_reasoning(message.reasoning_content or message.reasoning)
+        thought = message.reasoning_content or message.reasoning
+        self.add_reasoning(thought)
+        match self._quirks.reasoning_field:
+            case "reasoning_content" if thought:
+                self._thought.append(thought)
+            case "reasoning_details":
+                for detail in message.reasoning_details or ():
+                    self.characters += _add_detail(self._details, detail)
+            case _:
+                pass
         if isinstance(message.content, list):
             for piece in message.content:
                 self.add_text(piece.text)
-                for thought in piece.thinking or ():
-                    self.add_reasoning(thought.text)
+                for inner in piece.thinking or ():
+                    self.add_reasoning(inner.text)
         else:
             self.add_text(message.content)
         self.add_refusal(message.refusal)
@@ -308,6 +337,10 @@ class _CompletionBuilder(AnswerBuilder):
                 name=call.function.name or "",
                 arguments=call.function.arguments or "",
             )
+            if call.extra_content:
+                self.add_reasoning_block(
+                    {"extra_content": call.extra_content}, self.calls
+                )
 
     def _end(self, reason: str | None) -> None:
         match reason:
@@ -325,7 +358,28 @@ class _CompletionBuilder(AnswerBuilder):
     def build(self) -> AssistantMessage:
         if self._fail is not None:
             self._fail()
+        if self._thought:
+            text = "".join(self._thought)
+            self.add_reasoning_block({"reasoning_content": text}, 0)
+        if self._details:
+            self.add_reasoning_block({"reasoning_details": self._details}, 0)
         return super().build()
+
+
+def _add_detail(details: list[dict[str, Any]], piece: dict[str, Any]) -> int:
+    """Add a piece of reasoning to the one that it goes on with, and return how long it is."""
+    length = sum(len(value) for value in piece.values() if isinstance(value, str))
+    last = details[-1] if details else {}
+    same = ("type", "index")
+    if not last or any(last.get(it) != piece.get(it) for it in same):
+        details.append(dict(piece))
+        return length
+    for name, value in piece.items():
+        if name in {"text", "summary", "data"} and isinstance(value, str):
+            last[name] = (last.get(name) or "") + value
+        elif value is not None:
+            last[name] = value
+    return length
 
 
 def _usage(used: _UsageFields, *, with_cost: bool) -> Usage:

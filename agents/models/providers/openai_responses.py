@@ -1,5 +1,6 @@
 """The provider `openai-responses`: OpenAI's responses, without letting OpenAI store them."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -43,6 +44,8 @@ DOCUMENTS: Final = {
     "application/vnd.ms-excel": "xls",
     f"{_OPEN_XML}.spreadsheetml.sheet": "xlsx",
 }
+# Of others, it would be refused that they encrypt what they think.
+_REASONS: Final = re.compile(r"o\d|codex|gpt-(?:[5-9]|\d\d)(?!.*chat)")
 
 
 class ResponsesModel(HttpModel):
@@ -54,7 +57,7 @@ class ResponsesModel(HttpModel):
     def _body(
         self, request: ModelRequest, schema: ProviderSchema | None
     ) -> dict[str, Any]:
-        return response_request(self._model, request, schema)
+        return response_request(self._model, request, schema, name=self.name)
 
     def _builder(
         self, request: ModelRequest, schema: ProviderSchema | None
@@ -63,15 +66,23 @@ class ResponsesModel(HttpModel):
 
 
 def response_request(
-    model: str, request: ModelRequest, output_schema: ProviderSchema | None
+    model: str,
+    request: ModelRequest,
+    output_schema: ProviderSchema | None,
+    *,
+    name: str = "",
 ) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": model,
-        "input": list(_items(request)),
+        "input": list(_items(request, name)),
         "stream": True,
         # The transcript is sent whole each time.
         "store": False,
     }
+    effort = request.settings.reasoning_effort
+    if _REASONS.match(model) or effort not in {None, "none"}:
+        # What the model thinks is not stored there, so it comes encrypted, and is sent back.
+        body["include"] = ["reasoning.encrypted_content"]
     if request.max_output is not None:
         body["max_output_tokens"] = request.max_output
     if request.instructions.strip():
@@ -111,7 +122,7 @@ def _tool_choice(choice: str | None) -> str | dict[str, Any] | None:
     return {"type": "function", "name": choice}
 
 
-def _items(request: ModelRequest) -> Iterator[dict[str, Any]]:
+def _items(request: ModelRequest, name: str) -> Iterator[dict[str, Any]]:
     for message in wire_transcript(request.transcript):
         match message:
             case WireUserMessage(text, ()):
@@ -126,7 +137,12 @@ def _items(request: ModelRequest) -> Iterator[dict[str, Any]]:
             case WireAssistantMessage(text, calls):
                 if text:
                     yield {"type": "message", "role": "assistant", "content": text}
-                yield from map(_call, calls)
+                for number, call in enumerate(calls):
+                    # Only what comes right before a call belongs to it.
+                    before = {1 + number} if number else {0, 1}
+                    for position in sorted(before):
+                        yield from message.reasoning_of(name, position)
+                    yield _call(call)
                 for call in calls:
                     yield {
                         "type": "function_call_output",
@@ -187,6 +203,9 @@ class _Item(msgspec.Struct):
     name: str = ""
     arguments: str = ""
     content: list[_Content] | None = None
+    id: str = ""
+    summary: list[dict[str, Any]] | None = None
+    encrypted_content: str | None = None
 
 
 class _TokenDetails(msgspec.Struct):
@@ -234,6 +253,15 @@ class _End(msgspec.Struct):
 class _ResponseBuilder(AnswerBuilder):
     protocol = "response"
 
+    def __init__(
+        self,
+        request: ModelRequest,
+        model: str,
+        output_schema: ProviderSchema | None = None,
+    ) -> None:
+        super().__init__(request, model, output_schema)
+        self._thoughts: dict[int, _Item] = {}
+
     def feed_event(self, data: bytes) -> bool:
         if data.strip() == b"[DONE]":
             return True
@@ -251,9 +279,7 @@ class _ResponseBuilder(AnswerBuilder):
                 piece = msgspec.json.decode(data, type=_Delta)
                 self.add_call(piece.output_index, arguments=piece.delta)
             case "response.output_item.added" | "response.output_item.done":
-                event = msgspec.json.decode(data, type=_ItemEvent)
-                if event.item.type == "function_call":
-                    self._add_item_call(event.output_index, event.item)
+                self._add_streamed_item(msgspec.json.decode(data, type=_ItemEvent))
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._end(msgspec.json.decode(data, type=_End).response)
                 return True
@@ -266,6 +292,28 @@ class _ResponseBuilder(AnswerBuilder):
 
     def feed_body(self, body: bytes) -> None:
         self._end(msgspec.json.decode(body, type=_Response))
+
+    def _add_streamed_item(self, event: _ItemEvent) -> None:
+        if event.item.type == "function_call":
+            self._add_item_call(event.output_index, event.item)
+        elif event.item.type == "reasoning":
+            # Its text has come in pieces.
+            self._thoughts[event.output_index] = event.item
+
+    def _add_thought(self, index: int, item: _Item) -> None:
+        """Keep what the model thought, before the call that came of it."""
+        if not item.encrypted_content:
+            return
+        self.characters += len(item.encrypted_content)
+        self.add_reasoning_block(
+            {
+                "type": "reasoning",
+                "id": item.id,
+                "summary": item.summary or [],
+                "encrypted_content": item.encrypted_content,
+            },
+            1 + sum(before < index for before in self._numbers),
+        )
 
     def _end(self, response: _Response) -> None:
         if response.usage is not None:
@@ -283,6 +331,8 @@ class _ResponseBuilder(AnswerBuilder):
             if details.reason == "content_filter":
                 self.fail_refused("its filter found something")
             self.fail_cut_off()
+        for index, item in sorted(self._thoughts.items()):
+            self._add_thought(index, item)
         self.is_complete = True
 
     def _add_item(self, index: int, item: _Item) -> None:
@@ -294,6 +344,7 @@ class _ResponseBuilder(AnswerBuilder):
                     self.add_text(content.text)
                     self.add_refusal(content.refusal)
             case "reasoning":
+                self._thoughts[index] = item
                 for content in item.content or ():
                     self.add_reasoning(content.text)
             case _:
