@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from typing import Any, Final
 
 from delegation import Tree
@@ -35,12 +36,10 @@ class LiveDisplay:
 
     def show(self) -> None:
         """Show the tree as it is now, and follow it."""
-        # Imported late: it is there in a notebook.
-        from IPython.display import display
-
-        show: Any = display
+        # Imported late: it is there in a notebook, and nowhere else.
+        display: Any = import_module("IPython.display").display
         seen, picture = self._thread.read(self._draw)
-        handle = show(self._bundle(picture), raw=True, display_id=True)
+        handle = display(self._bundle(picture), raw=True, display_id=True)
         self._update = lambda bundle: handle.update(bundle, raw=True)
         self._following = asyncio.get_running_loop().create_task(self._follow(seen))
 
