@@ -199,8 +199,10 @@ class _JournalCheck:
                 self._require(entry, not waited, "ends before its joined children")
             case TaskRequested(request, mode):
                 self._requested(entry, request, mode)
-            case TaskStarted(task):
-                self._started(entry, self._tasks[task])
+            case TaskStarted(task, afresh):
+                # One that has lost its worker begins anew where it is.
+                if not (afresh and self._tasks[task].running):
+                    self._started(entry, self._tasks[task])
             case TaskSettled(task):
                 self._settled(entry, task, self._tasks[task])
             case ModelCalled(task, reserved):

@@ -104,6 +104,8 @@ class MemoryWorkerMailbox:
 
     def forget(self, run: RunId) -> None:
         self._exchange.stops.pop(run, None)
+        for key in [key for key in self._exchange.letters if key[0] == run]:
+            del self._exchange.letters[key]
 
 
 class MemoryWriterMailbox:

@@ -16,7 +16,7 @@ from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
 from orchestrator.execution.agent_catalogue import AgentCatalogue
 from orchestrator.execution.worker_context import WorkerContexts
 from orchestrator.execution.worker_process import Worker
-from orchestrator.execution.worker_wire import BEGIN
+from orchestrator.execution.worker_wire import BEGIN, END, Next, question_in
 from orchestrator.execution.workspace.task_workspace import WorkspaceSettings
 from orchestrator.testing import CrashedError
 from orchestrator.testing import facts as facts_of
@@ -52,6 +52,13 @@ class MortalJournal(MemoryJournal):
             raise CrashedError("memory", "its writer was killed")
 
 
+def _name_of(request: Request) -> str:
+    """Return the kind of a request, for the points at which workers stand still."""
+    if request.number <= END:
+        return "begin" if request.number == BEGIN else "end"
+    return "next" if isinstance(question_in(request.body), Next) else "call"
+
+
 class CutMailbox:
     """The mailbox of a worker that dies, or stands still, at a named point of a run."""
 
@@ -60,7 +67,7 @@ class CutMailbox:
         self._faults = faults
 
     async def ask(self, request: Request) -> bytes:
-        name = "begin" if request.number == BEGIN else "end"
+        name = _name_of(request)
         await self._faults.reach(request.worker, f"before {name} is asked")
         async with trio.open_nursery() as nursery:
             # What was sent is there, also when the sender is gone.
@@ -74,6 +81,10 @@ class CutMailbox:
 
     def forget(self, run: RunId) -> None:
         self._mailbox.forget(run)
+
+
+FIRST = WorkerId("first")
+"""Whichever worker is the first to reach a point."""
 
 
 class Faults:
@@ -99,7 +110,10 @@ class Faults:
 
     async def reach(self, worker: WorkerId, point: str) -> None:
         await trio.lowlevel.checkpoint()
-        if (resumed := self.points.pop((worker, point), None)) is None:
+        for who in (worker, FIRST):
+            if (resumed := self.points.pop((who, point), None)) is not None:
+                break
+        else:
             return
         self.still[worker] = resumed
         self.reached.set()
