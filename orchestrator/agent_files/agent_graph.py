@@ -36,7 +36,7 @@ KEYS: Final = frozenset(
     {
         *("description", "model", "tools", "disallowedTools", "delegates"),
         *("approve", "budget", "limits", "patience"),
-        *("language", "copies", "workspace", "on_restart"),
+        *("language", "copies", "workspace", "on_restart", "place"),
     }
 )
 INHERIT: Final = "inherit"
@@ -146,6 +146,8 @@ class _Builder:
             settings["copies"] = fields["copies"].as_bool("copies")
         if "on_restart" in fields:
             settings["on_restart"] = _text(fields, "on_restart")
+        if "place" in fields:
+            settings["place"] = _text(fields, "place")
         if "budget" in fields:
             settings["budget"] = _amounts(fields["budget"], "budget", Budget)
         if "limits" in fields:

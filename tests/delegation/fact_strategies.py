@@ -460,11 +460,16 @@ class Facts(RuleBasedStateMachine):
     def ask_for_a_host(self, task: Task, allowed: bool) -> None:
         self.post(NetworkRequested(task.id, "pypi.org:443", allowed, 1, 2))
 
-    @for_a_task(lambda it: it.acts(), call=st.sampled_from("ab"), run=st.booleans())
-    def place_a_call(self, task: Task, call: str, run: bool) -> None:
-        attempt = len(self.entries)
-        worker = "w" * run
-        self.post(CallPlaced(task.id, CallId(call), "gpu", attempt, worker, worker))
+    @for_a_task(
+        lambda it: it.acts(),
+        call=st.sampled_from("ab"),
+        run=st.booleans(),
+        turn=st.booleans(),
+    )
+    def place_a_call(self, task: Task, call: str, run: bool, turn: bool) -> None:
+        attempt, worker = len(self.entries), "w" * run
+        id_ = CallId(call)
+        self.post(CallPlaced(task.id, id_, "gpu", attempt, worker, worker, turn=turn))
 
     @for_a_session(Session.told_of, oldest=st.booleans())
     def match_a_line(self, session: Session, oldest: bool) -> None:

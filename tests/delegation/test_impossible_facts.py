@@ -24,6 +24,7 @@ from delegation import (
     root_of,
 )
 from delegation.events import (
+    CallPlaced,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -60,6 +61,7 @@ S = SessionId("s")
 ROOT = root_of(S)
 OTHER = SessionId("other")
 NOWHERE = SessionId("nowhere")
+RESUMED_ANEW = TurnResumed(S, 1, PUSH, afresh=True)
 GONE = SessionId("gone")
 A, B, C, D, QUEUED = (TaskId(name) for name in ("a", "b", "c", "d", "queued"))
 NOBODY, NEEDY, NEWS_OF = map(TaskId, ("nobody", "needy", "news of"))
@@ -292,6 +294,25 @@ def test_a_session_that_takes_no_turn_cannot_be_cancelled(
     tell(TurnEnded(S, 1, DONE))
 
     assert refuses(CancelRequested(ROOT))
+
+
+def test_what_runs_begins_anew_only_when_it_has_lost_its_worker(
+    begin: Tell, tell: Tell, requested: Asked, refuses: Refuses
+) -> None:
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A))
+    for task, anew in ((A, TaskStarted(A, afresh=True)), (ROOT, RESUMED_ANEW)):
+        assert refuses(anew)
+        tell(CallPlaced(task, CallId("c"), "gpu", 1, "w", "run"))
+        assert refuses(anew), "a call is lost, and not its turn"
+        tell(CallPlaced(task, CallId("d"), "gpu", 1, turn=True))
+        assert refuses(anew), "no worker has it"
+    assert refuses(TurnResumed(S, 1, PUSH)), "it was not interrupted"
+
+    tell(CallPlaced(A, CallId("d"), "gpu", 2, "w", "run", turn=True))
+    tell(CallPlaced(ROOT, CallId("d"), "gpu", 2, "w", "run", turn=True))
+    assert refuses(RESUMED_ANEW), "a task below it has not ended"
+    tell(TaskStarted(A, afresh=True), TaskSettled(A, DONE), RESUMED_ANEW)
 
 
 def test_what_begins_anew_has_nothing_below_it_that_has_not_ended(

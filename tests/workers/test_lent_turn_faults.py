@@ -602,7 +602,7 @@ def test_an_agent_with_a_place_is_a_leaf(options: dict[str, Any], problem: str) 
 def test_a_pipeline_has_no_place() -> None:
     with pytest.raises(DefinitionError, match="may delegate"):
 
-        @agent(place=PLACE)  # type: ignore[call-overload]
+        @agent(place=PLACE)  # type: ignore[call-overload, untyped-decorator]
         async def pilot(goal: str) -> str:
             await trio.lowlevel.checkpoint()
             return goal

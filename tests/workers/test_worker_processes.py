@@ -56,10 +56,12 @@ class Workers:
             "PYTHONPATH": str(ROOT),
         }
 
-    def start(self, *, slots: int = 4, lease: float = LEASE) -> subprocess.Popen[bytes]:
+    def start(
+        self, *, slots: int = 4, lease: float = LEASE, team: Path = TEAM
+    ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "orchestrator", "worker", str(TEAM)),
+                *(sys.executable, "-m", "orchestrator", "worker", str(team)),
                 *("--place", "gpu", "--slots", str(slots), "--lease", str(lease)),
             ],
             env=self.environ,
