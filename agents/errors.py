@@ -39,6 +39,8 @@ class Failure(enum.Enum):
     BAD_REQUEST = "bad_request"
     REFUSED = "refused"
     """The provider refuses to answer."""
+    FILTERED = "filtered"
+    """A filter of the provider found something in the answer."""
     CUT_OFF = "cut_off"
     """The answer was longer than its limit."""
     OTHER = "other"

@@ -15,6 +15,7 @@ import trio
 
 from agents import Agent, MessageId
 from delegation import (
+    DelegationError,
     DeliveryCapability,
     Outcome,
     Receipt,
@@ -39,7 +40,7 @@ from orchestrator.doors.lifecycle import (
     open_new_session,
 )
 from orchestrator.doors.one_shot import open_one_turn, take_only_turn
-from orchestrator.errors import ClosedError, UnknownIdError
+from orchestrator.errors import ClosedError, OrchestratorError, UnknownIdError
 from orchestrator.services import Services
 
 Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
@@ -77,6 +78,8 @@ class HttpDoor:
         self._pushes = pushes
         self._supervised: set[SessionId] = set()
         """The sessions that this door is connected to."""
+        self._shared: dict[SessionId, _SharedTurn] = {}
+        """The turns under way that several clients may wait for."""
 
     def open_one_turn(
         self, request: InboundRequest, id_: SessionId | None = None
@@ -90,6 +93,40 @@ class HttpDoor:
     async def run_turn(self, session: SessionRecord) -> Outcome:
         """Take the only turn of a session. Cancelling this cancels its tree."""
         return (await take_only_turn(self._services, session)).outcome
+
+    async def share_turn(self, session: SessionRecord) -> None:
+        """Wait for the only turn of a session, with all others who wait for it.
+
+        The first one begins it. When the last one has left, its tree is cancelled.
+        """
+        # No checkpoint before the turn has an owner: one that is never taken would never end.
+        shared = self._shared.get(session.id)
+        if shared is None:
+            if is_over(session):
+                await self.wait_over(session)
+                return
+            shared = self._shared[session.id] = _SharedTurn()
+            self._nursery.start_soon(self._run_shared_turn, session, shared)
+        await shared.wait()
+
+    async def _run_shared_turn(
+        self, session: SessionRecord, shared: "_SharedTurn"
+    ) -> None:
+        try:
+            with shared.scope:
+                await self.run_turn(session)
+        except (OrchestratorError, DelegationError) as exc:
+            shared.error = exc
+        finally:
+            del self._shared[session.id]
+            shared.has_ended.set()
+
+    async def wait_unless_shared(self, session: SessionRecord) -> None:
+        """Wait until a turn has ended whose last waiter has left."""
+        await trio.lowlevel.checkpoint()
+        shared = self._shared.get(session.id)
+        if shared is not None and shared.scope.cancel_called:
+            await shared.has_ended.wait()
 
     def start_turn(self, session: SessionRecord) -> None:
         """Take the only turn of a session, also after its client has hung up."""
@@ -256,6 +293,31 @@ def is_over(session: SessionRecord) -> bool:
     if session.closed or session.awaits_resume:
         return True
     return session.has_nothing_pending and session.turns > 0
+
+
+class _SharedTurn:
+    """The only turn of a session, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self.has_ended = trio.Event()
+        self.error: Exception | None = None
+        self._waiting = 0
+
+    async def wait(self) -> None:
+        """Wait for its end. The last one who leaves before that cancels it."""
+        self._waiting += 1
+        try:
+            await self.has_ended.wait()
+        finally:
+            self._waiting -= 1
+            if not self._waiting and not self.has_ended.is_set():
+                self.scope.cancel(reason="every client that waited for it has hung up")
+                # When the request has ended, nothing of its tree runs any more.
+                with trio.CancelScope(shield=True):
+                    await self.has_ended.wait()
+        if self.error is not None:
+            raise self.error
 
 
 class _PollDoor:

@@ -4,7 +4,13 @@ import hashlib
 import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    aclosing,
+    nullcontext,
+    suppress,
+)
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import attrs
@@ -50,6 +56,8 @@ T = TypeVar("T")
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 Handler: TypeAlias = "Callable[[ApiCall], Awaitable[Response]]"
 LONGEST_KEY: Final = 255
+LONGEST_SORTED: Final = 1_000_000
+"""Longer bodies are compared as they were sent: to sort their names takes long."""
 CLIENT_CLOSED_REQUEST: Final = 499
 """The status of a request whose client disconnected before the response."""
 MOVE_SECONDS: Final = 30
@@ -310,7 +318,9 @@ class ApiCall:
         """
         return self._id_from_key(prefix)
 
-    def _id_from_key(self, prefix: str, number: int = 0) -> str | None:
+    def _id_from_key(
+        self, prefix: str, number: int = 0, attempt: int = 0
+    ) -> str | None:
         key = self.request.headers.get("idempotency-key")
         if key is None:
             return None
@@ -324,23 +334,35 @@ class ApiCall:
         if self.owner:
             # No owner begins with a slash, as paths do: two owners never mean the same.
             scoped = f"{self.owner}\n{scoped}"
+        if attempt:
+            scoped = f"again {attempt}\n{scoped}"
         if number:
             scoped = f"{number}\n{scoped}"
         return f"{prefix}{hashlib.sha256(scoped.encode()).hexdigest()[:16]}"
 
-    def new_session_id(self) -> SessionId | None:
-        """Return the id of the session that the request opens; None if any will do."""
-        return self.session_id_from_key() or self._drawn
+    def new_session_id(self, attempt: int = 0) -> SessionId | None:
+        """Return the id of the session that the request opens; None if any will do.
 
-    def session_id_from_key(self) -> SessionId | None:
+        Args:
+            attempt: how many sessions of the same key have come to nothing.
+        """
+        return self.session_id_from_key(attempt) or self._drawn
+
+    def session_id_from_key(self, attempt: int = 0) -> SessionId | None:
         """Return the id that the Idempotency-Key of the request stands for."""
         id_ = self.id_from_key("r_")
+        if id_ is None:
+            return None
         placement = self.server.placement
-        if id_ is None or placement is None:
-            return None if id_ is None else SessionId(id_)
+        if placement is None:
+            return SessionId(self._id_from_key("r_", attempt=attempt) or "")
         home = placement.home_of_key(self.key)
-        if home is not None:
-            id_ = placement.fit(lambda it: self._id_from_key("r_", it) or "", home)
+        if home is not None or attempt:
+            # All attempts are in one journal.
+            home = home or placement.home_of(id_)
+            id_ = placement.fit(
+                lambda it: self._id_from_key("r_", it, attempt) or "", home
+            )
         return SessionId(id_)
 
     def draw_session_id(self, placement: "Placement", home: str) -> None:
@@ -348,8 +370,24 @@ class ApiCall:
         self._drawn = placement.draw(home)
 
     @property
+    def has_idempotency_key(self) -> bool:
+        return "idempotency-key" in self.request.headers
+
+    @property
     def fingerprint(self) -> str:
-        """A digest of the body: whether a key was sent with the same one before."""
+        """A digest of the body: whether a key was sent with the same one before.
+
+        The order of names and the blanks between them do not matter.
+        """
+        raw = self.raw
+        if self.has_idempotency_key and len(raw) <= LONGEST_SORTED:
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                raw = msgspec.json.encode(msgspec.json.decode(raw), order="sorted")
+        return hashlib.sha256(raw).hexdigest()[:32]
+
+    @property
+    def raw_fingerprint(self) -> str:
+        """The digest of the body as it was sent: facts of earlier versions have it."""
         return hashlib.sha256(self.raw).hexdigest()[:32]
 
 

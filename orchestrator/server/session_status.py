@@ -1,16 +1,17 @@
 """A session as clients see it: its state, the agent's messages, and why it failed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias, assert_never
 
 import attrs
 from msgspec.structs import replace
 
-from agents import AssistantMessage, Budget, ToolCall, unanswered_calls
+from agents import AssistantMessage, Budget, Failure, ToolCall, unanswered_calls
 from delegation import Cause, Ending, Grant, Outcome, SessionRecord
 from orchestrator.doors.http import is_over
 from orchestrator.execution.outcomes import PROCESS_DIED
 
+CutReason: TypeAlias = Literal["length", "content_filter"]
 State: TypeAlias = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
 
 # The code and the HTTP status of a failed provider, by the kind of failure.
@@ -25,9 +26,16 @@ _PROVIDER: Final = {
     "context_too_long": ("context", 400),
     "bad_request": ("provider", 502),
     "refused": ("provider", 502),
+    "filtered": ("provider", 502),
     "cut_off": ("provider", 502),
     "other": ("provider", 502),
 }
+_CUT: Final[Mapping[str, CutReason]] = {
+    Failure.CUT_OFF.value: "length",
+    Failure.FILTERED.value: "content_filter",
+}
+REFUSES: Final = "refused to answer: "
+"""Stands before the words of a model that refuses."""
 _INTERNAL: Final = ("internal", 500)
 OPENING: Final = "opening"
 """The label of a session whose answer is JSON: the characters that this may begin with."""
@@ -93,6 +101,35 @@ def failure_reason(outcome: Outcome) -> FailureReason | None:
         status=status,
         retry_after=outcome.retry_after,
     )
+
+
+def cut_reason(session: SessionRecord) -> CutReason | None:
+    """Return why the answer of a session's own model ends too soon; None if it does not."""
+    outcome = _model_failure(session)
+    return None if outcome is None else _CUT.get(outcome.kind)
+
+
+def refusal_of(session: SessionRecord) -> str | None:
+    """Return the words with which a session's own model refuses to answer."""
+    outcome = _model_failure(session)
+    if outcome is None or outcome.kind != Failure.REFUSED.value:
+        return None
+    return outcome.error.partition(REFUSES)[2] or outcome.error
+
+
+def cut_text(session: SessionRecord) -> str:
+    """Return what the model had said of an answer that ends too soon."""
+    last = session.root.transcript[-1]
+    is_broken_off = isinstance(last, AssistantMessage) and last.incomplete
+    return last.text if is_broken_off else ""
+
+
+def _model_failure(session: SessionRecord) -> Outcome | None:
+    outcome = last_outcome_of(session)
+    if outcome is None or not is_over(session) or session.closed:
+        return None
+    is_own = outcome.ending is Ending.FAILED and outcome.cause is Cause.MODEL
+    return outcome if is_own else None
 
 
 @attrs.frozen

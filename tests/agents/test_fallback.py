@@ -17,7 +17,12 @@ from agents.models.wrappers.fallback import fallback
 from agents.models.wrappers.retry import RETRACTED
 from orchestrator.testing import StreamingModel
 
-STAYS = [Failure.BAD_REQUEST, Failure.REFUSED, Failure.CONTEXT_TOO_LONG]
+STAYS = [
+    Failure.BAD_REQUEST,
+    Failure.REFUSED,
+    Failure.FILTERED,
+    Failure.CONTEXT_TOO_LONG,
+]
 MOVES = [kind for kind in Failure if kind not in STAYS]
 
 

@@ -279,7 +279,7 @@ async def test_no_arguments_are_written_in_many_ways(
     ("events", "kind"),
     [
         ([chunk("length", content="so")], Failure.CUT_OFF),
-        ([chunk("content_filter", content="so")], Failure.REFUSED),
+        ([chunk("content_filter", content="so")], Failure.FILTERED),
         ([chunk(content="so"), {"error": {"code": 429}}], Failure.RATE_LIMIT),
         ([chunk(content="so"), {"error": {"code": 502}}], Failure.OVERLOADED),
         ([chunk(content="so"), {"error": {"type": "api_error"}}], Failure.OVERLOADED),
@@ -413,7 +413,8 @@ def test_the_old_name_is_for_everybody_else(url: str, field: str) -> None:
 
 @pytest.mark.parametrize("is_plain", [False, True])
 @pytest.mark.parametrize(
-    ("stop", "kind"), [("length", Failure.CUT_OFF), ("content_filter", Failure.REFUSED)]
+    ("stop", "kind"),
+    [("length", Failure.CUT_OFF), ("content_filter", Failure.FILTERED)],
 )
 async def test_what_an_answer_of_no_use_has_used_is_told(
     server: FakeProvider,

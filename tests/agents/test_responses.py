@@ -165,7 +165,7 @@ HALF = event("response.output_text.delta", delta="so", output_index=0)
                     "incomplete", incomplete_details={"reason": "content_filter"}
                 ),
             ),
-            Failure.REFUSED,
+            Failure.FILTERED,
         ),
         (
             event(

@@ -54,7 +54,7 @@ async def test_who_fails_after_the_stream_had_to_begin_ends_it_with_the_error() 
     assert client.status == 200
     last = client.sent.removesuffix(b"\n\n").split(b"\n\n")[-1]
     assert last.startswith(b'data: {"error":')
-    assert b'"code":"quota"' in last
+    assert b'"code":"insufficient_quota"' in last
     assert b"[DONE]" not in client.sent
 
 

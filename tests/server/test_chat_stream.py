@@ -218,7 +218,7 @@ async def test_a_failure_in_the_midst_is_the_end_and_what_was_said_stays_said() 
             read += [chunk async for chunk in stream]
 
     assert text_of(read) == "so far so "
-    assert caught.value.code == "rate_limit"
+    assert caught.value.code == "rate_limit_exceeded"
     assert caught.value.type == "rate_limit_error"
     assert "too many" in caught.value.message
 

@@ -140,6 +140,11 @@ class AnswerBuilder(ABC):
     def fail_refused(self, reason: str) -> NoReturn:
         raise UnusableAnswerError(Failure.REFUSED, f"refused to answer: {reason}")
 
+    def fail_filtered(self) -> NoReturn:
+        raise UnusableAnswerError(
+            Failure.FILTERED, "refused to answer: its filter found something"
+        )
+
     def build(self) -> AssistantMessage:
         if self._refusal:
             self.fail_refused("".join(self._refusal))

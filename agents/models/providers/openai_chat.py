@@ -350,7 +350,7 @@ class _CompletionBuilder(AnswerBuilder):
             case "length":
                 self._fail = self.fail_cut_off
             case "content_filter":
-                self._fail = partial(self.fail_refused, "its filter found something")
+                self._fail = self.fail_filtered
             case _:
                 pass
         self.is_complete = True

@@ -329,7 +329,7 @@ class _ResponseBuilder(AnswerBuilder):
         if response.status == "incomplete":
             details = response.incomplete_details or _Incomplete()
             if details.reason == "content_filter":
-                self.fail_refused("its filter found something")
+                self.fail_filtered()
             self.fail_cut_off()
         for index, item in sorted(self._thoughts.items()):
             self._add_thought(index, item)

@@ -56,6 +56,7 @@ NO_SUMMARY: Final = frozenset(
         Failure.CONTEXT_TOO_LONG,
         Failure.BAD_REQUEST,
         Failure.REFUSED,
+        Failure.FILTERED,
         Failure.CUT_OFF,
     }
 )

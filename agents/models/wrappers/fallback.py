@@ -28,6 +28,7 @@ from agents.models.wrappers.retry import PartialAnswerTracker
 FALLBACK_FAILURES: Final = frozenset(Failure) - {
     Failure.BAD_REQUEST,
     Failure.REFUSED,
+    Failure.FILTERED,
     Failure.CONTEXT_TOO_LONG,
 }
 

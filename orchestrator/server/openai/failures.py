@@ -5,12 +5,23 @@ from collections.abc import Mapping
 from typing import Final
 
 from delegation import Cause, Ending, Outcome, SessionRecord
-from orchestrator.server.session_status import failure_reason, last_outcome_of
+from orchestrator.server.session_status import (
+    cut_reason,
+    failure_reason,
+    last_outcome_of,
+    refusal_of,
+)
 from orchestrator.server.transport.errors import HttpError
 
 RUN: Final = "x-run-id"
 """The header with the run of a response: its tree is at `/v1/runs/{run}/tree`."""
 DAY_SECONDS: Final = 24 * 3600
+# In OpenAI's words, by which libraries choose another model, wait, or shorten the conversation.
+_CODES: Final[Mapping[str, str]] = {
+    "rate_limit": "rate_limit_exceeded",
+    "quota": "insufficient_quota",
+    "context": "context_length_exceeded",
+}
 _TYPES: Final[Mapping[str, str]] = {
     "rate_limit": "rate_limit_error",
     "quota": "insufficient_quota",
@@ -22,7 +33,12 @@ _NO_OUTCOME: Final = Outcome(
 
 
 def session_error(session: SessionRecord) -> HttpError | None:
-    """Return why a session that is over has no answer; None if it has one."""
+    """Return why a session that is over has no answer; None if it has one.
+
+    An answer that ends too soon, and a refusal, are answers that say so.
+    """
+    if cut_reason(session) is not None or refusal_of(session) is not None:
+        return None
     outcome = last_outcome_of(session) or _NO_OUTCOME
     reason = failure_reason(outcome)
     if reason is None:
@@ -42,7 +58,7 @@ def session_error(session: SessionRecord) -> HttpError | None:
     return HttpError(
         reason.status,
         reason.message,
-        code=reason.code,
+        code=_CODES.get(reason.code, reason.code),
         type=_TYPES.get(reason.code, "server_error"),
         headers=headers,
     )

@@ -1,15 +1,28 @@
-"""Idempotency keys: a request that is sent again finds what the first one made."""
+"""Idempotency keys: a request that is sent again finds what the first one made.
+
+What came to nothing through no fault of the request is made again: its client had hung up, the
+server stopped, or the provider asked to come back later.
+"""
 
 from collections.abc import Iterable
+from itertools import count
 from typing import Final
 
-from agents import MessageId, new_message_id
-from delegation import SessionId, SessionRecord
+import trio
+
+from agents import Failure, MessageId, new_message_id
+from delegation import Cause, SessionId, SessionRecord
+from orchestrator.doors.http import is_over
 from orchestrator.server.operation import ApiCall
+from orchestrator.server.session_status import last_outcome_of
 from orchestrator.server.transport.errors import HttpError
 
 FINGERPRINT: Final = "request"
 """The label with the fingerprint of the request that opened a session."""
+_LEFT: Final = frozenset({Cause.CALLER_GONE, Cause.SHUTDOWN, Cause.PROCESS_DIED})
+_LATER: Final = frozenset(
+    kind.value for kind in Failure if kind.is_transient or kind is Failure.QUOTA
+)
 
 
 def session_exists(call: ApiCall, id_: SessionId | None) -> bool:
@@ -20,9 +33,35 @@ def session_exists(call: ApiCall, id_: SessionId | None) -> bool:
 async def session_for_key(call: ApiCall, id_: SessionId | None) -> SessionRecord:
     """Return the session that a request with the same key has opened."""
     session = await call.journal.door.find(str(id_))
-    if session.labels.get(FINGERPRINT) != call.fingerprint:
+    if session.labels.get(FINGERPRINT) not in {call.fingerprint, call.raw_fingerprint}:
         raise key_reused()
     return session
+
+
+async def find_attempt(call: ApiCall) -> tuple[SessionRecord | None, SessionId | None]:
+    """Return the session of the request's key, and else the id of the session to open.
+
+    There is no checkpoint after it has found that there is no such session.
+    """
+    await trio.lowlevel.checkpoint()
+    for attempt in count():
+        id_ = call.new_session_id(attempt)
+        if not session_exists(call, id_):
+            return None, id_
+        session = await session_for_key(call, id_)
+        await call.journal.door.wait_unless_shared(session)
+        if not _came_to_nothing(session):
+            return session, id_
+    raise AssertionError("there are always more attempts")
+
+
+def _came_to_nothing(session: SessionRecord) -> bool:
+    if not is_over(session):
+        return False
+    outcome = last_outcome_of(session)
+    if outcome is None or outcome.succeeded:
+        return False
+    return outcome.cause in _LEFT or outcome.kind in _LATER
 
 
 def message_id(call: ApiCall, earlier: Iterable[MessageId]) -> MessageId:

@@ -174,13 +174,14 @@ def chat_usage(usage: Usage) -> ChatUsage:
     )
 
 
-Finish: TypeAlias = Literal["stop", "tool_calls"]
+Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class Message(msgspec.Struct, kw_only=True):
     content: str | None
     role: Literal["assistant"] = "assistant"
-    refusal: None = None
+    refusal: str | None = None
+    """Why the model does not answer, in its words."""
     tool_calls: list[FunctionCall] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -216,6 +217,7 @@ class CallDelta(msgspec.Struct, kw_only=True):
 class Delta(msgspec.Struct, kw_only=True, omit_defaults=True):
     role: Literal["assistant"] | None = None
     content: str | None = None
+    refusal: str | None = None
     tool_calls: list[CallDelta] | None = None
 
 

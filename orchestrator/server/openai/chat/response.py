@@ -6,36 +6,47 @@ from delegation import SessionRecord
 from orchestrator.server.openai.chat.bodies import (
     ChatCompletion,
     Choice,
+    Finish,
     Function,
     FunctionCall,
     Message,
     chat_usage,
 )
-from orchestrator.server.session_status import client_calls, is_shown
+from orchestrator.server.session_status import (
+    client_calls,
+    cut_reason,
+    cut_text,
+    is_shown,
+    refusal_of,
+)
 
 
 def completion(session: SessionRecord) -> ChatCompletion:
-    """Return the answer of a session that has succeeded."""
+    """Return the answer of a session that has one, also if that ends too soon."""
     outcome = session.last_outcome
     assert outcome is not None, "the session is over"
-    calls = calls_of(session)
-    text = outcome.output
+    calls, refusal = calls_of(session), refusal_of(session)
+    text = outcome.output if outcome.succeeded else cut_text(session)
     if calls and not is_shown(session, text):
         text = ""
     message = Message(
-        content=text or (None if calls else ""),
+        content=text or (None if calls or refusal else ""),
+        refusal=refusal,
         tool_calls=calls or msgspec.UNSET,
     )
     return ChatCompletion(
         id=completion_id(session),
         created=created(session),
         model=session.root.agent,
-        choices=[
-            Choice(message=message, finish_reason="tool_calls" if calls else "stop")
-        ],
+        choices=[Choice(message=message, finish_reason=finish_of(session))],
         usage=chat_usage(session.tree.total),
         run_id=session.id,
     )
+
+
+def finish_of(session: SessionRecord) -> Finish:
+    """Return why an answer ends."""
+    return cut_reason(session) or ("tool_calls" if client_calls(session) else "stop")
 
 
 def calls_of(session: SessionRecord) -> list[FunctionCall]:

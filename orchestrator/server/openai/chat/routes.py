@@ -4,6 +4,7 @@ Nothing can be delivered afterwards. So every task is joined, and a client that 
 the whole tree: nothing of it runs any more when the request has ended.
 """
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import attrs
@@ -25,11 +26,7 @@ from orchestrator.server.operation import (
     ResponseSpec,
     json_response,
 )
-from orchestrator.server.transport.idempotency import (
-    FINGERPRINT,
-    session_exists,
-    session_for_key,
-)
+from orchestrator.server.transport.idempotency import FINGERPRINT, find_attempt
 from orchestrator.server.transport.session_headers import context_of
 from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, wait_unless_disconnected
 
@@ -47,8 +44,7 @@ async def create_chat_completion(call: ApiCall) -> Response:
     )
     inbound = attrs.evolve(inbound, owner=call.owner)
     await call.take_request(inbound)
-    id_ = call.new_session_id()
-    known = await session_for_key(call, id_) if session_exists(call, id_) else None
+    known, id_ = await find_attempt(call)
     if known is None:
         with call.begin_run():
             session = call.journal.door.open_one_turn(inbound, id_)
@@ -61,17 +57,25 @@ async def create_chat_completion(call: ApiCall) -> Response:
         return chat_stream(
             call.journal,
             session,
-            is_new=known is None,
+            wait_for_turn(call, session),
             include_usage=options is not None and options.include_usage,
         )
-    return await _answer(call, session, is_new=known is None)
+    return await _answer(call, session)
 
 
-async def _answer(call: ApiCall, session: SessionRecord, *, is_new: bool) -> Response:
-    """Wait for the answer, unless the client disconnects."""
+def wait_for_turn(
+    call: ApiCall, session: SessionRecord
+) -> Callable[[], Awaitable[object]]:
+    """Return how the client waits: by itself, or with others that have sent the same key."""
     door = call.journal.door
-    wait = partial(door.run_turn if is_new else door.wait_over, session)
-    if not await wait_unless_disconnected(call.request, wait):
+    return partial(
+        door.share_turn if call.has_idempotency_key else door.run_turn, session
+    )
+
+
+async def _answer(call: ApiCall, session: SessionRecord) -> Response:
+    """Wait for the answer, unless the client disconnects."""
+    if not await wait_unless_disconnected(call.request, wait_for_turn(call, session)):
         return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(session))
     if (error := session_error(session)) is not None:
         raise error

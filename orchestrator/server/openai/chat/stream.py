@@ -6,7 +6,7 @@ official one gives up after ten minutes, and proxies after one or so. So a strea
 latest when its first heartbeat is due. Heartbeats are comments, which clients skip.
 """
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -32,10 +32,15 @@ from orchestrator.server.openai.chat.bodies import (
     Finish,
     chat_usage,
 )
-from orchestrator.server.openai.chat.response import calls_of, completion_id, created
+from orchestrator.server.openai.chat.response import (
+    calls_of,
+    completion_id,
+    created,
+    finish_of,
+)
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.served_journal import ServedJournal
-from orchestrator.server.session_status import OPENING
+from orchestrator.server.session_status import OPENING, refusal_of
 from orchestrator.server.transport.errors import HttpError, to_http_error
 from orchestrator.server.transport.sse import (
     HEARTBEAT_SECONDS,
@@ -50,29 +55,35 @@ NO_TEXT_YET: Final = PartialText(0, 0, "")
 
 
 def chat_stream(
-    journal: ServedJournal, session: SessionRecord, *, is_new: bool, include_usage: bool
+    journal: ServedJournal,
+    session: SessionRecord,
+    take_turn: Callable[[], Awaitable[object]],
+    *,
+    include_usage: bool,
 ) -> EventStream:
     """Respond with the text of a session's agent.
 
     Args:
         journal: has the session.
         session: a session of one turn.
-        is_new: its turn runs here, and is cancelled when the client disconnects.
+        take_turn: waits for its turn, which is cancelled when the client disconnects.
         include_usage: send the usage in the last chunk.
     """
     chunks = _ChatChunks(journal, session, include_usage=include_usage)
     return EventStream(
         chunks.send_all,
         headers=run_header(session),
-        owned_work=partial(_run_turn, journal, session) if is_new else None,
+        owned_work=partial(_run_turn, journal, take_turn),
         error_name="",
         begins_at_first_event=True,
     )
 
 
-async def _run_turn(journal: ServedJournal, session: SessionRecord) -> None:
+async def _run_turn(
+    journal: ServedJournal, take_turn: Callable[[], Awaitable[object]]
+) -> None:
     with _raising_http_errors(journal):
-        await journal.door.run_turn(session)
+        await take_turn()
 
 
 @contextmanager
@@ -148,7 +159,9 @@ class _ChatChunks:
         ]
         if calls:
             await self._send_chunk(writer, Delta(tool_calls=calls))
-        await self._send_chunk(writer, Delta(), "tool_calls" if calls else "stop")
+        if refusal := refusal_of(self._session):
+            await self._send_chunk(writer, Delta(refusal=refusal))
+        await self._send_chunk(writer, Delta(), finish_of(self._session))
         if self._include_usage:
             total = chat_usage(self._session.tree.total)
             await writer.send_event(msgspec.json.encode(self._make_chunk([], total)))

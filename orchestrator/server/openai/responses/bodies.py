@@ -143,7 +143,7 @@ class MessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message")
     """A message of the agent."""
 
     id: str
-    content: list[OutputText]
+    content: list[OutputText | Refusal]
     status: Progress
     role: Literal["assistant"] = "assistant"
     phase: Literal["commentary", "final_answer"] | None = None
@@ -244,12 +244,20 @@ class ResponseError(msgspec.Struct, kw_only=True, omit_defaults=True):
     """After how many seconds it may be worth trying again."""
 
 
+class IncompleteDetails(msgspec.Struct):
+    """Why an answer ends too soon."""
+
+    reason: Literal["max_output_tokens", "content_filter"]
+
+
 class ResponseBody(msgspec.Struct, kw_only=True):
     """A response, finished or not."""
 
     id: str
     created_at: int
-    status: Literal["queued", "in_progress", "completed", "failed", "cancelled"]
+    status: Literal[
+        "queued", "in_progress", "completed", "incomplete", "failed", "cancelled"
+    ]
     model: str
     output: list[OutputItem]
     background: bool
@@ -266,7 +274,7 @@ class ResponseBody(msgspec.Struct, kw_only=True):
     tools: list[ResponseTool] = []
     tool_choice: str | dict[str, Any] = "auto"
     parallel_tool_calls: bool = True
-    incomplete_details: None = None
+    incomplete_details: IncompleteDetails | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None

@@ -4,7 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from agents import (
     AssistantMessage,
@@ -20,6 +20,7 @@ from orchestrator.server.openai.responses.bodies import (
     CallOutputItem,
     Code,
     Content,
+    IncompleteDetails,
     InputFile,
     InputImage,
     InputItem,
@@ -29,6 +30,7 @@ from orchestrator.server.openai.responses.bodies import (
     OutputItem,
     OutputText,
     Reasoning,
+    Refusal,
     ResponseBody,
     ResponseError,
     Role,
@@ -37,15 +39,20 @@ from orchestrator.server.openai.responses.bodies import (
 from orchestrator.server.openai.responses.labels import labels_of
 from orchestrator.server.session_status import (
     OPENING,
+    State,
     agent_messages,
     client_calls,
+    cut_reason,
     failure_reason,
     last_outcome_of,
+    refusal_of,
     state_of,
 )
 
 BLANK_LINE: Final = "\n\n"
 """Separates the messages of an agent, for clients that join them to one text."""
+
+Status: TypeAlias = State | Literal["incomplete"]
 
 _ID: Final = re.compile(r"resp_([0-9a-f]{16})")
 # The codes that OpenAI's clients know.
@@ -72,7 +79,7 @@ def session_id(response: str) -> SessionId | None:
 
 def body_of(session: SessionRecord) -> ResponseBody:
     """Return the body of a response, finished or not."""
-    state = state_of(session)
+    state = status_of(session)
     is_over = state not in {"queued", "in_progress"}
     ended: float | None = session.tree[session.root.id]["ended"]
     body = initial_body(session)
@@ -81,12 +88,24 @@ def body_of(session: SessionRecord) -> ResponseBody:
     if state == "completed" and OPENING in session.labels:
         # An answer that was repaired is read as one JSON, without the one before it.
         body.output = [it for it in body.output if _is_answer(it)]
-    if is_over:
+    if (reason := cut_reason(session)) is not None:
+        body.incomplete_details = IncompleteDetails(
+            "max_output_tokens" if reason == "length" else reason
+        )
+    elif is_over and refusal_of(session) is None:
         body.error = _error_of(session)
+    if is_over:
         body.usage = response_usage(session.tree.total)
     if state == "completed" and ended is not None:
         body.completed_at = int(ended)
     return body
+
+
+def status_of(session: SessionRecord) -> Status:
+    """Return the status of a response. One that ends too soon, or refuses, has not failed."""
+    if cut_reason(session) is not None:
+        return "incomplete"
+    return "completed" if refusal_of(session) is not None else state_of(session)
 
 
 def initial_body(session: SessionRecord) -> ResponseBody:
@@ -152,6 +171,15 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
                 content=[OutputText(text)],
                 status="incomplete" if message.incomplete else "completed",
                 phase="final_answer" if is_last and is_answered else "commentary",
+            )
+        )
+    if (refusal := refusal_of(session)) is not None:
+        items.append(
+            MessageItem(
+                id=item_id(id_suffix(session), len(messages)),
+                content=[Refusal(refusal)],
+                status="completed",
+                phase="final_answer",
             )
         )
     for number, call in enumerate(calls, len(messages)):

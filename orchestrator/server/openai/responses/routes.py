@@ -46,6 +46,7 @@ from orchestrator.server.openai.responses.response import (
     input_of,
     response_id,
     session_id,
+    status_of,
 )
 from orchestrator.server.openai.responses.stream import (
     FROM_THE_BEGINNING,
@@ -61,9 +62,9 @@ from orchestrator.server.operation import (
     json_response,
 )
 from orchestrator.server.served_journal import ServedJournal
-from orchestrator.server.session_status import OPENING, state_of
+from orchestrator.server.session_status import OPENING
 from orchestrator.server.transport.errors import JSON, HttpError, not_found
-from orchestrator.server.transport.idempotency import session_exists, session_for_key
+from orchestrator.server.transport.idempotency import find_attempt
 from orchestrator.server.transport.session_headers import context_of
 from orchestrator.server.transport.sse import (
     SSE_MEDIA_TYPE,
@@ -99,21 +100,19 @@ async def create_response(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     body = await call.body(CreateResponse)
     require_supported(body)
-    id_ = call.new_session_id()
-    request: InboundRequest | None = None
-    if not session_exists(call, id_):
+    known, id_ = await find_attempt(call)
+    if known is None:
         unknown = await call.unknown_parameters(CreateResponse)
         request = _inbound_request(call, body, await _previous(call, body), unknown)
         await call.take_request(request)
-    # No checkpoint between the two: of two equal requests at once, one finds the other's session.
-    is_new = request is not None and not session_exists(call, id_)
-    if request is not None and is_new:
-        with call.begin_run():
-            session = _open_session(call, body, request)
-            call.record(session.id)
-    else:
-        session = await session_for_key(call, id_)
-    owns_turn = is_new and body.store is False
+        # Of two equal requests at once, one finds the other's session.
+        known, id_ = await find_attempt(call)
+        if known is None:
+            with call.begin_run():
+                known = _open_session(call, body, request, id_)
+                call.record(known.id)
+    session = known
+    owns_turn = body.store is False
     if not owns_turn:
         # No event may show what a crash could still undo.
         await call.journal.read.wait_durable()
@@ -122,7 +121,7 @@ async def create_response(call: ApiCall) -> Response:
     if body.background:
         return await _show(call.journal, session)
     if owns_turn:
-        return await _wait_and_show(call, session, call.journal.door.run_turn)
+        return await _wait_and_show(call, session, _take_turn(call))
     return await _wait_and_show(call, session, partial(wait_settled, call.journal))
 
 
@@ -134,8 +133,8 @@ async def _previous(call: ApiCall, body: CreateResponse) -> SessionRecord | None
     previous = await _find(
         call, body.previous_response_id, read_other_run, param="previous_response_id"
     )
-    state = state_of(previous)
-    if state != "completed":
+    state = status_of(previous)
+    if state not in {"completed", "incomplete"}:
         raise HttpError(
             400,
             f"{body.previous_response_id} is {state}; only a completed response can be continued",
@@ -188,14 +187,20 @@ def _inbound_request(
     )
 
 
+def _take_turn(call: ApiCall) -> Callable[[SessionRecord], Awaitable[object]]:
+    """Return how the client waits for a turn that it owns, alone or with others."""
+    door = call.journal.door
+    return door.share_turn if call.has_idempotency_key else door.run_turn
+
+
 def _open_session(
-    call: ApiCall, body: CreateResponse, request: InboundRequest
+    call: ApiCall, body: CreateResponse, request: InboundRequest, id_: SessionId | None
 ) -> SessionRecord:
     """Open the session of a new response, and begin its turn."""
     door = call.journal.door
     if body.background:
-        return door.open_background(request, call.new_session_id())
-    session = door.open_one_turn(request, call.new_session_id())
+        return door.open_background(request, id_)
+    session = door.open_one_turn(request, id_)
     if body.store is not False:
         door.start_turn(session)
     return session
@@ -226,7 +231,7 @@ def _stream(
     return EventStream(
         partial(send_events, call.journal, session, events),
         headers=run_header(session),
-        owned_work=partial(call.journal.door.run_turn, session) if owns_turn else None,
+        owned_work=partial(_take_turn(call), session) if owns_turn else None,
         encode_error=events.error_event,
     )
 

@@ -32,6 +32,7 @@ from orchestrator.server.openai.responses.bodies import (
     OutputItem,
     OutputText,
     Progress,
+    Refusal,
     ResponseBody,
 )
 from orchestrator.server.openai.responses.response import (
@@ -117,8 +118,10 @@ class ResponseEvents:
             partial = self._message("".join(self._texts), "incomplete")
             self._close(partial)
             response.output.append(partial)
-        is_complete = response.status == "completed"
-        name = "response.completed" if is_complete else "response.failed"
+        ending = response.status
+        if ending not in {"completed", "incomplete"}:
+            ending = "failed"
+        name = f"response.{ending}"
         # Every stream has an end, also for a client that claims more events than there are.
         self._after = FROM_THE_BEGINNING
         self._append(self._start, name, response=response)
@@ -159,7 +162,10 @@ class ResponseEvents:
         if isinstance(item, CallItem):
             self._append_call(item)
             return
-        text = item.content[0].text
+        if isinstance(said := item.content[0], Refusal):
+            self._append_refusal(item, said)
+            return
+        text = said.text
         if not self._is_open:
             self._open(self._message("", "in_progress"))
         self._add(text[self._length :])
@@ -200,6 +206,7 @@ class ResponseEvents:
 
     def _close(self, item: MessageItem) -> None:
         content = item.content[0]
+        assert isinstance(content, OutputText), "it was opened with a text"
         end = self._start + 2 + len(content.text)
         place = self._place(item.id)
         # An answer that does not fit its schema, and is repaired, would not be parsed.
@@ -218,6 +225,39 @@ class ResponseEvents:
         self._is_open = False
         self._item += 1
         self._start = end + 3
+
+    def _append_refusal(self, item: MessageItem, said: Refusal) -> None:
+        """Add the events of a refusal, which is complete at once."""
+        start, length = self._start, len(said.refusal)
+        place = self._place(item.id)
+        begun = msgspec.structs.replace(item, content=[], status="in_progress")
+        self._append(
+            start, "response.output_item.added", output_index=self._item, item=begun
+        )
+        self._append(
+            start + 1, "response.content_part.added", **place, part=Refusal("")
+        )
+        known = max(0, self._after - start - 1)
+        self._append(
+            start + 1 + length,
+            "response.refusal.delta",
+            **place,
+            delta=said.refusal[known:],
+        )
+        self._append(
+            start + 2 + length, "response.refusal.done", **place, refusal=said.refusal
+        )
+        self._append(
+            start + 3 + length, "response.content_part.done", **place, part=said
+        )
+        self._append(
+            start + 4 + length,
+            "response.output_item.done",
+            output_index=self._item,
+            item=item,
+        )
+        self._item += 1
+        self._start = start + 5 + length
 
     def _append_call(self, item: CallItem) -> None:
         """Add the events of a call, which is complete at once."""
