@@ -1,10 +1,12 @@
 """A server that speaks OpenAI's chat completions on loopback, and prints its port.
 
 Run as a process of its own: `python tests/fake_openai.py`. It plays every agent well enough for
-the README: it uses the one tool it is given, and then answers with what the tool said.
+the documents: it calls the first tool that it is given, and then answers with what the tool said,
+or with the least JSON of the type that is asked for.
 """
 
 import json
+import re
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -44,18 +46,56 @@ class ChatCompletions(BaseHTTPRequestHandler):
 
 def _reply(asked: dict[str, Any]) -> dict[str, Any]:
     last = asked["messages"][-1]
-    if last["role"] == "tool":
-        found = last["content"]
-        if found.startswith("{"):
-            found = json.loads(found)["results"][0]["output"]
-        return {"content": found}
-    name = asked["tools"][0]["function"]["name"]
-    arguments = {"word": "trio"} if name == "lookup" else {"goal": last["content"]}
-    function = {"name": name, "arguments": json.dumps(arguments)}
+    if last["role"] == "tool" or not asked.get("tools"):
+        return {"content": _answer(asked, last)}
+    tool = asked["tools"][0]["function"]
+    function = {
+        "name": tool["name"],
+        "arguments": json.dumps(_arguments(tool, last["content"])),
+    }
     return {
         "content": None,
         "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
     }
+
+
+def _answer(asked: dict[str, Any], last: dict[str, Any]) -> str:
+    if (wanted := asked.get("response_format")) is not None:
+        schema = wanted["json_schema"]["schema"]
+        return json.dumps(_least(schema, schema.get("$defs", {})))
+    found = str(last["content"])
+    if last["role"] == "tool" and found.startswith("{"):
+        found = json.loads(found)["results"][0]["output"]
+    return found
+
+
+def _arguments(tool: dict[str, Any], goal: str) -> dict[str, Any]:
+    if tool["name"] == "lookup":
+        return {"word": "trio"}
+    if tool["name"] == "delegate_task":
+        agents = re.findall(r"^- (\S+): ", tool["description"], re.MULTILINE)
+        return {"goal": goal, "agent": agents[0]}
+    parameters = tool["parameters"]
+    arguments: dict[str, Any] = _least(parameters, parameters.get("$defs", {}))
+    return arguments
+
+
+def _least(schema: dict[str, Any], definitions: dict[str, Any]) -> Any:
+    """Return the least value of a JSON schema."""
+    while "$ref" in schema or "anyOf" in schema:
+        if "$ref" in schema:
+            schema = definitions[schema["$ref"].rpartition("/")[2]]
+        else:
+            schema = schema["anyOf"][0]
+    if schema.get("type") == "object":
+        properties = schema.get("properties", {})
+        return {
+            name: _least(properties[name], definitions)
+            for name in schema.get("required", ())
+        }
+    least = {"array": [], "boolean": False, "string": "as you like it", "null": None}
+    number = schema.get("minimum", 0)
+    return schema.get("enum", [least.get(schema["type"], number)])[0]
 
 
 if __name__ == "__main__":

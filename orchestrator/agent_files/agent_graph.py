@@ -14,6 +14,7 @@ from agents import (
     DefinitionError,
     Limits,
     Model,
+    ModelSettings,
     Patience,
     Tool,
     allow,
@@ -35,7 +36,7 @@ SettingsT = TypeVar("SettingsT", Budget, Limits, Patience)
 KEYS: Final = frozenset(
     {
         *("description", "model", "tools", "disallowedTools", "delegates"),
-        *("approve", "budget", "limits", "patience"),
+        *("approve", "budget", "limits", "patience", "settings"),
         *("language", "copies", "workspace", "on_restart", "place"),
     }
 )
@@ -154,6 +155,8 @@ class _Builder:
             settings["limits"] = _amounts(fields["limits"], "limits", Limits)
         if "patience" in fields:
             settings["patience"] = _amounts(fields["patience"], "patience", Patience)
+        if "settings" in fields:
+            settings["settings"] = _model_settings(fields["settings"])
         if workspace := _text(fields, "workspace"):
             settings["workspace"] = (
                 workspace if workspace == "worktree" else Path(workspace)
@@ -292,6 +295,28 @@ def _model_text(found: Located | None) -> str | None:
             f" 'openai:{text}'; or one of {', '.join(CLAUDE_MODELS)}, {INHERIT}"
         )
     return CLAUDE_MODELS.get(text, text)
+
+
+def _model_settings(found: Located) -> ModelSettings:
+    known = [field.name for field in attrs.fields(ModelSettings)]
+    settings = found.as_mapping("settings", "{temperature: 0}")
+    for name, value in settings.items():
+        if name not in known:
+            value.refuse(f"settings have no {name!r}; {did_you_mean(name, known)}")
+    try:
+        return ModelSettings(**{name: _plain(it) for name, it in settings.items()})
+    except (DefinitionError, TypeError) as exc:
+        raise found.error(str(exc)) from exc
+
+
+def _plain(located: Located) -> Any:
+    """Return a value without its lines."""
+    value = located.value
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
 
 
 def _amounts(found: Located, key: str, kind: type[SettingsT]) -> SettingsT:

@@ -15,6 +15,7 @@ from orchestrator import (
     DefinitionError,
     Limits,
     ModelRequest,
+    ModelSettings,
     ScriptedModel,
     ToolCall,
     allow,
@@ -72,6 +73,7 @@ agents:
     limits: {model_calls: 7}
     copies: true
     language: German
+    settings: {temperature: 0.5, stop: [END]}
   researcher: agents/researcher.md
   checker:
     instructions: Check it.
@@ -152,6 +154,7 @@ def test_a_team_in_one_file(tmp_path: Path) -> None:
     assert editor.budget == Budget(usd=0.5, tasks=10)
     assert editor.limits == Limits(model_calls=7)
     assert (editor.copies, editor.language) == (True, "German")
+    assert editor.settings == ModelSettings(temperature=0.5, stop=["END"])
     assert {str(agents[it].model) for it in ("editor", "researcher")} == {
         "openai:gpt-5-mini"
     }
@@ -282,6 +285,8 @@ MISTAKES = [
     ("---\nbudget:\n  dollars: 5\n---\n", 3, "budget has no 'dollars'; there are"),
     ("---\nbudget: {usd: much}\n---\n", 2, "usd is a number, and this is the text"),
     ("---\nbudget: {usd: -1}\n---\n", 2, "Budget(usd=-1) makes no sense"),
+    ("---\nsettings: {warmth: 1}\n---\n", 2, "settings have no 'warmth'; there are"),
+    ("---\nsettings: {temperature: 9}\n---\n", 2, "temperature"),
     ("---\napprove: [terminal]\n---\n", 2, "a rule has keys, and this is the text"),
     ("---\napprove:\n- {path: x}\n---\n", 3, "a rule has one of allow, ask and deny"),
     ("---\napprove:\n- {allow: x, why: y}\n---\n", 3, "this is no rule: "),
