@@ -33,13 +33,10 @@ from orchestrator.agent_files.tool_names import ALL, DELEGATION_NAMES, ToolNames
 
 SettingsT = TypeVar("SettingsT", Budget, Limits, Patience)
 
-KEYS: Final = frozenset(
-    {
-        *("description", "model", "tools", "disallowedTools", "delegates"),
-        *("approve", "budget", "limits", "patience", "settings"),
-        *("language", "copies", "workspace", "on_restart", "place"),
-    }
+LOOKED_UP: Final = frozenset(
+    {"model", "tools", "disallowedTools", "delegates", "approve"}
 )
+"""The keys that name other things."""
 INHERIT: Final = "inherit"
 CLAUDE_MODELS: Final = {
     "opus": "anthropic:claude-opus-5-5",
@@ -139,28 +136,6 @@ class _Builder:
         self, name: str, entry: AgentEntry, built: Mapping[str, Agent[str]]
     ) -> Agent[str]:
         fields = entry.fields
-        settings: dict[str, Any] = {
-            "description": _text(fields, "description"),
-            "language": _text(fields, "language"),
-        }
-        if "copies" in fields:
-            settings["copies"] = fields["copies"].as_bool("copies")
-        if "on_restart" in fields:
-            settings["on_restart"] = _text(fields, "on_restart")
-        if "place" in fields:
-            settings["place"] = _text(fields, "place")
-        if "budget" in fields:
-            settings["budget"] = _amounts(fields["budget"], "budget", Budget)
-        if "limits" in fields:
-            settings["limits"] = _amounts(fields["limits"], "limits", Limits)
-        if "patience" in fields:
-            settings["patience"] = _amounts(fields["patience"], "patience", Patience)
-        if "settings" in fields:
-            settings["settings"] = _model_settings(fields["settings"])
-        if workspace := _text(fields, "workspace"):
-            settings["workspace"] = (
-                workspace if workspace == "worktree" else Path(workspace)
-            )
         try:
             return Agent(
                 name,
@@ -169,7 +144,11 @@ class _Builder:
                 tools=self._tools_of(fields),
                 delegates=[built[it] for it in self._delegates[name]],
                 approve=self._rules_of(fields),
-                **settings,
+                **{
+                    key: PARSERS[key](value)
+                    for key, value in fields.items()
+                    if key in PARSERS and value.value is not None
+                },
             )
         except DefinitionError as exc:
             if hasattr(exc, "line"):
@@ -276,11 +255,6 @@ def _names(fields: Mapping[str, Located], key: str) -> list[Located]:
     return fields[key].as_names(key) if key in fields else []
 
 
-def _text(fields: Mapping[str, Located], key: str) -> str:
-    found = fields.get(key)
-    return "" if found is None or found.value is None else found.as_text(key).strip()
-
-
 def _model_text(found: Located | None) -> str | None:
     if found is None or found.value is None:
         return None
@@ -333,11 +307,31 @@ def _amounts(found: Located, key: str, kind: type[SettingsT]) -> SettingsT:
         raise found.error(str(exc)) from exc
 
 
+def _workspace(found: Located) -> Path | str:
+    text = found.as_text("workspace")
+    return text if text == "worktree" else Path(text)
+
+
+PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
+    "description": lambda it: it.as_text("description").strip(),
+    "language": lambda it: it.as_text("language"),
+    "copies": lambda it: it.as_bool("copies"),
+    "on_restart": lambda it: it.as_text("on_restart"),
+    "place": lambda it: it.as_text("place"),
+    "budget": lambda it: _amounts(it, "budget", Budget),
+    "limits": lambda it: _amounts(it, "limits", Limits),
+    "patience": lambda it: _amounts(it, "patience", Patience),
+    "settings": _model_settings,
+    "workspace": _workspace,
+}
+"""The keys that are fields of `Agent`, and how each is read."""
+
+
 def _warnings(entries: Iterable[AgentEntry]) -> Iterable[str]:
     places: dict[str, list[Located]] = defaultdict(list)
     for entry in entries:
         for key, value in entry.fields.items():
-            if key not in KEYS:
+            if key not in PARSERS and key not in LOOKED_UP:
                 places[key].append(value)
     for key, values in places.items():
         yield f"the key {key!r} has no meaning here, and is left out: {_shown(values)}"

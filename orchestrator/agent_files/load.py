@@ -65,7 +65,7 @@ def _with_delegates(team: TeamEntries, path: Path) -> TeamEntries:
     ]
     found = [own]
     for entry in found:
-        wanted = {it.value for it in wanted_delegates(entry)}
+        wanted = {it.as_text("a delegate") for it in wanted_delegates(entry)}
         found += [
             it
             for it in beside
