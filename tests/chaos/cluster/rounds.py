@@ -22,7 +22,7 @@ from tests.postgres import PostgresServer
 LEASE: Final = 1.5
 """Of the journal, in seconds."""
 WORKERS: Final = 2
-PATIENCE: Final = 90
+PATIENCE: Final = 300
 """How many seconds a round may last before we say that it hangs."""
 AWAY_SECONDS: Final = 2.0
 """How long Postgres is away."""
