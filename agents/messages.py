@@ -244,6 +244,8 @@ class ToolMessage:
     text: str
     failed: bool = False
     """The tool could not answer; the text says why, and the model goes on."""
+    parts: tuple[Part, ...] = attrs.field(default=(), kw_only=True)
+    """Images and files of the answer."""
     refused_by: RefusedBy | None = attrs.field(default=None, kw_only=True, eq=False)
     """What refused the call, if its tool did not run. No model reads it, so it is no part of
     equality."""

@@ -13,6 +13,7 @@ from agents.messages import (
     AssistantMessage,
     CallId,
     Message,
+    Part,
     ToolCall,
     ToolMessage,
     Usage,
@@ -94,7 +95,7 @@ class TurnSteps:
         self._tools = {tool.name: tool for tool in tools}
         self._host = host
         self._repeats = repeats
-        self._results: dict[bytes, tuple[str, int]] = {}
+        self._results: dict[bytes, tuple[tuple[str, tuple[Part, ...]], int]] = {}
         """The last answer to each call, and how often in a row it was the same."""
 
     def record(self, step: StepT, consumes: Sequence[int] = ()) -> StepT:
@@ -166,6 +167,7 @@ class TurnSteps:
     async def _run_call(self, call: ToolCall) -> None:
         await trio.lowlevel.checkpoint()
         consumes: Sequence[int] = ()
+        parts: tuple[Part, ...] = ()
         try:
             tool = self._tool(call)
             # Nothing is done for an answer that a crash could still undo.
@@ -178,10 +180,10 @@ class TurnSteps:
             result = await tool.run(call)
             text = result
             if isinstance(result, ToolResult):
-                text, consumes = result.text, result.consumes
+                text, consumes, parts = result.text, result.consumes, result.parts
             if not isinstance(text, str):
                 raise DefinitionError(f"tool {call.name!r} answered {text!r}, not text")
-            answer = ToolMessage(call.id, well_formed(text))
+            answer = ToolMessage(call.id, well_formed(text), parts=parts)
         except ToolError as exc:
             consumes = exc.consumes
             answer = ToolMessage(
@@ -195,7 +197,7 @@ class TurnSteps:
             raise RuntimeError(f"tool {call.name!r} failed: {exc}") from exc
         if is_long(answer):
             await self._host.before_record(answer)
-        self._count_repeats(call, answer.text)
+        self._count_repeats(call, answer)
         self.record(answer, consumes)
 
     def _tool(self, call: ToolCall) -> Tool:
@@ -205,7 +207,7 @@ class TurnSteps:
                 f"there is no tool {call.name!r}; there are: {known}",
                 refused_by=RefusedBy.UNKNOWN_TOOL,
             )
-        _, times = self._results.get(_fingerprint(call), ("", 0))
+        _, times = self._results.get(_fingerprint(call), (("", ()), 0))
         if times >= self._repeats:
             raise ToolError(
                 f"you have made this very call {times} times and always got the same"
@@ -214,11 +216,12 @@ class TurnSteps:
             )
         return self._tools[call.name]
 
-    def _count_repeats(self, call: ToolCall, text: str) -> None:
+    def _count_repeats(self, call: ToolCall, answer: ToolMessage) -> None:
         fingerprint = _fingerprint(call)
-        last, times = self._results.get(fingerprint, ("", 0))
+        given = (answer.text, answer.parts)
+        last, times = self._results.get(fingerprint, (("", ()), 0))
         if times < self._repeats:
-            self._results[fingerprint] = (text, times + 1 if text == last else 1)
+            self._results[fingerprint] = (given, times + 1 if given == last else 1)
 
     def _is_repeatable(self, call: ToolCall) -> bool:
         return call.name in self._tools and self._tools[call.name].idempotent

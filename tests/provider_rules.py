@@ -242,7 +242,7 @@ def check_chat(body: dict[str, Any]) -> None:
             only(message, "role tool_call_id content")
             assert message["tool_call_id"] in waiting, "an answer to no call"
             waiting.remove(message["tool_call_id"])
-            assert isinstance(message["content"], str)
+            assert isinstance(message["content"], str), "no parts in a tool message"
             continue
         assert not waiting, f"calls without an answer: {waiting}"
         if role == "assistant" and "tool_calls" in message:
@@ -275,6 +275,13 @@ def check_chat(body: dict[str, Any]) -> None:
         only(body["response_format"], "type json_schema")
         assert body["response_format"]["type"] == "json_schema"
         check_format(body["response_format"]["json_schema"])
+
+
+def check_output(output: str | list[dict[str, Any]]) -> None:
+    if not isinstance(output, str):
+        assert output
+        for part in output:
+            check_responses_part(part)
 
 
 def check_responses(body: dict[str, Any]) -> None:
@@ -314,6 +321,7 @@ def check_responses(body: dict[str, Any]) -> None:
                 asked.append(item["call_id"])
             case "function_call_output":
                 only(item, "type call_id output")
+                check_output(item["output"])
                 assert item["call_id"] in asked, "an answer to no call"
                 assert item["call_id"] not in answered, "a second answer"
                 answered.append(item["call_id"])
@@ -444,6 +452,10 @@ def check_block(block: dict[str, Any]) -> None:
         case _:
             only(block, "type tool_use_id content", "is_error")
             assert block["content"] or not block.get("is_error")
+            if not isinstance(block["content"], str):
+                for inner in block["content"]:
+                    assert inner["type"] in {"text", "image", "document"}
+                    check_block(inner)
 
 
 def check_source(source: dict[str, Any], media_types: set[str]) -> None:

@@ -62,6 +62,8 @@ class Quirks:
     """It takes ids of calls of so many letters and digits, and no others."""
     reasoning_field: Literal["reasoning_content", "reasoning_details"] | None = None
     """The field in which it wants its reasoning back with the calls that came of it."""
+    has_parts_in_results: bool = False
+    """Whether the answer of a tool may have images; else they follow in a message of the user."""
     reports_cost: bool = False
     """Whether it says in dollars what a call has cost."""
     anthropic_version: str = ""
@@ -208,7 +210,13 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         "https://api.mistral.ai/v1",
         "MISTRAL",
         # It refuses fields that it does not know.
-        Quirks(seed_field="random_seed", asks_for_usage=False, call_id_length=9),
+        Quirks(
+            seed_field="random_seed",
+            asks_for_usage=False,
+            call_id_length=9,
+            # A message of the user cannot follow the answer of a tool there.
+            has_parts_in_results=True,
+        ),
         efforts=frozenset({"none", "high"}),
     ),
     "deepseek": _chat(

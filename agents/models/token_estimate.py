@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from agents.messages import AssistantMessage, Message, Part, Usage, UserMessage
+from agents.messages import AssistantMessage, Message, Part, Usage
 from agents.models.model import Model, ModelRequest, known_count, known_price
 
 CHARACTERS_PER_TOKEN: Final = 4
@@ -86,9 +86,9 @@ def texts_beside_messages(request: ModelRequest) -> Iterator[str]:
 
 def parts_length(message: Message) -> int:
     """Return how many characters of text would have as many tokens as the parts of a message."""
-    if isinstance(message, UserMessage):
-        return sum(map(_part_length, message.parts))
-    return 0
+    if isinstance(message, AssistantMessage):
+        return 0
+    return sum(map(_part_length, message.parts))
 
 
 def _part_length(part: Part) -> int:

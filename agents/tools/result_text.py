@@ -10,16 +10,21 @@ import stat
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 import attrs
 import msgspec
 import trio
 
-from agents.errors import DefinitionError
-from agents.messages import well_formed
+from agents.errors import DefinitionError, ToolError
+from agents.messages import Part, well_formed
 from agents.output.pydantic_types import shown_part
 from agents.tools.context import redact_secrets
+from agents.type_checks import has_type
+
+MOST_PART_BYTES: Final = 16 * 2**20
+"""How many bytes of images and files one answer may have: all of them are journaled, and sent
+again with every later request of the conversation."""
 
 
 @attrs.frozen
@@ -29,6 +34,38 @@ class ToolResult:
     text: str
     consumes: Sequence[int] = ()
     """The notices that the text contains: the session reads them with it, and not again."""
+    parts: tuple[Part, ...] = ()
+    """Images and files that the model reads with the text."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.parts == ():
+            return
+        if not has_type(self.parts, tuple) or not all(
+            has_type(part, Part) for part in self.parts
+        ):
+            raise DefinitionError(
+                f"the parts of a tool's result must be a tuple of Part, not {self.parts!r}"
+            )
+        size = sum(len(part.data) for part in self.parts)
+        if size > MOST_PART_BYTES:
+            raise ToolError(
+                f"the answer has files of {size:,} bytes, and a model can be sent"
+                f" {MOST_PART_BYTES:,} at once: ask for less, or for smaller images"
+            )
+
+
+def with_parts(result: object) -> ToolResult | None:
+    """Return the result of a tool that is an image or a file, or a list with one; else None."""
+    items = cast(
+        "Sequence[object]", result if isinstance(result, list | tuple) else (result,)
+    )
+    parts = tuple(item for item in items if isinstance(item, Part))
+    if not parts or not all(isinstance(item, str | Part) for item in items):
+        return None
+    texts = [item for item in items if isinstance(item, str)]
+    # Every protocol wants a text, and people see nothing else of it in a terminal.
+    text = "\n".join(texts) if texts else f"see {', '.join(it.label for it in parts)}"
+    return ToolResult(text, parts=parts)
 
 
 def as_text(name: str, result: object) -> str:

@@ -44,6 +44,7 @@ from agents.tools.result_text import (
     ToolResult,
     as_text,
     shortened_and_saved,
+    with_parts,
 )
 from agents.tools.task_context import current_task, deps_type, is_task_context
 from agents.type_checks import has_type
@@ -219,7 +220,7 @@ def _tool_from(
         )
     called = _with_timeout(name, function, timeout)
 
-    async def run(call: ToolCall) -> str:
+    async def run(call: ToolCall) -> str | ToolResult:
         values = read_arguments(call, arguments)
         keywords = {
             field: getattr(values, field) for field in arguments.__struct_fields__
@@ -229,12 +230,16 @@ def _tool_from(
         if given.contexts:
             keywords |= dict.fromkeys(given.contexts, current_task())
         try:
-            text = as_text(name, await called(**keywords))
+            result = await called(**keywords)
+            files = with_parts(result)
+            text = as_text(name, result) if files is None else files.text
         except ToolError as exc:
             if is_short(str(exc)):
                 raise
             raise ToolError(await shortened_and_saved(str(exc), limit, spill)) from exc
-        return text if is_short(text) else await shortened_and_saved(text, limit, spill)
+        if not is_short(text):
+            text = await shortened_and_saved(text, limit, spill)
+        return text if files is None else attrs.evolve(files, text=text)
 
     def is_short(text: str) -> bool:
         return not limit or len(text) <= limit

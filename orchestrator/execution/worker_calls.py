@@ -105,8 +105,10 @@ class WorkerCalls:
     ) -> CallEnd:
         """Await a tool; every error of it is an end, as the writer would see it locally."""
         try:
-            text = await self.redacted(_text_of(await run, tool))
-            return _small(Answered(id_, text), tool)
+            result = await run
+            text = await self.redacted(_text_of(result, tool))
+            parts = result.parts if isinstance(result, ToolResult) else ()
+            return _small(Answered(id_, text, parts), tool)
         except ToolError as exc:
             refused_by = "" if exc.refused_by is None else exc.refused_by.value
             text = await self.redacted(str(exc))
@@ -137,6 +139,8 @@ def _tool_of(agent: Agent[Any], name: str) -> Tool:
 
 def _small(end: Answered | Failed, tool: Tool) -> CallEnd:
     size = len(end.text.encode())
+    if isinstance(end, Answered):
+        size += sum(len(part.data) for part in end.parts)
     if size <= MOST_BYTES:
         return end
     return Failed(

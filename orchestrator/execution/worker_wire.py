@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from agents import CallId, ToolCall
+from agents import CallId, Part, ToolCall
 from orchestrator.workers import Dispatch, DispatchId, RunId
 
 MOST_BYTES: Final = 8 * 1024 * 1024
@@ -34,6 +34,8 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
 
     dispatch: str
     text: str
+    parts: tuple[Part, ...] = ()
+    """Images and files of the answer."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
 import attrs
 import msgspec
 
-from agents import ReasoningBlock
+from agents import Part, ReasoningBlock
 from agents.redaction.redactor import LONG_TEXT, Redactor
 from delegation import Encoded, Outcome, encode
 from delegation.events import (
@@ -125,9 +125,7 @@ class FactRedactor:
         ):
             return event, encoded
         # Files are base64 in the JSON, so a search misses what is in them.
-        has_files = isinstance(event, MessageReceived) and any(
-            part.data for part in event.parts
-        )
+        has_files = any(part.data for part in _parts_of(event))
         # Long texts were searched ahead, and are searched no more; the others are short.
         is_long = len(encoded.body) > LONG_TEXT
         if not (has_files or is_long or self._redactor.may_hold_secret(encoded.body)):
@@ -148,6 +146,12 @@ class FactRedactor:
         The search is the dearest part of posting a fact.
         """
         return outcome == Outcome(outcome.ending, self._clean_answer)
+
+
+def _parts_of(event: object) -> tuple[Part, ...]:
+    if isinstance(event, MessageReceived):
+        return event.parts
+    return event.message.parts if isinstance(event, ToolAnswered) else ()
 
 
 def without_secrets(value: T, redactor: Redactor) -> T:

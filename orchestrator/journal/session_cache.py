@@ -257,7 +257,7 @@ def _weigh(ledger: Ledger, session: SessionId) -> int:
 
 def _message_bytes(message: Message) -> int:
     match message:
-        case UserMessage():
+        case UserMessage() | ToolMessage():
             return len(message.text) + sum(len(it.data) for it in message.parts)
-        case AssistantMessage() | ToolMessage():
+        case AssistantMessage():
             return len(message.text)

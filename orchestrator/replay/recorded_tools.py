@@ -86,7 +86,7 @@ class RecordedTools:
         assert answer is not None, "without one the call has ended above"
         notices = self._command_notices(task, call)
         if not answer.failed:
-            return ToolResult(answer.text, notices)
+            return ToolResult(answer.text, notices, answer.parts)
         if answer.refused_by is RefusedBy.UNKNOWN_TOOL:
             raise ToolError(f"there is a tool {tool.name!r} now", consumes=notices)
         raise ToolError(answer.text, consumes=notices, refused_by=answer.refused_by)

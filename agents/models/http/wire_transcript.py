@@ -50,6 +50,7 @@ class AnsweredCall:
     arguments: Mapping[str, Any]
     answer: str
     failed: bool
+    parts: tuple[Part, ...] = ()
 
 
 @attrs.frozen
@@ -167,6 +168,7 @@ def _answered(opened: _OpenCall, ids: _WireIds) -> AnsweredCall:
         call.arguments,
         answer.text if answer.text.strip() else NOTHING,
         answer.failed,
+        answer.parts,
     )
 
 
@@ -188,6 +190,22 @@ def block_of(
         if message.is_newest:
             raise
         return {"type": text, "text": f"[{exc}]"}
+
+
+def result_blocks(
+    call: AnsweredCall, project: Callable[[Part], dict[str, Any]], *, text: str
+) -> list[dict[str, Any]]:
+    """Return the parts of a tool's answer as a protocol carries them; a note for what it cannot.
+
+    The model reads why, and goes on: it is not the user who has sent them.
+    """
+    blocks: list[dict[str, Any]] = []
+    for part in call.parts:
+        try:
+            blocks.append(project(part))
+        except ModelError as exc:
+            blocks.append({"type": text, "text": f"[{exc}]"})
+    return blocks
 
 
 def instructions_with_schema(

@@ -23,6 +23,7 @@ from agents.models.http.wire_transcript import (
     base64_of,
     block_of,
     instructions_with_schema,
+    result_blocks,
     text_of,
     unsendable,
     wire_transcript,
@@ -275,9 +276,16 @@ def _result(call: AnsweredCall) -> dict[str, Any]:
     return {
         "type": "tool_result",
         "tool_use_id": call.id,
-        "content": call.answer,
+        "content": _result_content(call),
         **({"is_error": True} if call.failed else {}),
     }
+
+
+def _result_content(call: AnsweredCall) -> str | list[dict[str, Any]]:
+    if not call.parts:
+        return call.answer
+    parts = result_blocks(call, _part, text="text")
+    return [{"type": "text", "text": call.answer}, *parts]
 
 
 def _calls(message: WireMessage) -> tuple[AnsweredCall, ...]:

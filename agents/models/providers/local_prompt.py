@@ -133,6 +133,10 @@ def _transcript_messages(request: ModelRequest) -> Iterator[ChatMessage]:
             case ToolMessage(id_, text, failed):
                 verb = "failed" if failed else "answered"
                 yield ChatMessage("user", f"{names.get(id_, 'A tool')} {verb}:\n{text}")
+                for part in message.parts:
+                    yield ChatMessage(
+                        "user", f"[Here {part.label} is attached. You cannot read it.]"
+                    )
             case AssistantMessage(text, calls):
                 yield ChatMessage("assistant", text)
                 for call in calls:

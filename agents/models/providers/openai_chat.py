@@ -1,6 +1,6 @@
 """The provider `openai`: chat completions, at OpenAI or any server with the same protocol."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, Final, NoReturn
@@ -26,6 +26,7 @@ from agents.models.http.wire_transcript import (
     block_of,
     instructions_with_schema,
     quoted,
+    result_blocks,
     unsendable,
     url_of,
     wire_transcript,
@@ -154,8 +155,29 @@ def _messages(
                     yield {
                         "role": "tool",
                         "tool_call_id": id_of(call),
-                        "content": call.answer,
+                        "content": _result_content(call, quirks),
                     }
+                if not quirks.has_parts_in_results and (files := _files_of(calls)):
+                    yield {"role": "user", "content": files}
+
+
+def _result_content(call: AnsweredCall, quirks: Quirks) -> str | list[dict[str, Any]]:
+    if not call.parts or not quirks.has_parts_in_results:
+        return call.answer
+    parts = result_blocks(call, _part, text="text")
+    return [{"type": "text", "text": call.answer}, *parts]
+
+
+def _files_of(calls: Sequence[AnsweredCall]) -> list[dict[str, Any]]:
+    """Return the files of tools' answers, which this protocol has in messages of the user only."""
+    content: list[dict[str, Any]] = []
+    for call in calls:
+        if call.parts:
+            labels = ", ".join(part.label for part in call.parts)
+            note = f"The answer of {call.name} came with {labels}:"
+            content.append({"type": "text", "text": note})
+            content += result_blocks(call, _part, text="text")
+    return content
 
 
 def _part(part: Part) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from agents.models.http.wire_transcript import (
     as_json,
     block_of,
     quoted,
+    result_blocks,
     unsendable,
     url_of,
     wire_transcript,
@@ -147,8 +148,15 @@ def _items(request: ModelRequest, name: str) -> Iterator[dict[str, Any]]:
                     yield {
                         "type": "function_call_output",
                         "call_id": call.id,
-                        "output": call.answer,
+                        "output": _output(call),
                     }
+
+
+def _output(call: AnsweredCall) -> str | list[dict[str, Any]]:
+    if not call.parts:
+        return call.answer
+    parts = result_blocks(call, _part, text="input_text")
+    return [{"type": "input_text", "text": call.answer}, *parts]
 
 
 def _part(part: Part) -> dict[str, Any]:

@@ -350,9 +350,15 @@ def _seam(transcript: Transcript, keep_last: int) -> int:
 
 
 def _shortened(message: Message) -> Message:
+    if not isinstance(message, ToolMessage):
+        return message
+    if message.parts:
+        notes = [f"[{part.label} was left out]" for part in message.parts]
+        text = "\n".join((message.text, *notes))
+        return _shortened(attrs.evolve(message, text=text, parts=()))
     left_out = len(message.text) - KEPT_OF_A_RESULT
     note = f" [{left_out} more characters were left out]"
-    if not isinstance(message, ToolMessage) or left_out <= len(note):
+    if left_out <= len(note):
         return message
     return attrs.evolve(message, text=message.text[:KEPT_OF_A_RESULT] + note)
 

@@ -90,13 +90,11 @@ def cut_message(message: Message, length: int) -> Message:
     if message_length(message) <= length:
         return message
     match message:
-        case UserMessage(text, parts):
+        case UserMessage(text=text, parts=parts) | ToolMessage(text=text, parts=parts):
             # An image or a file is there or not.
             notes = "".join(f"\n[{part.label} is left out here]" for part in parts)
             cut = cut_text(text, max(0, length - len(notes))) + notes
             return attrs.evolve(message, text=cut, parts=())
-        case ToolMessage(text=text):
-            return attrs.evolve(message, text=cut_text(text, length))
         case AssistantMessage(text=text, calls=()):
             return attrs.evolve(message, text=cut_text(text, length))
         case AssistantMessage(text=text, calls=calls):
@@ -191,6 +189,8 @@ def _written(message: Message) -> str:
         labels = [part.label for part in message.parts]
         return ", with ".join([f"User: {message.text}", *labels])
     if isinstance(message, ToolMessage):
-        return f"{'Failed' if message.failed else 'Result'}: {message.text}"
+        labels = [part.label for part in message.parts]
+        word = "Failed" if message.failed else "Result"
+        return ", with ".join([f"{word}: {message.text}", *labels])
     calls = [f"\nCalled: {one.name} {one.arguments}" for one in message.calls]
     return f"Assistant: {message.text}{''.join(calls)}"

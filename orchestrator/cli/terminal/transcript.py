@@ -90,6 +90,8 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
         case ToolAnswered(_, message):
             yield Text("answer" if not message.failed else "error", "magenta")
             yield from _body(message.text, "red" if message.failed else "dim")
+            for part in message.parts:
+                yield from _body(f"with {part.label}", "dim")
         case Steered(_, _, text, by):
             yield Text(f"message from {by}", "bold blue")
             yield from _body(text, "")

@@ -15,6 +15,7 @@ from agents import (
     ToolError,
 )
 from agents.tools.context import commands_are_walled
+from agents.tools.result_text import ToolResult
 from delegation import TaskRecord
 from delegation.events import CallPlaced
 from orchestrator.execution.lending.lent import Lent, Loss
@@ -115,7 +116,7 @@ class LentCall(Lent):
         if self.end is None:
             raise self.not_taken() if self.run is None else too_late(self.tool)
 
-    def result(self) -> str:
+    def result(self) -> str | ToolResult:
         """Return what the tool has answered: `result_of`."""
         return result_of(self.end, self.tool)
 
@@ -144,7 +145,7 @@ def seconds_until(deadline: float) -> float | None:
     return max(0.0, deadline - trio.current_time())
 
 
-def result_of(end: End | None, tool: Tool) -> str:
+def result_of(end: End | None, tool: Tool) -> str | ToolResult:
     """Return what a tool has answered.
 
     Raises:
@@ -152,8 +153,8 @@ def result_of(end: End | None, tool: Tool) -> str:
         WorkerCallError: the tool failed with another error.
     """
     match end:
-        case Answered(text=text):
-            return text
+        case Answered(text=text, parts=parts):
+            return ToolResult(text, parts=parts) if parts else text
         case Failed(text=text, refused_by=refused_by):
             raise ToolError(text, refused_by=_refusal(refused_by))
         case Crashed(text=text):

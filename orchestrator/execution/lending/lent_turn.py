@@ -10,6 +10,7 @@ from typing import Final
 import trio
 
 from agents import CallId, CallKey, Tool, ToolCall, ToolError
+from agents.tools.result_text import ToolResult
 from delegation import TaskRecord
 from delegation.events import CallPlaced
 from orchestrator.execution.lending.lent import Lent, Loss
@@ -166,7 +167,7 @@ class LentTurn(Lent):
             call.end, call.request = early
             call.ended.set()
 
-    async def wait_answer(self, call: TurnCall) -> str:
+    async def wait_answer(self, call: TurnCall) -> str | ToolResult:
         """Wait for a call of the turn, and return what the tool has answered.
 
         Raises:
