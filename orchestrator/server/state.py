@@ -51,6 +51,9 @@ class Settings:
     is_strict: bool = False
     """Refuse parameters of OpenAI's protocols that an agent cannot keep, instead of naming them in
     a header of the answer."""
+    ignores_hosted_tools: bool = False
+    """Leave out tools of a request that only OpenAI could run, such as `web_search`, instead of
+    refusing them."""
     text_limit: int = TEXT_LIMIT
     """How many characters one text of a request may have."""
 

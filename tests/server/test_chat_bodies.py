@@ -78,13 +78,6 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "helper has a tool called 'clock' of its own",
     ),
     (
-        {"tools": [function("delegate_task")]},
-        "tools[0].function.name",
-        "tool_name_taken",
-        "",
-    ),
-    ({"tools": [function("task")]}, "tools[0].function.name", "tool_name_taken", ""),
-    (
         {"tools": [function("f"), function("f")]},
         "tools[1].function.name",
         "invalid_body",

@@ -129,7 +129,6 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
     ({"model": "nobody"}, "model"),
     ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-    ({"tools": [{"type": "function", "name": "delegate_task"}]}, "tools[0].name"),
     ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
     ({"tools": [WEATHER, WEATHER]}, "tools[1].name"),
     ({"tools": [WEATHER], "background": True}, "tools"),

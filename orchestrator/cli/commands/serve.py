@@ -85,6 +85,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     body_limit: int = 10_000_000,
     text_limit: int = 1_000_000,
     strict: bool = False,
+    ignore_hosted_tools: bool = False,
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     insecure: bool = False,
@@ -116,6 +117,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
         text_limit: How many characters one text of a request may have.
         strict: Refuse parameters of OpenAI's protocols that an agent cannot keep, such as a seed;
             by default they are named in the header X-Ignored-Parameters of the answer.
+        ignore_hosted_tools: Leave out tools that only OpenAI can run, such as web_search, and name
+            them in that header; by default they are refused.
         tls_cert: A PEM file with a certificate; then the server speaks TLS. It is read again when
             it changes.
         tls_key: The PEM file of its key, if that is another one.
@@ -213,6 +216,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
         audit_reads=audit_reads,
         text_limit=text_limit,
         is_strict=strict,
+        ignores_hosted_tools=ignore_hosted_tools,
     )
 
     async def work(stop: Stop) -> int:

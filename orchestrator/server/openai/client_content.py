@@ -79,7 +79,8 @@ def _decoded(text: str) -> bytes:
 
 def reserved_tool_names(agent: Agent[Any]) -> set[str]:
     """Return the tool names that no function of a client may have."""
-    return {*DELEGATION_TOOLS, *(tool.name for tool in agent.tools)}
+    own = {tool.name for tool in agent.tools}
+    return own | DELEGATION_TOOLS if agent.may_delegate else own
 
 
 def client_tool(

@@ -79,6 +79,27 @@ class ChosenTools:
     tools: tuple[Tool, ...]
     choice: str | None = None
     """As `ModelSettings.tool_choice` has it."""
+    ignored: tuple[str, ...] = ()
+    """The tools that only their provider could run, as a header names them."""
+
+
+def is_function(kind: str, param: str, *, ignores_others: bool) -> bool:
+    """Return whether a tool is a function of the client; refuse another one, or ignore it.
+
+    Args:
+        kind: the type of the tool.
+        param: where the request says it.
+        ignores_others: leave out tools that only their provider could run.
+    """
+    if kind == "function":
+        return True
+    if ignores_others:
+        return False
+    raise bad_request(
+        f"a tool of type {kind!r} cannot be had here: functions can, and agents have tools of"
+        " their own. `orchestrator serve --ignore-hosted-tools` leaves such tools out",
+        param=param,
+    )
 
 
 def choose_tools(

@@ -94,10 +94,12 @@ class FunctionSpec(msgspec.Struct):
     """The JSON schema of its arguments."""
 
 
-class ChatTool(msgspec.Struct, tag_field="type", tag="function"):
+class ChatTool(msgspec.Struct, kw_only=True):
     """A function that the client runs itself."""
 
-    function: FunctionSpec
+    type: str
+    """`function`; others are refused, or ignored by an option of the server."""
+    function: FunctionSpec | None = None
 
 
 class StreamOptions(msgspec.Struct):

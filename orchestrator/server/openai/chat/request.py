@@ -7,6 +7,8 @@ names the part of the request.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, assert_never
 
+import attrs
+
 from agents import Agent, DefinitionError, Part, Pipeline, Tool, UserMessage
 from delegation import AnswerTerms
 from delegation.events import EarlierMessage
@@ -36,6 +38,7 @@ from orchestrator.server.openai.conversation import (
     choose_tools,
     client_tools,
     earlier_call,
+    is_function,
     require_answerable,
     split_last_user_message,
 )
@@ -57,6 +60,7 @@ def to_inbound_request(
     *,
     unknown: Iterable[str] = (),
     is_strict: bool = False,
+    ignores_hosted_tools: bool = False,
 ) -> tuple[InboundRequest, Mapping[str, str]]:
     """Return the inbound request of a body, and the headers that say what of it is ignored.
 
@@ -67,14 +71,15 @@ def to_inbound_request(
         labels: strings by which its session is found again.
         unknown: the parameters that the body has besides.
         is_strict: refuse what the agent cannot keep.
+        ignores_hosted_tools: leave out tools that only their provider could run.
     """
     _require_supported(request)
-    chosen = _client_tools(agent, request)
+    chosen = _client_tools(agent, request, ignores_others=ignores_hosted_tools)
     tools = chosen.tools
     kept = keep_settings(
         agent,
         _parameters(request, chosen, has_tools=bool(tools or agent.tools)),
-        unknown,
+        [*unknown, *chosen.ignored],
         CHAT,
         is_strict=is_strict,
     )
@@ -150,18 +155,29 @@ def _require_supported(request: ChatRequest) -> None:
         )
 
 
-def _client_tools(agent: Agent[Any], request: ChatRequest) -> ChosenTools:
-    functions = [
-        FunctionDefinition(
-            name=tool.function.name,
-            description=tool.function.description,
-            parameters=tool.function.parameters,
-            param=f"tools[{index}].function.name",
+def _client_tools(
+    agent: Agent[Any], request: ChatRequest, *, ignores_others: bool
+) -> ChosenTools:
+    functions: list[FunctionDefinition] = []
+    ignored: list[str] = []
+    for index, tool in enumerate(request.tools or ()):
+        param = f"tools[{index}]"
+        if not is_function(tool.type, f"{param}.type", ignores_others=ignores_others):
+            ignored.append(f"tools.{tool.type}")
+            continue
+        if tool.function is None:
+            raise CHAT.invalid_value("a function has a name", f"{param}.function")
+        functions.append(
+            FunctionDefinition(
+                name=tool.function.name,
+                description=tool.function.description,
+                parameters=tool.function.parameters,
+                param=f"{param}.function.name",
+            )
         )
-        for index, tool in enumerate(request.tools or ())
-    ]
     tools = client_tools(agent, functions, CHAT)
-    return choose_tools(agent, tools, request.tool_choice, CHAT)
+    chosen = choose_tools(agent, tools, request.tool_choice, CHAT)
+    return attrs.evolve(chosen, ignored=tuple(ignored))
 
 
 def _require_goal(

@@ -41,6 +41,7 @@ async def create_chat_completion(call: ApiCall) -> Response:
         {KIND: "chat", FINGERPRINT: call.fingerprint, **call.labels},
         unknown=await call.unknown_parameters(ChatRequest),
         is_strict=call.server.settings.is_strict,
+        ignores_hosted_tools=call.server.settings.ignores_hosted_tools,
     )
     inbound = attrs.evolve(inbound, owner=call.owner)
     await call.take_request(inbound)

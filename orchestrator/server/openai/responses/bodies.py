@@ -57,14 +57,28 @@ class Refusal(msgspec.Struct, tag_field="type", tag="refusal"):
 Content: TypeAlias = InputText | InputImage | InputFile | OutputText | Refusal
 
 
+class ReasoningText(msgspec.Struct, tag_field="type", tag="reasoning_text"):
+    """Reasoning of a model, sent back as part of the conversation."""
+
+    text: str = ""
+
+
+ItemContent: TypeAlias = str | list[Content | ReasoningText] | None
+
+
 class Item(msgspec.Struct, kw_only=True):
-    """An item of the input: a message, a function call, or its result."""
+    """An item of the input: a message, a function call, its result, or a reference to one.
+
+    Items of reasoning are taken, and left out.
+    """
 
     type: str = "message"
-    """`message`, `function_call` or `function_call_output`."""
+    """`message`, `function_call`, `function_call_output`, `item_reference` or `reasoning`."""
+    id: str | None = None
+    """Of a reference: the id of an item of a stored response."""
     role: Literal["user", "assistant", "system", "developer"] = "user"
     """Of a message."""
-    content: str | list[Content] = ""
+    content: ItemContent = ""
     """Of a message."""
     call_id: str = ""
     """Of a call and of its result."""
@@ -72,7 +86,7 @@ class Item(msgspec.Struct, kw_only=True):
     """Of a call: the function."""
     arguments: str = ""
     """Of a call: JSON, as text."""
-    output: str | list[Content] = ""
+    output: ItemContent = ""
     """Of a result."""
 
 
@@ -81,7 +95,7 @@ class ResponseTool(msgspec.Struct, kw_only=True):
 
     type: str
     """`function`."""
-    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")] = ""
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
     description: str | None = None
     parameters: dict[str, Any] | None = None
     """The JSON schema of its arguments."""

@@ -35,6 +35,7 @@ from orchestrator.server.openai.conversation import (
     choose_tools,
     client_tools,
     earlier_call,
+    is_function,
     require_answerable,
     split_last_user_message,
 )
@@ -44,13 +45,20 @@ from orchestrator.server.openai.requested_settings import (
     keep_settings,
 )
 from orchestrator.server.openai.responses.bodies import (
-    Content,
+    CallItem,
+    CallOutputItem,
     CreateResponse,
     InputFile,
     InputImage,
+    InputItem,
+    InputMessageItem,
     InputText,
     Item,
+    ItemContent,
+    MessageItem,
+    OutputItem,
     OutputText,
+    ReasoningText,
     Refusal,
 )
 from orchestrator.server.transport.errors import HttpError, bad_request
@@ -121,20 +129,25 @@ def kept_settings(
         parameters.append(
             Parameter("parallel_tool_calls", "parallel_tool_calls", several)
         )
-    others = [*unknown, *(["truncation"] if body.truncation == "auto" else [])]
+    others = [
+        *unknown,
+        *chosen.ignored,
+        *(["truncation"] if body.truncation == "auto" else []),
+    ]
     return keep_settings(agent, parameters, others, RESPONSES, is_strict=is_strict)
 
 
-def functions_of_client(body: CreateResponse, agent: Agent[Any]) -> ChosenTools:
+def functions_of_client(
+    body: CreateResponse, agent: Agent[Any], *, ignores_others: bool
+) -> ChosenTools:
     """Return the functions that the client runs, as tools of the agent."""
     functions: list[FunctionDefinition] = []
+    ignored: list[str] = []
     for number, tool in enumerate(body.tools or ()):
-        if tool.type != "function":
-            raise bad_request(
-                f"tools of type {tool.type!r} are not supported; functions are, and agents have"
-                " tools of their own",
-                param=f"tools[{number}].type",
-            )
+        param = f"tools[{number}].type"
+        if not is_function(tool.type, param, ignores_others=ignores_others):
+            ignored.append(f"tools.{tool.type}")
+            continue
         functions.append(
             FunctionDefinition(
                 name=tool.name,
@@ -148,7 +161,28 @@ def functions_of_client(body: CreateResponse, agent: Agent[Any]) -> ChosenTools:
         raise bad_request(
             f"{agent.name!r} is a pipeline, which calls no functions", param="tools"
         )
-    return choose_tools(agent, tools, body.tool_choice, RESPONSES)
+    chosen = choose_tools(agent, tools, body.tool_choice, RESPONSES)
+    return attrs.evolve(chosen, ignored=tuple(ignored))
+
+
+def as_input(item: OutputItem | InputItem) -> Item:
+    """Return an item of a stored response as one of the input."""
+    match item:
+        case MessageItem():
+            return Item(role="assistant", content=list(item.content))
+        case InputMessageItem():
+            return Item(role=item.role, content=list(item.content))
+        case CallItem():
+            return Item(
+                type="function_call",
+                call_id=item.call_id,
+                name=item.name,
+                arguments=item.arguments,
+            )
+        case CallOutputItem():
+            return Item(
+                type="function_call_output", call_id=item.call_id, output=item.output
+            )
 
 
 def parse_input(body: CreateResponse, earlier: Sequence[Message]) -> ParsedInput:
@@ -160,6 +194,8 @@ def parse_input(body: CreateResponse, earlier: Sequence[Message]) -> ParsedInput
     call_ids = {call.id for it in earlier for call in getattr(it, "calls", ())}
     for number, item in enumerate(items):
         param = "input" if is_text else f"input[{number}]"
+        if item.type == "reasoning":
+            continue  # another model cannot read it, and the one that has thought it needs it not
         if item.type == "message" and item.role in {"system", "developer"}:
             instructions.append(_text(item.content, f"{param}.content"))
         elif item.type == "function_call":
@@ -237,16 +273,16 @@ def _as_said(message: Message) -> EarlierMessage:
             return EarlierMessage(role="tool", call=message.call, text=message.text)
 
 
-def _text(content: str | list[Content], param: str) -> str:
+def _text(content: ItemContent, param: str) -> str:
     text, parts = _content(content, param)
     if parts:
         raise bad_request("only text is supported here", param=param)
     return text
 
 
-def _content(content: str | list[Content], param: str) -> tuple[str, tuple[Part, ...]]:
-    if isinstance(content, str):
-        return well_formed(content), ()
+def _content(content: ItemContent, param: str) -> tuple[str, tuple[Part, ...]]:
+    if content is None or isinstance(content, str):
+        return well_formed(content or ""), ()
     texts: list[str] = []
     parts: list[Part] = []
     for number, part in enumerate(content):
@@ -255,6 +291,8 @@ def _content(content: str | list[Content], param: str) -> tuple[str, tuple[Part,
                 texts.append(part.text)
             case Refusal():
                 texts.append(part.refusal)
+            case ReasoningText():
+                pass  # only in items of reasoning, which are left out
             case InputImage():
                 parts.append(_image(part, f"{param}[{number}].image_url"))
             case InputFile():

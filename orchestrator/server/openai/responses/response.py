@@ -55,6 +55,7 @@ BLANK_LINE: Final = "\n\n"
 Status: TypeAlias = State | Literal["incomplete"]
 
 _ID: Final = re.compile(r"resp_([0-9a-f]{16})")
+_ITEM_ID: Final = re.compile(r"(?:msg|fc|fco)_([0-9a-f]{16})_(?:in)?[0-9]{1,9}")
 # The codes that OpenAI's clients know.
 _CODES: Final[Mapping[str, Code]] = {
     "rate_limit": "rate_limit_exceeded",
@@ -75,6 +76,12 @@ def session_id(response: str) -> SessionId | None:
     """Return the id of a response's session; None if this is no id of a response."""
     found = _ID.fullmatch(response)
     return None if found is None else SessionId(f"r_{found[1]}")
+
+
+def response_of_item(item: str) -> str | None:
+    """Return the id of the response that an item is of; None if no item has such an id."""
+    found = _ITEM_ID.fullmatch(item)
+    return None if found is None else f"resp_{found[1]}"
 
 
 def body_of(session: SessionRecord) -> ResponseBody:

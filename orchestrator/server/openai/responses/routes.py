@@ -27,6 +27,7 @@ from orchestrator.server.openai.responses.bodies import (
     CreateResponse,
     Deleted,
     InputItems,
+    Item,
     ResponseBody,
 )
 from orchestrator.server.openai.responses.labels import (
@@ -35,6 +36,7 @@ from orchestrator.server.openai.responses.labels import (
     labels_of,
 )
 from orchestrator.server.openai.responses.request import (
+    as_input,
     functions_of_client,
     kept_settings,
     parse_input,
@@ -44,7 +46,9 @@ from orchestrator.server.openai.responses.response import (
     body_of,
     id_suffix,
     input_of,
+    output_of,
     response_id,
+    response_of_item,
     session_id,
     status_of,
 )
@@ -103,6 +107,7 @@ async def create_response(call: ApiCall) -> Response:
     known, id_ = await find_attempt(call)
     if known is None:
         unknown = await call.unknown_parameters(CreateResponse)
+        await _resolve_references(call, body)
         request = _inbound_request(call, body, await _previous(call, body), unknown)
         await call.take_request(request)
         # Of two equal requests at once, one finds the other's session.
@@ -123,6 +128,29 @@ async def create_response(call: ApiCall) -> Response:
     if owns_turn:
         return await _wait_and_show(call, session, _take_turn(call))
     return await _wait_and_show(call, session, partial(wait_settled, call.journal))
+
+
+async def _resolve_references(call: ApiCall, body: CreateResponse) -> None:
+    """Replace references to items of stored responses by the items."""
+    await trio.lowlevel.checkpoint()
+    if isinstance(body.input, str):
+        return
+    for number, item in enumerate(body.input):
+        if item.type == "item_reference":
+            body.input[number] = await _referred_item(call, item.id or "", number)
+
+
+async def _referred_item(call: ApiCall, id_: str, number: int) -> Item:
+    param = f"input[{number}].id"
+    if (response := response_of_item(id_)) is not None:
+        session = await _find(call, response, read_other_run, param=param)
+        for item in (*output_of(session), *input_of(session)):
+            if item.id == id_:
+                return as_input(item)
+    await trio.lowlevel.checkpoint()
+    raise HttpError(
+        404, f"there is no item with the id {id_!r}", code="not_found", param=param
+    )
 
 
 async def _previous(call: ApiCall, body: CreateResponse) -> SessionRecord | None:
@@ -155,7 +183,8 @@ def _inbound_request(
         raise ClosedError("the server is stopping, and begins nothing new")
     agent = call.server.agent(body.model)
     parsed = parse_input(body, () if previous is None else previous.root.transcript)
-    chosen = functions_of_client(body, agent)
+    ignores = call.server.settings.ignores_hosted_tools
+    chosen = functions_of_client(body, agent, ignores_others=ignores)
     strict = call.server.settings.is_strict
     kept = kept_settings(body, agent, chosen, unknown, is_strict=strict)
     call.answer_headers = kept.headers
