@@ -84,7 +84,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "two tools",
     ),
     ({"tools": [function("a b")]}, "tools[0].function.name", "invalid_body", "64"),
-    ({"tools": [{"type": "custom"}]}, "tools[0].type", "invalid_body", "custom"),
+    ({"tools": [{"type": "custom"}]}, "tools[0].type", "unsupported", "custom"),
     (
         {"tools": [{"type": "function"}]},
         "tools[0].function",

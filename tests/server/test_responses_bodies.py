@@ -111,7 +111,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"input": [{"role": "user", "content": []}]}, "input[0]"),
     ({"input": [{"role": "assistant", "content": "?"}]}, "input"),
     ({"input": [{"role": "robot", "content": "?"}]}, "input[0].role"),
-    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
     (
         {"input": [{"role": "user", "content": [{"type": "input_audio"}]}]},
         "input[0].content[0].type",
