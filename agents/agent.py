@@ -2,9 +2,18 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from inspect import isawaitable
+from inspect import isawaitable, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeGuard, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeGuard,
+    cast,
+)
 
 import attrs
 
@@ -70,6 +79,13 @@ class Compaction:
             )
 
 
+CheckedT = TypeVar("CheckedT")
+CheckDepsT = TypeVar("CheckDepsT")
+AnswerCheck: TypeAlias = (
+    Callable[[CheckedT], Awaitable[None] | None]
+    | Callable[[TaskContext[CheckDepsT], CheckedT], Awaitable[None] | None]
+)
+"""A function of an answer, or of the task and an answer."""
 InstructionContext = TaskContext
 """Its name in version 0.1."""
 
@@ -84,6 +100,12 @@ def _agents(agents: "Iterable[Agent[Any]]") -> "tuple[Agent[Any], ...]":
 
 def _rules(rules: Iterable[ApprovalRule]) -> tuple[ApprovalRule, ...]:
     return _listed(rules)
+
+
+def _checks(
+    checks: "Iterable[AnswerCheck[CheckedT, CheckDepsT]]",
+) -> "tuple[AnswerCheck[CheckedT, CheckDepsT], ...]":
+    return _listed(checks)
 
 
 def _listed(given: Any) -> tuple[Any, ...]:
@@ -125,6 +147,11 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         default=cast("TypeForm[OutputT_co]", str), kw_only=True
     )
     """The type of the final answer; any type but `str` is read from JSON."""
+    checks: "tuple[AnswerCheck[OutputT_co, DepsT_contra], ...]" = attrs.field(
+        default=(), kw_only=True, converter=_checks
+    )
+    """Functions of the final answer, sync or async, each of which may raise an `OutputError`: the
+    model reads it and answers again, `Limits.repairs` times."""
     deps: "TypeForm[DepsT_contra] | None" = attrs.field(default=None, kw_only=True)
     """The type of what its tools and instructions need of the program, and find in their
     `TaskContext`: `run(agent, goal, deps=...)` gives it to the whole tree."""
@@ -208,6 +235,11 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             "tools", self.tools, Tool, "make one of a function with @tool"
         )
         self._require_deps_of_tools()
+        for check in self.checks:
+            self._require(
+                callable(check),
+                f"{check!r} is none of its checks: one is a function of the final answer",
+            )
         self._require_parts("delegates", self.delegates, Agent, "delegates are agents")
         if self.place:
             self._require_leaf_at_place()
@@ -270,6 +302,17 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             )
             text = await text
         return text  # noqa: ASYNC910 (its caller checkpoints)
+
+    async def check_answer(  # noqa: ASYNC910 (its caller checkpoints)
+        self, value: object, context: TaskContext[Any]
+    ) -> None:
+        """Raise an `OutputError` if one of its checks sends a final answer back."""
+        for check in self.checks:
+            call: Callable[..., Awaitable[None] | None] = check
+            takes_task = len(signature(check).parameters) > 1
+            checked = call(context, value) if takes_task else call(value)
+            if checked is not None:
+                await checked
 
     def in_language(self, instructions: str) -> str:
         """Return instructions with the language that it answers in."""

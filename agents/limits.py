@@ -51,6 +51,8 @@ class Limits:
     """How much its own model calls may cost."""
     repeats: int = attrs.field(default=5, validator=_not_negative)
     """How often the very same call may get the very same answer."""
+    repairs: int = attrs.field(default=1, validator=_not_negative)
+    """How often a turn may give its final answer again, because the last one did not fit."""
 
 
 @attrs.frozen(kw_only=True)

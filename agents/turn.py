@@ -27,8 +27,9 @@ from agents.tool_calls import TurnSteps, checked_answer
 from agents.tools.task_context import TaskContext
 from agents.tools.tool import Tool
 from agents.transcript import Transcript, as_transcript
-from agents.turn_host import TurnHost
+from agents.turn_host import PastChecks, TurnHost
 
+SENT_BACK: Final = "Your answer was sent back: {problem}\nGive it again."
 REPAIR: Final = (
     "Your answer could not be read: {problem}\nGive it again, as nothing but that JSON."
 )
@@ -48,6 +49,7 @@ async def take_turn(
     path: str = "",
     deps: object = None,
     made_instructions: str | None = None,
+    past_checks: PastChecks | None = None,
 ) -> str:
     """Run an agent until it gives its final answer, and return that.
 
@@ -64,9 +66,12 @@ async def take_turn(
         path: the path of the task in its tree.
         deps: the dependencies that the program has given to the run.
         made_instructions: what the function of its instructions made before a crash.
+        past_checks: what the checks said in the run that this one repeats; by default they are
+            called.
     """
     transcript = as_transcript(transcript)
     context = _context(agent, transcript, tools, path, deps)
+    check = _AnswerChecks(agent, requested_schema, context, past_checks)
     steps = TurnSteps(
         transcript,
         tools,
@@ -89,7 +94,7 @@ async def take_turn(
             await steps.answer_interrupted(interrupted)
         if (final := _final_answer(steps.history)) is not None:
             await host.before_resume(())
-            complaint = _repair_request(agent, requested_schema, final, steps)
+            complaint = await check.complaint(final, steps)
             if not complaint:
                 return final.text
     while True:
@@ -120,9 +125,7 @@ async def take_turn(
                 )
                 return recorded.text
             await steps.run_calls(answer.calls)
-        elif not (
-            complaint := _repair_request(agent, requested_schema, recorded, steps)
-        ):
+        elif not (complaint := await check.complaint(recorded, steps)):
             return recorded.text
 
 
@@ -135,7 +138,7 @@ def _context(
 ) -> TaskContext[Any] | None:
     """Return the context of the task; None if nothing asks for it."""
     is_asked_for = any([it.takes_context for it in tools])  # noqa: C419 (twice as fast)
-    if isinstance(agent.instructions, str) and not is_asked_for:
+    if isinstance(agent.instructions, str) and not (is_asked_for or agent.checks):
         return None
     users = (it for it in transcript if isinstance(it, UserMessage))
     goal = next((message.text for message in users), "")
@@ -181,36 +184,65 @@ def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:
     return None
 
 
-def _repair_request(
-    agent: Agent[Any],
-    requested_schema: Mapping[str, Any] | None,
-    final: AssistantMessage,
-    steps: TurnSteps,
-) -> Sequence[Message]:
-    """Return the complaint about a final answer that is not what was promised: once a turn.
+class _AnswerChecks:
+    """Says what is wrong with a final answer.
 
-    It is not recorded: a turn that resumes from the answer makes the same complaint again.
+    Nothing of it is recorded: a turn that resumes from the answer checks it again.
     """
-    try:
-        _require_output_fits(agent, requested_schema, final.text)
-    except OutputError as exc:
-        if steps.final_answers > 1:
-            raise
-        return [UserMessage(REPAIR.format(problem=exc))]
-    return ()
 
+    __slots__ = ("_agent", "_context", "_past", "_schema")
 
-def _require_output_fits(
-    agent: Agent[Any], requested_schema: Mapping[str, Any] | None, text: str
-) -> None:
-    read_output(agent.output, text)
-    if requested_schema is not None and (
-        problems := schema_problems(requested_schema, text)
-    ):
-        raise OutputError(
-            f"the answer does not fit the schema that was asked for: {'; '.join(problems)}",
-            problems,
-        )
+    def __init__(
+        self,
+        agent: Agent[Any],
+        requested_schema: Mapping[str, Any] | None,
+        context: TaskContext[Any] | None,
+        past: PastChecks | None,
+    ) -> None:
+        self._agent = agent
+        self._schema = requested_schema
+        self._context = context
+        self._past = past
+
+    async def complaint(
+        self, final: AssistantMessage, steps: TurnSteps
+    ) -> Sequence[Message]:
+        """Return the request to give an answer again; empty if it is as it should be.
+
+        Raises:
+            OutputError: it was given again often enough.
+        """
+        request = REPAIR
+        try:
+            value = self._read(final.text)
+            request = SENT_BACK
+            if self._agent.checks:
+                await self._check(value, steps.answers)
+        except OutputError as exc:
+            if steps.final_answers > self._agent.limits.repairs:
+                raise
+            return [UserMessage(request.format(problem=exc))]  # noqa: ASYNC910 (its caller checkpoints)
+        return ()  # noqa: ASYNC910 (its caller checkpoints)
+
+    async def _check(self, value: object, answers: int) -> None:
+        if self._past is None:
+            assert self._context is not None, "a check is given the task"
+            await self._agent.check_answer(value, self._context)
+        elif (problem := self._past(answers)) is not None:
+            raise OutputError(problem)
+        await trio.lowlevel.checkpoint()
+
+    def _read(self, text: str) -> object:
+        value = read_output(self._agent.output, text)
+        if self._schema is not None and (
+            problems := schema_problems(self._schema, text)
+        ):
+            raise OutputError(
+                "the answer does not fit the schema that was asked for:"
+                f" {'; '.join(problems)}",
+                problems,
+            )
+        return value
 
 
 def _require_within_limits(limits: Limits, steps: TurnSteps) -> None:

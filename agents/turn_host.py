@@ -4,7 +4,7 @@ A turn hands its host every step, and asks it before each thing that cannot be u
 values passes here, so a host may be another process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import trio
@@ -14,6 +14,8 @@ from agents.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from agents.models.model import ModelEvent
 
 Step: TypeAlias = AssistantMessage | ToolMessage
+PastChecks: TypeAlias = Callable[[int], str | None]
+"""Returns what checks said of a final answer, by the number of answers of the turn so far."""
 
 
 class TurnHost(Protocol):

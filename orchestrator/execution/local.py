@@ -101,6 +101,7 @@ class LocalExecutor:
             path=task.path,
             deps=order.deps,
             made_instructions=self._made_instructions(task),
+            past_checks=place.past_checks(task),
         )
 
     def _made_instructions(self, task: TaskRecord) -> str | None:

@@ -9,6 +9,7 @@ import attrs
 
 from agents import Agent, AgentError, CallKey, DefinitionError, Tool, ToolCall
 from agents.tools.result_text import ToolResult
+from agents.turn_host import PastChecks
 from delegation import TaskRecord
 
 
@@ -52,6 +53,13 @@ class ToolPlace(Protocol):
         """Return whether this place runs the calls of a tool."""
         ...
 
+    def past_checks(self, task: TaskRecord) -> PastChecks | None:
+        """Return what checks of a task's answers said, where nothing has an effect.
+
+        None calls the checks.
+        """
+        ...
+
     def open_turn(
         self, task: TaskRecord, agent: Agent[Any]
     ) -> "AbstractAsyncContextManager[PlacedTurn] | None":
@@ -83,6 +91,9 @@ class _Here:
 
     def takes(self, tool: Tool, task: TaskRecord) -> bool:
         return False
+
+    def past_checks(self, task: TaskRecord) -> None:
+        return None
 
     def open_turn(self, task: TaskRecord, agent: Agent[Any]) -> None:
         return None

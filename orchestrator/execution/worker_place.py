@@ -91,6 +91,9 @@ class WorkerPlace:
                         # The last ends are acknowledged, so that no worker offers them for ever.
                         self._lending.deadline = trio.current_time() + CLOSE_SECONDS
 
+    def past_checks(self, task: TaskRecord) -> None:
+        return None
+
     def open_turn(
         self, task: TaskRecord, agent: Agent[Any]
     ) -> AbstractAsyncContextManager[LentTurnPlace] | None:

@@ -14,8 +14,9 @@ import trio
 
 from agents import Agent, CallKey, RefusedBy, Tool, ToolCall, ToolError, ToolMessage
 from agents.tools.result_text import ToolResult
-from delegation import Ledger, TaskId, TaskRecord
-from delegation.events import TaskRequested, ToolAnswered
+from agents.turn_host import PastChecks
+from delegation import Cause, Ledger, TaskId, TaskRecord
+from delegation.events import ModelAnswered, TaskRequested, ToolAnswered
 from delegation.events.processes import ProcessId
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.replay.compare import equivalence_for
@@ -52,6 +53,25 @@ class RecordedTools:
 
     def takes(self, tool: Tool, task: TaskRecord) -> bool:
         return True
+
+    def past_checks(self, task: TaskRecord) -> PastChecks:
+        record = self._record
+        turn = self._ledger.sessions[task.session].turns
+        task_turn = record.task_turn(task.id, turn)
+
+        def said(answers: int) -> str | None:
+            calls = record.model_answers.get(task_turn, [])
+            given = [it.seq for it in calls if isinstance(it.event, ModelAnswered)]
+            # The model was called after that answer, so this was sent back.
+            is_called_again = given[answers:] or calls[-1].seq > given[-1]
+            if is_called_again or task_turn in record.abandoned_calls:
+                return "it was sent back"
+            ended = record.outcomes.get(task_turn)
+            if ended is None or ended.outcome.cause is not Cause.OUTPUT:
+                return None
+            return ended.outcome.error
+
+        return said
 
     def open_turn(self, task: TaskRecord, agent: Agent[Any]) -> None:
         return None

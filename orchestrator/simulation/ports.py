@@ -28,6 +28,7 @@ from agents.models.wrappers.prices import PriceTable
 from agents.models.wrappers.rate_limit import Limiter, limited
 from agents.models.wrappers.retry import retrying
 from agents.tools.result_text import ToolResult
+from agents.turn_host import PastChecks
 from delegation import TaskId, TaskRecord
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.model_resolver import ModelResolver
@@ -162,6 +163,9 @@ class SimulatedTools:
 
     def takes(self, tool: Tool, task: TaskRecord) -> bool:
         return True
+
+    def past_checks(self, task: TaskRecord) -> PastChecks:
+        return lambda _: None
 
     def open_turn(self, task: TaskRecord, agent: Agent[Any]) -> None:
         return None

@@ -73,6 +73,9 @@ class Elsewhere:
     def takes(self, tool: Tool, task: TaskRecord) -> bool:
         return tool.name == "send"
 
+    def past_checks(self, task: TaskRecord) -> None:
+        return None
+
     def open_turn(self, task: TaskRecord, agent: Agent[Any]) -> None:
         return None
 

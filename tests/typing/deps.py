@@ -69,6 +69,19 @@ async def runs(orchestrator: Orchestrator) -> None:
     await orchestrator.run(shopping, 5, deps=Shop("a"))  # type: ignore[misc]  # pyright: ignore
 
 
+def short(answer: str) -> None: ...
+
+
+async def fits(task: TaskContext[Shop], answer: int) -> None:
+    assert_type(task.deps, Shop)
+
+
+Agent("a", model=MODEL, checks=[short])
+Agent("a", model=MODEL, checks=[fits], output=int, deps=Shop)
+Agent("a", model=MODEL, checks=[short], output=int)  # type: ignore[list-item]  # pyright: ignore
+Agent("a", model=MODEL, checks=[fits], output=int, deps=int)  # type: ignore[list-item]  # pyright: ignore
+
+
 def wrong(task: TaskContext[Shop]) -> int:
     return 1
 

@@ -54,6 +54,9 @@ class LentTurnPlace:
     def takes(self, tool: Tool, task: TaskRecord) -> bool:
         return not tool.runs_at_caller
 
+    def past_checks(self, task: TaskRecord) -> None:
+        return None
+
     def open_turn(self, task: TaskRecord, agent: Agent[Any]) -> None:
         return None
 
