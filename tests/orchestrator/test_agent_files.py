@@ -2,10 +2,14 @@
 
 import re
 import sys
+import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.tools.files import own_code
 from orchestrator import (
@@ -480,3 +484,18 @@ def test_a_program_is_not_run_by_the_command_that_loads_it(
     said = capsys.readouterr().err
     assert "bare.py runs agents when it is loaded" in said
     assert 'if __name__ == "__main__":' in said
+
+
+@given(edits=st.lists(st.tuples(st.integers(0, 200), st.text(max_size=4)), max_size=6))
+def test_whatever_a_file_says_is_agents_or_a_sentence(
+    edits: list[tuple[int, str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    text = RESEARCHER + "approve: [{allow: Read}]\n"
+    for place, more in edits:
+        text = text[:place] + more + text[place + len(more) :]
+    file = tmp_path_factory.getbasetemp() / "any.md"
+    file.write_text(text, encoding="utf-8", errors="replace")
+
+    with warnings.catch_warnings(), suppress(DefinitionError):
+        warnings.simplefilter("ignore")
+        assert load_agents(file, model="openai:gpt-5")
