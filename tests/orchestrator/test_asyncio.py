@@ -40,9 +40,14 @@ from orchestrator import (
     budget,
     delegate,
 )
+from orchestrator import Orchestrator as OnTrio
+from orchestrator import Session as SessionOnTrio
+from orchestrator import StreamedRun as StreamOnTrio
 from orchestrator import open_orchestrator as open_on_trio
 from orchestrator.asyncio import (
     Orchestrator,
+    Session,
+    StreamedRun,
     model,
     open_orchestrator,
     run_in_asyncio,
@@ -554,3 +559,39 @@ def test_a_program_that_does_not_close_it_exits_and_keeps_the_journal(
 
 def test_the_arguments_are_those_of_trio_s() -> None:
     assert inspect.signature(open_orchestrator) == inspect.signature(open_on_trio)
+
+
+NOT_FOR_ASYNCIO = {
+    # What reads the state without waiting has another name: `read_runs`, `count_working`.
+    *("approvals", "calls", "now", "read", "runs", "services", "tree", "working"),
+    # `stream` and `Session.events` are for asyncio.
+    *("listen", "subscribe", "wait_durable"),
+    # What a process does with its journal.
+    *("abandon", "delete_run", "prune"),
+}
+
+
+def public_names(of: type) -> set[str]:
+    return {name for name in vars(of) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "left_out"),
+    [
+        (OnTrio, Orchestrator, NOT_FOR_ASYNCIO),
+        (
+            SessionOnTrio,
+            Session,
+            {"capability", "deliver", "disconnect", "open_asks", "tree"},
+        ),
+        (StreamOnTrio, StreamedRun, {"id", "take_turn", "tree"}),
+    ],
+)
+def test_both_faces_have_the_same_methods_with_the_same_arguments(
+    ours: type, theirs: type, left_out: set[str]
+) -> None:
+    """What is new on one side is decided about on the other."""
+    assert public_names(ours) - public_names(theirs) == left_out
+    for name in public_names(ours) & public_names(theirs):
+        one, other = (inspect.signature(getattr(it, name)) for it in (ours, theirs))
+        assert list(one.parameters) == list(other.parameters), name
