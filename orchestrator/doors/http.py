@@ -109,7 +109,7 @@ class HttpDoor:
             self._nursery.start_soon(self._run_shared_turn, session, shared)
         await shared.wait()
 
-    async def _run_shared_turn(
+    async def _run_shared_turn(  # noqa: ASYNC910 (the turn that it takes checkpoints)
         self, session: SessionRecord, shared: "_SharedTurn"
     ) -> None:
         try:

@@ -175,6 +175,7 @@ class LentTurn(Lent):
             WorkerCallError: the tool failed with another error.
             WorkerLostError: the worker is gone.
         """
+        await trio.lowlevel.checkpoint()
         if not self.is_lost:
             with trio.CancelScope(deadline=call.deadline):
                 await call.ended.wait()

@@ -120,6 +120,7 @@ class _WriterMailbox:
 
     async def carry_forever(self) -> None:
         """Receive requests and send answers until the journal is taken over."""
+        await trio.lowlevel.checkpoint()
         while self._fenced is None:
             await self.carry()
             await self._bell.wait(LOOK_SECONDS)
