@@ -15,7 +15,7 @@ from delegation import Receipt, SessionId, Tree
 from delegation.events.approvals import ApprovalQuestion
 from orchestrator import runtime
 from orchestrator.asyncio.opened import Opened
-from orchestrator.asyncio.session import Session, open_session
+from orchestrator.asyncio.session import Received, Session, open_session
 from orchestrator.asyncio.streamed_run import StreamedRun, open_stream
 from orchestrator.asyncio.tree_copy import copied
 from orchestrator.asyncio.trio_thread import TrioThread
@@ -36,6 +36,8 @@ class Orchestrator:
     ) -> None:
         self._thread = thread
         self._inner = inner
+        self.asks = Received(thread, inner.asks.receive)
+        """The approval questions of all runs and sessions, each once: `answer` them."""
 
     @overload
     async def run(
@@ -71,7 +73,7 @@ class Orchestrator:
             goal: a text, or the input that a pipeline takes.
             parts: images and files that go with the goal.
             deps: what the tools and instructions of the whole tree need of the program.
-            attended: another task answers `read_approvals` meanwhile; by default a call that needs
+            attended: another task answers `asks` meanwhile; by default a call that needs
                 an approval is denied.
         """
         run = partial(

@@ -25,7 +25,7 @@ ItemT = TypeVar("ItemT")
 
 
 class Received(Generic[ItemT]):
-    """What a session receives, each once: `async for`, or `receive`."""
+    """What a session or all of them receive, each once: `async for`, or `receive`."""
 
     def __init__(
         self, thread: TrioThread[Any], receive: Callable[[], Awaitable[ItemT]]
@@ -46,7 +46,7 @@ class Received(Generic[ItemT]):
             return self._untaken.popleft()  # noqa: ASYNC910 (asyncio needs no checkpoints)
         try:
             return await self._thread.call(self._receive, self.put_back)
-        except trio.EndOfChannel:
+        except (trio.EndOfChannel, ClosedError):
             raise StopAsyncIteration from None
 
     async def receive(self) -> ItemT:

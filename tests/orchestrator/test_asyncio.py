@@ -263,6 +263,28 @@ async def test_a_session_gives_replies_events_and_questions() -> None:
     assert len(tree) == 1
 
 
+@on_asyncio
+async def test_the_questions_of_runs_are_a_stream() -> None:
+    call = ToolCall("count", {"word": "trio"})
+    guarded = Agent(
+        "guarded",
+        model=ScriptedModel([call, "Counted."]),
+        tools=[count],
+        approve=[ask("count")],
+    )
+    async with open_orchestrator(":memory:") as orchestrator:
+        running = asyncio.create_task(
+            orchestrator.run(guarded, "Count.", attended=True)
+        )
+        async for question in orchestrator.asks:
+            await orchestrator.answer(question.id, "once")
+            break
+        run = await running
+
+    assert run.output == "Counted."
+    assert [question async for question in orchestrator.asks] == []
+
+
 @trio_tool
 def count(word: str) -> int:
     """Return the length of a word."""
