@@ -121,8 +121,9 @@ def time_limit() -> Generator[None]:
 
 
 @asynccontextmanager
-async def writing(url: str) -> AsyncGenerator[Orchestrator]:
-    async with open_orchestrator(f"{url}&journal=tests", environ={}) as orchestrator:
+async def writing(url: str, queue: str = "absurd") -> AsyncGenerator[Orchestrator]:
+    address = f"{url}&journal=tests"
+    async with open_orchestrator(address, environ={}, queue=queue) as orchestrator:
         yield orchestrator
 
 
