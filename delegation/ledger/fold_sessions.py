@@ -288,7 +288,7 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
     # The caller of a turn without delivery gets the outcome as its result.
     if turn.capability is not DeliveryCapability.NONE and not session.closed:
         session.undelivered[event.turn] = Reply(
-            session.id, event.turn, turn.read, event.outcome
+            session.id, event.turn, turn.read, event.outcome, root.context
         )
     change_state(session, root, IDLE)
     session.tree.end_turn(at, event.outcome.error)

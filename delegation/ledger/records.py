@@ -102,6 +102,7 @@ Approved: TypeAlias = frozenset[tuple[str, str]]
 """Tools, each with the subject that it may be used for without another question."""
 NOTHING_APPROVED: Final[Approved] = frozenset()
 NOTHING_PLACED: Final[Mapping[CallId, CallPlaced]] = {}
+EMPTY: Final[Mapping[str, str]] = {}
 
 
 class TaskRecord:
@@ -328,6 +329,9 @@ class Reply:
     read: tuple[int, ...]
     """The mail that it answers, by sequence number."""
     outcome: Outcome
+    context: Mapping[str, str] = EMPTY
+    """Where the message that it answers came from: the variables of `delegation.session_context`
+    by their short names, as its door had given them."""
 
     @property
     def text(self) -> str:

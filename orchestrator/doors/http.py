@@ -11,6 +11,7 @@ request, or with the session that the request opened.
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+import attrs
 import trio
 
 from agents import Agent, MessageId
@@ -47,6 +48,8 @@ Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
 """Sends a reply to the webhook, or raises."""
 NO_PUSHES: Final[Mapping[str, Push]] = {}
 
+PUSHED: Final = "webhook"
+"""The label of a session whose replies go to the webhook that there was when it began."""
 KIND: Final = "http"
 """The label of every session of this door: `run`, `response`, `chat` or `session`."""
 STEERED_BY: Final = "outside"
@@ -136,6 +139,9 @@ class HttpDoor:
         self, request: InboundRequest, id_: SessionId | None = None
     ) -> SessionRecord:
         """Open a session that outlives its request, and ends with its tree."""
+        if request.owner in self._pushes:
+            labels = {**request.labels, PUSHED: "true"}
+            request = attrs.evolve(request, labels=labels)
         session = open_inbound_session(self._services, request, id_)
         self._supervise(session, agent_with_client_tools(request))
         return session
@@ -149,11 +155,12 @@ class HttpDoor:
         owner: str = "",
     ) -> SessionRecord:
         """Open a session that stays open until the client closes it: `receive` its messages."""
+        pushed = {PUSHED: "true"} if owner in self._pushes else {}
         session = open_new_session(
             self._services,
             agent,
             id_,
-            labels={**labels, KIND: CONVERSATION},
+            labels={**labels, **pushed, KIND: CONVERSATION},
             owner=owner,
         )
         # Until its first message it has nothing to do; `receive` registers the agent again.
@@ -196,7 +203,7 @@ class HttpDoor:
                 continue
             if session.awaits_resume:
                 continue  # its client is gone
-            if id_ in book.cache.untaken and session.owner not in self._pushes:
+            if id_ in book.cache.untaken and self._push_of(session) is None:
                 continue  # its client polls for what it has not taken
             agent = self._agents.get(session.root.agent)
             if agent is None:
@@ -262,7 +269,7 @@ class HttpDoor:
 
     def _supervise(self, session: SessionRecord, agent: Agent[Any]) -> None:
         """Connect a door to a session for as long as there is something to do in it."""
-        push = self._pushes.get(session.owner)
+        push = self._push_of(session)
         door = (
             _PollDoor(self._services, session)
             if push is None
@@ -271,6 +278,11 @@ class HttpDoor:
         connect_door(self._services, session, agent, door)
         self._supervised.add(session.id)
         self._nursery.start_soon(self._supervise_until_over, session, door)
+
+    def _push_of(self, session: SessionRecord) -> Push | None:
+        """Return how the replies of a session are pushed; None if its client polls for them."""
+        is_pushed = PUSHED in session.labels
+        return self._pushes.get(session.owner) if is_pushed else None
 
     async def _supervise_until_over(self, session: SessionRecord, door: Door) -> None:
         book, deliveries = self._services.book, self._services.deliveries

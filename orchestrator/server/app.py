@@ -33,6 +33,7 @@ from orchestrator.server.operation import (
 )
 from orchestrator.server.state import ServerState
 from orchestrator.server.transport.access import AccessCheck
+from orchestrator.server.transport.cross_origin import CrossOrigin
 from orchestrator.server.transport.errors import HttpError, not_found
 
 
@@ -87,7 +88,7 @@ def application(server: ServerState) -> ASGIApp:
         routes=routes,
         exception_handlers={HTTPException: _routing_error, Exception: _internal_error},
     )
-    return AccessCheck(
+    checked = AccessCheck(
         app=app,
         keys=server.keys,
         take_request=server.quotas.take_request,
@@ -98,6 +99,8 @@ def application(server: ServerState) -> ASGIApp:
         note_refusal=note_refusal,
         secret=server.settings.cluster_secret,
     )
+    origins = server.settings.origins
+    return CrossOrigin(app=checked, origins=origins) if origins else checked
 
 
 async def _routing_error(request: Request, exc: Exception) -> Response:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from orchestrator.server.openapi_links import EXAMPLES, links_from
 from orchestrator.server.operation import LONGEST_KEY, Operation, ResponseSpec
 from orchestrator.server.transport.errors import JSON, ErrorBody
 from orchestrator.server.transport.sse import SSE_MEDIA_TYPE
@@ -68,6 +69,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     for operation in operations:
         methods = paths.setdefault(operation.path, {})
         methods[operation.method.lower()] = _operation(operation, schemas, components)
+    _add_links(paths, operations)
     # A query is documented field by field, as parameters of its operations.
     for query in {it.query for it in operations} - {None}:
         del components[_name(schemas[query])]
@@ -85,6 +87,18 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
             "securitySchemes": {BEARER: {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _add_links(
+    paths: Mapping[str, Mapping[str, Any]], operations: Iterable[Operation]
+) -> None:
+    """Say with each answer what it leads to."""
+    named = [(it.name, it.path) for it in operations]
+    for operation in operations:
+        if links := links_from(operation.name, named):
+            described = paths[operation.path][operation.method.lower()]
+            (status, *_) = operation.responses
+            described["responses"][str(status)]["links"] = links
 
 
 def _schemas(
@@ -126,6 +140,8 @@ def _operation(
             "required": True,
             "content": {JSON: {"schema": schemas[operation.body]}},
         }
+        if (example := EXAMPLES.get(operation.name)) is not None:
+            described["requestBody"]["content"][JSON]["example"] = example
     if operation.scope is None:
         described["security"] = []
     else:

@@ -26,9 +26,10 @@ from orchestrator.server.past_runs import PastRuns
 from orchestrator.server.quotas import Quotas
 from orchestrator.server.served_journal import ONLY, HeldJournals, ServedJournal
 from orchestrator.server.state import ServerState, Settings
+from orchestrator.server.transport.access_log import AccessLog
 from orchestrator.server.transport.connections import Connections
 from orchestrator.server.transport.listener import Listening, bind, require_usable
-from orchestrator.server.transport.log import redacted_logger
+from orchestrator.server.transport.log import access_logger, redacted_logger
 from orchestrator.server.transport.tls import Certificate
 
 CANCEL_SECONDS: Final = 1
@@ -94,11 +95,15 @@ async def serve_connections(
 ) -> AsyncGenerator[Connections]:
     """Answer clients, as long as the block lasts."""
     log = redacted_logger(redactor)
+    app = application(state)
+    if state.settings.logs_access:
+        write = access_logger(redactor).info
+        app = AccessLog(app=app, write=write, now=state.keys.now)
     certificate = None
     if listening.certificate is not None:
         certificate = Certificate(listening.certificate, listening.key, log)
     connections = Connections(
-        application(state),
+        app,
         _configured(log),
         certificate=certificate,
         per_peer=listening.connections_per_peer,

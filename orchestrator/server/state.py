@@ -54,6 +54,11 @@ class Settings:
     ignores_hosted_tools: bool = False
     """Leave out tools of a request that only OpenAI could run, such as `web_search`, instead of
     refusing them."""
+    origins: frozenset[str] = frozenset()
+    """The origins whose web pages may ask the server, such as `https://chat.example.org`; `*` is
+    any."""
+    logs_access: bool = False
+    """Write a line to stderr for each request."""
     text_limit: int = TEXT_LIMIT
     """How many characters one text of a request may have."""
 
@@ -87,6 +92,11 @@ class ServerState:
     """Why agents that are served cannot run, by their names: a key is missing, for example."""
     shutdown: trio.Event = attrs.field(factory=trio.Event)
     """Set when the server shuts down."""
+    started: int = attrs.field(init=False)
+    """The time of day when it began to serve its agents."""
+
+    def __attrs_post_init__(self) -> None:
+        self.started = int(self.keys.now())
 
     @property
     def is_stopping(self) -> bool:

@@ -172,3 +172,63 @@ async def test_the_names_of_components_say_nothing_of_our_modules() -> None:
     names = (await document())["components"]["schemas"]
 
     assert [name for name in names if not name.isidentifier()] == []
+
+
+async def test_every_route_is_reached_by_links_and_its_example_is_taken() -> None:
+    """A fuzzer that knows nothing but the document gets beyond 404."""
+    spec = await document()
+    operations = {
+        operation["operationId"]: (path, operation)
+        for path, methods in spec["paths"].items()
+        for operation in methods.values()
+    }
+    linked: set[str] = set()
+    for _, operation in operations.values():
+        for answer in operation["responses"].values():
+            for link in answer.get("links", {}).values():
+                path, target = operations[link["operationId"]]
+                linked.add(link["operationId"])
+                named = (
+                    {it["name"] for it in target["parameters"] if it["in"] == "path"}
+                    if "{" in path
+                    else set[str]()
+                )
+                assert set(link.get("parameters", {})) == named
+    with_parameters = {name for name, (path, _) in operations.items() if "{" in path}
+
+    assert with_parameters <= linked
+    async with serving(worker()) as served:
+        for name, (path, operation) in operations.items():
+            body = operation.get("requestBody", {}).get("content", {})
+            example = body.get("application/json", {}).get("example")
+            if body:
+                assert example is not None, name
+            if example is not None and "{" not in path:
+                sent = {**example, "model": "worker"}
+                answer = await served.http.post(path, json=sent)
+                assert answer.status_code < 300, answer.text
+
+
+async def test_the_patterns_of_the_document_mean_the_same_in_javascript() -> None:
+    """Python alone has an end of text of its own, and a default must fit its pattern."""
+    found: list[dict[str, Any]] = []
+
+    def look(value: Any) -> None:
+        if isinstance(value, dict):
+            if "pattern" in value:
+                found.append(value)
+            for each in value.values():
+                look(each)
+        elif isinstance(value, list):
+            for each in value:
+                look(each)
+
+    look(await document())
+
+    assert found
+    for schema in found:
+        pattern = schema["pattern"]
+        if isinstance(pattern, str):
+            assert not re.search(r"\\[AZz]|\(\?[P<!=#i]|\+\+|\*\+", pattern)
+            if "default" in schema:
+                assert re.search(pattern, schema["default"])

@@ -13,6 +13,7 @@ import openai
 import pytest
 import trio
 
+from delegation import Reply, SessionRecord
 from delegation.events import DeliveryFailed
 from orchestrator.errors import ServerSetupError
 from orchestrator.journal import session_cache
@@ -210,3 +211,40 @@ async def test_who_cannot_be_reached_is_named_without_what_is_secret(
                     ]
     assert "127.0.0.1 cannot be reached" in failed[0].error
     assert "hunter" not in failed[0].error
+
+
+async def test_a_session_that_began_without_a_webhook_keeps_its_inbox(
+    tmp_path: Path,
+) -> None:
+    """A server that is started with one pushes what begins from then on."""
+    journal = tmp_path / "journal.db"
+    pushed: list[Reply] = []
+    has_pushed = trio.Event()
+
+    async def push(session: SessionRecord, reply: Reply) -> None:
+        await trio.lowlevel.checkpoint()
+        del session
+        pushed.append(reply)
+        has_pushed.set()
+
+    async with serving(worker(), journal=journal) as served:
+        opened = await served.http.post("/v1/sessions", json={"model": "worker"})
+        old = f"/v1/sessions/{opened.json()['id']}"
+        await served.http.post(f"{old}/messages", json={"text": "go"})
+        waiting = await served.http.get(f"{old}/inbox?wait=30")
+    async with serving(worker(), journal=journal, push=push) as served:
+        started = await served.http.post(
+            "/v1/runs",
+            json={"agent": "worker", "input": "go"},
+            headers={"X-Session-Chat-Id": "7", "X-Session-Platform": "telegram"},
+        )
+        with trio.fail_after(60):
+            await has_pushed.wait()
+        still_waiting = await served.http.get(f"{old}/inbox")
+
+    assert len(waiting.json()["data"]) == 1
+    assert still_waiting.json()["data"] == waiting.json()["data"]
+    (reply,) = pushed
+    assert reply.session == started.json()["id"]
+    # A door finds the chat that the question came from.
+    assert (reply.context["platform"], reply.context["chat_id"]) == ("telegram", "7")

@@ -86,6 +86,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
     text_limit: int = 1_000_000,
     strict: bool = False,
     ignore_hosted_tools: bool = False,
+    allow_origin: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    access_log: bool = False,
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     insecure: bool = False,
@@ -119,6 +121,9 @@ def serve(  # noqa: PLR0915 (a command with many options)
             by default they are named in the header X-Ignored-Parameters of the answer.
         ignore_hosted_tools: Leave out tools that only OpenAI can run, such as web_search, and name
             them in that header; by default they are refused.
+        allow_origin: An origin whose web pages may ask this server, such as
+            https://chat.example.org; several times for several, * for any.
+        access_log: Write a line to stderr for each request: when, who, what, status, seconds, run.
         tls_cert: A PEM file with a certificate; then the server speaks TLS. It is read again when
             it changes.
         tls_key: The PEM file of its key, if that is another one.
@@ -217,6 +222,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
         text_limit=text_limit,
         is_strict=strict,
         ignores_hosted_tools=ignore_hosted_tools,
+        origins=frozenset(allow_origin),
+        logs_access=access_log,
     )
 
     async def work(stop: Stop) -> int:

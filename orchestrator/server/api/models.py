@@ -18,7 +18,8 @@ class Model(msgspec.Struct, kw_only=True):
 
     id: str
     object: str = "model"
-    created: int = 0
+    created: int
+    """When this server began to serve it, in seconds since 1970."""
     owned_by: str = "orchestrator"
 
 
@@ -29,12 +30,15 @@ class Models(msgspec.Struct, kw_only=True):
 
 async def list_models(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
-    return json_response(Models(data=[Model(id=name) for name in call.server.agents]))
+    created = call.server.started
+    names = call.server.agents
+    return json_response(Models(data=[Model(id=it, created=created) for it in names]))
 
 
 async def get_model(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
-    return json_response(Model(id=call.server.agent(call.path("model")).name))
+    agent = call.server.agent(call.path("model"))
+    return json_response(Model(id=agent.name, created=call.server.started))
 
 
 OPERATIONS = (

@@ -177,6 +177,15 @@ class AccessCheck:
     def _check_body(self, method: str, headers: Headers) -> None:
         length = headers.get("content-length", "0")
         is_sent = length != "0" or "transfer-encoding" in headers
+        encoding = headers.get("content-encoding", "identity").strip().lower()
+        if is_sent and encoding != "identity":
+            raise HttpError(
+                415,
+                f"the body is encoded ({encoding[:40]!r}); send it as it is, without the header"
+                " Content-Encoding",
+                code="unsupported_content_encoding",
+                headers={"accept-encoding": "identity"},
+            )
         kind, _, _ = headers.get("content-type", "").partition(";")
         if method in WRITES and is_sent and kind.strip().lower() != "application/json":
             raise HttpError(

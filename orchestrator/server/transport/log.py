@@ -1,4 +1,4 @@
-"""The server's log on stderr: its own errors, redacted, and none of its clients."""
+"""The server's log on stderr: its own errors, redacted; by an option, a line for each request."""
 
 import logging
 import sys
@@ -16,9 +16,20 @@ def redacted_logger(redactor: Redactor) -> logging.Logger:
     return logger
 
 
+def access_logger(redactor: Redactor) -> logging.Logger:
+    """Return a logger of requests that redacts secrets."""
+    logger = logging.Logger("orchestrator.server.access", logging.INFO)  # noqa: LOG001
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_RedactingFormatter(redactor, "%(message)s"))
+    logger.addHandler(handler)
+    return logger
+
+
 class _RedactingFormatter(logging.Formatter):
-    def __init__(self, redactor: Redactor) -> None:
-        super().__init__("orchestrator: %(message)s")
+    def __init__(
+        self, redactor: Redactor, form: str = "orchestrator: %(message)s"
+    ) -> None:
+        super().__init__(form)
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
