@@ -5,7 +5,8 @@ import inspect
 import subprocess
 import sys
 import threading  # noqa: TID251 (which thread runs what)
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, assert_type
@@ -53,6 +54,7 @@ from orchestrator.asyncio import (
     run_in_asyncio,
     tool,
 )
+from orchestrator.asyncio.trio_thread import Held, TrioThread
 from orchestrator.testing import StreamingModel
 from tests.kit import hand_on, worker
 
@@ -581,6 +583,79 @@ def test_a_program_that_does_not_close_it_exits_and_keeps_the_journal(
 
 def test_the_arguments_are_those_of_trio_s() -> None:
     assert inspect.signature(open_orchestrator) == inspect.signature(open_on_trio)
+
+
+class Resource:
+    """A context manager of trio that opens when its gate is open, and says what happened."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.begun = threading.Event()
+        self.log: list[str] = []
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[str]:
+        self.begun.set()
+        try:
+            await trio.to_thread.run_sync(self.gate.wait, abandon_on_cancel=True)
+            yield "it"
+        finally:
+            self.log.append("closed")
+
+
+@on_asyncio
+async def test_cancelling_what_opens_waits_until_it_is_closed_again() -> None:
+    resource = Resource()
+    thread = TrioThread(resource.open)
+    opening = asyncio.create_task(thread.open())
+    await asyncio.to_thread(resource.begun.wait)
+    opening.cancel()
+    resource.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert resource.log == ["closed"]
+    with pytest.raises(ClosedError):
+        thread.read(list)
+
+
+@on_asyncio
+async def test_cancelling_what_opens_beside_an_orchestrator_cancels_it() -> None:
+    outer, inner = Resource(), Resource()
+    outer.gate.set()
+    thread = TrioThread(outer.open)
+    assert await thread.open() == "it"
+    opening = asyncio.create_task(Held(thread, inner.open).open())
+    await asyncio.to_thread(inner.begun.wait)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert inner.log == ["closed"]
+
+    inner.gate.set()
+    held = Held(thread, inner.open)
+    assert await held.open() == "it"
+    # The thread is closed first: what it held is closed with it.
+    await thread.close()
+    await held.close()
+    assert (inner.log, outer.log) == (["closed"] * 2, ["closed"])
+
+
+@on_asyncio
+async def test_what_goes_wrong_in_the_thread_is_raised_where_it_is_read() -> None:
+    resource = Resource()
+    resource.gate.set()
+    thread = TrioThread(resource.open)
+    await thread.open()
+
+    def fail() -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        thread.read(fail)
+    assert thread.read(lambda: 7) == 7
+    await thread.close()
+    with pytest.raises(ClosedError):
+        await thread.call(trio.lowlevel.checkpoint)
 
 
 NOT_FOR_ASYNCIO = {
