@@ -202,7 +202,7 @@ def _redacted_fields(value: Any, redactor: Redactor) -> object:
             changed[field.name] = now
     if not changed:
         return value
-    if isinstance(value, ReasoningBlock):
+    if kind is ReasoningBlock:
         # Its provider has signed it: what is changed cannot be sent back.
         changed = {"data": {}}
     replace = msgspec.structs.replace if is_struct else attrs.evolve
