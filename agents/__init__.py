@@ -20,6 +20,7 @@ from agents.errors import (
     ScriptExhaustedError,
     ToolError,
 )
+from agents.hooks import Hooks
 from agents.limits import Budget, Limits, Patience
 from agents.messages import (
     AssistantMessage,
@@ -87,6 +88,7 @@ __all__ = [
     "Compaction",
     "DefinitionError",
     "Failure",
+    "Hooks",
     "InputError",
     "InstructionContext",
     "LimitExceededError",

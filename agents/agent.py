@@ -19,6 +19,7 @@ import attrs
 
 from agents.approval import ApprovalRule
 from agents.errors import DefinitionError
+from agents.hooks import Hooks
 from agents.limits import Budget, Limits, Patience
 from agents.models.model import Model, ModelRequest
 from agents.models.settings import NO_SETTINGS, ModelSettings
@@ -108,6 +109,10 @@ def _checks(
     return _listed(checks)
 
 
+def _hooks(hooks: "Iterable[Hooks[CheckDepsT]]") -> "tuple[Hooks[CheckDepsT], ...]":
+    return _listed(hooks)
+
+
 def _listed(given: Any) -> tuple[Any, ...]:
     return tuple(given) if hasattr(given, "__iter__") else (given,)
 
@@ -152,6 +157,10 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     )
     """Functions of the final answer, sync or async, each of which may raise an `OutputError`: the
     model reads it and answers again, `Limits.repairs` times."""
+    hooks: "tuple[Hooks[DepsT_contra], ...]" = attrs.field(
+        default=(), kw_only=True, converter=_hooks
+    )
+    """Functions around its model calls and its own tools, in this order."""
     deps: "TypeForm[DepsT_contra] | None" = attrs.field(default=None, kw_only=True)
     """The type of what its tools and instructions need of the program, and find in their
     `TaskContext`: `run(agent, goal, deps=...)` gives it to the whole tree."""
@@ -235,6 +244,10 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             "tools", self.tools, Tool, "make one of a function with @tool"
         )
         self._require_deps_of_tools()
+        for hooks in self.hooks:
+            self._require(
+                has_type(hooks, Hooks), f"{hooks!r} is none of its hooks: Hooks(...)"
+            )
         for check in self.checks:
             self._require(
                 callable(check),

@@ -11,6 +11,8 @@ import trio
 
 from agents.agent import Agent
 from agents.errors import LimitExceededError, OutputError
+from agents.hooked_calls import changed_answer, with_hooks
+from agents.hooks import Hooks
 from agents.limits import Limits
 from agents.messages import (
     AssistantMessage,
@@ -50,6 +52,7 @@ async def take_turn(
     deps: object = None,
     made_instructions: str | None = None,
     past_checks: PastChecks | None = None,
+    calls_hooks: bool = True,
 ) -> str:
     """Run an agent until it gives its final answer, and return that.
 
@@ -68,10 +71,13 @@ async def take_turn(
         made_instructions: what the function of its instructions made before a crash.
         past_checks: what the checks said in the run that this one repeats; by default they are
             called.
+        calls_hooks: the hooks of the agent are called; not where nothing has an effect.
     """
     transcript = as_transcript(transcript)
     context = _context(agent, transcript, tools, path, deps)
     check = _AnswerChecks(agent, requested_schema, context, past_checks)
+    hooks = agent.hooks if calls_hooks else ()
+    model, tools = with_hooks(hooks, agent, model, tools, context)
     steps = TurnSteps(
         transcript,
         tools,
@@ -116,6 +122,7 @@ async def take_turn(
             model,
             history,
         )
+        answer = await _hooked_answer(answer, hooks, context, model, steps)
         recorded = await steps.record_answer(answer)
         # A complaint stands until the next final answer, also behind calls made for it.
         if answer.calls:
@@ -129,6 +136,28 @@ async def take_turn(
             return recorded.text
 
 
+async def _hooked_answer(
+    answer: AssistantMessage,
+    hooks: Sequence[Hooks[Any]],
+    context: TaskContext[Any] | None,
+    model: Model,
+    steps: TurnSteps,
+) -> AssistantMessage:
+    """Return an answer as the hooks want it recorded; if one fails, it is recorded as it is."""
+    if not hooks:
+        return answer  # noqa: ASYNC910 (an answer is recorded at once)
+    assert context is not None, "a hook is given the task"
+    try:
+        return checked_answer(  # noqa: ASYNC910 (an answer is recorded at once)
+            changed_answer(answer, hooks, context), model, steps.history
+        )
+    except BaseException:
+        # It is paid for.
+        with trio.CancelScope(shield=True):
+            await steps.record_answer(answer)
+        raise
+
+
 def _context(
     agent: Agent[Any],
     transcript: Transcript,
@@ -138,7 +167,8 @@ def _context(
 ) -> TaskContext[Any] | None:
     """Return the context of the task; None if nothing asks for it."""
     is_asked_for = any([it.takes_context for it in tools])  # noqa: C419 (twice as fast)
-    if isinstance(agent.instructions, str) and not (is_asked_for or agent.checks):
+    is_asked_for = is_asked_for or bool(agent.checks or agent.hooks)
+    if isinstance(agent.instructions, str) and not is_asked_for:
         return None
     users = (it for it in transcript if isinstance(it, UserMessage))
     goal = next((message.text for message in users), "")

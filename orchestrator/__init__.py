@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Compaction,
         DefinitionError,
         Failure,
+        Hooks,
         InputError,
         InstructionContext,
         LimitExceededError,
@@ -140,6 +141,7 @@ __all__ = [
     "Failure",
     "FanOut",
     "FanOutFailedError",
+    "Hooks",
     "InputError",
     "InstructionContext",
     "Journal",
@@ -234,8 +236,8 @@ __path__.append(os.path.join(os.path.dirname(__file__), "old_paths"))  # noqa: P
 _HOMES = {
     "agents": """
         Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError
-        Failure InputError InstructionContext LimitExceededError Limits Message Model ModelError
-        ModelEvent ModelRequest ModelSettings OutputError Part Patience Pipeline Price
+        Failure Hooks InputError InstructionContext LimitExceededError Limits Message Model
+        ModelError ModelEvent ModelRequest ModelSettings OutputError Part Patience Pipeline Price
         ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall ToolError
         ToolMessage Transcript Usage UserMessage agent allow ask deny tool
     """,

@@ -20,9 +20,9 @@ GERUNDS = {"replaying.py"}
 
 AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
-    Compaction DefinitionError Failure PipelineContext Queued InputError LimitExceededError Limits
-    Message MessageId Model ModelError ModelEvent ModelRequest ModelSettings InstructionContext
-    OutputError Part
+    Compaction DefinitionError Failure Hooks PipelineContext Queued InputError LimitExceededError
+    Limits Message MessageId Model ModelError ModelEvent ModelRequest ModelSettings
+    InstructionContext OutputError Part
     Patience Pipeline Price ReasoningBlock ReasoningDelta RefusedBy Retrying Sandbox
     ScriptExhaustedError
     ScriptedModel Switched TaskContext TextDelta Tool ToolCall ToolError ToolMessage Transcript
@@ -42,10 +42,10 @@ DELEGATION = """
 """
 FROM_AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError Failure
-    InputError InstructionContext LimitExceededError Limits Message Model ModelError ModelEvent
-    ModelRequest ModelSettings OutputError Part Patience Pipeline Price ReasoningDelta Sandbox
-    ScriptedModel TaskContext TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
-    UserMessage agent allow ask deny tool
+    Hooks InputError InstructionContext LimitExceededError Limits Message Model ModelError
+    ModelEvent ModelRequest ModelSettings OutputError Part Patience Pipeline Price
+    ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall ToolError ToolMessage
+    Transcript Usage UserMessage agent allow ask deny tool
 """
 FROM_DELEGATION = """
     Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId Tree

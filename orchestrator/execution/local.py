@@ -87,7 +87,7 @@ class LocalExecutor:
             return host.run_pipeline(agent)
         if order.terms.output_schema is not None and agent.output is not str:
             # The client decides about the form of the answer that it gets.
-            agent = attrs.evolve(agent, output=str)
+            agent = attrs.evolve(agent, output=str, checks=())
         return take_turn(
             agent,
             task.transcript,
@@ -102,6 +102,7 @@ class LocalExecutor:
             deps=order.deps,
             made_instructions=self._made_instructions(task),
             past_checks=place.past_checks(task),
+            calls_hooks=place.has_effects,
         )
 
     def _made_instructions(self, task: TaskRecord) -> str | None:

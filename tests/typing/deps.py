@@ -4,7 +4,17 @@ from typing import Any, assert_type
 
 import attrs
 
-from agents import Agent, Pipeline, ScriptedModel, TaskContext, agent, tool
+from agents import (
+    Agent,
+    Hooks,
+    ModelRequest,
+    Pipeline,
+    ScriptedModel,
+    TaskContext,
+    ToolCall,
+    agent,
+    tool,
+)
 from orchestrator import Orchestrator, Run, run_sync
 
 MODEL = ScriptedModel.always("")
@@ -80,6 +90,21 @@ Agent("a", model=MODEL, checks=[short])
 Agent("a", model=MODEL, checks=[fits], output=int, deps=Shop)
 Agent("a", model=MODEL, checks=[short], output=int)  # type: ignore[list-item]  # pyright: ignore
 Agent("a", model=MODEL, checks=[fits], output=int, deps=int)  # type: ignore[list-item]  # pyright: ignore
+
+
+async def watch(task: TaskContext[Shop], request: ModelRequest) -> ModelRequest | None:
+    return request if task.deps.owner else None
+
+
+def tidy(task: TaskContext[Shop], call: ToolCall, text: str) -> str:
+    return text
+
+
+hooks = Hooks(before_model=watch, after_tool=tidy)
+assert_type(hooks, Hooks[Shop])
+Agent("a", model=MODEL, hooks=[hooks], deps=Shop)
+Agent("a", model=MODEL, hooks=[hooks], deps=int)  # type: ignore[misc]  # pyright: ignore
+Hooks(after_model=watch)  # type: ignore[arg-type]  # pyright: ignore
 
 
 def wrong(task: TaskContext[Shop]) -> int:
