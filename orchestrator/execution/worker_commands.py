@@ -12,6 +12,8 @@ from delegation import TaskId
 from delegation.events.processes import ProcessId
 from orchestrator.execution.workspace.background_commands import (
     ENDED_BY_AGENT,
+    NO_COMMANDS,
+    REMEMBERED_COMMANDS,
     TASK_ENDED,
     Command,
     OwnCommands,
@@ -20,7 +22,7 @@ from orchestrator.execution.workspace.background_commands import (
 
 
 class TurnCommands(OwnCommands):
-    """The commands of one turn (`BackgroundCommands`). `open_turn_commands` makes them."""
+    """The commands of one turn (`BackgroundCommands`). `WorkerContexts.open_turn` makes them."""
 
     can_notify = False
 
@@ -33,6 +35,8 @@ class TurnCommands(OwnCommands):
     async def start(
         self, command: str, *, workdir: Path, notify: bool, watch: Sequence[str]
     ) -> Command:
+        if not self._most:
+            raise ToolError(NO_COMMANDS)
         if len(self._running()) >= self._most:
             raise ToolError(
                 f"{self._most} commands run in the background of this task already: end one with"
@@ -42,12 +46,18 @@ class TurnCommands(OwnCommands):
         started = Command(
             id_, command, task=TaskId(self._path), workdir=workdir, watch=watch
         )
-        self._commands.append(started)
+        self._remember(started)
         self._nursery.start_soon(_run, started)
         await started.begun.wait()
         if started.error is not None:
             raise ToolError(*started.error.args)
         return started
+
+    def _remember(self, command: Command) -> None:
+        over = [it for it in self._commands if it.finished.is_set()]
+        forgotten = over[:-REMEMBERED_COMMANDS]
+        self._commands = [it for it in self._commands if it not in forgotten]
+        self._commands.append(command)
 
     def known(self) -> Sequence[BackgroundCommand]:
         return list(self._commands)

@@ -7,6 +7,7 @@ each call. A worker that is gone takes the state of the tools with it: the turn 
 
 from typing import Final
 
+import attrs
 import trio
 
 from agents import CallId, CallKey, Tool, ToolCall, ToolError
@@ -97,17 +98,7 @@ class LentTurn(Lent):
         return not self.given
 
     def fact(self, wants: str) -> CallPlaced:
-        placed = super().fact(wants)
-        return CallPlaced(
-            placed.task,
-            placed.call,
-            placed.place,
-            placed.attempt,
-            placed.worker,
-            placed.run,
-            placed.wants,
-            turn=True,
-        )
+        return attrs.evolve(super().fact(wants), turn=True)
 
     def wait_again(self) -> None:
         super().wait_again()

@@ -52,6 +52,7 @@ LEAVING_SECONDS: Final = 0.5
 """How long killed processes may still start others, when this process is about to exit."""
 TASK_ENDED: Final = "stopped, because its task has ended"
 CLOSED: Final = "stopped, because the orchestrator was closed"
+NO_COMMANDS: Final = "no command may run in the background here"
 ENDED_BY_AGENT: Final = "you have ended it"
 NEVER_BEGUN: Final = "it was never begun"
 LOST: Final = (
@@ -278,7 +279,7 @@ class BackgroundRunner:
         record = self._book.ledger.tasks[command.task]
         most = self._book.ledger.rules.processes
         if not most:
-            raise ToolError("no command may run in the background here")
+            raise ToolError(NO_COMMANDS)
         processes = self._book.ledger.sessions[record.session].processes.values()
         if sum(not process.is_unreachable for process in processes) >= most:
             raise ToolError(
