@@ -116,11 +116,11 @@ async def _lend(url: str, queue: str, leaf: Leaf, server: PostgresServer) -> Len
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(writer.answer_forever)
                 await writer.lend("warm")
-                before = _seconds_of(worker.pid), _postgres_seconds(server)
+                before = seconds_of(worker.pid), postgres_seconds(server)
                 start = time.process_time()
                 await writer.lend(*(f"d{number}" for number in range(AT_ONCE)))
                 own = time.process_time() - start
-                after = _seconds_of(worker.pid), _postgres_seconds(server)
+                after = seconds_of(worker.pid), postgres_seconds(server)
                 walls: list[float] = []
                 for number in range(ALONE):
                     began = time.perf_counter()
@@ -136,16 +136,18 @@ async def _lend(url: str, queue: str, leaf: Leaf, server: PostgresServer) -> Len
     )
 
 
-def _seconds_of(pid: int) -> float:
+def seconds_of(pid: int) -> float:
+    """Return the seconds of CPU of a process."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     # Its own and those of its children that have ended.
     ticks = sum(int(it) for it in words[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _postgres_seconds(server: PostgresServer) -> float:
+def postgres_seconds(server: PostgresServer) -> float:
+    """Return the seconds of CPU of a server, with all its processes."""
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
-    return sum(_seconds_of(it) for it in (server.pid, *map(int, children.split())))
+    return sum(seconds_of(it) for it in (server.pid, *map(int, children.split())))
 
 
 def measure_lent_work(

@@ -743,12 +743,13 @@ def _hidden(
     """Return what no tool of an agent sees: the state of this orchestrator, and of others."""
     # Its files are named as well: a workspace may be the folder itself.
     usual = default_journal(environ)
-    hidden = [usual.parent, *state_files(usual)]
-    if opened.file is not None:
-        hidden += state_files(opened.file)
+    files = [usual, opened.file]
     if journals is not None and journals.folder is not None:
         # Where a link has led to the journal, it is another folder.
-        hidden += state_files(journals.folder / FIRST_JOURNAL)
+        files.append(journals.folder / FIRST_JOURNAL)
+    hidden = [usual.parent]
+    for file in filter(None, dict.fromkeys(files)):
+        hidden += state_files(file)
     return hidden
 
 

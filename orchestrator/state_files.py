@@ -5,7 +5,7 @@ tool of an agent does, wherever they are.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -49,8 +49,35 @@ def state_files(journal: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _journal_files(journal: Path) -> Iterator[Path]:
+    path = os.fspath(journal)
     for suffix in JOURNAL_SUFFIXES:
-        yield journal.with_name(f"{journal.name}{suffix}")
+        yield Path(path + suffix)
+
+
+def real_paths(paths: Iterable[Path]) -> list[Path]:
+    """Return where paths lead, each once.
+
+    There are dozens in a few folders, at every start: each folder is resolved once.
+    """
+    folders: dict[str, str] = {}
+    found: dict[str, None] = {}
+    for path in dict.fromkeys(map(os.fspath, paths)):
+        folder, name = os.path.split(path)
+        if name in {"", os.curdir, os.pardir} or _is_link(path):
+            found[os.path.realpath(path)] = None
+            continue
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder).rstrip(os.sep)
+        found[f"{folders[folder]}{os.sep}{name}"] = None
+    return [Path(it) for it in found]
+
+
+def _is_link(path: str) -> bool:
+    try:
+        os.readlink(path)  # noqa: PTH115 (no object for each of dozens)
+    except OSError:
+        return False
+    return True
 
 
 def is_inside(file: Path, folder: Path) -> bool:

@@ -1,5 +1,6 @@
 """No agent reads or writes what the orchestrator keeps to itself, wherever that is."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from orchestrator.server.keys.file import FILE as KEYS
 from orchestrator.server.transport.api_key import FILE as API_KEY
 from orchestrator.server.webhook import FILE as WEBHOOK_SECRET
 from orchestrator.server.webhook import FOLDER as WEBHOOK_SECRETS
-from orchestrator.state_files import SERVER_FILES
+from orchestrator.state_files import SERVER_FILES, real_paths
 from tests.orchestrator.approvals_kit import stepwise, tool_texts
 
 pytestmark = pytest.mark.realtime
@@ -187,3 +188,18 @@ async def test_a_server_hides_the_keys_beside_a_journal_that_is_a_link(
     async with journals.open_free() as held, opener.open(held) as orchestrator:
         said = (await orchestrator.run(agent, "go")).output
     assert "is hidden" in said
+
+
+def test_paths_lead_where_links_lead_and_each_once(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    (real / "elsewhere").symlink_to(tmp_path / "target")
+    given = [
+        *(link, link / "missing", real / "missing", link / "elsewhere", Path("/")),
+        *(link / "..", Path("in-here"), Path("/tmp")),
+    ]
+
+    expected = dict.fromkeys(os.path.realpath(it) for it in given)
+
+    assert real_paths(given) == [Path(it) for it in expected]

@@ -8,6 +8,7 @@ the files that define agents: with them, it could give itself tools for the next
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from importlib.machinery import PathFinder, all_suffixes
 from pathlib import Path, PurePath
 from typing import Final
@@ -86,11 +87,19 @@ def own_code_in(folders: Iterable[Path]) -> list[Path]:
 
     A folder of packages is named whole, since what is imported late may be made in it.
     """
-    tops = [os.path.realpath(folder) for folder in folders]
-    return sorted(
-        Path(part)
-        for part in _real_paths({*_parts()})
-        if any(_is_below(part, top) for top in tops)
+    tops = tuple(os.path.realpath(folder) for folder in folders)
+    return list(_parts_below(frozenset(_parts()), tops))
+
+
+@lru_cache(maxsize=64)
+def _parts_below(parts: frozenset[str], tops: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the real paths of parts below folders: the same for each of a thousand tasks."""
+    return tuple(
+        sorted(
+            Path(part)
+            for part in _real_paths(parts)
+            if any(_is_below(part, top) for top in tops)
+        )
     )
 
 

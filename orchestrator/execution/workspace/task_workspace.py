@@ -48,6 +48,7 @@ from orchestrator.execution.workspace.background_commands import (
 from orchestrator.execution.workspace.host import ANY_HOST, FILES_HOST_VARIABLE, Host
 from orchestrator.execution.workspace.worktrees import Worktree, Worktrees
 from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.state_files import real_paths
 
 CLOSE_SECONDS: Final = 30
 """How long all that a task has opened may take to close; each part takes far less."""
@@ -406,5 +407,5 @@ def resolve_workspace_settings(
         state=state,
         sandbox=sandbox,
         host=host,
-        hidden=tuple(Path(os.path.realpath(path)) for path in hidden),
+        hidden=tuple(real_paths(hidden)),
     )
