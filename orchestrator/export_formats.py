@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Final, Literal, TypeAlias
 
+import attrs
+
 from delegation import SessionId, Tree
 from delegation.events import Entry
 
@@ -45,7 +47,11 @@ def export_tree(tree: Tree, output_format: TreeFormat, *, now: float | None) -> 
 
 
 def html_report(
-    run: SessionId, entries: Sequence[Entry], *, has_writer: bool
+    run: SessionId,
+    entries: Sequence[Entry],
+    *,
+    has_writer: bool,
+    tracebacks: bool = True,
 ) -> tuple[str, int]:
     """Return the report of a run without transcripts, and how many tasks are in it.
 
@@ -53,6 +59,7 @@ def html_report(
         run: its id.
         entries: all of its entries.
         has_writer: a process writes its journal; without one, nothing runs.
+        tracebacks: show where in the code tools and functions have failed.
     """
     # Imported late: only reports need it.
     from orchestrator.report import Transcripts, build_report, read_history
@@ -61,5 +68,7 @@ def html_report(
     story = read_history(
         run, entries, has_writer=has_writer, wants_transcript=kind.wants
     )
+    if not tracebacks:
+        story = attrs.evolve(story, tracebacks={})
     ours = version("delegation-orchestrator")
     return build_report(story, version=ours, transcripts=kind).html, len(story.tree)

@@ -10,7 +10,10 @@ import trio
 from agents import (
     Agent,
     ScriptedModel,
+    ToolCall,
+    tool,
 )
+from delegation.events import TurnEnded
 from orchestrator.server.transport import listener, sse
 from orchestrator.testing import GatedModel, StreamingModel
 from tests.kit import worker
@@ -258,3 +261,28 @@ async def until_listened(served: Served) -> None:
 def gated(*words: str) -> GatedModel:
     """Return a model that streams its words when it is released."""
     return GatedModel(StreamingModel.always(*words))
+
+
+async def test_the_code_of_the_server_is_not_for_its_clients() -> None:
+    """They read what failed; where in the code, the operator reads with `show`."""
+
+    @tool
+    async def find(user: str) -> str:
+        """Find a user."""
+        await trio.lowlevel.checkpoint()
+        return {"ada": "here"}[user]
+
+    call = ToolCall("find", {"user": 'bob "recorded_traceback":'})
+    sad = Agent("sad", model=ScriptedModel.always(call), tools=[find])
+    async with serving(sad) as served:
+        run = (await started(served, "sad"))["id"]
+        events = await events_of(served, run)
+        page = await served.http.get(f"/v1/runs/{run}/tree?format=html")
+        kept = await served.orchestrator.read.entries(run)
+
+    (last,) = [it for it in events if it.data.get("kind") == "TurnEnded"]
+    assert last.data["body"]["outcome"]["error"].startswith("KeyError: ")
+    assert "recorded_traceback" not in last.data["body"]["outcome"]
+    (turn,) = [it.event for it in kept if isinstance(it.event, TurnEnded)]
+    assert "in find" in turn.outcome.traceback
+    assert page.status_code == 200

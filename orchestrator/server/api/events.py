@@ -29,6 +29,8 @@ from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, EventStream, Event
 
 LARGEST: Final = 2**53
 """The largest number that every reader of JSON can represent exactly."""
+TRACEBACK: Final = b'"recorded_traceback":'
+"""In the text of a model its quotes would be escaped."""
 CHUNK: Final = 64_000
 """How many bytes are sent at once."""
 
@@ -115,10 +117,20 @@ class _RunEvents:
             await writer.send_event(msgspec.json.encode(delta), name="delta")
 
 
+def _without_traceback(line: bytes) -> bytes:
+    """Return a fact without the code of the server, which is not for its clients."""
+    fact = msgspec.json.decode(line)
+    fact["body"]["outcome"].pop("recorded_traceback", None)
+    return msgspec.json.encode(fact)
+
+
 def _chunks(facts: Sequence[FactLine]) -> Iterator[bytes]:
     chunk = bytearray()
     for fact in facts:
-        chunk += b"id: %d\nevent: fact\ndata: %b\n\n" % (fact.seq, fact.json)
+        data = fact.json
+        if TRACEBACK in data:
+            data = _without_traceback(data)
+        chunk += b"id: %d\nevent: fact\ndata: %b\n\n" % (fact.seq, data)
         if len(chunk) >= CHUNK:
             yield bytes(chunk)
             chunk.clear()

@@ -267,7 +267,8 @@ async def _report(call: ApiCall, run: SessionId) -> str:
     entries = await call.journal.read.entries(run)
     # It takes seconds for a large run: a thread folds the entries again.
     html, _ = await trio.to_thread.run_sync(
-        lambda: html_report(run, entries, has_writer=True)
+        # The code of the server is not for its clients.
+        lambda: html_report(run, entries, has_writer=True, tracebacks=False)
     )
     return html
 
