@@ -120,10 +120,10 @@ class _WriterMailbox:
 
     async def carry_forever(self) -> None:
         """Receive requests and send answers until the journal is taken over."""
-        await trio.lowlevel.checkpoint()
+        await self.carry()
         while self._fenced is None:
-            await self.carry()
             await self._bell.wait(LOOK_SECONDS)
+            await self.carry()
 
     async def carry(self) -> None:
         answers, stops = self._unsent, self._new_stops

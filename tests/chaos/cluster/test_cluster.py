@@ -49,9 +49,13 @@ async def test_a_process_that_is_not_born_or_has_ended_gets_no_signal(
     """Its number would mean our own group, or a process that is not ours."""
     await trio.lowlevel.checkpoint()
     sent: list[tuple[int, int]] = []
+
+    def note(pid: int, number: int) -> None:
+        sent.append((pid, number))
+
     process = Process("victim")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "kill", lambda *args: sent.append(args))
+        patch.setattr(os, "kill", note)
         process.signal(signal.SIGKILL)
         assert process.pid is None
         process.pid = 4711
