@@ -70,8 +70,8 @@ async def test_others_receive_what_the_dead_had_and_not_what_the_living_have(
 
             killed.signal(signal.SIGKILL)
             stopped.signal(signal.SIGSTOP)
-            everything = [*of_slow, *of_stopped, *of_killed, finished]
-            await send_stranded(exchange, tenure, everything, slow.worker)
+            waiting = [*of_slow, *of_stopped, *of_killed]
+            await send_stranded(exchange, tenure, waiting, slow.worker)
             lost = {it.id for it in (*of_killed, *of_stopped)}
             found = await received(exchange, lost)
             assert sorted(it.id for it in found) == sorted(lost)
