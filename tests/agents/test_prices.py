@@ -141,7 +141,10 @@ def test_the_prices_that_ship_say_where_they_are_from() -> None:
         *("mistral:mistral-large-latest", "deepseek:deepseek-chat"),
         *("vertex:claude-sonnet-4-5@20250929", "together:MiniMaxAI/MiniMax-M3"),
         "bedrock:eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
-        "openrouter:anthropic/claude-sonnet-4.5",
+        *(
+            "openrouter:anthropic/claude-sonnet-4.5",
+            "vertex-openai:google/gemini-2.5-pro",
+        ),
     ],
 )
 def test_the_models_of_all_services_have_prices(name: str) -> None:

@@ -24,6 +24,7 @@ SERVICES: Final = {
     "azure": "azure",
     "bedrock": "aws",
     "vertex": "google",
+    "vertex-openai": "google",
 }
 
 
@@ -50,6 +51,8 @@ def look_up(name: str) -> Price | None:
     if not model or service is None or (snapshot := _snapshot()) is None:
         return None
     try:
+        # That is how Google's own models are called there.
+        model = model.removeprefix("google/")
         _, found = snapshot.find_provider_model(model, None, service, None)
     except LookupError:
         return None

@@ -5,7 +5,7 @@ import { GROUP_NAMES, groupOf } from './status.js';
 
 export const USAGE = [
   'calls', 'input_tokens', 'output_tokens', 'cost', 'unpriced', 'cached_tokens', 'reasoning_tokens',
-  'estimated',
+  'estimated', 'cache_written_tokens',
 ];
 export const [CALLS, INPUT, OUTPUT, COST, UNPRICED, CACHED, REASONING, ESTIMATED] = USAGE.keys();
 const WIDTH = USAGE.length;
