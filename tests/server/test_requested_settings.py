@@ -153,7 +153,11 @@ async def test_tool_choice_is_about_the_tools_of_the_client() -> None:
             (request,) = model.requests
             assert [it.name for it in request.tools] == names
             assert request.settings.tool_choice == asked
-        for choice in ("required", function("c")):
+        for choice in (
+            *("required", function("c"), {}, {"type": 1}, {"type": "function"}),
+            {"type": "function", "function": "a"},
+            {"type": "allowed_tools", "allowed_tools": {"mode": {}, "tools": "a"}},
+        ):
             assert (await chat(served, tool_choice=choice)).status_code == 400
 
 

@@ -141,9 +141,13 @@ def _bare(value: object) -> object:
             return {
                 name: _bare(part)
                 for name, part in named.items()
-                if not (name in ANNOTATIONS and not isinstance(part, Mapping))
+                if name not in ANNOTATIONS or _is_object(part)
             }
         case list() | tuple():
             return [_bare(part) for part in cast("list[object]", value)]
         case _:
             return value
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping)

@@ -131,12 +131,13 @@ def choose_tools(
             f"'tool_choice' is {choice!r}; it is 'auto', 'none', 'required' or names a tool",
             "tool_choice",
         )
-    chosen = cast("Mapping[str, Any]", choice)
+    chosen = cast("dict[str, Any]", choice)
     if chosen.get("type") == "allowed_tools":
-        allowed = chosen.get("allowed_tools", chosen)
-        names = {_chosen_name(it) for it in allowed.get("tools", ())}
+        allowed = _object(chosen.get("allowed_tools")) or chosen
+        names = {_chosen_name(_object(it)) for it in _items(allowed.get("tools"))}
         left = tuple(tool for tool in tools if tool.name in names)
-        return choose_tools(agent, left, allowed.get("mode", "auto"), dialect)
+        mode = allowed.get("mode", "auto")
+        return choose_tools(agent, left, mode if isinstance(mode, str) else "", dialect)
     name = _chosen_name(chosen)
     if name not in {*(tool.name for tool in tools), *(it.name for it in agent.tools)}:
         raise dialect.invalid_value(
@@ -145,11 +146,20 @@ def choose_tools(
     return ChosenTools(tools, name)
 
 
-def _chosen_name(choice: Mapping[str, Any]) -> object:
+def _chosen_name(choice: Mapping[str, Any]) -> str:
     """Return the name of a tool in either protocol."""
     kind = choice.get("type")
-    inner = choice.get(kind) if isinstance(kind, str) else None
-    return inner.get("name") if isinstance(inner, dict) else choice.get("name")
+    inner = _object(choice.get(kind)) if isinstance(kind, str) else {}
+    name = (inner or choice).get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def client_tools(
