@@ -136,12 +136,10 @@ def _operation(
     if parameters := [*_parameters(operation, schemas, components)]:
         described["parameters"] = parameters
     if operation.body is not None:
-        described["requestBody"] = {
-            "required": True,
-            "content": {JSON: {"schema": schemas[operation.body]}},
-        }
+        content: dict[str, Any] = {"schema": schemas[operation.body]}
         if (example := EXAMPLES.get(operation.name)) is not None:
-            described["requestBody"]["content"][JSON]["example"] = example
+            content["example"] = example
+        described["requestBody"] = {"required": True, "content": {JSON: content}}
     if operation.scope is None:
         described["security"] = []
     else:

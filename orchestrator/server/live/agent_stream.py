@@ -69,6 +69,10 @@ class AgentStream:
         self._is_over = False
         self._opening = session.labels.get(OPENING)
         """The characters with which an answer in JSON begins."""
+        self._is_shown: bool | None = None
+        """Whether the message is shown; None if it has not begun."""
+        self._blank: str = ""
+        """What has come of a message that has not begun."""
         self._begin_message()
         self._put_new()
         if so_far := journal.live_text.text_so_far(session.root.id):
@@ -116,7 +120,6 @@ class AgentStream:
 
     def _begin_message(self) -> None:
         self._is_shown = None if self._opening else True
-        """Whether the message is shown; None if it has not begun."""
         self._blank = ""
 
     def _shown(self, text: str) -> str:

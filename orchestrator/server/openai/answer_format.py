@@ -4,7 +4,7 @@ An answer by a schema is checked, and asked for once more if it does not fit, as
 with an output type. Then nothing but the answer is shown: a client reads all text as one JSON.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, TypeAlias, cast
 
 import msgspec
@@ -144,7 +144,8 @@ def _bare(value: object) -> object:
                 if name not in ANNOTATIONS or _is_object(part)
             }
         case list() | tuple():
-            return [_bare(part) for part in cast("list[object]", value)]
+            parts = cast("Sequence[object]", value)
+            return [_bare(part) for part in parts]
         case _:
             return value
 

@@ -102,8 +102,10 @@ class ChatTool(msgspec.Struct, kw_only=True):
     function: FunctionSpec | None = None
 
 
-class StreamOptions(msgspec.Struct):
+class StreamOptions(msgspec.Struct, kw_only=True):
     include_usage: bool = False
+    include_reasoning: bool = False
+    """Send what the agent thinks, and whom it delegates to, as `reasoning_content`."""
 
 
 class ChatRequest(msgspec.Struct, kw_only=True):
@@ -219,6 +221,8 @@ class CallDelta(msgspec.Struct, kw_only=True):
 class Delta(msgspec.Struct, kw_only=True, omit_defaults=True):
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    """What the agent thinks, and whom it delegates to, for a client that asks for it."""
     refusal: str | None = None
     tool_calls: list[CallDelta] | None = None
 

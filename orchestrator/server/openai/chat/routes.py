@@ -14,7 +14,11 @@ from starlette.responses import Response
 from delegation import SessionRecord
 from orchestrator.doors.http import KIND
 from orchestrator.server.keys.key import Scope
-from orchestrator.server.openai.chat.bodies import ChatCompletion, ChatRequest
+from orchestrator.server.openai.chat.bodies import (
+    ChatCompletion,
+    ChatRequest,
+    StreamOptions,
+)
 from orchestrator.server.openai.chat.request import to_inbound_request
 from orchestrator.server.openai.chat.response import completion
 from orchestrator.server.openai.chat.stream import chat_stream
@@ -59,7 +63,7 @@ async def create_chat_completion(call: ApiCall) -> Response:
             call.journal,
             session,
             wait_for_turn(call, session),
-            include_usage=options is not None and options.include_usage,
+            options or StreamOptions(),
         )
     return await _answer(call, session)
 

@@ -7,13 +7,14 @@ latest when its first heartbeat is due. Heartbeats are comments, which clients s
 """
 
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Final
 
 import msgspec
 import trio
 
+from agents import raising_one_error
 from delegation import DelegationError, SessionRecord
 from orchestrator.errors import OrchestratorError
 from orchestrator.server.live.agent_stream import (
@@ -23,6 +24,7 @@ from orchestrator.server.live.agent_stream import (
     PartialText,
     open_agent_stream,
 )
+from orchestrator.server.live.progress import ProgressText, open_progress
 from orchestrator.server.openai.chat.bodies import (
     CallDelta,
     ChatUsage,
@@ -30,6 +32,7 @@ from orchestrator.server.openai.chat.bodies import (
     ChunkChoice,
     Delta,
     Finish,
+    StreamOptions,
     chat_usage,
 )
 from orchestrator.server.openai.chat.response import (
@@ -58,8 +61,7 @@ def chat_stream(
     journal: ServedJournal,
     session: SessionRecord,
     take_turn: Callable[[], Awaitable[object]],
-    *,
-    include_usage: bool,
+    options: StreamOptions,
 ) -> EventStream:
     """Respond with the text of a session's agent.
 
@@ -67,9 +69,9 @@ def chat_stream(
         journal: has the session.
         session: a session of one turn.
         take_turn: waits for its turn, which is cancelled when the client disconnects.
-        include_usage: send the usage in the last chunk.
+        options: what is sent besides the text.
     """
-    chunks = _ChatChunks(journal, session, include_usage=include_usage)
+    chunks = _ChatChunks(journal, session, options)
     return EventStream(
         chunks.send_all,
         headers=run_header(session),
@@ -98,11 +100,14 @@ class _ChatChunks:
     """Sends the chunks of one chat completion."""
 
     def __init__(
-        self, journal: ServedJournal, session: SessionRecord, *, include_usage: bool
+        self, journal: ServedJournal, session: SessionRecord, options: StreamOptions
     ) -> None:
         self._journal = journal
         self._session = session
-        self._include_usage = include_usage
+        self._include_usage = options.include_usage
+        self._include_reasoning = options.include_reasoning
+        self._has_begun = False
+        """Whether the first chunk, with the role, was sent."""
         self._item = -1
         """The number of the agent's message that was sent last."""
         self._sent: list[str] = []
@@ -110,25 +115,56 @@ class _ChatChunks:
 
     async def send_all(self, writer: EventWriter) -> None:
         """Send the agent's text and the end of it, or raise why there is no answer."""
-        has_begun = False
         with (
             _raising_http_errors(self._journal),
-            open_agent_stream(self._journal, self._session) as agent_stream,
+            raising_one_error(),
+            self._open_progress() as progress,
         ):
-            update = await _first(agent_stream)
-            while update is not None:
-                if not has_begun:
-                    await self._send_role(writer)
-                    has_begun = True
-                await self._send_text(writer, update)
-                update = await agent_stream.next()
+            # Owns the progress that is sent beside the text, and ends it with that.
+            async with trio.open_nursery() as nursery:
+                if progress is not None:
+                    nursery.start_soon(self._send_progress, writer, progress)
+                await self._send_texts(writer)
+                nursery.cancel_scope.cancel(reason="all of the text is sent")
         if (error := session_error(self._session)) is not None:
             raise error
-        if not has_begun:
-            await self._send_role(writer)
+        await self._begin(writer)
         await self._send_end(writer)
 
-    async def _send_role(self, writer: EventWriter) -> None:
+    async def _send_texts(self, writer: EventWriter) -> None:
+        with open_agent_stream(self._journal, self._session) as agent_stream:
+            update = await _first(agent_stream)
+            while update is not None:
+                await self._begin(writer)
+                await self._send_text(writer, update)
+                update = await agent_stream.next()
+
+    def _open_progress(
+        self,
+    ) -> "AbstractContextManager[trio.MemoryReceiveChannel[ProgressText] | None]":
+        if not self._include_reasoning:
+            return nullcontext()
+        return open_progress(self._journal, self._session)
+
+    async def _send_progress(
+        self,
+        writer: EventWriter,
+        progress: "trio.MemoryReceiveChannel[ProgressText]",
+    ) -> None:
+        """Send what the agent thinks, and whom it delegates to."""
+        while True:
+            told = await progress.receive()
+            if told.is_fact:
+                await self._journal.read.wait_durable()
+            await self._begin(writer)
+            await self._send_chunk(writer, Delta(reasoning_content=told.text))
+
+    async def _begin(self, writer: EventWriter) -> None:
+        """Send the first chunk, once."""
+        if self._has_begun:
+            await trio.lowlevel.checkpoint()
+            return
+        self._has_begun = True
         await self._send_chunk(writer, Delta(role="assistant", content=""))
 
     async def _send_text(self, writer: EventWriter, update: AgentText) -> None:

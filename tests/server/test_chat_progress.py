@@ -1,0 +1,65 @@
+"""A client that asks for it sees what a joined team does before there is an answer."""
+
+import pytest
+import trio
+
+from agents import Agent, ReasoningDelta
+from orchestrator.testing import hand_on
+from tests.server.chat_kit import HELLO
+from tests.server.kit import serving
+from tests.server.streaming_kit import speaker
+
+pytestmark = [
+    pytest.mark.realtime,
+    pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning"),
+]
+
+KEY = "sk-proj-" + "1234567890abcdef"
+
+
+def team(go: trio.Event) -> Agent:
+    reader = Agent("reader", model=speaker((go, "found")))
+    thinks = (ReasoningDelta(f"I know {KEY[:12]}"), ReasoningDelta(f"{KEY[12:]}, hm"))
+    model = speaker((*thinks, ReasoningDelta("m. "), hand_on("dig")), "It is Lima.")
+    return Agent("boss", model=model, delegates=[reader])
+
+
+async def test_reasoning_and_delegations_are_streamed_to_who_asks() -> None:
+    go = trio.Event()
+    shown: list[str] = []
+    content = ""
+    async with serving(team(go)) as served:
+        stream = await served.openai.chat.completions.create(
+            model="boss",
+            messages=HELLO,
+            stream=True,
+            extra_body={"stream_options": {"include_reasoning": True}},
+        )
+        async for chunk in stream:
+            delta = chunk.choices[0].delta
+            content += delta.content or ""
+            if text := delta.to_dict().get("reasoning_content"):
+                shown.append(str(text))
+                if "begins: " in str(text):
+                    # It was shown before the child had answered.
+                    go.set()
+
+    told = "".join(shown)
+    assert content == "It is Lima."
+    assert told.startswith("I know ***, hmm. ")
+    assert KEY[8:] not in told
+    assert "/boss/reader" in told
+    assert "begins: dig" in told
+    assert "succeeded" in told
+
+
+async def test_who_does_not_ask_gets_the_answer_only() -> None:
+    go = trio.Event()
+    go.set()
+    async with serving(team(go)) as served:
+        stream = await served.openai.chat.completions.create(
+            model="boss", messages=HELLO, stream=True
+        )
+        deltas = [chunk.choices[0].delta.to_dict() async for chunk in stream]
+
+    assert not [it for it in deltas if "reasoning_content" in it]
