@@ -64,9 +64,12 @@ imports: $(VENV)/.dev
 	@$(BIN)/lint-imports --no-logo
 
 # What of the orchestrator's tests runs on Postgres, too: a part always, more in `make test-postgres`.
+# The others read the files of journals, or have commands whose time stands still while a thread works.
 HOUSE := sessions delivery cancel runs
-MORE := $(HOUSE) approvals_* budgets_* combinators delegate_task_* dependencies durable_receipts \
-    edge_cases outputs pipelines recovery slots_* steering task_control_*
+OF_FILES := cli cli_private_output commands control_socket golden_journal secrets_everywhere \
+    state_files task_workspace
+HOUSE_TESTS = $(filter-out $(OF_FILES:%=tests/orchestrator/test_%.py), \
+    $(wildcard tests/orchestrator/test_*.py))
 
 .PHONY: unit
 unit: $(VENV)/.dev chromium bubblewrap postgres ## all tests, with branch coverage
@@ -81,7 +84,7 @@ unit: $(VENV)/.dev chromium bubblewrap postgres ## all tests, with branch covera
 .PHONY: test-postgres
 test-postgres: $(VENV)/.dev postgres ## the orchestrator's tests again, with their journals in Postgres
 	@$(BIN)/pytest -q -n auto --dist loadfile --journal postgres \
-	    $(addprefix tests/orchestrator/test_,$(MORE:=.py))
+	    $(HOUSE_TESTS)
 
 .PHONY: schedules
 schedules: $(VENV)/.dev ## the orchestrator's tests fifty times over: trio shuffles

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks import floors, workloads
 from benchmarks.asyncio_bridge import measure_asyncio
+from benchmarks.cluster import measure_cluster
 from benchmarks.conversation import measure_conversation
 from benchmarks.footprint import (
     OURS,
@@ -177,6 +178,7 @@ def main() -> None:
     measure_durable(report)
     measure_journal(report)
     measure_postgres(report)
+    measure_cluster(report)
     measure_conversation(report)
     measure_growth(report)
     measure_footprint(report)

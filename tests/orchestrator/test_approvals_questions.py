@@ -83,6 +83,7 @@ async def test_closing_the_questions_closes_nothing_else() -> None:
     assert shell.ran == ["x"]
 
 
+@pytest.mark.memory_only
 async def test_what_is_answered_before_anybody_looks_is_no_question_any_more() -> None:
     shell = Shell()
 

@@ -17,6 +17,7 @@ def talker() -> Agent:
     return Agent("talker", model=ScriptedModel.always("yes"))
 
 
+@pytest.mark.memory_only
 async def test_a_second_journal_would_be_a_second_budget(tmp_path: Path) -> None:
     """Each journal would give away all of it: nothing of the second run is begun."""
     file, other = tmp_path / "journal.db", MemoryJournal()

@@ -219,6 +219,7 @@ def test_what_is_not_there_is_said_in_a_sentence(
     assert error in command.error(*arguments)
 
 
+@pytest.mark.memory_only
 @pytest.mark.realtime
 async def test_a_run_can_be_read_while_another_process_writes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -73,6 +73,7 @@ trio.run(main)
 """
 
 
+@pytest.mark.memory_only
 async def test_what_a_killed_process_leaves_running_is_ended_by_the_next(
     tmp_path: Path,
 ) -> None:

@@ -69,6 +69,7 @@ async def test_no_parent_goes_on_before_the_answer_of_its_child_is_durable() -> 
     assert asked == [0, 2]
 
 
+@pytest.mark.memory_only
 @pytest.mark.realtime
 async def test_an_answer_is_written_at_once_though_no_task_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

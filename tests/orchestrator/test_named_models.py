@@ -269,6 +269,7 @@ async def test_a_thousand_agents_stream_at_once_through_one_process() -> None:
     assert outputs == ["a few words, streamed"] * 1_000
 
 
+@pytest.mark.memory_only
 async def test_a_key_that_is_planted_everywhere_reaches_no_file(tmp_path: Path) -> None:
     """In the goal, in what a model says and calls, in a tool's answer, in a server's error."""
 

@@ -180,6 +180,7 @@ def test_a_long_traceback_keeps_its_two_ends() -> None:
     assert text.endswith("bbb'")
 
 
+@pytest.mark.memory_only
 @pytest.mark.realtime
 async def test_people_find_it_with_show_and_in_the_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

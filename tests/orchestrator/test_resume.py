@@ -302,6 +302,7 @@ def test_a_run_that_was_interrupted_is_replayed_and_forked() -> None:
 # What an interrupted run costs as long as it is not resumed.
 
 
+@pytest.mark.memory_only
 @pytest.mark.realtime
 async def test_an_interrupted_run_is_not_read_when_the_journal_is_opened(
     tmp_path: Path,
@@ -414,6 +415,7 @@ def shell(
     return Shell(home, capsys)
 
 
+@pytest.mark.memory_only
 def test_a_run_that_was_killed_is_resumed_and_nothing_is_paid_twice(
     shell: Shell,
 ) -> None:
@@ -452,6 +454,7 @@ def test_a_run_that_was_killed_is_replayed(shell: Shell) -> None:
     assert "the same: 4 tasks, 10 steps, up to where its record ends" in said
 
 
+@pytest.mark.memory_only
 def test_a_run_that_was_killed_is_forked(shell: Shell) -> None:
     fork = ["replay", "--file", shell.file, "--from", "/pipe/worker[3]"]
     code, said = shell.run(*fork)

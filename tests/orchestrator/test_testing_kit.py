@@ -263,6 +263,7 @@ trio.run(main)
 """
 
 
+@pytest.mark.memory_only
 @pytest.mark.realtime
 async def test_a_process_can_really_be_killed_after_an_entry(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"

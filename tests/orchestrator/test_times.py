@@ -60,6 +60,7 @@ async def test_a_report_of_an_interrupted_run_ends_with_its_last_fact() -> None:
     assert history.last_at - history.began == pytest.approx(7, abs=0.1)
 
 
+@pytest.mark.memory_only
 @pytest.mark.realtime
 async def test_commands_show_the_same_time_of_an_interrupted_run_a_day_later(
     tmp_path: Path,

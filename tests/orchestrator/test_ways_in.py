@@ -25,6 +25,7 @@ from tests.kit import run_on_asyncio
 greeter = Agent("greeter", model=ScriptedModel.always("Hello."))
 
 
+@pytest.mark.memory_only
 def test_a_script_runs_an_agent_without_a_loop(tmp_path: Path) -> None:
     run = run_sync(greeter, "Greet.", journal=tmp_path / "journal.db")
 

@@ -824,6 +824,7 @@ def test_a_git_that_hangs_is_given_up(tmp_path: Path) -> None:
     run_fast(attempt)
 
 
+@pytest.mark.memory_only
 def test_closing_takes_no_longer_than_it_says(tmp_path: Path) -> None:
     trees = Worktrees(tmp_path / "trees", stubborn(tmp_path))
     tree = Worktree(
