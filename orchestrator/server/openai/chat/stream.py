@@ -153,11 +153,15 @@ class _ChatChunks:
     ) -> None:
         """Send what the agent thinks, and whom it delegates to."""
         while True:
-            told = await progress.receive()
-            if told.is_fact:
+            told = [await progress.receive()]
+            # All that is there by now in one chunk, so that it stays close to the text.
+            waiting = progress.statistics().current_buffer_used
+            told += [progress.receive_nowait() for _ in range(waiting)]
+            if any(it.is_fact for it in told):
                 await self._journal.read.wait_durable()
             await self._begin(writer)
-            await self._send_chunk(writer, Delta(reasoning_content=told.text))
+            text = "".join(it.text for it in told)
+            await self._send_chunk(writer, Delta(reasoning_content=text))
 
     async def _begin(self, writer: EventWriter) -> None:
         """Send the first chunk, once."""
