@@ -7,6 +7,7 @@ many agents at once.
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,8 +27,8 @@ class ToolContext:
 
     workspace: Path
     """The folder that file tools stay in, and in which commands start."""
-    sandbox: "TaskSandbox"
-    """What its commands and file tools may touch."""
+    make_sandbox: "Callable[[], TaskSandbox]"
+    """Makes `sandbox` when it is first used: it looks at many paths, and most tools at none."""
     workspace_top: Path | None = None
     """A folder above it that a person has named. Agents may change what is between the two, so that
     way is walked anew, without links, whenever the workspace is opened."""
@@ -39,6 +40,11 @@ class ToolContext:
     """The commands that this task has started in the background."""
     redact: Callable[[str], str]
     """Removes secrets from a text."""
+
+    @cached_property
+    def sandbox(self) -> "TaskSandbox":
+        """What its commands and file tools may touch."""
+        return self.make_sandbox()
 
 
 _TOOL_CONTEXT: Final[ContextVar[ToolContext]] = ContextVar("tool context")

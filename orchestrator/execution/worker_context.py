@@ -126,7 +126,7 @@ class WorkerContexts:
             context = ToolContext(
                 workspace=folder,
                 workspace_top=self._settings.workspace.resolve(),
-                sandbox=task_sandbox,
+                make_sandbox=lambda: task_sandbox,
                 environ={
                     **_environ_within(self._settings.environ, sandbox),
                     **session_environ(),

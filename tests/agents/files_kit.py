@@ -27,7 +27,7 @@ class Worker:
     ) -> None:
         self._scene = ToolContext(
             workspace=workspace,
-            sandbox=TaskSandbox(
+            make_sandbox=lambda: TaskSandbox(
                 backend=UNCONFINED,
                 sandbox=Sandbox(),
                 workspace=workspace.resolve(),

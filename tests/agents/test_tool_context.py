@@ -31,7 +31,7 @@ def scene_of(folder: str, secret: str = "") -> ToolContext:
 
     return ToolContext(
         workspace=Path(folder),
-        sandbox=TaskSandbox(
+        make_sandbox=lambda: TaskSandbox(
             backend=UNCONFINED, sandbox=Sandbox(), workspace=Path(folder)
         ),
         environ={"IN": folder},

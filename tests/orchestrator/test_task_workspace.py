@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from agents import (
 from agents.models.providers.scripted import ScriptStep
 from agents.sandbox.detection import detect
 from agents.tools.context import current_tool_context
-from agents.tools.files import read_file, write_file
+from agents.tools.files import list_files, read_file, write_file
 from agents.tools.terminal import process, terminal
 from delegation import Ending
 from delegation.events import TaskSettled
@@ -37,6 +37,7 @@ from orchestrator import (
     RunFailedError,
     open_orchestrator,
 )
+from orchestrator.execution.workspace import task_workspace
 from tests.kit import facts, hand_on
 from tests.orchestrator.commands_kit import is_alive, pipe
 from tests.orchestrator.test_worktrees import commit, git, left_of
@@ -1137,3 +1138,33 @@ async def test_a_child_has_what_it_and_all_above_it_allow(
         tmp_path,
     }
     assert (second.memory, second.processes) == (9, 7)
+
+
+async def test_the_paths_of_a_sandbox_are_looked_up_for_a_tool_that_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most tools touch nothing of the machine, and their tasks are many."""
+    looked: list[object] = []
+    own_code_in = task_workspace.own_code_in
+
+    def look(writable: Iterable[Path]) -> Iterable[Path]:
+        looked.append(writable)
+        return own_code_in(writable)
+
+    monkeypatch.setattr(task_workspace, "own_code_in", look)
+
+    @tool
+    def add(a: int, b: int) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+        adds = ScriptedModel([ToolCall("add", {"a": 1, "b": 2}), "3"])
+        agent = Agent("clerk", model=adds, tools=[add])
+        await orchestrator.run(agent, "add")
+        assert looked == []
+
+        lists = ScriptedModel([ToolCall("list_files", {}), "none"])
+        agent = Agent("lister", model=lists, tools=[list_files])
+        await orchestrator.run(agent, "list")
+        assert len(looked) == 1

@@ -7,6 +7,7 @@ worktree if there is no work in it.
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -142,15 +143,12 @@ class TaskWorkspaces:
             )
         if any(tool.machine is not None for tool in agent.tools):
             backend = await self._settings.sandbox.backend()
-        sandbox = self._sandbox_of(record, agent, backend)
-        if backend is not NO_COMMANDS:
-            search_last(sandbox.writable)
         context = ToolContext(
             workspace=folder.path,
             workspace_top=folder.top,
-            sandbox=sandbox,
+            make_sandbox=partial(self._sandbox_of, record, agent, backend),
             environ={
-                **_environ_within(self._settings.environ, sandbox.sandbox),
+                **self._environ_of(record, agent),
                 **session_environ(),
                 TASK_VARIABLE: record.path,
             },
@@ -162,6 +160,8 @@ class TaskWorkspaces:
             ),
             redact=self._book.redactor.redact,
         )
+        if backend is not NO_COMMANDS:
+            search_last(context.sandbox.writable)
         has_ended = False
         self._open_folders[record.id] = folder
         try:
@@ -250,20 +250,7 @@ class TaskWorkspaces:
         self, record: TaskRecord, agent: Agent[Any], backend: SandboxBackend
     ) -> TaskSandbox:
         """Return what a task and all above it allow, together."""
-        allowed = Sandbox()
-        folder = self._base_folder(record)
-        for each in _lineage(record):
-            owner = agent if each is record else self._registry.agent_of(each)
-            above, folder = folder, self._folder_below(folder, each)
-            if owner.sandbox is None:
-                continue
-            own = owner.sandbox.at(folder.path)
-            if each.parent is None:
-                allowed = own
-                continue
-            # A child may write in the workspace of its parent, if it says so.
-            writable = (*allowed.write, above.path)
-            allowed = own.within(attrs.evolve(allowed, write=writable))
+        allowed, folder = self._allowed_by(record, agent)
         checkout = self._checkout_of(record)
         writable = (folder.path, *checkout, *allowed.write)
         home = Path.home()
@@ -280,6 +267,39 @@ class TaskWorkspaces:
             home=Path(os.path.realpath(home)),
             on_request=self._request_recorder(record, allowed),
         )
+
+    def _environ_of(self, record: TaskRecord, agent: Agent[Any]) -> Mapping[str, str]:
+        """Return the variables that a task and all above it allow, without secrets."""
+        environ = self._settings.environ
+        # Most have no sandbox: no folder is looked at for them.
+        if all(it.sandbox is None for it in self._owners(record, agent)):
+            return environ
+        allowed, _ = self._allowed_by(record, agent)
+        return _environ_within(environ, allowed)
+
+    def _owners(self, record: TaskRecord, agent: Agent[Any]) -> list[Agent[Any]]:
+        """Return the agents of a task and of all above it: that of the root first."""
+        return [*map(self._registry.agent_of, _lineage(record)[:-1]), agent]
+
+    def _allowed_by(
+        self, record: TaskRecord, agent: Agent[Any]
+    ) -> "tuple[Sandbox, _Folder]":
+        """Return what the agents of a task and of all above it allow, and its folder."""
+        allowed = Sandbox()
+        folder = self._base_folder(record)
+        owners = self._owners(record, agent)
+        for each, owner in zip(_lineage(record), owners, strict=True):
+            above, folder = folder, self._folder_below(folder, each)
+            if owner.sandbox is None:
+                continue
+            own = owner.sandbox.at(folder.path)
+            if each.parent is None:
+                allowed = own
+                continue
+            # A child may write in the workspace of its parent, if it says so.
+            writable = (*allowed.write, above.path)
+            allowed = own.within(attrs.evolve(allowed, write=writable))
+        return allowed, folder
 
     def _checkout_of(self, record: TaskRecord) -> tuple[Path, ...]:
         """Return the folders of the worktree that a task works in, if it works in one."""
@@ -320,9 +340,11 @@ class TaskWorkspaces:
     async def _open_worktrees(self, record: TaskRecord, agent: Agent[Any]) -> None:
         """Open the worktree of a task, and those above it that it works in."""
         await trio.lowlevel.checkpoint()
+        owners = self._owners(record, agent)
+        if all(owner.workspace != "worktree" for owner in owners):
+            return
         folder = self._base_folder(record)
-        for each in _lineage(record):
-            owner = agent if each is record else self._registry.agent_of(each)
+        for each, owner in zip(_lineage(record), owners, strict=True):
             # A task above may have no turn now, or none yet since a restart.
             is_due = each is record or each.id not in self._worktree_by_task
             if owner.workspace == "worktree" and is_due:
