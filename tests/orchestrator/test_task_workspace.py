@@ -27,6 +27,7 @@ from agents.models.providers.scripted import ScriptStep
 from agents.sandbox.detection import detect
 from agents.tools.context import current_tool_context
 from agents.tools.files import list_files, read_file, write_file
+from agents.tools.files.own_code import own_code_in
 from agents.tools.terminal import process, terminal
 from delegation import Ending
 from delegation.events import TaskSettled
@@ -1145,9 +1146,8 @@ async def test_the_paths_of_a_sandbox_are_looked_up_for_a_tool_that_needs_them(
 ) -> None:
     """Most tools touch nothing of the machine, and their tasks are many."""
     looked: list[object] = []
-    own_code_in = task_workspace.own_code_in
 
-    def look(writable: Iterable[Path]) -> Iterable[Path]:
+    def look(writable: Sequence[Path]) -> Iterable[Path]:
         looked.append(writable)
         return own_code_in(writable)
 
