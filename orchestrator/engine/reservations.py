@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from agents import Model, ModelRequest, ModelSettings, Queued, Usage, well_formed
+from agents.models.settings import NO_SETTINGS
 from agents.models.usage_bound import quote
 from agents.redaction.long_texts import search_ahead
 from agents.redaction.streamed_text import without_unfinished_secret
@@ -91,10 +92,11 @@ class Reservations:
 
     def note_settings(self, task: TaskId, settings: ModelSettings) -> None:
         """Remember how the model of a task is to answer, until the call is booked."""
-        if given := settings.as_fields():
-            self._settings[task] = given
-        else:
+        # Most agents have none, and this is every call.
+        if settings is NO_SETTINGS or not (given := settings.as_fields()):
             self._settings.pop(task, None)
+        else:
+            self._settings[task] = given
 
     def settings_of(self, task: TaskId) -> GivenSettings:
         """Return how the model of a task is to answer in the call under way."""

@@ -125,7 +125,8 @@ class FactRedactor:
         ):
             return event, encoded
         # Files are base64 in the JSON, so a search misses what is in them.
-        has_files = any(part.data for part in _parts_of(event))
+        parts = _parts_of(event)
+        has_files = bool(parts) and any(part.data for part in parts)
         # Long texts were searched ahead, and are searched no more; the others are short.
         is_long = len(encoded.body) > LONG_TEXT
         if not (has_files or is_long or self._redactor.may_hold_secret(encoded.body)):
