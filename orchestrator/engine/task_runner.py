@@ -132,7 +132,7 @@ class TaskRunner:
             # Without an outcome this is a cancellation from outside. A task that no process could
             # resume has ended with it; any other is only interrupted.
             if outcome is None and self._book.ledger.settles_on_teardown(record.id):
-                outcome = unfinished_outcome(
+                outcome = self._unfinished(
                     record, Ending.CANCELLED, cancel_cause(record), STOPPED
                 )
             if outcome is not None:
@@ -169,7 +169,7 @@ class TaskRunner:
             # That of another orchestrator, which a tool has met, is an error like any other.
             if self._book.closed or self._book.is_broken:
                 raise
-            outcome = unfinished_outcome(
+            outcome = self._unfinished(
                 record, Ending.FAILED, Cause.ERROR, describe_error(exc)
             )
             return outcome, with_own_frames(exc)  # noqa: ASYNC910
@@ -191,13 +191,24 @@ class TaskRunner:
             self._reservations.unrecordable(task)
             self._stalled.pop(task, None)
         # No checkpoint: a task that could not even begin has nothing to wait for.
-        outcome = unfinished_outcome(record, ending, cause, error)
+        outcome = self._unfinished(record, ending, cause, error)
         outcome = replace(outcome, kind=kind, account=account, recorded_traceback=trace)
         return outcome, raised  # noqa: ASYNC910
 
+    def _unfinished(
+        self, record: TaskRecord, ending: Ending, cause: Cause, error: str
+    ) -> Outcome:
+        start = self._transcript_start(record)
+        return unfinished_outcome(record, ending, cause, error, start=start)
+
+    def _transcript_start(self, record: TaskRecord) -> int:
+        """Return the length that the transcript had when a task, or the turn of a root, began."""
+        turn = self._book.ledger.sessions[record.session].turn
+        return turn.transcript_start if record.is_root and turn is not None else 0
+
     def _expected_outcome(self, record: TaskRecord, exc: Exception) -> Outcome:
         """Return the outcome of a task that ends by a known error."""
-        outcome = outcome_of(exc, record)
+        outcome = outcome_of(exc, record, start=self._transcript_start(record))
         if not self._book.ledger.is_cancelled(record.id):
             return outcome
         return replace(

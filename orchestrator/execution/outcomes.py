@@ -5,6 +5,7 @@ An error may come from any code, so its text is made well-formed before it is re
 
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import PurePath
 from typing import Final, cast
 
@@ -46,42 +47,37 @@ EXPECTED_ERRORS: Final = (
 """Errors whose text is enough: no type and no line of code is added to it."""
 
 
-def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:  # noqa: PLR0911 (a case an error)
-    """Return the outcome of a task that an expected error ended."""
+def outcome_of(exc: Exception, record: TaskRecord, *, start: int) -> Outcome:  # noqa: PLR0911 (a case an error)
+    """Return the outcome of a task that an expected error ended.
+
+    Args:
+        exc: the error.
+        record: the task.
+        start: the length that the transcript had when the task, or its turn, began.
+    """
+    unfinished = partial(unfinished_outcome, record, start=start)
     match exc:
         case ModelError():
-            ended = unfinished_outcome(
-                record, Ending.FAILED, Cause.MODEL, error_text(exc)
-            )
+            ended = unfinished(Ending.FAILED, Cause.MODEL, error_text(exc))
             return replace(ended, kind=exc.kind.value, retry_after=exc.retry_after)
         case OverBudgetError():
-            ended = unfinished_outcome(
-                record, Ending.OVER_BUDGET, Cause.BUDGET, error_text(exc)
-            )
+            ended = unfinished(Ending.OVER_BUDGET, Cause.BUDGET, error_text(exc))
             return replace(ended, kind=exc.ran_out.value, account=exc.account.id)
         case LimitExceededError():
-            ended = unfinished_outcome(
-                record, Ending.OVER_BUDGET, Cause.LIMIT, error_text(exc)
-            )
+            ended = unfinished(Ending.OVER_BUDGET, Cause.LIMIT, error_text(exc))
             return replace(ended, kind=exc.ran_out)
         case WorkerLostError():
-            return unfinished_outcome(
-                record, Ending.LOST, Cause.WORKER_LOST, error_text(exc)
-            )
+            return unfinished(Ending.LOST, Cause.WORKER_LOST, error_text(exc))
         case OutputError():
-            ended = unfinished_outcome(
-                record, Ending.FAILED, Cause.OUTPUT, error_text(exc)
-            )
+            ended = unfinished(Ending.FAILED, Cause.OUTPUT, error_text(exc))
             return replace(ended, schema_errors=exc.problems)
         case TaskFailedError():
             account = _shared_account(exc, record)
             ending = Ending.OVER_BUDGET if account else Ending.FAILED
-            ended = unfinished_outcome(record, ending, Cause.CHILD, error_text(exc))
+            ended = unfinished(ending, Cause.CHILD, error_text(exc))
             return replace(ended, kind=exc.outcome.kind, account=account)
         case _:
-            return unfinished_outcome(
-                record, Ending.FAILED, Cause.ERROR, error_text(exc)
-            )
+            return unfinished(Ending.FAILED, Cause.ERROR, error_text(exc))
 
 
 def _shared_account(exc: TaskFailedError, record: TaskRecord) -> str:
@@ -98,15 +94,23 @@ def _shared_account(exc: TaskFailedError, record: TaskRecord) -> str:
 
 
 def unfinished_outcome(
-    record: TaskRecord, ending: Ending, cause: Cause, error: str
+    record: TaskRecord, ending: Ending, cause: Cause, error: str, *, start: int = 0
 ) -> Outcome:
     """Return the outcome of a task without a final answer, with the last text of its model.
 
     That is what it was saying, if it was broken off: the transcript has it.
+
+    Args:
+        record: the task, or the root of a session in its turn.
+        ending: how it ended.
+        cause: why.
+        error: the same in a sentence.
+        start: the length that the transcript had when its turn began: what was said before is
+            the answer of another turn.
     """
     texts = (
         message.text
-        for message in reversed(record.transcript)
+        for message in reversed(record.transcript[start:])
         if isinstance(message, AssistantMessage) and message.text
     )
     return Outcome(ending, next(texts, ""), error, cause=cause)

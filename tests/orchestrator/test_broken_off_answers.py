@@ -13,6 +13,7 @@ from agents import (
     Failure,
     Limits,
     ModelError,
+    ModelRequest,
     Patience,
     Price,
     Queued,
@@ -151,6 +152,46 @@ async def test_the_next_turn_reads_what_was_said_in_the_one_that_was_cancelled()
 
     assert reply.text == "are blue"
     assert spy.texts[-1] == ["a poem", SAID, "go on"]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"), [((), ""), (("Violets ",), "Violets ")], ids=["nothing", "some"]
+)
+async def test_a_cancelled_turn_has_what_it_said_and_nothing_of_the_turn_before(
+    pieces: tuple[str, ...], said: str
+) -> None:
+    model = StreamingModel([("Roses are red.",), (*pieces, 3_600)])
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(Agent("poet", model=model)) as session:
+            replies = [await session.ask("a poem")]
+
+            async def ask() -> None:
+                replies.append(await session.ask("another"))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask)
+                await trio.sleep(5)
+                await orchestrator.cancel(session.id)
+
+    assert replies[1].outcome.cause is Cause.ASKED
+    assert replies[1].outcome.output == said
+
+
+async def test_a_turn_that_fails_has_nothing_of_the_turn_before() -> None:
+    async def answer_once(request: ModelRequest) -> str:
+        await trio.lowlevel.checkpoint()
+        if len(request.transcript) > 1:
+            raise ModelError("no more")
+        return "Roses are red."
+
+    model = FunctionModel(answer_once)
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(Agent("poet", model=model)) as session:
+            await session.ask("a poem")
+            reply = await session.ask("another")
+
+    assert reply.outcome.cause is Cause.MODEL
+    assert reply.outcome.output == ""
 
 
 async def test_a_fork_reads_it_too_and_does_not_pay_for_it_again() -> None:
