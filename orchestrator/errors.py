@@ -7,7 +7,7 @@
   x SessionOpenError       the session is open already
   x NotInterruptedError    the run cannot be resumed: no process died in it
   x ClosedError            the orchestrator or the session is closed
-  x WrongLoopError         trio must run what was awaited, and something else did
+  x WrongLoopError         another event loop runs here than the one that what was called needs
   x SharedBudgetError      what is begun under a budget is in another journal than the budget
   x ServerSetupError       a server cannot be started with these settings
   x RunFailedError         a run has no output: it did not succeed
@@ -16,10 +16,17 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from agents import well_formed
 from delegation import Cause, Outcome
+
+NEEDS_TRIO: Final = (
+    "this needs trio, and trio does not run here: under asyncio (FastAPI, a notebook) take"
+    " `from orchestrator.asyncio import open_orchestrator` and await the same methods of what that"
+    " opens, in a program without a loop call `run_sync(agent, goal)`, and in one of your own use"
+    " `trio.run(main)`"
+)
 
 
 class OrchestratorError(Exception):
@@ -68,15 +75,10 @@ class ClosedError(OrchestratorError):
 
 
 class WrongLoopError(OrchestratorError):
-    """Trio must run what was called, and another event loop, or none, did."""
+    """What was called needs one event loop, and another one, or none, runs here."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "this needs trio, and trio does not run here: under asyncio (FastAPI, a notebook) take"
-            " `from orchestrator.asyncio import open_orchestrator` and await the same methods of"
-            " what that opens, in a program without a loop call `run_sync(agent, goal)`, and in one"
-            " of your own use `trio.run(main)`"
-        )
+    def __init__(self, sentence: str = NEEDS_TRIO) -> None:
+        super().__init__(sentence)
 
 
 class SharedBudgetError(OrchestratorError):

@@ -64,7 +64,7 @@ def run_sync(
         workspace: the folder of tools, for agents that name none; by default the current one.
 
     Raises:
-        WrongLoopError: an event loop runs here: `await` the run there.
+        WrongLoopError: an event loop runs here: await `orchestrator.run` there.
     """
     # Imported late: a program that defines agents does not wait for what runs them.
     from orchestrator.errors import WrongLoopError
@@ -76,17 +76,21 @@ def run_sync(
         ) as orchestrator:
             return await orchestrator.run(agent, goal, *parts, deps=deps)
 
-    if _has_running_loop():
-        raise WrongLoopError
+    if running := _running_library():
+        package = "orchestrator" if running == "trio" else "orchestrator.asyncio"
+        raise WrongLoopError(
+            f"{running} runs here, and `run_sync` would block it: take `from {package} import"
+            " open_orchestrator` and `await orchestrator.run(agent, goal)` of what that opens"
+        )
     return cast("Run[OutputT]", trio.run(main))
 
 
-def _has_running_loop() -> bool:
+def _running_library() -> str:
+    """Return the library whose loop runs here; empty if none does."""
     # It comes with trio, and knows asyncio without importing it.
     import sniffio
 
     try:
-        sniffio.current_async_library()
+        return sniffio.current_async_library()
     except sniffio.AsyncLibraryNotFoundError:
-        return False
-    return True
+        return ""

@@ -24,10 +24,15 @@ import trio
 
 from agents import raising_one_error
 from orchestrator.asyncio.owner_loop import OWNER, OwnerLoop
-from orchestrator.errors import ClosedError
+from orchestrator.errors import ClosedError, WrongLoopError
 
 EXIT_SECONDS: Final = 5
 """How long a process that exits without closing waits for what still runs."""
+NEEDS_ASYNCIO: Final = (
+    "this needs asyncio, and asyncio does not run here: under trio take `from orchestrator import"
+    " open_orchestrator` and await the same methods of what that opens, and in a program without a"
+    " loop call `run_sync(agent, goal)`"
+)
 
 ValueT = TypeVar("ValueT")
 HeldT = TypeVar("HeldT")
@@ -44,7 +49,7 @@ class Call(Generic[ValueT]):
     ) -> None:
         self._function = function
         self._owner = owner
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         self._caller = OwnerLoop(loop)
         self._scope = trio.CancelScope()
         self.ended: asyncio.Future[Result[ValueT]] = loop.create_future()
@@ -74,7 +79,7 @@ class TrioThread(Generic[HeldT]):
     """Holds one context manager of trio open in a thread, and runs calls beside it."""
 
     def __init__(self, open_held: OpenHeld[HeldT]) -> None:
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         self._open_held = open_held
         self._owner = OwnerLoop(loop)
         self._opened: asyncio.Future[Result[HeldT]] = loop.create_future()
@@ -235,10 +240,9 @@ class Held(Generic[HeldT]):
         self._thread = thread
         self._open_held = open_held
         self._left = trio.Event()
-        self._opened: asyncio.Future[Result[HeldT]] = (
-            asyncio.get_running_loop().create_future()
-        )
-        self._caller = OwnerLoop(asyncio.get_running_loop())
+        loop = running_loop()
+        self._opened: asyncio.Future[Result[HeldT]] = loop.create_future()
+        self._caller = OwnerLoop(loop)
         self._call: Call[None] | None = None
 
     async def open(self) -> HeldT:
@@ -270,6 +274,18 @@ class Held(Generic[HeldT]):
         async with self._open_held() as held:
             self._caller.post(_set_once, self._opened, outcome.Value(held))
             await self._left.wait()
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the loop of asyncio that runs here.
+
+    Raises:
+        WrongLoopError: trio runs this, or no loop at all.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise WrongLoopError(NEEDS_ASYNCIO) from None
 
 
 async def wait_uncancelled(  # noqa: ASYNC910 (asyncio needs no checkpoints)

@@ -37,6 +37,11 @@ PROCESS_DIED: Final = Outcome(
     Ending.LOST, error="its process died before it had ended", cause=Cause.PROCESS_DIED
 )
 """The outcome of a task that a crash ended."""
+NEEDS_ASYNCIO: Final = (
+    "Trio runs this, and it calls code of asyncio: make a tool of that with"
+    " `orchestrator.asyncio.tool`, and call it in other functions with `await"
+    " orchestrator.asyncio.run_in_asyncio(function, ...)`"
+)
 EXPECTED_ERRORS: Final = (
     AgentError,
     DefinitionError,
@@ -153,4 +158,19 @@ def describe_error(exc: BaseException) -> str:
     place = (
         f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     )
-    return f"{type(exc).__name__}: {error_text(exc)}{place}"
+    text = f"{type(exc).__name__}: {error_text(exc)}{place}"
+    return f"{text}. {NEEDS_ASYNCIO}" if _misses_asyncio(exc) else text
+
+
+def _misses_asyncio(exc: BaseException) -> bool:
+    """Return whether code of asyncio failed because trio ran it.
+
+    Both libraries raise a builtin error for that, so its text is all there is to know it by.
+    """
+    match exc:
+        case RuntimeError():
+            return "no running event loop" in error_text(exc)
+        case TypeError():
+            return "unrecognized yield message" in error_text(exc)
+        case _:
+            return False

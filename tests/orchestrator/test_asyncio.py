@@ -20,8 +20,10 @@ from agents import (
     Agent,
     AssistantMessage,
     CallKey,
+    Hooks,
     ModelRequest,
     ScriptedModel,
+    TaskContext,
     TextDelta,
     ToolCall,
     ToolError,
@@ -532,6 +534,79 @@ async def test_a_tool_of_asyncio_on_trio_says_what_to_do() -> None:
         run = await orchestrator.run(lost, "go")
 
     assert "orchestrator.asyncio.open_orchestrator" in run.outcome.error
+
+
+async def needs_asyncio(*_: object) -> None:
+    await asyncio.sleep(0.01)
+
+
+def with_tool() -> Agent[Any, Any]:
+    @trio_tool
+    async def work() -> str:
+        """Work."""
+        await needs_asyncio()
+        return "done"
+
+    return Agent("a", model=ScriptedModel([ToolCall("work", {})]), tools=[work])
+
+
+def with_instructions() -> Agent[Any, Any]:
+    async def instructions(task: TaskContext) -> str:
+        await needs_asyncio()
+        return task.goal
+
+    return Agent("a", model=ScriptedModel(["x"]), instructions=instructions)
+
+
+def with_hook() -> Agent[Any, Any]:
+    hooks = Hooks(before_model=needs_asyncio)
+    return Agent("a", model=ScriptedModel(["x"]), hooks=[hooks])
+
+
+def with_check() -> Agent[Any, Any]:
+    return Agent("a", model=ScriptedModel(["x"]), checks=[needs_asyncio])
+
+
+def with_function() -> Agent[Any, Any]:
+    @agent
+    async def pipeline(goal: str) -> str:
+        await needs_asyncio()
+        return goal
+
+    return pipeline
+
+
+def with_future() -> Agent[Any, Any]:
+    future = asyncio.get_running_loop().create_future()
+
+    @agent
+    async def pipeline(goal: str) -> str:
+        await future
+        return goal
+
+    return pipeline
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        with_tool,
+        with_instructions,
+        with_hook,
+        with_check,
+        with_function,
+        with_future,
+    ],
+)
+@on_asyncio
+async def test_a_function_that_trio_runs_and_that_needs_asyncio_says_what_to_do(
+    make: Callable[[], Agent[Any, Any]],
+) -> None:
+    async with open_orchestrator(":memory:") as orchestrator:
+        run = await orchestrator.run(make(), "go")
+
+    assert "orchestrator.asyncio.tool" in run.outcome.error
+    assert "run_in_asyncio" in run.outcome.error
 
 
 def test_several_loops_use_one_orchestrator() -> None:

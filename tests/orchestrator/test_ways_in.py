@@ -1,5 +1,6 @@
 """How a program gets in: one import, `run_sync`, and a sentence where trio does not run."""
 
+import asyncio  # noqa: TID251 (the other loop)
 import inspect
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from orchestrator import (
     open_orchestrator,
     run_sync,
 )
+from orchestrator.asyncio import open_orchestrator as open_on_asyncio
 from orchestrator.runtime import open_orchestrator as of_runtime
 from tests.kit import run_on_asyncio
 
@@ -41,8 +43,25 @@ def test_a_budget_around_a_script_counts() -> None:
 
 
 async def test_a_loop_that_runs_is_not_blocked() -> None:  # noqa: RUF029 (trio runs it)
-    with pytest.raises(WrongLoopError, match=r"orchestrator\.asyncio"):
+    with pytest.raises(
+        WrongLoopError, match=r"^trio runs here.*`from orchestrator import"
+    ):
         run_sync(greeter, "Greet.", journal=":memory:")
+
+
+def test_run_sync_does_not_advise_itself_to_asyncio() -> None:
+    async def main() -> None:  # noqa: RUF029 (asyncio runs it)
+        run_sync(greeter, "Greet.", journal=":memory:")
+
+    with pytest.raises(
+        WrongLoopError, match=r"^asyncio runs here.*orchestrator\.asyncio"
+    ):
+        asyncio.run(main())
+
+
+async def test_what_asyncio_must_run_says_so_to_trio() -> None:
+    with pytest.raises(WrongLoopError, match="`from orchestrator import"):
+        await open_on_asyncio(":memory:")
 
 
 @pytest.mark.realtime
