@@ -4,6 +4,7 @@ import datetime as dt
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import anthropic
 import attrs
@@ -27,9 +28,10 @@ from agents import (
 )
 from agents.models.http.aws_frames import AwsFrames
 from agents.models.http.aws_signature import AwsKeys
-from agents.models.http.credentials import GcloudToken
+from agents.models.http.credentials import Credentials, GcloudToken, TokenFunction
 from agents.models.provider_file import read_providers
 from agents.models.provider_table import PROVIDERS, WireProtocol
+from agents.models.providers.openai_chat import OpenAIModel
 from agents.models.registry import model_named
 from tests.fake_provider import FakeProvider, Raw, Say, aws_frame, encode, open_provider
 
@@ -402,6 +404,102 @@ async def test_a_token_that_cannot_be_had_is_a_failure_of_the_key(
         await GcloudToken(command).headers("", b"")
 
     assert caught.value.kind is Failure.AUTH
+
+
+TOKEN = "plain-opaque/token+8172635"
+SESSION = "IQoJb3JpZ2luX2VjEF/" * 100
+
+
+def texts_of(error: BaseException) -> str:
+    """Return all that an error and those it comes from say, in sentences and as values."""
+    texts: list[str] = []
+    link: BaseException | None = error
+    while link is not None:
+        texts += str(link), repr(link)
+        link = link.__cause__ or link.__context__
+    return "\n".join(texts)
+
+
+async def failure(
+    server: FakeProvider, credentials: Credentials, **more: Any
+) -> ModelError:
+    service = attrs.evolve(PROVIDERS["openai"], **more)
+    model = OpenAIModel(
+        "m", base_url=server.url, service=service, credentials=credentials
+    )
+    with pytest.raises(ModelError) as caught:
+        await model.answer(ModelRequest(instructions="", transcript=HELLO, tools=()))
+    await model.aclose()
+    return caught.value
+
+
+@pytest.mark.parametrize("before", [0, 440, 455])
+@pytest.mark.parametrize(
+    "quoted", [TOKEN, TOKEN.replace("/", r"\/"), quote(TOKEN, safe="")]
+)
+async def test_a_server_that_quotes_a_token_is_quoted_without_it(
+    quoted: str, before: int
+) -> None:
+    """Also where the quote is cut in the midst of the token."""
+    body = f"{'x' * before} invalid: Bearer {quoted}"
+    async with open_provider(Raw(body.encode(), 401)) as server:
+        error = await failure(server, TokenFunction(lambda: TOKEN))
+
+    assert "invalid: Bearer *" in str(error)
+    assert "plain" not in texts_of(error)
+
+
+@pytest.mark.parametrize("sign", ["\n", "\0", "\\\0", "'\"\n", "\u00e4", "\n\u00e4"])
+async def test_a_token_that_no_header_can_have_is_in_no_error(sign: str) -> None:
+    async with open_provider() as server:
+        error = await failure(
+            server, TokenFunction(lambda: f"supersecret{sign}more-of-it")
+        )
+
+    assert "supersecret" not in texts_of(error)
+    assert "more-of-it" not in texts_of(error)
+
+
+async def test_a_token_of_gcloud_is_in_no_error() -> None:
+    source = GcloudToken((sys.executable, "-c", f"print({TOKEN!r})"))
+    async with open_provider(Raw(f"invalid: {TOKEN}".encode(), 401)) as server:
+        error = await failure(server, source)
+
+    assert "invalid: ***" in str(error)
+    assert "opaque" not in texts_of(error)
+
+
+@pytest.mark.parametrize("body", ["{session}", "{key}", "{half}"])
+async def test_keys_of_aws_are_in_no_error(body: str) -> None:
+    """Nor the beginning of a session token that is longer than what is read of an error."""
+    keys = AwsKeys(
+        access_key="OWNKEYEXAMPLE",
+        secret_key=AWS["AWS_SECRET_ACCESS_KEY"],
+        session_token=SESSION,
+        region="eu-west-1",
+    )
+    text = body.format(session=SESSION, key=keys.access_key, half=SESSION[:1_000])
+    answer = f"x-amz-date is late for {text}"
+    async with open_provider(Raw(answer.encode(), 403)) as server:
+        error = await failure(server, keys)
+
+    assert "x-amz-date is late for ***" in str(error)
+    assert "IQoJb3" not in texts_of(error)
+    assert "OWNKEY" not in texts_of(error)
+
+
+async def test_secret_headers_of_a_service_are_in_no_error() -> None:
+    headers = {
+        "x-lab-token": TOKEN,
+        "x-team": "the-red-team",
+        "cookie": "session=cookie-of-a-session; theme=dark-and-blue",
+    }
+    body = f"{TOKEN}, cookie-of-a-session and the-red-team"
+    async with open_provider(Raw(body.encode(), 403)) as server:
+        error = await failure(server, TokenFunction(lambda: KEY), headers=headers)
+
+    assert "***, *** and the-red-team" in str(error)
+    assert TOKEN not in texts_of(error)
 
 
 async def test_openrouter_says_what_a_call_has_cost() -> None:

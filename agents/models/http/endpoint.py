@@ -1,6 +1,6 @@
 """The HTTP client of one model: posts a request, reads the answer, and classifies failures.
 
-It never retries, no error contains the key, and a cancelled call hangs up at once.
+It never retries, no error contains a secret of its request, and a cancelled call hangs up at once.
 """
 
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ from agents.models.http.answer_limits import AnswerLimits
 from agents.models.http.answer_reader import read_answer
 from agents.models.http.credentials import Credentials
 from agents.models.http.pools import Pools
+from agents.models.http.request_secrets import RequestSecrets
 from agents.models.http.wire_transcript import as_json
 
 SILENCE_SECONDS: Final = 600.0
@@ -31,8 +32,6 @@ NOT_CONNECTED: Final = (
     httpx2.ConnectTimeout,
     httpx2.PoolTimeout,
 )
-SHORTEST_SECRET: Final = 6
-"""A shorter part of a key is no secret, and occurs in any text."""
 
 
 class Endpoint:
@@ -53,7 +52,8 @@ class Endpoint:
         self._url = url
         self._limits = limits
         self._credentials = credentials
-        self._secrets = [part for part in key.split() if len(part) >= SHORTEST_SECRET]
+        self._key = key
+        self._headers = headers
         self._pools = Pools(url, headers, silence)
 
     async def aclose(self) -> None:
@@ -63,13 +63,14 @@ class Endpoint:
         self, body: Mapping[str, Any], builder: AnswerBuilder
     ) -> AssistantMessage:
         """Post a request and return the answer, whose pieces the builder emits as they arrive."""
+        login: dict[str, str] = {}
         try:
             await self._pools.close_unused()
             with (
                 self._pools.client() as client,
                 trio.move_on_after(self._limits.seconds) as timer,
             ):
-                await self._post(client, as_json(body), builder)
+                await self._post(client, as_json(body), builder, login)
             if timer.cancelled_caught:
                 raise AnswerTooLongError(f"{self._limits.seconds:g} seconds")
             return builder.build()
@@ -81,31 +82,36 @@ class Endpoint:
         ) as exc:
             cause: Exception = exc
         # Raised outside the handler: inside, the error would carry its context, and so the key.
+        secrets = RequestSecrets(self._key.split(), {**self._headers, **login})
         partial = builder.text
         if isinstance(cause, AnswerTooLongError):
             partial = partial[:KEPT_OF_A_FLOOD]
-        error = self._error(cause, partial)
+        error = self._error(cause, partial, secrets)
         if builder.usage.tokens:
             error.usage = builder.usage
         elif isinstance(cause, NOT_CONNECTED):
             # Nothing was read, and so nothing is billed.
             error.usage = Usage(calls=1)
-        raise error from self._cause_without_key(cause)
+        raise error from None if secrets.are_in(cause) else cause
 
     async def _post(
-        self, client: httpx2.AsyncClient, content: bytes, builder: AnswerBuilder
+        self,
+        client: httpx2.AsyncClient,
+        content: bytes,
+        builder: AnswerBuilder,
+        login: dict[str, str],
     ) -> None:
-        headers = (
-            None
-            if self._credentials is None
-            else await self._credentials.headers(self._url, content)
-        )
+        """Post a request; `login` gets the headers that were made for it, also if it fails."""
+        if self._credentials is not None:
+            login.update(await self._credentials.headers(self._url, content))
         async with client.stream(
-            "POST", self._url, content=content, headers=headers
+            "POST", self._url, content=content, headers=login
         ) as response:
             await read_answer(response, builder, self._limits)
 
-    def _error(self, exc: Exception, partial: str) -> ModelError:
+    def _error(
+        self, exc: Exception, partial: str, secrets: RequestSecrets
+    ) -> ModelError:
         match exc:
             case UnusableAnswerError():
                 kind, problem = exc.kind, str(exc)
@@ -125,8 +131,8 @@ class Endpoint:
                 kind = Failure.BAD_REQUEST
                 problem = f"cannot be reached: {_describe(exc)}"
         retry_after = exc.retry_after if isinstance(exc, UnusableAnswerError) else None
-        # Servers and clients quote what they got. Redact before cutting: half a key is a secret.
-        problem = self._redact(problem)
+        # Before cutting: half a key is a secret.
+        problem = secrets.removed_from(problem)
         if len(problem) > SHOWN_OF_AN_ANSWER:
             problem = f"{problem[:SHOWN_OF_AN_ANSWER]}..."
         return ModelError(
@@ -136,20 +142,6 @@ class Endpoint:
             partial=partial,
             is_transient=False if isinstance(exc, AnswerTooLongError) else None,
         )
-
-    def _redact(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
-
-    def _cause_without_key(self, exc: Exception) -> Exception | None:
-        """Return the cause of an error, unless an exception of its chain contains the key."""
-        link: BaseException | None = exc
-        while link is not None:
-            if self._redact(str(link)) != str(link):
-                return None
-            link = link.__cause__ or link.__context__
-        return exc
 
 
 def _has_endless_headers(exc: Exception) -> bool:
