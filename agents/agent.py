@@ -30,7 +30,7 @@ from agents.models.token_estimate import (
 )
 from agents.output.typed import encoded, output_schema, type_name
 from agents.sandbox.sandbox import Sandbox
-from agents.tools.task_context import TaskContext, is_narrower
+from agents.tools.task_context import TaskContext, is_narrower, is_type
 from agents.tools.tool import Tool, require_place_name
 from agents.type_checks import has_type
 
@@ -73,7 +73,12 @@ class Compaction:
     """How many of the newest messages stay as they are, if there is room."""
 
     def __attrs_post_init__(self) -> None:
-        if self.window < SMALLEST_WINDOW or self.keep_last < 1:
+        numbers = (self.window, self.keep_last)
+        if (
+            not all(has_type(number, int, float) for number in numbers)
+            or self.window < SMALLEST_WINDOW
+            or self.keep_last < 1
+        ):
             raise DefinitionError(
                 f"{self!r} cannot work: a window has {SMALLEST_WINDOW} tokens or more, and"
                 " the last message is always kept"
@@ -209,6 +214,10 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             has_type(self.model, str) or hasattr(self.model, "answer"),
             f"its model is {self.model!r}, neither a name nor a Model",
         )
+        self._require(
+            not has_type(self.model, type),
+            "its model is a class: make one of it, such as ScriptedModel([...])",
+        )
         self._require_settings()
         self._require(has_type(self.limits, Limits), "its limits must be Limits(...)")
         self._require(
@@ -242,6 +251,12 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         )
         self._require_parts(
             "tools", self.tools, Tool, "make one of a function with @tool"
+        )
+        self._require(
+            self.deps is None or is_type(self.deps),
+            # Not the value: it may have secrets.
+            f"its deps are a value of {type(self.deps).__name__}: Agent(deps=...) takes the type,"
+            " and run(agent, goal, deps=...) the value",
         )
         self._require_deps_of_tools()
         for hooks in self.hooks:

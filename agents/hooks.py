@@ -5,6 +5,7 @@ to them again, so a replay calls none.
 """
 
 from collections.abc import Awaitable, Callable
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import attrs
@@ -31,6 +32,14 @@ def _function(_: object, attribute: "attrs.Attribute[Any]", value: object) -> No
         raise DefinitionError(f"Hooks({attribute.name}={value!r}) is no function")
 
 
+def _not_async(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if iscoroutinefunction(value):
+        raise DefinitionError(
+            f"Hooks({attribute.name}={value!r}) must not be async: an answer is paid for, and"
+            " recorded at once"
+        )
+
+
 @attrs.frozen(kw_only=True)
 class Hooks(Generic[DepsT_contra]):
     """Functions around the model calls and the tools of an agent, each with the task first.
@@ -51,7 +60,7 @@ class Hooks(Generic[DepsT_contra]):
             [TaskContext[DepsT_contra], AssistantMessage], Changed[AssistantMessage]
         ]
         | None
-    ) = attrs.field(default=None, validator=_function)
+    ) = attrs.field(default=None, validator=[_function, _not_async])
     """Gets the answer, and may return another one, with other calls too: that is recorded, and its
     calls are what is approved. Not async: an answer is paid for, and recorded at once."""
     before_tool: (

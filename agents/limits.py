@@ -11,8 +11,12 @@ from agents.errors import DefinitionError
 def _not_negative(
     instance: object, attribute: "attrs.Attribute[Any]", value: Any
 ) -> None:
-    # Written so that it also refuses NaN.
-    if value is not None and not value >= 0:
+    try:
+        # Written so that it also refuses NaN.
+        makes_sense = value is None or value >= 0
+    except TypeError:
+        raise _no_number(instance, attribute, value) from None
+    if not makes_sense:
         raise DefinitionError(
             f"{type(instance).__name__}({attribute.name}={value}) makes no sense"
         )
@@ -27,10 +31,22 @@ def _whole(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> N
 
 
 def _positive(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    if value is not None and not value > 0:
+    try:
+        is_time = value is None or value > 0
+    except TypeError:
+        raise _no_number(instance, attribute, value) from None
+    if not is_time:
         raise DefinitionError(
             f"{type(instance).__name__}({attribute.name}={value}) is no time; None is for ever"
         )
+
+
+def _no_number(
+    instance: object, attribute: "attrs.Attribute[Any]", value: object
+) -> DefinitionError:
+    return DefinitionError(
+        f"{type(instance).__name__}({attribute.name}={value!r}) is no number"
+    )
 
 
 def _endless(value: Any) -> Any:

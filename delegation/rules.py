@@ -37,7 +37,13 @@ class Rules:
 
     def __attrs_post_init__(self) -> None:
         for rule, number in attrs.asdict(self).items():
-            if number is not None and number < 0:
+            try:
+                is_negative = number is not None and number < 0
+            except TypeError:
+                raise DefinitionError(
+                    f"Rules({rule}={number!r}) is no number"
+                ) from None
+            if is_negative:
                 raise DefinitionError(f"Rules({rule}={number}) makes no sense")
         if self.depth > DEEPEST:
             raise DefinitionError(

@@ -39,6 +39,7 @@ from delegation.events import SteeringOrigin
 from delegation.events.approvals import ApprovalQuestion
 from orchestrator.doors.approvals import ApprovalQuestions, answer_question
 from orchestrator.doors.durable_run import run_durably
+from orchestrator.doors.inbound import require_agent
 from orchestrator.doors.lifecycle import close_session, release_agents
 from orchestrator.doors.one_shot import Run, resume_once, run_once
 from orchestrator.doors.session import Session, open_session
@@ -254,6 +255,7 @@ class Orchestrator:
         self, agent: Agent[Any], id_: SessionId | None, deps: object
     ) -> AsyncGenerator[Session]:
         require_trio()
+        require_agent(agent)
         await self._require_here(id_)
         async with open_session(self._services, agent, id_, deps=deps) as session:
             yield session
@@ -283,6 +285,7 @@ class Orchestrator:
             UnknownIdError: there is no such run, or it is of another agent.
         """
         require_trio()
+        require_agent(agent)
         await self._require_here(SessionId(run))
         return await resume_once(self._services, agent, run, deps=deps)
 
@@ -310,6 +313,7 @@ class Orchestrator:
             deps: what the tools and instructions of the new run need of the program.
         """
         require_trio()
+        require_agent(agent)
         await self._require_here(SessionId(run))
         return await fork_run(self._services, agent, run, task, deps=deps)
 
@@ -598,6 +602,11 @@ async def open_orchestrator(
     if isinstance(journal, str | os.PathLike):
         machine = host_of(host, environ, spans_hosts=True).name
         journals = journals_at(journal, host=machine)
+    elif not hasattr(journal, "read_ledger"):
+        raise DefinitionError(
+            f"{journal!r} is no journal: give the path of a file or a folder, ':memory:', the"
+            " address of a database, or a Journal"
+        )
     async with _opened(journal, journals, session) as opened:
         name = _name(opened)
         rules = Rules() if rules is None else rules

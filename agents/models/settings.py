@@ -22,7 +22,9 @@ FREE_CHOICES: Final = frozenset({"auto", "none"})
 
 
 def _texts(given: str | Iterable[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        return (given,)
+    return tuple(given)
 
 
 def _between(low: float, high: float) -> Any:

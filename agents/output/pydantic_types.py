@@ -182,7 +182,14 @@ def part_schema(type_: Any) -> dict[str, Any]:
             f"{getattr(type_, '__name__', type_)} is no type that JSON can be read as: use a"
             " dataclass, an attrs class, a msgspec.Struct, a TypedDict or a pydantic model"
         )
-    return type_.adapter.json_schema()
+    import pydantic
+
+    try:
+        return type_.adapter.json_schema()
+    except pydantic.errors.PydanticUserError as exc:
+        raise TypeError(
+            f"pydantic has no JSON schema of {type_.__name__}: {exc.message}"
+        ) from exc
 
 
 def read_part(type_: Any, text: str | bytes) -> Any:

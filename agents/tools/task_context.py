@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 else:
     DepsT_co = TypeVar("DepsT_co", covariant=True)
 
+_TYPE_MODULES: Final = frozenset({"types", "typing", "typing_extensions"})
+
 
 @attrs.frozen(kw_only=True)
 class TaskContext(Generic[DepsT_co]):
@@ -53,6 +55,13 @@ def deps_type(hint: Any) -> Any:
     """Return the type of the dependencies that a `TaskContext[...]` has; None if it names none."""
     named = next(iter(get_args(hint)), None)
     return None if named is Any or isinstance(named, TypeVar) else named
+
+
+def is_type(value: object) -> bool:
+    """Return whether a value can stand where a type is written, as far as that can be told."""
+    if isinstance(value, type | str) or get_origin(value) is not None:
+        return True
+    return type(value).__module__ in _TYPE_MODULES  # such as a NewType
 
 
 def is_of_type(value: object, type_: Any) -> bool:

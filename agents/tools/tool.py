@@ -266,7 +266,7 @@ RESERVED_NAME: Final = "delegate_task"
 def _require_valid(
     name: str, timeout: float | None, limit: int, machine: MachineUse | None
 ) -> None:
-    if not NAME.fullmatch(name):
+    if not has_type(name, str) or not NAME.fullmatch(name):
         raise DefinitionError(
             f"{name!r} cannot be the name of a tool: models write it, so it has 1 to 64 of"
             " the letters a to z, digits, '-' and '_'"
@@ -276,12 +276,12 @@ def _require_valid(
             f"{name!r} cannot be the name of a tool: agents with delegates have one of that name;"
             " give the function another name, or @tool(name=...)"
         )
-    if timeout is not None and not timeout > 0:
+    if timeout is not None and not (has_type(timeout, int, float) and timeout > 0):
         raise DefinitionError(f"tool {name!r}: its timeout of {timeout!r} s is no time")
     if machine is not None and machine not in get_args(MachineUse):
         known = ", ".join(map(repr, get_args(MachineUse)))
         raise DefinitionError(f"tool {name!r}: machine={machine!r} is none of {known}")
-    if limit < 0:
+    if not has_type(limit, int, float) or limit < 0:
         raise DefinitionError(f"tool {name!r}: no answer has {limit!r} characters")
 
 

@@ -8,7 +8,15 @@ from typing import Any, Final
 import attrs
 import trio
 
-from agents import Agent, Part, Tool, UserMessage, well_formed
+from agents import (
+    Agent,
+    DefinitionError,
+    Part,
+    Tool,
+    UserMessage,
+    is_agent,
+    well_formed,
+)
 from agents.redaction.long_texts import search_ahead, search_tree_ahead, texts_in
 from agents.redaction.redactor import LONG_TEXT, Redactor
 from delegation import NO_TERMS, AnswerTerms, Grant, SessionId, SessionRecord
@@ -48,8 +56,18 @@ class InboundRequest:
     """What the program gives to the tools and instructions of the tree."""
 
 
+def require_agent(value: object) -> None:
+    """Raise unless what a program gives as an agent is one."""
+    if not is_agent(value):
+        raise DefinitionError(
+            f"a {type(value).__name__} is no agent: give an Agent(...), or make one of a function"
+            " with @agent"
+        )
+
+
 def goal_message(agent: Agent[Any], goal: Any) -> UserMessage:
     """Return the first message about a goal: a text as it is, any other value as JSON."""
+    require_agent(agent)
     return UserMessage(well_formed(agent.as_goal(goal)))
 
 

@@ -1,6 +1,7 @@
 """An agent is a frozen value, checked when it is made."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -8,9 +9,11 @@ import pytest
 
 from agents import (
     Agent,
+    Budget,
     Compaction,
     DefinitionError,
     Limits,
+    Patience,
     ScriptedModel,
     Tool,
     ToolCall,
@@ -133,8 +136,32 @@ def test_a_limit_that_makes_no_sense_is_refused(limits: dict[str, Any]) -> None:
         Limits(**limits)
 
 
-@pytest.mark.parametrize(("window", "keep_last"), [(800, 4), (9_000, 0)])
-def test_a_compaction_that_cannot_work_is_refused(window: int, keep_last: int) -> None:
+@pytest.mark.parametrize(
+    ("define", "name"),
+    [
+        (Limits, "seconds"),
+        (Limits, "model_calls"),
+        (Budget, "usd"),
+        (Budget, "tasks"),
+        (Patience, "stalled"),
+    ],
+)
+def test_a_limit_that_is_no_number_is_refused(
+    define: Callable[..., object], name: str
+) -> None:
+    with pytest.raises(DefinitionError, match=rf"\({name}='x'\) is no number"):
+        define(**{name: "x"})
+
+
+def test_the_class_of_a_model_is_no_model() -> None:
+    with pytest.raises(DefinitionError, match="its model is a class"):
+        Agent("a", model=ScriptedModel)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("window", "keep_last"), [(800, 4), (9_000, 0), ("x", 4), (9_000, "x")]
+)
+def test_a_compaction_that_cannot_work_is_refused(window: Any, keep_last: Any) -> None:
     with pytest.raises(DefinitionError, match="cannot work"):
         Compaction(window=window, keep_last=keep_last)
 

@@ -247,6 +247,7 @@ async def test_an_effort_and_a_schema_share_their_field(server: FakeProvider) ->
         ({"seed": "7"}, "whole number"),
         ({"reasoning_effort": "lots"}, "one of 'none', 'minimal', 'low'"),
         ({"stop": ("",)}, "texts, none of them empty"),
+        ({"stop": 3}, "texts, none of them empty"),
         ({"stop": (1,)}, "texts, none of them empty"),
         ({"parallel_tool_calls": 1}, "one of True, False"),
         ({"prompt_caching": "2h"}, "one of True, False, '5m', '1h'"),

@@ -3,6 +3,7 @@
 import datetime as dt
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import annotated_types
@@ -327,6 +328,12 @@ def test_a_type_that_no_library_reads_is_refused_in_a_sentence() -> None:
 
     with pytest.raises(DefinitionError, match="pydantic cannot read"):
         Agent("a", model="m", output=Unknown)
+
+    class Called(pydantic.BaseModel):
+        it: Callable[[], int]
+
+    with pytest.raises(DefinitionError, match="no JSON schema of Called"):
+        Agent("a", model="m", output=Called)
 
 
 def test_an_old_pydantic_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -650,10 +650,16 @@ async def test_what_a_thread_raises_comes_out_as_itself(seconds: float | None) -
     assert (error.__cause__, error.__context__) == (None, None)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
-def test_a_timeout_that_nothing_can_keep_is_refused(timeout: float) -> None:
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "x"])
+def test_a_timeout_that_nothing_can_keep_is_refused(timeout: Any) -> None:
     with pytest.raises(DefinitionError, match="'look_at': its timeout"):
         tool(timeout=timeout)(look_at)
+
+
+@pytest.mark.parametrize("wrong", [{"limit": "x"}, {"limit": -1}, {"name": 3}])
+def test_a_limit_and_a_name_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match=r"no answer has|cannot be the name"):
+        tool(**wrong)(look_at)
 
 
 async def test_a_method_is_a_function_too() -> None:

@@ -1,5 +1,7 @@
 """The limits of delegation: which numbers make sense."""
 
+from typing import Any
+
 import attrs
 import pytest
 
@@ -14,6 +16,13 @@ def test_a_limit_below_none_makes_no_sense(limit: str) -> None:
     """It is said where it is written, and not when a task finds it."""
     with pytest.raises(DefinitionError, match=rf"Rules\({limit}=-1\) makes no sense"):
         attrs.evolve(Rules(), **{limit: -1})
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_is_a_number(limit: str) -> None:
+    wrong: dict[str, Any] = {limit: "x"}
+    with pytest.raises(DefinitionError, match=rf"Rules\({limit}='x'\) is no number"):
+        Rules(**wrong)
 
 
 @pytest.mark.parametrize("limit", LIMITS)

@@ -1,6 +1,7 @@
 """Dependencies reach every tool and all instructions of a tree, and are in no fact."""
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Annotated, Any, NewType, Protocol
 
 import attrs
 import pytest
@@ -144,6 +145,29 @@ async def test_a_pipeline_cannot_delegate_to_an_agent_that_lacks_them() -> None:
     ended = (await run(shopping, "tea")).outcome
 
     assert "'clerk' needs deps of type Shop" in ended.error
+
+
+@pytest.mark.parametrize("value", [3, Shop("Ann"), [Shop]])
+def test_a_value_is_no_type_of_dependencies(value: Any) -> None:
+    with pytest.raises(DefinitionError, match="takes the type") as caught:
+        Agent("a", model="m", deps=value)
+    assert "Ann" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        Any,
+        Shop,
+        Shop | None,
+        list[Shop],
+        Callable[[], Shop],
+        NewType("Name", str),
+        Annotated[Shop, "ours"],
+    ],
+)
+def test_whatever_is_a_type_is_one_of_dependencies(type_: Any) -> None:
+    assert Agent("a", model="m", deps=type_).deps == type_
 
 
 def test_what_a_tool_needs_the_agent_must_have() -> None:

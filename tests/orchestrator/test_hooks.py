@@ -201,8 +201,13 @@ async def test_hooks_are_of_one_agent_and_of_its_own_tools() -> None:
 
 
 def test_what_is_no_hook_is_refused() -> None:
+    async def change_later(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
     with pytest.raises(DefinitionError, match=r"Hooks\(after_tool=5\) is no function"):
         Hooks(after_tool=5)  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="must not be async"):
+        Hooks(after_model=change_later)  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match="is none of its hooks"):
         Agent("a", model="m", hooks=[print])  # type: ignore[list-item]
 

@@ -5,13 +5,15 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import agents
 import orchestrator
-from agents import Agent, ScriptedModel, agent
+from agents import Agent, DefinitionError, ScriptedModel, agent
 from delegation import Ending
 from orchestrator import (
     WrongLoopError,
@@ -100,6 +102,28 @@ async def test_a_pipeline_that_delegates_from_asyncio_reads_what_to_do() -> None
         run = await opened.run(lost, "Greet.")
 
     assert "WrongLoopError" in run.outcome.error
+
+
+async def test_what_is_no_agent_is_refused_in_a_sentence() -> None:
+    wrong: Any
+    async with open_orchestrator(":memory:") as opened:
+        for wrong in ("greeter", [greeter], Agent):
+            calls: list[Callable[[], Awaitable[object]]] = [
+                partial(opened.run, wrong, "Greet."),
+                opened.stream(wrong, "Greet.").__aenter__,
+                opened.open_session(wrong).__aenter__,
+                partial(opened.resume, wrong, "r_1"),
+                partial(opened.fork, wrong, "r_1", task="/greeter"),
+            ]
+            for call in calls:
+                with pytest.raises(DefinitionError, match="is no agent"):
+                    await call()
+
+
+async def test_what_is_no_journal_is_refused_in_a_sentence() -> None:
+    wrong: Any = 3
+    with pytest.raises(DefinitionError, match="3 is no journal"):
+        await open_orchestrator(wrong).__aenter__()
 
 
 def test_the_late_function_looks_like_the_function() -> None:
