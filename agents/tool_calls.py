@@ -37,6 +37,11 @@ HELD_CALL_NOT_RUN: Final = (
     " approval; call it again, with the secret, if it is still wanted"
 )
 
+CALL_NOT_REPEATED: Final = (
+    "not run again: it held a secret, which is not recorded, and everything stopped before it"
+    " had an answer, so it may have run; call it again, with the secret, if it is still wanted"
+)
+
 NOTHING_USED: Final = Usage()
 
 StepT = TypeVar("StepT", AssistantMessage, ToolMessage)
@@ -129,19 +134,15 @@ class TurnSteps:
         again: list[ToolCall] = []
         for call in interrupted:
             is_held = call in held and call.name in self._tools
-            if is_held and REDACTED.encode() in _fingerprint(call):
-                self.record(
-                    ToolMessage(
-                        call.id,
-                        HELD_CALL_NOT_RUN,
-                        failed=True,
-                        refused_by=RefusedBy.CRASH,
-                    )
-                )
-            elif is_held or self._is_repeatable(call):
-                again.append(call)
-            else:
+            if not (is_held or self._is_repeatable(call)):
                 self.record(interrupted_answer(call))
+            elif self._lacks_secret(call):
+                why = HELD_CALL_NOT_RUN if is_held else CALL_NOT_REPEATED
+                self.record(
+                    ToolMessage(call.id, why, failed=True, refused_by=RefusedBy.CRASH)
+                )
+            else:
+                again.append(call)
         if again:
             await self.run_calls(again)
 
@@ -225,6 +226,23 @@ class TurnSteps:
 
     def _is_repeatable(self, call: ToolCall) -> bool:
         return call.name in self._tools and self._tools[call.name].idempotent
+
+    def _lacks_secret(self, call: ToolCall) -> bool:
+        """Return whether a call that a crash interrupted would run without its secret.
+
+        What a worker may have begun has it: such a call is not sent again, but asked about. What
+        acts on the journal alone reads what is recorded there.
+        """
+        return (
+            has_redacted_arguments(call)
+            and self._tools[call.name].acts_outside
+            and not self._host.may_have_begun(call)
+        )
+
+
+def has_redacted_arguments(call: ToolCall) -> bool:
+    """Return whether a recorded call may have other arguments than the model gave."""
+    return REDACTED.encode() in _fingerprint(call)
 
 
 def checked_answer(

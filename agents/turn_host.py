@@ -49,6 +49,10 @@ class TurnHost(Protocol):
         """
         ...
 
+    def may_have_begun(self, call: ToolCall) -> bool:
+        """Return whether a worker may have begun a call that a crash has interrupted."""
+        ...
+
     async def before_model_call(self) -> Sequence[UserMessage]:
         """Wait until all steps are durable; return the steering that arrived meanwhile."""
         ...
@@ -93,6 +97,9 @@ class MemoryHost:
     async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
         await trio.lowlevel.checkpoint()
         return ()
+
+    def may_have_begun(self, call: ToolCall) -> bool:
+        return False
 
     async def before_model_call(self) -> Sequence[UserMessage]:
         await trio.lowlevel.checkpoint()

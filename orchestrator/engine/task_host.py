@@ -195,6 +195,11 @@ class LocalTaskHost:
         await self._book.wait_durable()
         return held
 
+    def may_have_begun(self, call: ToolCall) -> bool:
+        record = self._record
+        placed = record.placed_turn or record.placed.get(call.id)
+        return placed is not None and bool(placed.run)
+
     async def before_model_call(self) -> Sequence[UserMessage]:
         self._left_out = 0
         steering = self._read_steering() if self._record.unseen_steering else ()

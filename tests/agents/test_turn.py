@@ -20,6 +20,7 @@ from agents import (
     ModelRequest,
     OutputError,
     Price,
+    RefusedBy,
     ScriptedModel,
     Tool,
     ToolCall,
@@ -31,6 +32,7 @@ from agents import (
     tool,
     unanswered_calls,
 )
+from agents.redaction.named_values import REDACTED
 from agents.turn_host import MemoryHost, Step
 from orchestrator.testing import SpyModel
 from tests.agents.turn_kit import TestHost
@@ -326,6 +328,34 @@ async def test_a_tool_that_may_run_twice_waits_if_it_acts_outside(
 
     # Before each of two model calls and before the tool, which takes a second.
     assert trio.current_time() == waits * 100 + 1
+
+
+@pytest.mark.parametrize("acts_outside", [True, False])
+async def test_an_interrupted_call_is_not_repeated_without_its_secret(
+    acts_outside: bool,
+) -> None:
+    """What acts on the journal alone is given what the journal has, as it was the first time."""
+    given: list[object] = []
+
+    @tool(idempotent=True)
+    async def sign_in(names: list[str]) -> None:
+        await trio.lowlevel.checkpoint()
+        given.append(names)
+
+    call = ToolCall(
+        "sign_in", {"names": ["bob", f"password={REDACTED}"]}, id=CallId("1")
+    )
+    turn = Turn(
+        ScriptedModel(["done"]),
+        attrs.evolve(sign_in, acts_outside=acts_outside),
+        transcript=[GO, AssistantMessage(calls=(call,))],
+    )
+    await turn.take()
+
+    (answer, _) = turn.steps
+    assert isinstance(answer, ToolMessage)
+    assert answer.refused_by is (RefusedBy.CRASH if acts_outside else None)
+    assert bool(given) is not acts_outside
 
 
 async def test_an_interrupted_turn_goes_on_when_all_that_was_recorded_is_safe() -> None:

@@ -145,7 +145,7 @@ class Lender:
         for request in self.parked.pop(RunId(placed.run), ()):
             if self._hear(request) is not None:
                 # The fact that names the run is an earlier writer's, so it is durable.
-                self.reply(request, self._work_of(lent))
+                self._reply_to_begin(request, lent)
 
     async def leave(self, lent: Lent, *, is_left_to_next: bool) -> None:
         """Return when nothing of a call runs, its lease is over, or the next writer has it."""
@@ -283,9 +283,16 @@ class Lender:
         await self._book.wait_durable()
         for request, lent in begun:
             if lent.run == request.run and not lent.is_over:
-                self.reply(request, self._work_of(lent))
+                self._reply_to_begin(request, lent)
             else:
                 self.reply(request, Fenced())
+
+    def _reply_to_begin(self, request: Request, lent: Lent) -> None:
+        if lent.may_begin:
+            self.reply(request, self._work_of(lent))
+        else:
+            self.reply(request, Fenced())
+            lent.break_off(Loss.NOT_BEGUN)
 
     def _hear(self, request: Request) -> Lent | None:
         """Take in what a run says; return its call if the run may begin once that is durable."""
@@ -362,6 +369,8 @@ class Lender:
                 lent.set_end(end, request)
             case Unfit() if lent.is_over:
                 lent.set_end(Stopped(lent.id), request)
+            case Unfit() if not lent.may_begin:
+                lent.break_off(Loss.NOT_BEGUN, request)
             case Unfit(lasting=False):
                 self._send_next(lent, request)
             case Unfit(why=why):

@@ -21,6 +21,8 @@ class Loss(enum.Enum):
     """Its worker was stopped."""
     RUBBISH = enum.auto()
     """What it says cannot be read."""
+    NOT_BEGUN = enum.auto()
+    """Its worker has not begun it, and no other one can."""
 
 
 class Lent(ABC):
@@ -78,6 +80,11 @@ class Lent(ABC):
     @abstractmethod
     def may_begin_again(self) -> bool:
         """A run that is gone does not keep another one from being tried."""
+
+    @property
+    def may_begin(self) -> bool:
+        """A run may be told to begin; not where its arguments are not known any more."""
+        return True
 
     @property
     def is_waiting(self) -> bool:

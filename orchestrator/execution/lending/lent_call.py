@@ -14,6 +14,7 @@ from agents import (
     ToolCall,
     ToolError,
 )
+from agents.tool_calls import has_redacted_arguments
 from agents.tools.context import commands_are_walled
 from agents.tools.result_text import ToolResult
 from delegation import TaskRecord
@@ -36,6 +37,10 @@ LATE_SECONDS: Final = 10.0
 GONE: Final = "broken off: the worker that ran it is gone, and its effect is unknown"
 ENDED_BY_WORKER: Final = (
     "broken off: its worker was stopped during this call, and its effect is unknown"
+)
+NOT_BEGUN: Final = (
+    "not run: it held a secret, which is not recorded, and everything stopped before a worker had"
+    " begun it; call it again, with the secret, if it is still wanted"
 )
 UNREADABLE: Final = (
     "the worker that ran it sent an answer that cannot be read; its effect is unknown"
@@ -71,6 +76,7 @@ class LentCall(Lent):
         self.key = key
         self.walled = commands_are_walled()
         self.deadline = deadline_of(tool)
+        self._is_adopted = False
 
     @property
     def placed(self) -> CallPlaced | None:
@@ -78,7 +84,15 @@ class LentCall(Lent):
 
     @property
     def may_begin_again(self) -> bool:
-        return self.tool.idempotent
+        return self.tool.idempotent and self.may_begin
+
+    @property
+    def may_begin(self) -> bool:
+        return not (self._is_adopted and has_redacted_arguments(self.call))
+
+    def adopt(self, run: RunId, worker: WorkerId) -> None:
+        super().adopt(run, worker)
+        self._is_adopted = True
 
     def break_off(self, loss: Loss, said: Request | None = None) -> None:
         match loss:
@@ -86,6 +100,8 @@ class LentCall(Lent):
                 end = Failed(self.id, GONE, RefusedBy.CRASH.value)
             case Loss.STOPPED:
                 end = Failed(self.id, ENDED_BY_WORKER, RefusedBy.CRASH.value)
+            case Loss.NOT_BEGUN:
+                end = Failed(self.id, NOT_BEGUN, RefusedBy.CRASH.value)
             case Loss.RUBBISH:
                 end = Failed(self.id, f"{self.tool.name}: {UNREADABLE}")
             case _:

@@ -10,13 +10,14 @@ from typing import Final
 import attrs
 import trio
 
-from agents import CallId, CallKey, Tool, ToolCall, ToolError
+from agents import CallId, CallKey, RefusedBy, Tool, ToolCall, ToolError
 from agents.tools.result_text import ToolResult
 from delegation import TaskRecord
 from delegation.events import CallPlaced
 from orchestrator.execution.lending.lent import Lent, Loss
 from orchestrator.execution.lending.lent_call import (
     LATE_SECONDS,
+    NOT_BEGUN,
     deadline_of,
     not_taken,
     require_small,
@@ -29,6 +30,7 @@ from orchestrator.execution.worker_wire import (
     CallEnd,
     CallEnded,
     DueCall,
+    Failed,
     Next,
     Stopped,
 )
@@ -38,6 +40,7 @@ _WHY: Final = {
     Loss.GONE: "it is dead, or holds the turn no more",
     Loss.STOPPED: "it was stopped during the turn",
     Loss.RUBBISH: "it has said what cannot be read",
+    Loss.NOT_BEGUN: "it has not begun the turn",
 }
 KEEP_SECONDS: Final = 600.0
 """How long a worker waits for calls before it is told that the writer is still there."""
@@ -46,8 +49,23 @@ KEEP_SECONDS: Final = 600.0
 class TurnCall:
     """A call of a lent turn, until it has its answer."""
 
-    def __init__(self, tool: Tool, call: ToolCall, key: CallKey) -> None:
+    def __init__(
+        self, tool: Tool, call: ToolCall, key: CallKey, *, lacks_secret: bool = False
+    ) -> None:
+        """Begin with a call that was given to no run.
+
+        Args:
+            tool: what is called.
+            call: how it is called.
+            key: its name.
+            lacks_secret: its secret is not recorded: a run that has begun it ends it, and no
+                other one may begin it.
+
+        Raises:
+            ToolError: its arguments are too long for a worker.
+        """
         require_small(tool, call)
+        self.lacks_secret = lacks_secret
         self.tool = tool
         self.call = call
         self.key = key
@@ -134,7 +152,15 @@ class LentTurn(Lent):
         if self._asked is None:
             return None
         request, question = self._asked
-        due = [it for id_, it in self.calls.items() if id_ not in question.begun]
+        due: list[TurnCall] = []
+        for id_, it in self.calls.items():
+            if id_ in question.begun:
+                continue
+            if it.lacks_secret:
+                it.end = Failed(self.id, NOT_BEGUN, RefusedBy.CRASH.value)
+                it.ended.set()
+            else:
+                due.append(it)
         if not due and trio.current_time() < self._asked_at + KEEP_SECONDS:
             return None
         self._asked = None

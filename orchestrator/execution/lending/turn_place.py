@@ -6,6 +6,8 @@ from typing import Any
 import trio
 
 from agents import Agent, CallId, CallKey, Tool, ToolCall
+from agents.messages import unanswered_calls
+from agents.tool_calls import has_redacted_arguments
 from agents.tools.result_text import ToolResult
 from delegation import TaskRecord
 from orchestrator.execution.agent_catalogue import fingerprint
@@ -45,6 +47,12 @@ class LentTurnPlace:
         self._task = task
         self._agent = agent
         self._lent: LentTurn | None = None
+        self._lack_secrets = {
+            call.id
+            for call in unanswered_calls(task.transcript)
+            if has_redacted_arguments(call)
+        }
+        """The calls that a crash has interrupted, and whose secrets are not recorded."""
         self.note = ""
 
     @property
@@ -70,7 +78,9 @@ class LentTurnPlace:
     async def run(
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
     ) -> str | ToolResult:
-        turn_call = TurnCall(tool, call, key)
+        turn_call = TurnCall(
+            tool, call, key, lacks_secret=call.id in self._lack_secrets
+        )
         # A call that a crash could still undo is given to no worker.
         await self._book.wait_durable()
         lender: Lender | None = None
