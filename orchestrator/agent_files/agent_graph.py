@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -29,7 +31,14 @@ from orchestrator.agent_files.located import (
     split_names,
 )
 from orchestrator.agent_files.team_file import TeamEntries
-from orchestrator.agent_files.tool_names import ALL, DELEGATION_NAMES, ToolNames
+from orchestrator.agent_files.tool_names import (
+    ALL,
+    DELEGATION_NAMES,
+    DELEGATION_TOOLS,
+    PATTERN_SIGNS,
+    ToolNames,
+)
+from orchestrator.agent_files.unknown_keys import left_out_keys
 
 SettingsT = TypeVar("SettingsT", Budget, Limits, Patience)
 
@@ -86,6 +95,7 @@ def build_team(
                 f" {other.file}:{other.line}"
             )
         entries[name] = entry
+    warnings = tuple(_warnings(team.entries))
     builder = _Builder(entries, ToolNames(tools), _model_text(team.model) or model)
     agents = builder.build()
     lead = None if team.lead is None else team.lead.as_text("the lead")
@@ -93,7 +103,7 @@ def build_team(
         team.lead.refuse(
             f"there is no agent {lead!r} to lead; {did_you_mean(str(lead), agents)}"
         )
-    return BuiltTeam(agents=agents, lead=lead, warnings=tuple(_warnings(team.entries)))
+    return BuiltTeam(agents=agents, lead=lead, warnings=warnings)
 
 
 class _Builder:
@@ -147,7 +157,8 @@ class _Builder:
                 **{
                     key: PARSERS[key](value)
                     for key, value in fields.items()
-                    if key in PARSERS and value.value is not None
+                    if key in PARSERS
+                    and (value.value is not None or key in NEVER_EMPTY)
                 },
             )
         except DefinitionError as exc:
@@ -199,14 +210,49 @@ class _Builder:
         verdicts = [key for key in keys if key in RULES]
         if len(verdicts) != 1:
             item.refuse(f"a rule has one of allow, ask and deny: write {example!r}")
-        make, tool = RULES[verdicts[0]], keys.pop(verdicts[0])
-        # Whether a rule has such keys, and what they may be, it says itself.
+        (verdict,) = verdicts
+        make, tool = RULES[verdict], keys.pop(verdict)
+        known = [it for it in signature(make).parameters if it != "tool"]
+        for key, value in keys.items():
+            if key not in known:
+                value.refuse(
+                    f"a rule of {verdict!r} has no {key!r}; {did_you_mean(key, known)}"
+                )
+        names = self._tools.in_rule(tool)
+        self._require_in_use(verdict, tool, names)
+        # What its values may be, a rule says itself.
         more: dict[str, Any] = {key: value.value for key, value in keys.items()}
         try:
-            for name in self._tools.pattern(tool.as_text("a tool")):
-                yield make(name, **more)
+            return [make(name, **more) for name in names]
         except (DefinitionError, TypeError) as exc:
             raise item.error(f"this is no rule: {exc}; write {example!r}") from exc
+
+    def _require_in_use(self, verdict: str, tool: Located, names: list[str]) -> None:
+        """Refuse a rule that decides nothing, since it replaces the safe default.
+
+        Agents below inherit it, so the tool may be that of another one. What no agent has is
+        denied anyway.
+        """
+        text = tool.as_text("a tool")
+        is_kept = verdict == "deny" or PATTERN_SIGNS.intersection(text)
+        if not is_kept and self._tools_in_use.isdisjoint(names):
+            tool.refuse(
+                f"no agent here has the tool {text!r}, so the rule decides nothing: name the tool"
+                " under 'tools', or remove the rule"
+            )
+
+    @cached_property
+    def _tools_in_use(self) -> frozenset[str]:
+        """The tools that agents of this team have."""
+        own = {
+            tool.name
+            for entry in self._entries.values()
+            for tool in self._tools_of(entry.fields)
+        }
+        delegates = any(self._delegates.values()) or any(
+            "copies" in entry.fields for entry in self._entries.values()
+        )
+        return frozenset({*own, *(DELEGATION_TOOLS if delegates else ())})
 
     def _model_of(self, name: str, above: tuple[str, ...]) -> str | Model:
         """Return the model of an agent: its own, that of the team, or that of its parents."""
@@ -325,14 +371,15 @@ PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
     "workspace": _workspace,
 }
 """The keys that are fields of `Agent`, and how each is read."""
+NEVER_EMPTY: Final = frozenset({"budget", "limits"})
+"""What is lost below such a key, as in a wrong column, would be a limit."""
 
 
 def _warnings(entries: Iterable[AgentEntry]) -> Iterable[str]:
     places: dict[str, list[Located]] = defaultdict(list)
     for entry in entries:
-        for key, value in entry.fields.items():
-            if key not in PARSERS and key not in LOOKED_UP:
-                places[key].append(value)
+        for key, value in left_out_keys(entry, PARSERS.keys() | LOOKED_UP).items():
+            places[key].append(value)
     for key, values in places.items():
         yield f"the key {key!r} has no meaning here, and is left out: {_shown(values)}"
     # In Claude Code such an agent has all tools: it would be a surprise in both directions.

@@ -103,11 +103,7 @@ def _each(members: Mapping[str, Located], file: Path) -> Iterator[TeamEntries]:
             entry = attrs.evolve(team.entries[0], name=own_name)
             yield attrs.evolve(team, entries=(entry,), folder=None)
             continue
-        fields = dict(
-            {}
-            if member.value is None
-            else member.as_mapping(f"agent {name!r}", "instructions: ...")
-        )
+        fields = dict(member.as_mapping(f"agent {name!r}", "instructions: ..."))
         if "name" in fields:
             fields["name"].refuse(f"its name is its key: {name}")
         instructions = fields.pop("instructions", Located("", file, member.key_line))

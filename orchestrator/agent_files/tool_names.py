@@ -1,6 +1,7 @@
 """The tools that a file can name: ours, those of the program, and the names of Claude Code."""
 
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Final
 
 from agents import Tool
@@ -24,6 +25,9 @@ CLAUDE_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 """What the tools are called in Claude Code, and which of ours do the same."""
 DELEGATION_NAMES: Final = frozenset({"Task", "Agent", "delegate_task"})
 """What delegation is called: the delegates of an agent bring the tool."""
+DELEGATION_TOOLS: Final = ("delegate_task", "task")
+"""The tools that the delegates of an agent bring."""
+PATTERN_SIGNS: Final = frozenset("*?[")
 WITHOUT_COUNTERPART: Final = frozenset(
     {
         *("AskUserQuestion", "EnterPlanMode", "ExitPlanMode", "LSP", "Monitor"),
@@ -63,9 +67,27 @@ class ToolNames:
             return tuple(self._known[ours] for ours in CLAUDE_NAMES[text])
         raise name.error(self._unknown(text))
 
-    def pattern(self, text: str) -> list[str]:
-        """Return the names of ours that a name in an approval rule means."""
-        return list(CLAUDE_NAMES.get(text, (text,)))
+    def in_rule(self, name: Located) -> list[str]:
+        """Return the names of ours, or the pattern, that an approval rule means."""
+        text = name.as_text("a tool")
+        # In Claude Code, parentheses have the commands that a rule is about.
+        if PATTERN_SIGNS.intersection(text) and "(" not in text:
+            self._require_match(name, text)
+            return [text]
+        if text in DELEGATION_TOOLS:
+            return [text]
+        if text in DELEGATION_NAMES and text not in self._known:
+            return [DELEGATION_TOOLS[0]]
+        return [tool.name for tool in self.find(name)]
+
+    def _require_match(self, name: Located, pattern: str) -> None:
+        """Refuse a pattern that matches no call; one of Claude Code's names does not."""
+        known = sorted({*self._known, *DELEGATION_TOOLS})
+        if not any(fnmatchcase(it, pattern) for it in known):
+            name.refuse(
+                f"no tool is called like {pattern!r}; a pattern is one of these names:"
+                f" {', '.join(known)}"
+            )
 
     def _unknown(self, text: str) -> str:
         bare, parenthesis, _ = text.partition("(")

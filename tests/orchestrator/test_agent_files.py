@@ -6,6 +6,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from hypothesis import given
@@ -244,6 +245,46 @@ def test_what_has_no_meaning_here_is_named_once_for_all_files(tmp_path: Path) ->
     assert one.filename == __file__
 
 
+@pytest.mark.parametrize("key", ["skills", "hooks", "permissionMode", "date", "scope"])
+def test_a_key_of_others_is_no_mistyped_one(tmp_path: Path, key: str) -> None:
+    folder = folder_of(tmp_path, a=f"---\n{key}: x\ntools: []\n---\nx")
+
+    with pytest.warns(UserWarning, match=f"the key '{key}' has no meaning here"):
+        assert load_agents(folder, model="openai:gpt-5")
+
+
+def test_a_rule_may_name_the_tools_of_others_and_of_the_program(tmp_path: Path) -> None:
+    """Delegates inherit it; and what no agent has is denied anyway."""
+    rules = "[{ask: Bash}, {deny: Write}, {deny: Task}, {allow: task}, {ask: 'look*'}]"
+    folder = folder_of(
+        tmp_path,
+        a=f"---\ntools: Agent(b)\napprove: {rules}\n---\nx",
+        b="---\ntools: [Bash, lookup]\n---\nx",
+    )
+
+    agents = load_agents(folder, tools=[lookup], model="openai:gpt-5")
+
+    assert agents["a"].approve == (
+        ask("terminal"),
+        ask("process"),
+        deny("write_file"),
+        deny("delegate_task"),
+        allow("task"),
+        ask("look*"),
+    )
+
+
+def test_a_rule_means_the_same_tool_as_the_list_of_tools(tmp_path: Path) -> None:
+    """A tool of the program goes before one of Claude Code's of the same name."""
+    own = attrs.evolve(lookup, name="Bash")
+    folder = folder_of(tmp_path, a="---\ntools: Bash\napprove: [{ask: Bash}]\n---\nx")
+
+    agent = load_agents(folder, tools=[own], model="openai:gpt-5")["a"]
+
+    assert names(agent) == ["Bash"]
+    assert agent.approve == (ask("Bash"),)
+
+
 def test_a_file_that_names_no_tools_is_told_that_it_has_none(tmp_path: Path) -> None:
     """In Claude Code it has all of them."""
     folder = folder_of(tmp_path, a="---\nname: a\n---\nx")
@@ -293,7 +334,28 @@ MISTAKES = [
     ("---\nsettings: {temperature: 9}\n---\n", 2, "temperature"),
     ("---\napprove: [terminal]\n---\n", 2, "a rule has keys, and this is the text"),
     ("---\napprove:\n- {path: x}\n---\n", 3, "a rule has one of allow, ask and deny"),
-    ("---\napprove:\n- {allow: x, why: y}\n---\n", 3, "this is no rule: "),
+    ("---\napprove:\n- {deny: Bash, why: y}\n---\n", 3, "has no 'why'; there are: "),
+    ("---\napprove:\n- {deny: Bash, path: ~/x}\n---\n", 3, "this is no rule: "),
+    ("---\napprove: [{deny: Bsh}]\n---\n", 2, "no tool 'Bsh'; did you mean 'Bash'?"),
+    ("---\napprove:\n- deny: Bash(rm *)\n---\n", 3, "is a tool and a rule"),
+    ("---\napprove:\n- deny: Bash*\n---\n", 3, "no tool is called like 'Bash*'; a"),
+    (
+        "---\ntools: Write\napprove: [{ask: Edit}]\n---\n",
+        3,
+        "no agent here has the tool 'Edit', so the rule decides nothing",
+    ),
+    ("---\naprove: [{deny: Bash}]\n---\n", 2, "'aprove'; did you mean 'approve'?"),
+    ("---\nbudgets: {usd: 1}\n---\n", 2, "'budgets'; did you mean 'budget'?"),
+    ("---\ndisalowedTools: Bash\n---\n", 2, "did you mean 'disallowedTools'?"),
+    ("---\nallowedTools: Bash\n---\n", 2, "did you mean 'tools'?"),
+    ("---\nTools: Bash\n---\n", 2, "did you mean 'tools'?"),
+    ("---\npermissions: {}\n---\n", 2, "did you mean 'approve'?"),
+    ("---\nnmae: b\n---\n", 2, "did you mean 'name'?"),
+    ("---\ninstructions: Be.\n---\n", 2, "the text below the front matter"),
+    ("---\ndeny: Bash\n---\n", 2, "'deny': write 'approve: [{deny: ...}]'"),
+    ("---\nbudget:\nusd: 1\n---\n", 3, "'usd': write 'budget: {usd: ...}'"),
+    ("---\nbudget:\n---\n", 2, "budget has keys, and this is empty"),
+    ("---\nsandbox: {}\n---\n", 2, "a file cannot give 'sandbox'"),
     ("---\ncopies: yes\n---\n", 2, "copies is true or false, and this is the text"),
     ("---\non_restart: never\n---\n", 1, "on_restart is 'never'; it must be"),
     ("---\nname: a\x07\n---\n", 2, "a control character is no text"),
@@ -326,6 +388,12 @@ def test_a_mistake_is_said_with_its_line_and_what_to_write(
             "agents:\n  a:\nleed: a\n",
             3,
             "a team has no key 'leed'; did you mean 'lead'?",
+        ),
+        ("agents:\n  a:\n", 2, "agent 'a' has keys, and this is empty: write 'instr"),
+        (
+            "model: a:b\nagents:\n  a:\n    instruction: Be.\n",
+            4,
+            "an agent has no key 'instruction'; did you mean 'instructions'?",
         ),
         ("model: a:b\nagents: {a: {}}\nlead: b\n", 3, "there is no agent 'b' to lead"),
         ("agents: nowhere/\n", 1, "paths begin at the folder of this file"),
