@@ -24,7 +24,7 @@ from agents.messages import (
 from agents.models.model import Model
 from agents.nurseries import raising_one_error
 from agents.redaction.long_texts import has_long_text
-from agents.redaction.named_values import REDACTED
+from agents.redaction.redactor import has_redacted
 from agents.tools.result_text import ToolResult
 from agents.tools.task_context import CURRENT_TASK, TaskContext
 from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
@@ -234,15 +234,10 @@ class TurnSteps:
         acts on the journal alone reads what is recorded there.
         """
         return (
-            has_redacted_arguments(call)
+            has_redacted(call.arguments)
             and self._tools[call.name].acts_outside
             and not self._host.may_have_begun(call)
         )
-
-
-def has_redacted_arguments(call: ToolCall) -> bool:
-    """Return whether a recorded call may have other arguments than the model gave."""
-    return REDACTED.encode() in _fingerprint(call)
 
 
 def checked_answer(

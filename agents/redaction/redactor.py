@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote, unquote
 
 import attrs
+import msgspec
 
 from agents.redaction.key_shapes import KEY_PREFIXES, KEY_SHAPES, KeyShape
 from agents.redaction.named_values import (
@@ -491,6 +492,11 @@ _HARMLESS_KEYS: Final = frozenset(
         *("FOREIGN", "HOT"),
     ]
 )
+
+
+def has_redacted(tree: object) -> bool:
+    """Return whether something may be missing in a value that was recorded."""
+    return REDACTED.encode() in msgspec.json.encode(tree)
 
 
 def is_secret_variable(name: str, value: str, *, declared: bool = False) -> bool:

@@ -14,7 +14,7 @@ from agents import (
     ToolCall,
     ToolError,
 )
-from agents.tool_calls import has_redacted_arguments
+from agents.redaction.redactor import has_redacted
 from agents.tools.context import commands_are_walled
 from agents.tools.result_text import ToolResult
 from delegation import TaskRecord
@@ -88,7 +88,7 @@ class LentCall(Lent):
 
     @property
     def may_begin(self) -> bool:
-        return not (self._is_adopted and has_redacted_arguments(self.call))
+        return not (self._is_adopted and has_redacted(self.call.arguments))
 
     def adopt(self, run: RunId, worker: WorkerId) -> None:
         super().adopt(run, worker)

@@ -5,9 +5,8 @@ from typing import Any
 
 import trio
 
-from agents import Agent, CallId, CallKey, Tool, ToolCall
-from agents.messages import unanswered_calls
-from agents.tool_calls import has_redacted_arguments
+from agents import Agent, CallId, CallKey, Tool, ToolCall, unanswered_calls
+from agents.redaction.redactor import has_redacted
 from agents.tools.result_text import ToolResult
 from delegation import TaskRecord
 from orchestrator.execution.agent_catalogue import fingerprint
@@ -50,7 +49,7 @@ class LentTurnPlace:
         self._lack_secrets = {
             call.id
             for call in unanswered_calls(task.transcript)
-            if has_redacted_arguments(call)
+            if has_redacted(call.arguments)
         }
         """The calls that a crash has interrupted, and whose secrets are not recorded."""
         self.note = ""
