@@ -111,6 +111,8 @@ async def test_responses_get_their_settings(server: FakeProvider) -> None:
     )
 
     assert await sent(ResponsesModel, server, settings) == {
+        # A model that thinks is sent back what it thought.
+        "include": ["reasoning.encrypted_content"],
         "temperature": 0.2,
         "reasoning": {"effort": "high", "summary": "auto"},
         "parallel_tool_calls": True,
