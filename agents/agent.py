@@ -55,6 +55,8 @@ NextT = TypeVar("NextT")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task"})
 """What an agent with delegates has besides its own tools."""
+ASK_PARENT: Final = "ask_parent"
+"""What an agent with `asks_parent` has besides, as a child."""
 DELEGATION_TOKENS: Final = 900
 """About how long these tools are."""
 SHORTEST_MESSAGE: Final = 50
@@ -153,6 +155,9 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """The agents that it may delegate to with `delegate_task`."""
     copies: bool = attrs.field(default=False, kw_only=True)
     """Whether it may delegate to copies of itself, which may do so too."""
+    asks_parent: bool = attrs.field(default=False, kw_only=True)
+    """Whether it may ask the agent that has delegated to it, with `ask_parent`. The root of a run
+    has no parent, and no such tool."""
     output: "TypeForm[OutputT_co]" = attrs.field(
         default=cast("TypeForm[OutputT_co]", str), kw_only=True
     )
@@ -278,6 +283,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
                     f"it has a tool of its own called {tool.name!r}, and its delegates bring one of"
                     " that name: give it another one with @tool(name=...)",
                 )
+        if self.asks_parent:
+            self._require_askable()
         output_schema(self.output)
 
     if not TYPE_CHECKING:
@@ -415,6 +422,17 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         self._require(
             self.deps is None,
             f"it has the place {self.place!r}, and deps, which are values of this process",
+        )
+
+    def _require_askable(self) -> None:
+        self._require(
+            all(tool.name != ASK_PARENT for tool in self.tools),
+            f"it has a tool of its own called {ASK_PARENT!r}, and asks_parent brings one of that"
+            " name: give it another one with @tool(name=...)",
+        )
+        self._require(
+            not self.place,
+            f"it has the place {self.place!r} and asks its parent, which workers cannot reach",
         )
 
     def _require_deps_of_tools(self) -> None:

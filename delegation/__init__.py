@@ -53,6 +53,7 @@ from delegation.task import (
     TaskRequest,
     root_of,
 )
+from delegation.tools.ask_parent import ASK_PARENT, ask_parent_tool, asked_transcript
 from delegation.tools.delegate_task import (
     call_key,
     delegate_tool,
@@ -70,6 +71,7 @@ from delegation.tree.safe_text import one_line, printable
 from delegation.tree.tree import Tree
 
 __all__ = [
+    "ASK_PARENT",
     "NO_TERMS",
     "SHARED_BUDGET_PREFIX",
     "Account",
@@ -111,6 +113,8 @@ __all__ = [
     "Turn",
     "UnreadableFactError",
     "UnwritableFactError",
+    "ask_parent_tool",
+    "asked_transcript",
     "call_key",
     "control_tool",
     "decide",

@@ -31,6 +31,7 @@ AGENTS = """
     tool unanswered_calls well_formed
 """
 DELEGATION = """
+    ASK_PARENT ask_parent_tool asked_transcript
     Account AnswerTerms Assignment Cause Children NO_TERMS TaskNotice DelegationError Delegator
     DeliveryCapability Detach Encoded Ending Grant ImpossibleEventError Join Ledger
     Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Slots Row

@@ -264,6 +264,8 @@ class ModelFailure(enum.StrEnum):
     """The provider failed, and was to be called again, or another one."""
     SUMMARY = "summary"
     """The model wrote a summary, since the request did not fit its window."""
+    QUESTION = "question"
+    """A call for a question to the parent, whatever became of it: the answer of the tool says."""
 
 
 @attrs.frozen

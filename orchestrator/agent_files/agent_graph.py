@@ -362,6 +362,7 @@ PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
     "description": lambda it: it.as_text("description").strip(),
     "language": lambda it: it.as_text("language"),
     "copies": lambda it: it.as_bool("copies"),
+    "asks_parent": lambda it: it.as_bool("asks_parent"),
     "on_restart": lambda it: it.as_text("on_restart"),
     "place": lambda it: it.as_text("place"),
     "budget": lambda it: _amounts(it, "budget", Budget),

@@ -39,6 +39,7 @@ from orchestrator.engine.reservations import (
 )
 from orchestrator.errors import error_text
 
+ANSWERED: Final = "its parent answered a question"
 BROKEN_OFF: Final = "it was broken off"
 SEARCH_SECONDS: Final = 30
 """How long a search of what was said may take; then it is searched where it is booked."""
@@ -69,8 +70,11 @@ class BookedModel:
         self._task = task
         self._reservations = reservations
 
+    def _call(self, request: ModelRequest) -> "_ModelCall":
+        return _ModelCall(self._model, self._task, self._reservations, request)
+
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        call = _ModelCall(self._model, self._task, self._reservations, request)
+        call = self._call(request)
         request = await call.begin(call.request)
         try:
             answer = await self._model.answer(request)
@@ -95,8 +99,18 @@ class BookedModel:
         return call.answered(answer)
 
 
+class QuestionModel(BookedModel):
+    """A model that a task asks beside its turn: it pays, and its transcript has nothing of it."""
+
+    def _call(self, request: ModelRequest) -> "_ModelCall":
+        return _QuestionCall(self._model, self._task, self._reservations, request)
+
+
 class _ModelCall:
     """The calls of providers for one answer (`Attempts`), one after another."""
+
+    unmade = ModelFailure.BROKEN_OFF
+    """The reason by which a call is booked that was paid for and not made."""
 
     def __init__(
         self,
@@ -130,7 +144,7 @@ class _ModelCall:
         if self._is_open:
             # It was not made: the request has to be shortened first.
             self._is_open = False
-            self._reservations.not_made(self._task)
+            self._reservations.not_made(self._task, self.unmade)
         self._asked = model or self._model
         self._reservations.note_settings(self._task.id, request.settings)
         self._texts.clear()
@@ -145,7 +159,7 @@ class _ModelCall:
     async def _reserve(self, request: ModelRequest) -> ModelRequest:
         try:
             self._reservation = reservation = await self._reservations.reserve(
-                self._task, self._asked, request
+                self._task, self._asked, request, unmade=self.unmade
             )
         except OverBudgetError as exc:
             if self._error is None:
@@ -163,30 +177,21 @@ class _ModelCall:
 
     def helped(self, usage: Usage) -> None:
         self._is_open = False
-        self._reservations.failed(
-            self._task.id,
-            ModelFailure.SUMMARY,
-            SUMMARIZED,
-            with_cost(usage, self._asked),
-        )
+        used = with_cost(usage, self._asked)
+        self._book(ModelFailure.SUMMARY, SUMMARIZED, used)
 
     def end(self, reason: ModelFailure, error: Exception | None) -> None:
         """Book the call under way, which gave no answer."""
         if not self._is_open:
             if isinstance(error, ModelError):
                 # It fails by what its last call came to, and made no other.
-                self._reservations.failed(
-                    self._task.id,
-                    reason,
-                    error_text(error),
-                    NO_CALL,
-                    error.partial,
-                    charged=NO_CALL,
+                self._book(
+                    reason, error_text(error), NO_CALL, error.partial, charged=NO_CALL
                 )
             return
         self._is_open = False
         if self._is_queued and not self._written:
-            self._reservations.not_made(self._task)
+            self._reservations.not_made(self._task, self.unmade)
             return
         usage, is_all = self._used(error)
         charged = None
@@ -200,13 +205,20 @@ class _ModelCall:
         if reason is not ModelFailure.ATTEMPT:
             partial = error.partial if isinstance(error, ModelError) else ""
             text = partial or "".join(self._texts)
+        said = BROKEN_OFF if error is None else error_text(error)
+        self._book(reason, said, usage, text, charged=charged)
+
+    def _book(
+        self,
+        reason: ModelFailure,
+        error: str,
+        usage: Usage,
+        text: str = "",
+        *,
+        charged: Usage | None = None,
+    ) -> None:
         self._reservations.failed(
-            self._task.id,
-            reason,
-            BROKEN_OFF if error is None else error_text(error),
-            usage,
-            text,
-            charged=charged,
+            self._task.id, reason, error, usage, text, charged=charged
         )
 
     async def search_said(self, partial: str = "") -> None:  # noqa: ASYNC910 (it is mostly short)
@@ -278,3 +290,37 @@ class _ModelCall:
             # What was said before is void, and is booked.
             self._texts.clear()
         self._emit(event)
+
+
+class _QuestionCall(_ModelCall):
+    """The calls for one question, each of them booked as that.
+
+    What they said is not booked: it is no message of the task that asks.
+    """
+
+    unmade = ModelFailure.QUESTION
+
+    def answered(self, answer: AssistantMessage) -> AssistantMessage:
+        """Return an answer, which is booked by then."""
+        answer = super().answered(answer)
+        usage = getattr(answer, "usage", None)
+        charged = None if self._reservation is None else self._reservation.charge
+        if not isinstance(usage, Usage) or not usage.is_whole:
+            usage = ONE_CALL
+            if self._reservation is not None:
+                charged = self._reservation.charged(usage)
+        self._is_open = False
+        self._book(ModelFailure.QUESTION, ANSWERED, usage, charged=charged)
+        return answer
+
+    def _book(
+        self,
+        reason: ModelFailure,
+        error: str,
+        usage: Usage,
+        text: str = "",
+        *,
+        charged: Usage | None = None,
+    ) -> None:
+        del reason, text
+        super()._book(ModelFailure.QUESTION, error, usage, charged=charged)

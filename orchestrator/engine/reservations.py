@@ -57,11 +57,22 @@ class Reservations:
         """Those of the calls under way that have any."""
 
     async def reserve(
-        self, task: TaskRecord, model: Model, request: ModelRequest
+        self,
+        task: TaskRecord,
+        model: Model,
+        request: ModelRequest,
+        *,
+        unmade: ModelFailure = ModelFailure.BROKEN_OFF,
     ) -> "Reservation":
         """Wait until the budgets of a task can pay for a call, and hold what it may use.
 
         The journal has it when this returns: a process that dies during the call has paid for it.
+
+        Args:
+            task: whose call.
+            model: the model that is asked.
+            request: what it is asked.
+            unmade: the reason by which the call is booked if it is cancelled before that.
 
         Raises:
             OverBudgetError: they never can.
@@ -86,7 +97,7 @@ class Reservations:
             self._book.post(ModelCalled(task.id, reservation.most))
             await self._book.wait_durable()
         except BaseException:
-            self.not_made(task)
+            self.not_made(task, unmade)
             raise
         return reservation
 
@@ -113,12 +124,14 @@ class Reservations:
         if (reservation := self._open.pop(task, None)) is not None:
             self._release(reservation)
 
-    def not_made(self, task: TaskRecord) -> None:
+    def not_made(
+        self, task: TaskRecord, reason: ModelFailure = ModelFailure.BROKEN_OFF
+    ) -> None:
         """Give back what a call held that was not made."""
         if task.reserved is not None:
             self.failed(
                 task.id,
-                ModelFailure.BROKEN_OFF,
+                reason,
                 "it was not made",
                 NO_CALL,
                 charged=NO_CALL,

@@ -26,11 +26,19 @@ from agents import (
 from agents.approved_call import ApprovedCall
 from agents.redaction.long_texts import has_long_text, search_ahead, texts_in
 from agents.turn_host import Step
-from delegation import Cause, Ending, Mode, control_tool, delegate_tool
+from delegation import (
+    Cause,
+    Ending,
+    Mode,
+    ask_parent_tool,
+    control_tool,
+    delegate_tool,
+)
 from delegation.events import ModelAnswered, ModelFailure, SteeringSeen, ToolAnswered
 from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_call import BookedModel
 from orchestrator.engine.model_events import ModelEventSubscribers
+from orchestrator.engine.parent_questions import ParentQuestions
 from orchestrator.engine.reservations import Reservations
 from orchestrator.engine.settlement import Settlement
 from orchestrator.engine.watchdog import TaskActivity
@@ -101,6 +109,19 @@ class LocalTaskHost:
         return self._scope.cancel_called
 
     def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
+        below = self._tools_for_children(agent) if agent.may_delegate else ()
+        if not agent.asks_parent or self._record.is_root:
+            return below
+        questions = ParentQuestions(
+            self._record,
+            book=self._book,
+            registry=self._registry,
+            reservations=self._reservations,
+            activity=self._activity,
+        )
+        return (*below, ask_parent_tool(agent, questions.ask))
+
+    def _tools_for_children(self, agent: Agent[Any]) -> Sequence[Tool]:
         ledger = self._book.ledger
         return (
             delegate_tool(

@@ -33,7 +33,7 @@ class TaskHost(TurnHost, Protocol):
         ...
 
     def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
-        """Return the tools by which the task delegates, and controls what it delegated."""
+        """Return the tools by which the task delegates, controls that, and asks its parent."""
         ...
 
     async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:

@@ -177,7 +177,9 @@ class RecordedRun:
                     self.copied_messages.add(event.message.id)
             case ModelFailed():
                 task_turn = self.task_turn(event.task)
-                if event.reason is ModelFailure.BROKEN_OFF:
+                if event.reason is ModelFailure.QUESTION:
+                    pass  # its fact is posted again: no model of the replay makes it
+                elif event.reason is ModelFailure.BROKEN_OFF:
                     self.abandoned_calls[task_turn] = event
                 elif event.reason in FURTHER_CALLS:
                     self.model_answers.setdefault(task_turn, []).append(entry)

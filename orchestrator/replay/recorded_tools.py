@@ -1,5 +1,7 @@
 """The tool calls of a replay: an agent's own tools answer from the record, delegation tools run.
 
+A question to a parent is answered from the record, too: no model is called.
+
 A delegation tool starts and answers at the recorded facts, and its tasks have the recorded ids.
 """
 
@@ -15,7 +17,7 @@ import trio
 from agents import Agent, CallKey, RefusedBy, Tool, ToolCall, ToolError, ToolMessage
 from agents.tools.result_text import ToolResult
 from agents.turn_host import PastChecks
-from delegation import Cause, Ledger, TaskId, TaskRecord
+from delegation import ASK_PARENT, Cause, Ledger, TaskId, TaskRecord
 from delegation.events import ModelAnswered, TaskRequested, ToolAnswered
 from delegation.events.processes import ProcessId
 from orchestrator.execution.agent_registry import AgentRegistry
@@ -79,7 +81,8 @@ class RecordedTools:
     async def run(
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
     ) -> str | ToolResult:
-        if tool in self._registry.agent_of(task).tools:
+        is_own = tool in self._registry.agent_of(task).tools
+        if is_own or tool.name == ASK_PARENT:
             return await self._answer_from_record(task, tool, call)
         return await self._run_delegation_tool(task, tool, call)
 

@@ -48,6 +48,7 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    ModelFailure,
     NetworkRequested,
     ProcessEnded,
     ProcessMatched,
@@ -390,9 +391,10 @@ class _Replayer:
                 | ProcessUnreachable()
                 | ApprovalAsked()
                 | ApprovalAnswered()
+                | ModelFailed(reason=ModelFailure.QUESTION)
             ) as event:
-                # Background commands and people are not repeated: their facts are posted, as far
-                # as they are possible here.
+                # Background commands, people and the parents that tools ask are not repeated:
+                # their facts are posted, as far as they are possible here.
                 if event.task in self._book.ledger.tasks:
                     with suppress(ImpossibleEventError):
                         self._book.post(event)

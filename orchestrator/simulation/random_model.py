@@ -31,7 +31,7 @@ from agents import (
 from agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
 from agents.models.wrappers.attempts import Attempts
 from agents.models.wrappers.wrapper import ModelWrapper
-from delegation import TaskRecord
+from delegation import ASK_PARENT, TaskRecord
 from orchestrator.simulation.schema_sample import sample_value
 from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.wait_chain import Wait, WaitInterval
@@ -259,7 +259,9 @@ class RandomModel:
             for call in message.calls
         }
         position = len(self._task.record.transcript)
-        own = [it for it in request.tools if it.name not in DELEGATION_TOOLS]
+        # A question to the parent would be a call of a model, which is not drawn here.
+        not_own = {*DELEGATION_TOOLS, ASK_PARENT}
+        own = [it for it in request.tools if it.name not in not_own]
         if own and self._settings.tool_calls and made.isdisjoint(it.name for it in own):
             return tuple(
                 ToolCall(

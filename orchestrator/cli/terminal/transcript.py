@@ -164,6 +164,8 @@ def _failed_call(event: ModelFailed) -> Iterator[Text]:
     tokens = format_tokens(event.usage)
     if event.reason is ModelFailure.SUMMARY:
         yield Text(f"what it was told was summarized, {tokens} tokens", "dim")
+    elif event.reason is ModelFailure.QUESTION:
+        yield Text(f"its parent was asked, {tokens} tokens", "dim")
     elif event.reason is ModelFailure.BROKEN_OFF:
         yield Text(f"the model is broken off, {tokens} tokens", "yellow")
     else:

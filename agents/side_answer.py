@@ -1,0 +1,63 @@
+"""One answer of an agent beside its turn: its instructions, model, settings and hooks, no tools.
+
+Nothing of it is recorded here: what the answer is used for decides about that.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from agents.agent import Agent
+from agents.hooked_calls import changed_answer, with_hooks
+from agents.messages import UserMessage, well_formed
+from agents.models.model import Model, ModelEvent, ModelRequest
+from agents.tool_calls import checked_answer
+from agents.tools.task_context import TaskContext
+from agents.transcript import Transcript
+
+
+async def side_answer(
+    agent: Agent[Any],
+    transcript: Transcript,
+    *,
+    model: Model,
+    extra_instructions: str = "",
+    made_instructions: str | None = None,
+    path: str = "",
+    deps: object = None,
+    tell: Callable[[ModelEvent], None],
+) -> str:
+    """Return what an agent answers to a transcript.
+
+    Args:
+        agent: its instructions, settings and hooks hold.
+        transcript: the messages, of which the last one is asked. It has no open calls.
+        model: answers for the agent; the call is paid for inside it.
+        extra_instructions: added to the agent's own.
+        made_instructions: what the function of its instructions has made; None calls it.
+        path: the path of its task in the tree.
+        deps: the dependencies that the program has given to the run.
+        tell: is told what happens while the model answers.
+    """
+    goals = (it.text for it in transcript if isinstance(it, UserMessage))
+    context = TaskContext(agent=agent.name, goal=next(goals, ""), path=path, deps=deps)
+    if isinstance(agent.instructions, str):
+        instructions = agent.instructions
+    elif made_instructions is not None:
+        instructions = made_instructions
+    else:
+        instructions = well_formed(await agent.make_instructions(context))
+    parts = (agent.in_language(instructions), extra_instructions)
+    hooked, _ = with_hooks(agent.hooks, agent, model, (), context)
+    request = ModelRequest(
+        instructions="\n\n".join(filter(None, parts)),
+        transcript=transcript,
+        tools=(),
+        max_output=agent.settings.max_output_tokens,
+        # There is no tool to choose.
+        settings=attrs.evolve(agent.settings, tool_choice=None),
+        tell=tell,
+    )
+    answer = checked_answer(await hooked.answer(request), model, transcript)
+    return changed_answer(answer, agent.hooks, context).text
