@@ -183,15 +183,13 @@ def test_the_tool_can_run_again_after_a_crash(memory: Memory) -> None:
     assert tool_of(ALONE, memory).idempotent
 
 
-def test_the_name_of_the_tool_is_taken(memory: Memory) -> None:
+def test_the_name_of_the_tool_is_taken() -> None:
     """A model that sees two of one name calls either, and nobody knows which."""
-
-    @tool(name="delegate_task")
-    def own() -> str:
-        return "mine"
-
     with pytest.raises(DefinitionError, match="'delegate_task'"):
-        tool_of(Agent("editor", model=MODEL, tools=[own]), memory)
+
+        @tool(name="delegate_task")
+        def own() -> str:
+            return "mine"
 
 
 def test_the_schema_lets_a_model_give_one_goal_or_many(memory: Memory) -> None:
