@@ -9,14 +9,19 @@ from typing import Any, Final
 
 import trio
 
-from agents import Agent, raising_one_error
-from orchestrator.execution.outcomes import describe_error, without_cancellations
+from agents import Agent, DefinitionError, ToolError, raising_one_error
+from orchestrator.execution.outcomes import (
+    EXPECTED_ERRORS,
+    describe_error,
+    without_cancellations,
+)
 from orchestrator.execution.worker_calls import WorkerCalls
 from orchestrator.execution.worker_context import TurnContext
 from orchestrator.execution.worker_wire import (
     END,
     CallEnded,
     Calls,
+    Crashed,
     DueCall,
     End,
     Next,
@@ -79,9 +84,16 @@ class WorkerTurn:
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
             why = describe_error(without_cancellations(exc))
             if context is None:
-                return Unfit(self._id, await self._calls.redacted(why))
+                return await self._not_opened(exc, why)
             context.note = f"its worker could not end it well: {why}"
         return Stopped(self._id, await self._calls.redacted(context.note))
+
+    async def _not_opened(self, exc: BaseException, why: str) -> End:
+        why = await self._calls.redacted(why)
+        if isinstance(exc, DefinitionError | ToolError):
+            # This machine has not what the agent needs; another one may have it.
+            return Unfit(self._id, why)
+        return Crashed(self._id, why, expected=isinstance(exc, EXPECTED_ERRORS))
 
     async def _run_calls(self, context: TurnContext) -> None:
         with raising_one_error():

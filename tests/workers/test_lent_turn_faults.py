@@ -33,9 +33,11 @@ from delegation.events import CallPlaced, Entry, TaskStarted, ToolAnswered, Turn
 from orchestrator import ClosedError, JournalInUseError, open_orchestrator
 from orchestrator.execution import worker_process, worker_turn
 from orchestrator.execution.lending import lent_turn
+from orchestrator.execution.lending.lender import STOP_SECONDS
 from orchestrator.execution.lending.lent_turn import KEEP_SECONDS
+from orchestrator.execution.worker_context import WorkerContexts
 from orchestrator.execution.worker_turn import SILENT_SECONDS
-from orchestrator.execution.worker_wire import CallEnded, Question, encoded
+from orchestrator.execution.worker_wire import CallEnded, Question, Stopped, encoded
 from orchestrator.replay.run import replay_sync
 from orchestrator.simulation import SimulationSettings, simulate
 from orchestrator.testing import assert_laws
@@ -485,6 +487,48 @@ async def test_a_worker_without_the_folder_of_the_agent_refuses_the_turn() -> No
 
     assert "not here" in wanted
     assert not flights.effects
+
+
+async def test_an_error_of_a_worker_that_opens_a_turn_ends_its_task_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worker gets the next turn: what it lacks for good is another error."""
+    flights = Flights()
+    opened = WorkerContexts.open_turn
+    errors = [OSError("too many files")]
+
+    def open_turn(self: WorkerContexts, *args: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return opened(self, *args)
+
+    monkeypatch.setattr(WorkerContexts, "open_turn", open_turn)
+    with trio.fail_after(3600):
+        async with flights.places.open(workers=1) as orchestrator:
+            failed = await orchestrator.run(flights.agent, "go")
+            again = await orchestrator.run(flights.agent, "go")
+
+    assert failed.outcome.cause is Cause.ERROR
+    assert "too many files" in failed.outcome.error
+    assert again.outcome.output == "1 2"
+    assert_laws(flights.places.entries)
+
+
+async def test_a_turn_is_left_at_once_when_its_worker_says_rubbish_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flights = Flights()
+
+    def rubbish(question: Question) -> bytes:
+        return b"\xff" if isinstance(question, Stopped) else encoded(question)
+
+    monkeypatch.setattr(worker_process, "encoded", rubbish)
+    async with flights.places.open(workers=1) as orchestrator:
+        began = trio.current_time()
+        run = await orchestrator.run(flights.agent, "go")
+        assert trio.current_time() < began + STOP_SECONDS
+    assert run.outcome.output == "1 2"
+    assert_laws(flights.places.entries)
 
 
 async def test_a_worker_that_answers_rubbish_ends_one_turn() -> None:

@@ -321,7 +321,10 @@ class Lender:
         for lent in self.lent.values():
             if lent.run == request.run:
                 self.stop(request.run, request.worker)
-                lent.break_off(Loss.RUBBISH)
+                if lent.is_over:
+                    lent.set_end(Stopped(lent.id))
+                else:
+                    lent.break_off(Loss.RUBBISH)
         self.reply(request, Fenced())
 
     def _hear_turn(
@@ -378,6 +381,8 @@ class Lender:
             case Stopped():
                 # Its worker was told to end.
                 self.lose(lent, Loss.STOPPED, request)
+            case Crashed() if isinstance(lent, LentTurn):
+                lent.crash(end, request)
             case Answered() | Failed() | Crashed():
                 if isinstance(lent, LentTurn):
                     self._hear_rubbish(request)

@@ -29,6 +29,7 @@ from orchestrator.execution.tool_place import WorkerLostError
 from orchestrator.execution.worker_wire import (
     CallEnd,
     CallEnded,
+    Crashed,
     DueCall,
     Failed,
     Next,
@@ -142,6 +143,14 @@ class LentTurn(Lent):
         if said is not None:
             self.set_end(Stopped(self.id), said)
 
+    def crash(self, end: Crashed, said: Request) -> None:
+        """End a turn that could not begin, and its calls with that."""
+        self.is_over = True
+        self.set_end(end, said)
+        for call in self.calls.values():
+            call.end = end
+            call.ended.set()
+
     def ask(self, request: Request, question: Next) -> None:
         """Note that its run waits for calls."""
         self._asked, self._asked_at = (request, question), trio.current_time()
@@ -182,6 +191,9 @@ class LentTurn(Lent):
         self.calls[call.call.id] = call
         if (early := self._early.pop(call.call.id, None)) is not None:
             call.end, call.request = early
+            call.ended.set()
+        elif isinstance(self.end, Crashed):
+            call.end = self.end
             call.ended.set()
 
     async def wait_answer(self, call: TurnCall) -> str | ToolResult:
