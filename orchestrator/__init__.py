@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         TaskDelegated,
         TaskEnded,
         TextPiece,
+        TextReplaced,
         ToolCalled,
         ToolReturned,
     )
@@ -193,6 +194,7 @@ __all__ = [
     "TaskModelEvent",
     "TextDelta",
     "TextPiece",
+    "TextReplaced",
     "Tool",
     "ToolCall",
     "ToolCalled",
@@ -250,7 +252,7 @@ _HOMES = {
     "orchestrator.doors.one_shot": "Run",
     "orchestrator.doors.run_events": """
         ApprovalNeeded ModelRetried ReasoningPiece RunEvent TaskDelegated TaskEnded TextPiece
-        ToolCalled ToolReturned
+        TextReplaced ToolCalled ToolReturned
     """,
     "orchestrator.doors.session": "Session",
     "orchestrator.doors.streamed_run": "StreamedRun",

@@ -74,6 +74,11 @@ class ReadApi:
         return self._book.ledger.last_seq
 
     @property
+    def durable_seq(self) -> int:
+        """The number of a fact that survives a crash, as all before it do; later ones may, too."""
+        return self._book.durable_seq
+
+    @property
     def ledger(self) -> Ledger:
         """The state after all facts that were posted, without the sessions that are evicted."""
         return self._book.ledger
@@ -271,6 +276,10 @@ class ReadApi:
         seq = await self.wait_posted(after=after)
         await self._book.wait_durable()
         return seq
+
+    async def wait_committed(self, seq: int) -> None:
+        """Wait until a posted fact survives a crash; no commit begins for this reader alone."""
+        await self._book.wait_committed(seq)
 
     async def wait_session_changed(self, session: str) -> None:
         """Wait until a fact of a session is posted, or the orchestrator stops or closes."""

@@ -60,7 +60,7 @@ ORCHESTRATOR = """
     open_orchestrator parallel race
     refine retry route run_sync sequence vote WrongLoopError
     ApprovalNeeded ModelRetried ReasoningPiece RunEvent StreamedRun TaskDelegated TaskEnded
-    TextPiece ToolCalled ToolReturned
+    TextPiece TextReplaced ToolCalled ToolReturned
 """
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+import trio
+
 from agents.redaction.redactor import Redactor
 from delegation import Ledger, SessionId
 from delegation.events import Entry, Event, ModelAnswered, ModelFailed
@@ -15,6 +17,7 @@ from orchestrator.errors import ClosedError, JournalError
 from orchestrator.journal.admission import Admission
 from orchestrator.journal.audit import AuditEvent
 from orchestrator.journal.fact_redaction import EventT, FactRedactor
+from orchestrator.journal.group_commit import MAX_DELAY_SECONDS
 from orchestrator.journal.journal import Journal, Pruned
 from orchestrator.journal.session_cache import SessionCache
 from orchestrator.journal.subscriptions import FactSubscribers
@@ -63,6 +66,9 @@ class Bookkeeper:
         """No more facts are posted."""
         self.is_broken = False
         """The journal failed: nothing becomes durable any more."""
+        self.durable_seq = ledger.last_seq
+        """The last number for which a task has waited: it and all before it survive a crash."""
+        self._durable_advanced = trio.lowlevel.ParkingLot()
         self.subscribers = FactSubscribers()
         self.wakeups = Wakeups(ledger, schedule)
         self.admission = Admission(ledger, self.post, self.wakeups)
@@ -142,11 +148,33 @@ class Bookkeeper:
 
     async def wait_durable(self) -> None:
         """Wait until everything posted so far survives a crash."""
+        await self._wait_durable(self.ledger.last_seq)
+
+    async def wait_committed(self, seq: int) -> None:
+        """Wait until a fact survives a crash, for a reader: no commit begins for it alone.
+
+        It shares the next one that a task waits for, and comes a moment later if none does.
+        """
+        if self.durable_seq >= seq:
+            await trio.lowlevel.checkpoint()
+            return
+        with trio.move_on_after(MAX_DELAY_SECONDS):
+            while True:
+                await self._durable_advanced.park()
+                if self.durable_seq >= seq:
+                    return
+        await self._wait_durable(seq)
+
+    async def _wait_durable(self, seq: int) -> None:
         try:
-            await self._journal.wait_durable(self.ledger.last_seq)
+            await self._journal.wait_durable(seq)
         except JournalError:
             self.is_broken = True
             raise
+        if seq > self.durable_seq:
+            self.durable_seq = seq
+            if self._durable_advanced:
+                self._durable_advanced.unpark_all()
 
     async def read_entries(
         self, session: SessionId, *, after: int = 0

@@ -5,15 +5,19 @@ from typing import assert_type
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from agents import (
     Agent,
     AssistantMessage,
+    CallId,
     Failure,
+    Hooks,
     ModelRequest,
     ReasoningDelta,
     Retrying,
     ScriptedModel,
+    TaskContext,
     ToolCall,
     ask,
     tool,
@@ -28,12 +32,14 @@ from orchestrator import (
     TaskDelegated,
     TaskEnded,
     TextPiece,
+    TextReplaced,
     ToolCalled,
     ToolReturned,
     open_orchestrator,
 )
 from orchestrator.testing import StreamingModel
 from tests.kit import hand_on, worker
+from tests.orchestrator.held_journal import HeldJournal
 
 
 @tool
@@ -144,6 +150,79 @@ async def test_a_model_that_does_not_stream_says_all_at_once() -> None:
     assert texts(events, "/silent") == ["All of it."]
 
 
+async def test_parallel_tasks_may_give_their_calls_the_same_id() -> None:
+    """Some providers number the calls of each transcript."""
+    called = {"a": trio.Event(), "b": trio.Event()}
+
+    @tool
+    async def act(who: str) -> str:
+        """Act, when both were called."""
+        called[who].set()
+        for event in called.values():
+            await event.wait()
+        return f"{who} acted"
+
+    def actor(name: str) -> Agent:
+        call = ToolCall("act", {"who": name}, id=CallId("~1.0"))
+        return Agent(name, model=ScriptedModel([call, "ok"]), tools=[act])
+
+    both = [ToolCall("delegate_task", {"agent": it, "goal": "go"}) for it in called]
+    lead = Agent(
+        "lead", model=ScriptedModel([both, "done"]), delegates=[actor("a"), actor("b")]
+    )
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.stream(lead, "go") as run:
+            returned = {
+                event.path: (event.call.arguments, event.text)
+                async for event in run
+                if isinstance(event, ToolReturned) and event.call.name == "act"
+            }
+
+    assert returned == {
+        "/lead/a[1]": ({"who": "a"}, "a acted"),
+        "/lead/b[1]": ({"who": "b"}, "b acted"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("last", "facts"),
+    [
+        ([], ["TaskEnded"]),
+        (
+            [ToolCall("count", {"word": "a"})],
+            ["ToolCalled", "ToolReturned", "TextPiece", "TaskEnded"],
+        ),
+    ],
+)
+async def test_text_is_read_at_once_and_a_fact_when_it_is_durable(
+    last: list[ToolCall], facts: list[str]
+) -> None:
+    journal = HeldJournal()
+    read: list[str] = []
+
+    async def hold() -> None:
+        journal.hold()
+        await trio.lowlevel.checkpoint()
+
+    async def follow(run: StreamedRun[str]) -> None:
+        async for event in run:
+            read.append(type(event).__name__)  # noqa: PERF401 (it is looked at meanwhile)
+
+    model = StreamingModel([[hold, "Once.", *last], ["Done."]])
+    talker = Agent("talker", model=model, tools=[count])
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.stream(talker, "Tell.") as run:
+            # Owns the reader.
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(follow, run)
+                await trio.testing.wait_all_tasks_blocked()
+                seen, taken = list(read), run.events.take()
+                journal.release()
+
+    assert (seen, taken) == (["TextPiece"], [])
+    assert read == ["TextPiece", *facts]
+
+
 async def test_leaving_the_block_cancels_the_tree_and_joins_it() -> None:
     begun, ended = trio.Event(), list[str]()
 
@@ -211,6 +290,26 @@ async def test_reasoning_is_apart_from_the_answer() -> None:
     ]
     assert isinstance(events[0], ReasoningPiece)
     assert events[0].text == "Hm."
+
+
+async def test_an_answer_that_a_hook_has_changed_replaces_its_pieces() -> None:
+    def shout(_: TaskContext, answer: AssistantMessage) -> AssistantMessage:
+        return attrs.evolve(answer, text=answer.text.upper())
+
+    model = StreamingModel([["Once ", "upon."]])
+    loud = Agent("loud", model=model, hooks=[Hooks(after_model=shout)])
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.stream(loud, "go") as run:
+            events = joined([event async for event in run])
+            done = await run.wait()
+
+    assert [shape(event)[0] for event in events] == [
+        "TextPiece",
+        "TextReplaced",
+        "TaskEnded",
+    ]
+    assert isinstance(events[1], TextReplaced)
+    assert events[1].text == done.output == "ONCE UPON."
 
 
 async def test_a_secret_in_pieces_is_in_no_piece() -> None:
