@@ -155,8 +155,9 @@ def _problem(  # noqa: PLR0911 (a case a kind)
             if budget.usd is not None and quote.unpriced:
                 return (
                     "cannot be kept: the price of the next call is unknown; give it with"
-                    " open_orchestrator(prices=...), or"
-                    " agents.models.prices.priced(model, table)"
+                    " open_orchestrator(prices=...), with"
+                    " agents.models.wrappers.prices.priced(model, table), or as 'price' of its"
+                    " service in models.toml; or limit tokens in place of usd"
                 )
             if _fits(_cost(budget), used.cost + reserved.cost + quote.cost):
                 return None

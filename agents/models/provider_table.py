@@ -10,6 +10,7 @@ from typing import Final, Literal
 import attrs
 
 from agents.errors import DefinitionError
+from agents.models.model import Price
 from agents.models.settings_rules import (
     CHAT_RULES,
     MESSAGES_RULES,
@@ -96,6 +97,8 @@ class Provider:
     quirks: Quirks = NO_QUIRKS
     settings: SettingsRules = CHAT_RULES
     """What it can do of `ModelSettings`."""
+    price: Price | None = None
+    """What its models cost, unless the program has a price for one."""
     token: Callable[[], str] | None = None
     """Gives a token for each request, in a thread: it may wait. It takes the place of the key."""
 

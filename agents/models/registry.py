@@ -16,7 +16,14 @@ from agents.nearest_name import nearest_name
 if TYPE_CHECKING:
     from agents.models.http.credentials import Credentials
 
-__all__ = ["PROVIDERS", "CloseableModel", "Provider", "model_named", "settings_problem"]
+__all__ = [
+    "PROVIDERS",
+    "CloseableModel",
+    "Provider",
+    "model_named",
+    "settings_problem",
+    "unknown_model",
+]
 
 GCLOUD: Final = "gcloud"
 
@@ -122,7 +129,7 @@ def model_named(
         return local_model(model)
     provider = providers.get(prefix)
     if provider is None or not model:
-        raise DefinitionError(_unknown_model(name, (*providers, "local")))
+        raise DefinitionError(unknown_model(name, (*providers, "local")))
     try:
         # Imported by itself: a module of ours that was imported before would hide that it is gone.
         import_module("httpx2")
@@ -145,7 +152,7 @@ def model_named(
     )
 
 
-def _unknown_model(name: str, prefixes: Collection[str]) -> str:
+def unknown_model(name: str, prefixes: Collection[str]) -> str:
     """Return what is wrong with the name of a model, and what was probably meant."""
     head, sign, model = name.replace("/", ":", 1).partition(":")
     family = next((it for it in FAMILIES if name.startswith(it)), None)
@@ -216,6 +223,6 @@ def _aws_login(
 
 def _missing_key(name: str, what_to_do: str) -> DefinitionError:
     return DefinitionError(
-        f"model {name!r} needs a key: {what_to_do}, or give the agent a"
-        " ScriptedModel to try things without one"
+        f"model {name!r} needs a key: {what_to_do}; `orchestrator simulate` tries agents"
+        " without one"
     )

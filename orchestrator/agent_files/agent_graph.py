@@ -1,7 +1,7 @@
 """Agents made of entries: names are looked up, delegates are built before their parents."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from inspect import signature
@@ -25,6 +25,7 @@ from agents import (
 )
 from agents.approval import ApprovalRule
 from agents.nearest_name import did_you_mean
+from agents.tools.tool import require_place_name
 from orchestrator.agent_files.entry import AgentEntry
 from orchestrator.agent_files.located import (
     Located,
@@ -33,8 +34,8 @@ from orchestrator.agent_files.located import (
 from orchestrator.agent_files.team_file import TeamEntries
 from orchestrator.agent_files.tool_names import (
     ALL,
+    BROUGHT_TOOLS,
     DELEGATION_NAMES,
-    DELEGATION_TOOLS,
     PATTERN_SIGNS,
     ToolNames,
 )
@@ -58,6 +59,7 @@ RULES: Final[Mapping[str, Callable[..., ApprovalRule]]] = {
     "ask": ask,
     "deny": deny,
 }
+ON_RESTART: Final = ("resume", "restart", "lose")
 SHOWN_PLACES: Final = 3
 
 
@@ -77,6 +79,7 @@ def build_team(
     *,
     tools: Iterable[Tool] = (),
     model: str | Model | None = None,
+    services: Collection[str] | None = None,
 ) -> BuiltTeam:
     """Return the agents of a team.
 
@@ -84,6 +87,7 @@ def build_team(
         team: what its files say.
         tools: those that files can name besides the ones that ship.
         model: the model of agents that name none.
+        services: what can be before the colon in the name of a model, if that is known.
     """
     entries: dict[str, AgentEntry] = {}
     for entry in team.entries:
@@ -96,6 +100,9 @@ def build_team(
             )
         entries[name] = entry
     warnings = tuple(_warnings(team.entries))
+    if services is not None:
+        models = [team.model, *(it.fields.get("model") for it in team.entries)]
+        _require_services(models, services)
     builder = _Builder(entries, ToolNames(tools), _model_text(team.model) or model)
     agents = builder.build()
     lead = None if team.lead is None else team.lead.as_text("the lead")
@@ -146,11 +153,13 @@ class _Builder:
         self, name: str, entry: AgentEntry, built: Mapping[str, Agent[str]]
     ) -> Agent[str]:
         fields = entry.fields
+        model = self._model_of(name, ())
+        _require_settings(name, model, fields.get("settings"))
         try:
             return Agent(
                 name,
                 instructions=entry.instructions.as_text("instructions"),
-                model=self._model_of(name, ()),
+                model=model,
                 tools=self._tools_of(fields),
                 delegates=[built[it] for it in self._delegates[name]],
                 approve=self._rules_of(fields),
@@ -249,10 +258,7 @@ class _Builder:
             for entry in self._entries.values()
             for tool in self._tools_of(entry.fields)
         }
-        delegates = any(self._delegates.values()) or any(
-            "copies" in entry.fields for entry in self._entries.values()
-        )
-        return frozenset({*own, *(DELEGATION_TOOLS if delegates else ())})
+        return frozenset({*own, *BROUGHT_TOOLS})
 
     def _model_of(self, name: str, above: tuple[str, ...]) -> str | Model:
         """Return the model of an agent: its own, that of the team, or that of its parents."""
@@ -274,7 +280,8 @@ class _Builder:
         )
         raise (entry.fields.get("model") or entry.at).error(
             f"agent {name!r} names no model, and {why}: write 'model: openai:gpt-5-mini', or name"
-            " one for all: 'model:' in team.yaml, --model, load_agents(..., model=...)"
+            " one for all that name none: 'model:' in team.yaml, --model of run and chat, or"
+            " load_agents(..., model=...)"
         )
 
 
@@ -317,6 +324,42 @@ def _model_text(found: Located | None) -> str | None:
     return CLAUDE_MODELS.get(text, text)
 
 
+def _require_services(
+    models: Iterable[Located | None], services: Collection[str]
+) -> None:
+    """Refuse a model of a service that is not there."""
+    # Imported late: a program that has models of its own needs no registry.
+    from agents.models.registry import unknown_model
+
+    for found in models:
+        text = _model_text(found)
+        if found is None or text is None:
+            continue
+        for name in map(str.strip, text.split("|")):
+            service, _, model = name.partition(":")
+            if service not in services or not model:
+                found.refuse(unknown_model(name, services))
+
+
+def _require_settings(name: str, model: str | Model, found: Located | None) -> None:
+    """Refuse settings that the model cannot keep, at the line of the first of them."""
+    if found is None or found.value is None:
+        return
+    from agents.models.registry import settings_problem
+
+    problem = settings_problem(model, _model_settings(found))
+    if problem is None:
+        return
+    settings = found.as_mapping("settings", "{temperature: 0}")
+    alone = (
+        value
+        for key, value in settings.items()
+        if settings_problem(model, ModelSettings(**{key: _plain(value)}))
+    )
+    # Two of them may be a problem only together.
+    next(alone, found).refuse(f"agent {name!r}: its settings cannot be kept: {problem}")
+
+
 def _model_settings(found: Located) -> ModelSettings:
     known = [field.name for field in attrs.fields(ModelSettings)]
     settings = found.as_mapping("settings", "{temperature: 0}")
@@ -353,6 +396,23 @@ def _amounts(found: Located, key: str, kind: type[SettingsT]) -> SettingsT:
         raise found.error(str(exc)) from exc
 
 
+def _on_restart(found: Located) -> str:
+    text = found.as_text("on_restart")
+    if text not in ON_RESTART:
+        first, second, last = map(repr, ON_RESTART)
+        found.refuse(f"on_restart is {text!r}; it must be {first}, {second} or {last}")
+    return text
+
+
+def _place(found: Located) -> str:
+    text = found.as_text("place")
+    try:
+        require_place_name(text, "place")
+    except DefinitionError as exc:
+        raise found.error(str(exc)) from exc
+    return text
+
+
 def _workspace(found: Located) -> Path | str:
     text = found.as_text("workspace")
     return text if text == "worktree" else Path(text)
@@ -363,8 +423,8 @@ PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
     "language": lambda it: it.as_text("language"),
     "copies": lambda it: it.as_bool("copies"),
     "asks_parent": lambda it: it.as_bool("asks_parent"),
-    "on_restart": lambda it: it.as_text("on_restart"),
-    "place": lambda it: it.as_text("place"),
+    "on_restart": _on_restart,
+    "place": _place,
     "budget": lambda it: _amounts(it, "budget", Budget),
     "limits": lambda it: _amounts(it, "limits", Limits),
     "patience": lambda it: _amounts(it, "patience", Patience),

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import attrs
@@ -40,16 +40,28 @@ def load_agents(
 
 
 def read_agents(
-    path: Path, *, tools: Iterable[Tool] = (), model: str | Model | None = None
+    path: Path,
+    *,
+    tools: Iterable[Tool] = (),
+    model: str | Model | None = None,
+    services: Collection[str] | None = None,
 ) -> BuiltTeam:
-    """Return the agents of files, with what the files say that has no meaning here."""
+    """Return the agents of files, with what the files say that has no meaning here.
+
+    Args:
+        path: the folder or the file.
+        tools: functions of this program that files may name.
+        model: the model of agents that name none.
+        services: what can be before the colon in the name of a model; None if it is not known
+            yet, since a program can name more of them when it opens an orchestrator.
+    """
     if not path.exists():
         raise AgentFileError(path, 0, "there is no such file or folder")
     team = read_team(path)
     is_one = path.suffix.lower() == ".md"
     if is_one:
         team = _with_delegates(team, path)
-    built = build_team(team, tools=tools, model=model)
+    built = build_team(team, tools=tools, model=model, services=services)
     # An agent that could write these would give itself tools at the next start.
     protect_definitions(team.files, team.folder)
     return attrs.evolve(built, lead=next(iter(built.agents))) if is_one else built

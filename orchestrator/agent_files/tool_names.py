@@ -25,8 +25,8 @@ CLAUDE_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 """What the tools are called in Claude Code, and which of ours do the same."""
 DELEGATION_NAMES: Final = frozenset({"Task", "Agent", "delegate_task"})
 """What delegation is called: the delegates of an agent bring the tool."""
-DELEGATION_TOOLS: Final = ("delegate_task", "task")
-"""The tools that the delegates of an agent bring."""
+BROUGHT_TOOLS: Final = ("delegate_task", "task", "ask_parent")
+"""The tools that other keys bring: delegates, copies and asks_parent."""
 PATTERN_SIGNS: Final = frozenset("*?[")
 WITHOUT_COUNTERPART: Final = frozenset(
     {
@@ -74,15 +74,15 @@ class ToolNames:
         if PATTERN_SIGNS.intersection(text) and "(" not in text:
             self._require_match(name, text)
             return [text]
-        if text in DELEGATION_TOOLS:
+        if text in BROUGHT_TOOLS:
             return [text]
         if text in DELEGATION_NAMES and text not in self._known:
-            return [DELEGATION_TOOLS[0]]
+            return [BROUGHT_TOOLS[0]]
         return [tool.name for tool in self.find(name)]
 
     def _require_match(self, name: Located, pattern: str) -> None:
         """Refuse a pattern that matches no call; one of Claude Code's names does not."""
-        known = sorted({*self._known, *DELEGATION_TOOLS})
+        known = sorted({*self._known, *BROUGHT_TOOLS})
         if not any(fnmatchcase(it, pattern) for it in known):
             name.refuse(
                 f"no tool is called like {pattern!r}; a pattern is one of these names:"

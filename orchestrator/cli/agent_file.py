@@ -1,5 +1,6 @@
 """Loads agents of `FILE` or `FILE:NAME`: a Python file, a folder of `*.md`, a `team.yaml`."""
 
+import os
 import sys
 import traceback
 from importlib.machinery import SourceFileLoader
@@ -12,6 +13,7 @@ import attrs
 from agents import Agent, is_agent
 from delegation import printable
 from orchestrator.cli.errors import CommandError
+from orchestrator.execution.model_resolver import known_providers
 from orchestrator.loaded_file import loads_agents
 
 MODULE: Final = "__orchestrator_file__"
@@ -28,7 +30,9 @@ class _Found:
     """The one that the file names as its lead."""
 
 
-def load_agent(target: str, *, model: str | None = None) -> Agent[Any]:
+def load_agent(
+    target: str, *, model: str | None = None, calls_models: bool = True
+) -> Agent[Any]:
     """Return the agent of a file: the named one, or the one that leads the others.
 
     A Python file is run for that; in any other nothing is.
@@ -36,9 +40,10 @@ def load_agent(target: str, *, model: str | None = None) -> Agent[Any]:
     Args:
         target: FILE or FILE:NAME; NAME is the name of the agent or of its variable.
         model: the model of agents that name none, where files may leave it out.
+        calls_models: the command needs the services of their models, so they must be there.
     """
     file, name = _split(target)
-    found = _agents_in(file, model)
+    found = _agents_in(file, model, calls_models=calls_models)
     if name or found.lead:
         return _named(name or str(found.lead), found.agents, file)
     agents = {id(agent): agent for agent in found.agents.values()}
@@ -107,17 +112,20 @@ def _split(target: str) -> tuple[Path, str]:
     return path, name
 
 
-def _agents_in(file: Path, model: str | None = None) -> _Found:
+def _agents_in(
+    file: Path, model: str | None = None, *, calls_models: bool = True
+) -> _Found:
     if file.is_dir() or file.suffix.lower() in DEFINITIONS:
-        return _defined_in(file, model)
+        return _defined_in(file, model, calls_models=calls_models)
     return _Found(_run(file))
 
 
-def _defined_in(file: Path, model: str | None) -> _Found:
+def _defined_in(file: Path, model: str | None, *, calls_models: bool) -> _Found:
     # Imported late: it reads YAML.
     from orchestrator.agent_files.load import read_agents
 
-    team = read_agents(file, model=model)
+    services = (*known_providers(os.environ), "local") if calls_models else None
+    team = read_agents(file, model=model, services=services)
     for warning in team.warnings:
         print(f"warning: {printable(warning)}", file=sys.stderr)
     return _Found(dict(team.agents), team.lead)

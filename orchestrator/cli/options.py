@@ -42,7 +42,8 @@ ModelOption = Annotated[
     Parameter(
         help="The model of the agent that gets the goal, instead of its own: NAME, or 'NAME | NAME'"
         " for one that stands in when the first fails. Its settings stay, and its delegates keep"
-        " their models. `orchestrator models` lists the names."
+        " the models that they name. In a folder of agents or a team.yaml without 'model:', it is"
+        " also that of delegates that name none. `orchestrator models` lists the names."
     ),
 ]
 

@@ -150,7 +150,7 @@ class ModelResolver:
     def _provider_model(self, name: str) -> Model:
         """Return a provider's model: rate-limited, retried, priced."""
         from agents.models.wrappers.pace import Pace, paced
-        from agents.models.wrappers.prices import PriceTable, priced
+        from agents.models.wrappers.prices import priced
         from agents.models.wrappers.rate_limit import limited
         from agents.models.wrappers.retry import retrying
 
@@ -163,12 +163,24 @@ class ModelResolver:
         account = provider.removesuffix("-responses")
         if limiter := self._limiters.get(provider) or self._limiters.get(account):
             model = limited(model, limiter)
-        service = self._providers.get(provider)
-        has_custom_url = service is not None and service.has_custom_url(self._environ)
-        # Another server has its own prices, whatever its models are called.
-        if self._prices is not None or not has_custom_url:
-            model = priced(model, self._prices or PriceTable.shipped())
+        if (table := self._prices_at(name, self._providers.get(provider))) is not None:
+            model = priced(model, table)
         return retrying(model)
+
+    def _prices_at(self, name: str, service: "Provider | None") -> "PriceTable | None":
+        """Return the prices for a model: the program's own, then that of its service."""
+        from agents.models.wrappers.prices import PriceTable
+
+        price = None if service is None else service.price
+        if price is not None:
+            table = self._prices or PriceTable(source="the price of the service")
+            known = table.price_of(name)
+            return table.with_prices({name: price}) if known is None else table
+        # Another server has its own prices, whatever its models are called.
+        has_custom_url = service is not None and service.has_custom_url(self._environ)
+        if self._prices is None and has_custom_url:
+            return None
+        return self._prices or PriceTable.shipped()
 
     @cached_property
     def _providers(self) -> "Mapping[str, Provider]":

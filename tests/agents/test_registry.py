@@ -45,7 +45,7 @@ def test_a_missing_key_is_asked_for(environ: dict[str, str]) -> None:
     """The error explains how to start without a key."""
     with pytest.raises(
         DefinitionError,
-        match=r"'openai:gpt-5' needs a key: set OPENAI_API_KEY, .* ScriptedModel",
+        match=r"'openai:gpt-5' needs a key: set OPENAI_API_KEY; `orchestrator simulate`",
     ):
         model_named("openai:gpt-5", environ)
 

@@ -255,7 +255,9 @@ def test_a_key_of_others_is_no_mistyped_one(tmp_path: Path, key: str) -> None:
 
 def test_a_rule_may_name_the_tools_of_others_and_of_the_program(tmp_path: Path) -> None:
     """Delegates inherit it; and what no agent has is denied anyway."""
-    rules = "[{ask: Bash}, {deny: Write}, {deny: Task}, {allow: task}, {ask: 'look*'}]"
+    rules = (
+        "[{ask: Bash}, {deny: Write}, {deny: Task}, {allow: ask_parent}, {ask: 'l*'}]"
+    )
     folder = folder_of(
         tmp_path,
         a=f"---\ntools: Agent(b)\napprove: {rules}\n---\nx",
@@ -269,8 +271,8 @@ def test_a_rule_may_name_the_tools_of_others_and_of_the_program(tmp_path: Path) 
         ask("process"),
         deny("write_file"),
         deny("delegate_task"),
-        allow("task"),
-        ask("look*"),
+        allow("ask_parent"),
+        ask("l*"),
     )
 
 
@@ -357,7 +359,13 @@ MISTAKES = [
     ("---\nbudget:\n---\n", 2, "budget has keys, and this is empty"),
     ("---\nsandbox: {}\n---\n", 2, "a file cannot give 'sandbox'"),
     ("---\ncopies: yes\n---\n", 2, "copies is true or false, and this is the text"),
-    ("---\non_restart: never\n---\n", 1, "on_restart is 'never'; it must be"),
+    ("---\non_restart: never\n---\n", 2, "on_restart is 'never'; it must be"),
+    ("---\nplace: a b\n---\n", 2, "place: 'a b' cannot be the name of a place"),
+    (
+        "---\nmodel: openai-responses:x\nsettings:\n  top_p: 1\n  seed: 1\n---\n",
+        5,
+        "its settings cannot be kept: openai-responses:x: it has no seed",
+    ),
     ("---\nname: a\x07\n---\n", 2, "a control character is no text"),
     (f"---\nname: {'[' * 30}{']' * 30}\n---\n", 2, "more than 20 levels"),
 ]
@@ -531,10 +539,74 @@ def test_commands_say_a_mistake_in_a_line(
         said = capsys.readouterr().err
         assert said == "orchestrator: agents/bad.md:2: a control character is no text\n"
     (tmp_path / "agents" / "bad.md").unlink()
-    (tmp_path / "team.yaml").write_text("model: a:b\nagents: agents\n")
+    (tmp_path / "team.yaml").write_text("model: openai:b\nagents: agents\n")
     assert run_command(["run", "team.yaml", "x"]) == 2
     assert "say which agent of team.yaml: FILE:NAME; it has: a, b" in (
         capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "agents:\n  a:\n    model: haiku\n  b:\n    model: openai:x | opnai:gpt-5\n",
+            "team.yaml:5: there is no model 'opnai:gpt-5'; did you mean 'openai:gpt-5'?",
+        ),
+        (
+            "agents:\n  a: {instructions: x}\nmodel: 'openai:'\n",
+            "team.yaml:3: there is no model 'openai:'",
+        ),
+        (
+            "agents:\n  a: {instructions: x}\n",
+            "one for all that name none: 'model:' in team.yaml, --model of run and chat",
+        ),
+    ],
+)
+def test_a_command_that_calls_models_says_where_one_is_mistyped(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    said: str,
+) -> None:
+    (tmp_path / "team.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORCHESTRATOR_HOME", str(tmp_path))
+
+    for arguments in (["run", "team.yaml", "x"], ["serve", "team.yaml"]):
+        assert run_command(arguments) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_simulation_needs_no_service(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That of a `models.toml` may be on another machine."""
+    (tmp_path / "team.yaml").write_text("agents: {a: {model: 'lab:qwen'}}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORCHESTRATOR_HOME", str(tmp_path))
+
+    assert run_command(["simulate", "team.yaml", "--seeds", "1"]) == 0
+    assert capsys.readouterr().out.startswith("a: 1 simulated run")
+
+
+def test_a_missing_key_of_a_team_is_one_line_without_python(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "team.yaml").write_text("agents: {a: {model: openai:gpt-5}}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORCHESTRATOR_HOME", str(tmp_path))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    assert run_command(["run", "team.yaml", "x"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "model 'openai:gpt-5' needs a key: set OPENAI_API_KEY; `orchestrator simulate` tries"
+        " agents without one\n"
     )
 
 

@@ -161,6 +161,28 @@ async def test_a_service_of_the_users_file_is_asked(shell: Shell) -> None:
     assert "price unknown" in err
 
 
+async def test_a_service_of_the_users_file_has_a_price(shell: Shell) -> None:
+    """So a team under a budget in dollars can use it."""
+    team = shell.home / "team.yaml"
+    team.write_text(
+        "agents: {a: {model: 'lab:any', budget: {usd: 1}, instructions: Answer.}}\n"
+    )
+    async with open_provider(Say(text="Here I am.", read=1_000, wrote=100)) as provider:
+        file = shell.home / "elsewhere.toml"
+        file.write_text(f'[lab]\nurl = "{provider.url}/v1"\n')
+        shell.environ["ORCHESTRATOR_MODELS"] = str(file)
+        shell.environ["ORCHESTRATOR_HOME"] = str(shell.home)
+        _, unpriced = await shell.run("run", str(team), "Who is there?", code=3)
+        with file.open("a") as opened:
+            opened.write("price = { input = 2, output = 10.0 }\n")
+        out, err = await shell.run("run", str(team), "Who is there?")
+
+    assert "or as 'price' of its service in models.toml" in unpriced
+    assert out == "Here I am.\n"
+    assert "$0.0030" in err
+    assert len(provider.heard) == 1
+
+
 async def test_models_says_how_many_prices_are_known_and_where_from(
     shell: Shell,
 ) -> None:

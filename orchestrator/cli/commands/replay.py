@@ -46,7 +46,7 @@ def replay(
         quiet: With --from, show the answer only.
     """
     # The file may run any code, so it is loaded before the event loop starts.
-    agent = load_agent(file)
+    agent = load_agent(file, calls_models=False)
     if from_ is None:
         return _compare(agent, run, journal=journal)
     task = from_

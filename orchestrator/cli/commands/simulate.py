@@ -73,7 +73,7 @@ def simulate(
         budget=None if budget_usd is None else Budget(usd=budget_usd),
         seeds=seeds,
     )
-    report = simulation.simulate(load_agent(file), goal, settings)
+    report = simulation.simulate(load_agent(file, calls_models=False), goal, settings)
     print(report.to_json() if json else report.to_text())
     if plot is not None:
         plot.write_text(report.to_svg(), encoding="utf-8")
