@@ -38,7 +38,7 @@ from delegation import Receipt, Rules, SessionId, TaskId, Tree
 from delegation.events import SteeringOrigin
 from delegation.events.approvals import ApprovalQuestion
 from orchestrator.doors.approvals import ApprovalQuestions, answer_question
-from orchestrator.doors.durable_run import run_durably
+from orchestrator.doors.durable_run import DurableRuns, EarlierRuns, find_earlier
 from orchestrator.doors.inbound import require_agent
 from orchestrator.doors.lifecycle import close_session, release_agents
 from orchestrator.doors.one_shot import Run, resume_once, run_once
@@ -93,11 +93,13 @@ class Orchestrator:
         services: Services,
         journals: Journals | None = None,
         *,
-        runs: RunKind = "new",
+        earlier: EarlierRuns | None = None,
     ) -> None:
         self._services = services
         self._journals = journals
-        self._runs: RunKind = runs
+        self._durable_runs = (
+            None if earlier is None else DurableRuns(services, journals, earlier)
+        )
         self.asks = ApprovalQuestions(
             services, None, is_closed=lambda: services.book.closed
         )
@@ -153,15 +155,9 @@ class Orchestrator:
                 approval is denied.
         """
         require_trio()
-        if self._runs == "durable":
-            return await run_durably(
-                self._services,
-                agent,
-                goal,
-                parts,
-                attended=attended,
-                deps=deps,
-                is_elsewhere=self._is_elsewhere,
+        if self._durable_runs is not None:
+            return await self._durable_runs.run(
+                agent, goal, parts, attended=attended, deps=deps
             )
         return await run_once(
             self._services, agent, goal, parts, attended=attended, deps=deps
@@ -513,19 +509,6 @@ class Orchestrator:
                 f" session={session!r}) opens that one"
             )
 
-    async def _is_elsewhere(self, run: SessionId) -> bool:
-        """Return whether another process has a run; refuse one that waits in another journal."""
-        await trio.lowlevel.checkpoint()
-        if (journals := self._journals) is None or run in self.read.session_ids:
-            return False
-        name = await trio.to_thread.run_sync(journals.find, run)
-        if name is None:
-            return False
-        store = journals.store(name)
-        if await trio.to_thread.run_sync(store.writer) is None:
-            await self._require_here(run)
-        return True
-
     async def _load_task(self, task: str) -> TaskId:
         require_trio()
         # It may be an idle session.
@@ -612,6 +595,7 @@ async def open_orchestrator(
         rules = Rules() if rules is None else rules
         contents = await opened.read(rules)
         ledger = restore_ledger(contents, name, rules)
+        earlier = find_earlier(ledger) if runs == "durable" else None
         book = Bookkeeper(
             opened,
             ledger,
@@ -661,7 +645,7 @@ async def open_orchestrator(
         ):
             with release_agents(services):
                 try:
-                    yield Orchestrator(services, journals, runs=runs)
+                    yield Orchestrator(services, journals, earlier=earlier)
                 finally:
                     close_place()
 

@@ -17,9 +17,11 @@ import trio.testing
 from agents import (
     Agent,
     AssistantMessage,
+    Part,
     ScriptedModel,
     ToolCall,
     Transcript,
+    UserMessage,
     ask,
     raising_one_error,
     tool,
@@ -42,7 +44,8 @@ from orchestrator import (
     open_orchestrator,
 )
 from orchestrator.cli.app import run_command
-from orchestrator.doors.durable_run import DurableIds
+from orchestrator.doors.durable_run import LOOKED_AT, durable_key, goal_key
+from orchestrator.journal.backends import journals_at
 from orchestrator.journal.sqlite.journal import (
     open_sqlite_journal,
     read_sqlite_journal,
@@ -525,11 +528,132 @@ async def test_equal_durable_runs_are_told_apart() -> None:
     assert {run.output for run in found} == {"both are there"}
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9, 100])
-def test_the_first_free_number_is_found(count: int) -> None:
-    ids = DurableIds.of_goal(team(), "go")
+async def test_a_durable_run_that_newer_equal_ones_overtook_goes_on() -> None:
+    """However many have ended since it began."""
+    journal, begun, calls = MemoryJournal(), trio.Event(), list[str]()
 
-    known = {ids[number + 1] for number in range(count)}
+    @tool
+    async def act() -> str:
+        """Act, the first time for ever."""
+        calls.append("acted")
+        if len(calls) == 1:
+            begun.set()
+            await trio.sleep_forever()
+        return "acted"
 
-    assert ids.first_free(known.__contains__) == count + 1
-    assert {*ids.newest(known.__contains__)} <= known
+    def step(transcript: Transcript) -> ToolCall | str:
+        return ToolCall("act", {}) if len(transcript) == 1 else "done"
+
+    actor = Agent("actor", model=ScriptedModel.always(step), tools=[act])
+    async with open_orchestrator(journal, runs="durable") as orchestrator:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(orchestrator.run, actor, "go")
+            await begun.wait()
+            (slow,) = orchestrator.runs
+            for _ in range(LOOKED_AT + 1):
+                await orchestrator.run(actor, "go")
+            left = MemoryJournal(journal.entries)
+            nursery.cancel_scope.cancel()
+    async with open_orchestrator(left, runs="durable") as orchestrator:
+        run = await orchestrator.run(actor, "go")
+
+    assert (run.id, run.output) == (slow, "done")
+    assert len(calls) == LOOKED_AT + 2, "it has not acted again"
+
+
+@pytest.mark.realtime
+async def test_a_durable_run_goes_on_when_earlier_equal_ones_are_deleted(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path, runs="durable") as orchestrator:
+        ended = [(await orchestrator.run(team(), "go")).id for _ in range(2)]
+        last = orchestrator.read.last_seq
+    async with open_sqlite_journal(path) as journal:
+        with suppress(CrashedError):
+            async with open_orchestrator(
+                CrashingJournal(journal, after=last + 9), runs="durable"
+            ) as orchestrator:
+                await orchestrator.run(team(), "go")
+    # One that does not ask for it, and one that does.
+    async with open_orchestrator(path, runs="durable") as orchestrator:
+        interrupted = orchestrator.runs[-1]
+        await orchestrator.delete_run(ended[0])
+    async with open_orchestrator(path, runs="durable") as orchestrator:
+        await orchestrator.delete_run(ended[1])
+        run = await orchestrator.run(team(), "go")
+        again = await orchestrator.run(team(), "go")
+        runs = orchestrator.runs
+
+    assert interrupted not in ended
+    assert run.id == interrupted
+    assert runs == [interrupted, again.id]
+
+
+@pytest.mark.realtime
+async def test_equal_durable_runs_of_two_processes_leave_their_goal_free(
+    tmp_path: Path,
+) -> None:
+    folder = f"{tmp_path / 'runs'}/"
+    found: list[Run[str]] = []
+    async with (
+        open_orchestrator(folder, runs="durable") as one,
+        open_orchestrator(folder, runs="durable") as other,
+    ):
+        found += [await one.run(team(), "go"), await other.run(team(), "go")]
+    async with open_orchestrator(folder, runs="durable") as later:
+        found += [await later.run(team(), "go"), await later.run(team(), "go")]
+
+    assert len({run.id for run in found}) == 4
+    assert {run.output for run in found} == {"both are there"}
+
+
+@pytest.mark.realtime
+async def test_a_durable_run_that_waits_in_another_journal_is_found_there(
+    tmp_path: Path,
+) -> None:
+    folder = f"{tmp_path / 'runs'}/"
+    async with open_orchestrator(folder, runs="durable") as one:
+        ended = await one.run(team(), "go")
+        async with journals_at(folder).open_free() as held:
+            with suppress(CrashedError):
+                async with open_orchestrator(
+                    CrashingJournal(held.journal, after=9), runs="durable"
+                ) as other:
+                    await other.run(team(), "go")
+            (waiting,) = other.runs
+
+    async def ask_again() -> Run[str]:
+        async with open_orchestrator(folder, runs="durable") as orchestrator:
+            assert ended.id in orchestrator.runs
+            return await orchestrator.run(team(), "go")
+
+    with pytest.raises(UnknownIdError, match=f"session='{waiting}'"):
+        await ask_again()
+    async with open_orchestrator(folder, session=waiting, runs="durable"):
+        # A process that lives may go on with it: this one begins its own.
+        beside = await ask_again()
+    with pytest.raises(UnknownIdError, match=f"session='{waiting}'"):
+        await ask_again()
+    async with open_orchestrator(folder, session=waiting, runs="durable") as advised:
+        resumed = await advised.run(team(), "go")
+        again = await advised.run(team(), "go")
+    last = await ask_again()
+
+    assert resumed.id == waiting
+    assert len({it.id for it in (ended, beside, resumed, again, last)}) == 5
+
+
+def test_what_was_asked_is_told_apart() -> None:
+    other = Agent("other", model=ScriptedModel([]))
+    files = [
+        Part(media_type="text/plain", data=b"a"),
+        Part(media_type="text/plain", url="https://a.example"),
+    ]
+    asked = [UserMessage("go"), UserMessage("stay"), UserMessage("")]
+    asked += [UserMessage("go", parts=(it,)) for it in files]
+
+    keys = {durable_key(agent, it) for agent in (team(), other) for it in asked}
+
+    assert len(keys) == 10
+    assert goal_key(team(), "go") in keys

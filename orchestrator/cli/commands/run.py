@@ -16,7 +16,6 @@ from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
-from orchestrator.cli.journal_queries import read_listed
 from orchestrator.cli.options import (
     JournalOption,
     ModelOption,
@@ -31,9 +30,8 @@ from orchestrator.cli.terminal.approvals import is_attended
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.cli.terminal.tree_table import print_ended
-from orchestrator.doors.durable_run import DurableIds
+from orchestrator.doors.durable_run import OtherJournals, goal_key
 from orchestrator.doors.one_shot import Run
-from orchestrator.journal.journals import Journals
 from orchestrator.runtime import Orchestrator, RunKind, open_orchestrator
 
 
@@ -78,7 +76,10 @@ def run(
     require_one_document(json=json, progress=progress)
     interrupted: SessionId | None = None
     if resume_on_crash:
-        interrupted = find_interrupted(journals_of(journal), agent, goal)
+        found = OtherJournals(journals_of(journal)).find_interrupted(
+            goal_key(agent, goal)
+        )
+        interrupted = None if found is None else found.id
 
     async def begin(orchestrator: Orchestrator) -> Run[Any]:
         if interrupted is not None:
@@ -102,19 +103,6 @@ def run(
             sandbox=sandbox,
         )
     )
-
-
-def find_interrupted(
-    journals: Journals, agent: Agent[Any], goal: str
-) -> SessionId | None:
-    """Return the durable run of an agent and a goal that a crash has interrupted, if one was."""
-    ids = DurableIds.of_goal(agent, goal)
-    for run in ids.newest(lambda run: journals.find(run) is not None):
-        name = journals.find(run)
-        assert name is not None, "it was found just now"
-        if read_listed(journals, name, run).fold().sessions[run].awaits_resume:
-            return run
-    return None
 
 
 def require_one_document(*, json: bool, progress: Progress) -> None:
