@@ -30,8 +30,9 @@ from agents.models.token_estimate import (
 )
 from agents.output.typed import encoded, output_schema, type_name
 from agents.sandbox.sandbox import Sandbox
+from agents.tools.place_name import require_place_name
 from agents.tools.task_context import TaskContext, is_narrower, is_type
-from agents.tools.tool import Tool, require_place_name
+from agents.tools.tool import Tool
 from agents.type_checks import has_type
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ anything is sent (`settings_rules.py`), and never dropped.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import attrs
 import msgspec
@@ -22,8 +22,9 @@ FREE_CHOICES: Final = frozenset({"auto", "none"})
 
 
 def _texts(given: str | Iterable[str]) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        return (given,)
+    unchecked: object = given
+    if isinstance(unchecked, str) or not isinstance(unchecked, Iterable):
+        return (cast("str", unchecked),)  # what is no text, the validator refuses
     return tuple(given)
 
 

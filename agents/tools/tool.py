@@ -39,6 +39,7 @@ from agents.output.pydantic_types import (
     part_schema,
     replaced_parts,
 )
+from agents.tools.place_name import require_place_name
 from agents.tools.result_text import (
     Spill,
     ToolResult,
@@ -66,8 +67,6 @@ sandbox of its task, or does anything else."""
 
 # All providers accept these names.
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# A place becomes the name of a queue in other programs.
-PLACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 # Longer results would fill a model's window: 50,000 characters are some 12,000 tokens.
 CHARACTERS: Final = 50_000
@@ -76,20 +75,6 @@ THREADS: Final = 40
 GRACE_SECONDS: Final = 5
 # Above this, floats skip whole numbers.
 EXACT: Final = 2**53
-
-
-def require_place_name(place: str, whose: str) -> None:
-    """Refuse what cannot be the name of a place.
-
-    Args:
-        place: the name.
-        whose: what has it, for the error.
-    """
-    if not (has_type(place, str) and PLACE_NAME.fullmatch(place)):
-        raise DefinitionError(
-            f"{whose}: {place!r} cannot be the name of a place: a name starts with a letter or a"
-            " digit, and has at most 63 of the letters a to z, digits, '-' and '_'"
-        )
 
 
 @attrs.frozen(kw_only=True)

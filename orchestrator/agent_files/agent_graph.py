@@ -25,7 +25,7 @@ from agents import (
 )
 from agents.approval import ApprovalRule
 from agents.nearest_name import did_you_mean
-from agents.tools.tool import require_place_name
+from agents.tools.place_name import require_place_name
 from orchestrator.agent_files.entry import AgentEntry
 from orchestrator.agent_files.located import (
     Located,

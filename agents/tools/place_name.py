@@ -1,0 +1,23 @@
+"""The names of places: a place becomes the name of a queue in other programs."""
+
+import re
+from typing import Final
+
+from agents.errors import DefinitionError
+from agents.type_checks import has_type
+
+PLACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+def require_place_name(place: str, whose: str) -> None:
+    """Refuse what cannot be the name of a place.
+
+    Args:
+        place: the name.
+        whose: what has it, for the error.
+    """
+    if not (has_type(place, str) and PLACE_NAME.fullmatch(place)):
+        raise DefinitionError(
+            f"{whose}: {place!r} cannot be the name of a place: a name starts with a letter or a"
+            " digit, and has at most 63 of the letters a to z, digits, '-' and '_'"
+        )
