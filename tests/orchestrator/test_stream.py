@@ -189,7 +189,7 @@ async def test_parallel_tasks_may_give_their_calls_the_same_id() -> None:
     [
         ([], ["TaskEnded"]),
         (
-            [ToolCall("count", {"word": "a"})],
+            [ToolCall("look", {})],
             ["ToolCalled", "ToolReturned", "TextPiece", "TaskEnded"],
         ),
     ],
@@ -200,6 +200,12 @@ async def test_text_is_read_at_once_and_a_fact_when_it_is_durable(
     journal = HeldJournal()
     read: list[str] = []
 
+    @tool
+    async def look() -> str:
+        """Look."""
+        await trio.lowlevel.checkpoint()
+        return "seen"
+
     async def hold() -> None:
         journal.hold()
         await trio.lowlevel.checkpoint()
@@ -209,7 +215,7 @@ async def test_text_is_read_at_once_and_a_fact_when_it_is_durable(
             read.append(type(event).__name__)  # noqa: PERF401 (it is looked at meanwhile)
 
     model = StreamingModel([[hold, "Once.", *last], ["Done."]])
-    talker = Agent("talker", model=model, tools=[count])
+    talker = Agent("talker", model=model, tools=[look])
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.stream(talker, "Tell.") as run:
             # Owns the reader.
