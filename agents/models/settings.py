@@ -5,7 +5,7 @@ anything is sent (`settings_rules.py`), and never dropped.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 import msgspec
@@ -22,10 +22,12 @@ FREE_CHOICES: Final = frozenset({"auto", "none"})
 
 
 def _texts(given: str | Iterable[str]) -> tuple[str, ...]:
-    unchecked: object = given
-    if isinstance(unchecked, str) or not isinstance(unchecked, Iterable):
-        return (cast("str", unchecked),)  # what is no text, the validator refuses
-    return tuple(given)
+    try:
+        return (given,) if isinstance(given, str) else tuple(given)
+    except TypeError as exc:
+        raise DefinitionError(
+            f"ModelSettings(stop={given!r}) must be a text, or several"
+        ) from exc
 
 
 def _between(low: float, high: float) -> Any:
