@@ -621,7 +621,7 @@ async def test_a_durable_run_that_waits_in_another_journal_is_found_there(
                     CrashingJournal(held.journal, after=9), runs="durable"
                 ) as other:
                     await other.run(team(), "go")
-            (waiting,) = other.runs
+    ((waiting,),) = journals_at(folder).waiting().values()
 
     async def ask_again() -> Run[str]:
         async with open_orchestrator(folder, runs="durable") as orchestrator:
