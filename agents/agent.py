@@ -159,6 +159,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     asks_parent: bool = attrs.field(default=False, kw_only=True)
     """Whether it may ask the agent that has delegated to it, with `ask_parent`. The root of a run
     has no parent, and no such tool."""
+    handoff: bool = attrs.field(default=False, kw_only=True)
+    """Whether it may hand its conversation to a delegate, whose answer is then its own."""
     output: "TypeForm[OutputT_co]" = attrs.field(
         default=cast("TypeForm[OutputT_co]", str), kw_only=True
     )
@@ -275,6 +277,10 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
                 f"{check!r} is none of its checks: one is a function of the final answer",
             )
         self._require_parts("delegates", self.delegates, Agent, "delegates are agents")
+        self._require(
+            not self.handoff or bool(self.delegates),
+            "handoff=True, and it has no delegates to hand its conversation to",
+        )
         if self.place:
             self._require_leaf_at_place()
         if self.may_delegate:
@@ -325,7 +331,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
 
     def leaf(self) -> "Agent[OutputT_co, InputT_contra, DepsT_contra]":
         """Return the same agent without delegates."""
-        return attrs.evolve(self, delegates=(), copies=False)
+        return attrs.evolve(self, delegates=(), copies=False, handoff=False)
 
     async def make_instructions(self, context: TaskContext[Any]) -> str:
         """Return what the function of its instructions makes of a task."""

@@ -1,6 +1,6 @@
 """The steps of a turn: checks what a model answers, runs what it calls, records both."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import attrs
@@ -67,7 +67,6 @@ class TurnSteps:
         "_task",
         "_tools",
         "answers",
-        "final_answers",
         "history",
         "used",
     )
@@ -85,13 +84,9 @@ class TurnSteps:
         self.history = as_transcript(transcript).completed()
         self.answers = 0
         """How many answers the model has given in this turn."""
-        self.final_answers = 0
-        """How many of them call no tool."""
         self.used = NOTHING_USED
         """What they have used."""
-        for message in reversed(self.history):
-            if isinstance(message, UserMessage) and not message.aside:
-                break
+        for message in self._newest_first():
             if isinstance(message, AssistantMessage):
                 self._count(message)
         self._task = task
@@ -126,7 +121,58 @@ class TurnSteps:
         # Most turns have one answer: its usage is the sum.
         self.used = self.used + answer.usage if self.answers else answer.usage
         self.answers += 1
-        self.final_answers += not answer.calls
+
+    def _newest_first(self) -> Iterator[Message]:
+        """Yield the messages of this turn, the last one first."""
+        for message in reversed(self.history):
+            if isinstance(message, UserMessage) and not message.aside:
+                return
+            yield message
+
+    def final_answers(self) -> list[str]:
+        """Return the final answers of this turn, the last one first: more than one if it was sent
+        back.
+        """
+        found: list[str] = []
+        results: dict[CallId, ToolMessage] = {}
+        for message in self._newest_first():
+            if isinstance(message, ToolMessage):
+                results[message.call] = message
+            elif isinstance(message, AssistantMessage):
+                answer = self._as_final(message, results)
+                found += [] if answer is None else [answer]
+        return found
+
+    def final_answer(self, newest: AssistantMessage | None = None) -> str | None:
+        """Return the final answer that the turn has come to; None if the model is to go on.
+
+        Args:
+            newest: the last answer, if it was given just now.
+        """
+        if newest is not None and not newest.calls:
+            return newest.text
+        results: dict[CallId, ToolMessage] = {}
+        for message in self._newest_first():
+            if isinstance(message, ToolMessage):
+                results[message.call] = message
+            elif isinstance(message, AssistantMessage):
+                return None if message.incomplete else self._as_final(message, results)
+            # Steering stands behind an answer that is to be repaired.
+        return None
+
+    def _as_final(
+        self, answer: AssistantMessage, results: Mapping[CallId, ToolMessage]
+    ) -> str | None:
+        """Return the text of a final answer, or the result of a call that is one."""
+        if not answer.calls:
+            return answer.text
+        call = answer.calls[0]
+        tool = self._tools.get(call.name)
+        if len(answer.calls) > 1 or tool is None or tool.gives_answer is None:
+            return None
+        result = results.get(call.id)
+        is_final = result is not None and not result.failed and tool.gives_answer(call)
+        return result.text if result is not None and is_final else None
 
     async def answer_interrupted(self, interrupted: Sequence[ToolCall]) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""

@@ -98,11 +98,11 @@ async def take_turn(
     if steps.answers:
         if interrupted := unanswered_calls(steps.history):
             await steps.answer_interrupted(interrupted)
-        if (final := _final_answer(steps.history)) is not None:
+        if (final := steps.final_answer()) is not None:
             await host.before_resume(())
             complaint = await check.complaint(final, steps)
             if not complaint:
-                return final.text
+                return final
     while True:
         _require_within_limits(agent.limits, steps)
         steps.add_steering(await host.before_model_call())
@@ -132,8 +132,9 @@ async def take_turn(
                 )
                 return recorded.text
             await steps.run_calls(answer.calls)
-        elif not (complaint := await check.complaint(recorded, steps)):
-            return recorded.text
+        final = steps.final_answer(recorded)
+        if final is not None and not (complaint := await check.complaint(final, steps)):
+            return final
 
 
 async def _hooked_answer(
@@ -199,21 +200,6 @@ def _with_extra(instructions: str, extra: str) -> str:
     )
 
 
-def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:
-    for message in reversed(history):
-        # Steering stands behind an answer that is to be repaired.
-        if isinstance(message, UserMessage) and message.aside:
-            continue
-        if (
-            isinstance(message, AssistantMessage)
-            and not message.calls
-            and not message.incomplete
-        ):
-            return message
-        return None
-    return None
-
-
 class _AnswerChecks:
     """Says what is wrong with a final answer.
 
@@ -234,9 +220,7 @@ class _AnswerChecks:
         self._context = context
         self._past = past
 
-    async def complaint(
-        self, final: AssistantMessage, steps: TurnSteps
-    ) -> Sequence[Message]:
+    async def complaint(self, final: str, steps: TurnSteps) -> Sequence[Message]:
         """Return the request to give an answer again; empty if it is as it should be.
 
         Raises:
@@ -244,12 +228,12 @@ class _AnswerChecks:
         """
         request = REPAIR
         try:
-            value = self._read(final.text)
+            value = self._read(final)
             request = SENT_BACK
             if self._agent.checks:
                 await self._check(value, steps.answers)
         except OutputError as exc:
-            if steps.final_answers > self._agent.limits.repairs:
+            if len(steps.final_answers()) > self._agent.limits.repairs:
                 raise
             return [UserMessage(request.format(problem=exc))]  # noqa: ASYNC910 (its caller checkpoints)
         return ()  # noqa: ASYNC910 (its caller checkpoints)

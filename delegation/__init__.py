@@ -56,6 +56,7 @@ from delegation.task import (
 from delegation.tools.ask_parent import ASK_PARENT, ask_parent_tool, asked_transcript
 from delegation.tools.delegate_task import (
     call_key,
+    conversation,
     delegate_tool,
 )
 from delegation.tools.delegator_port import Assignment, Delegator, Receipt
@@ -117,6 +118,7 @@ __all__ = [
     "asked_transcript",
     "call_key",
     "control_tool",
+    "conversation",
     "decide",
     "decode",
     "decode_used_amounts",

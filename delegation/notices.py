@@ -20,6 +20,10 @@ MIN_SHARE: Final = 2_000
 MIN_SHARE_IN_WINDOW: Final = 200
 """The same where the window is known."""
 
+HANDED_OFF: Final = (
+    "The conversation above is handed over to you: your answer is the next one in it."
+)
+
 
 def first_message(
     request: TaskRequest, dependencies: "Iterable[tuple[str, str]]" = ()
@@ -30,7 +34,7 @@ def first_message(
         request: of the task.
         dependencies: the name and the output of each task that it depends on.
     """
-    text = request.goal
+    text = f"{HANDED_OFF}\n\n{request.goal}" if request.is_handoff else request.goal
     if request.context:
         text += f"\n\nContext:\n{request.context}"
     for name, output in dependencies:

@@ -88,6 +88,8 @@ def in_dependency_order(requests: Sequence[TaskRequest]) -> Sequence[TaskRequest
 
 
 def _owner(request: TaskRequest, ledger: Ledger) -> Join | Detach:
+    if request.is_handoff:
+        return Join(Reason.HANDED_OFF)
     if request.background is False:
         return Join(Reason.ASKED_TO_WAIT)
     if request.origin.capability is DeliveryCapability.NONE:

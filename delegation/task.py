@@ -11,6 +11,7 @@ import attrs
 import msgspec
 
 from agents import Budget
+from delegation.earlier_message import EarlierMessage
 
 TaskId = NewType("TaskId", str)
 SessionId = NewType("SessionId", str)
@@ -47,6 +48,7 @@ class Reason(enum.StrEnum):
     """Why a task is joined or detached."""
 
     ASKED_TO_WAIT = "asked_to_wait"
+    HANDED_OFF = "handed_off"
     CANNOT_BE_TOLD_LATER = "cannot_be_told_later"
     NONE_IN_BACKGROUND = "none_in_background"
     CAN_BE_TOLD_LATER = "can_be_told_later"
@@ -58,6 +60,7 @@ class Reason(enum.StrEnum):
 
 _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.ASKED_TO_WAIT: "the caller asked to wait for it",
+    Reason.HANDED_OFF: "the caller handed the conversation off to it",
     Reason.CANNOT_BE_TOLD_LATER: "the caller cannot be told anything after its turn ends",
     Reason.NONE_IN_BACKGROUND: "the rules allow nothing in the background",
     Reason.CAN_BE_TOLD_LATER: "the session that asked can be told later",
@@ -246,3 +249,10 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What it and its descendants may use together."""
     grants: tuple[Grant, ...] = ()
     """The budgets around the call, besides those of the parent."""
+    handed: tuple[EarlierMessage, ...] | msgspec.UnsetType = msgspec.UNSET
+    """The conversation of the parent, if that is handed off: its answer is the parent's."""
+
+    @property
+    def is_handoff(self) -> bool:
+        """Its answer is the answer of its parent."""
+        return self.handed is not msgspec.UNSET

@@ -98,6 +98,9 @@ class Tool:
     """It reads or changes something outside the journal, so it runs when the call is durable."""
     runs_at_caller: bool = False
     """The client of the session runs it: a call ends the turn, and the client sends the answer."""
+    gives_answer: Callable[[ToolCall], bool] | None = None
+    """Says of which calls the result is the agent's final answer: the turn ends with it, if it is
+    the only call of its answer and does not fail."""
     machine: MachineUse | Callable[[ToolCall], MachineUse | None] | None = None
     """What a call does to the machine, which decides whether an agent without approval rules may
     do it; None is nothing that needs an approval."""

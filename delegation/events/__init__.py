@@ -1,5 +1,6 @@
 """The facts that the journal holds, their JSON form, and the values inside them."""
 
+from delegation.earlier_message import EarlierMessage
 from delegation.events.facts import (
     EMPTY,
     NO_ID,
@@ -10,7 +11,6 @@ from delegation.events.facts import (
     DeliveryFailed,
     DoorClosed,
     DoorOpened,
-    EarlierMessage,
     Entry,
     Event,
     GivenSettings,

@@ -15,7 +15,7 @@ The facts that every task has are structs: they are cheap, and never part of a c
 
 import enum
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import msgspec
@@ -24,15 +24,13 @@ from agents import (
     AssistantMessage,
     Budget,
     CallId,
-    Message,
     MessageId,
     Part,
-    ToolCall,
     ToolMessage,
     Usage,
-    UserMessage,
 )
 from delegation.answer_terms import NO_TERMS, AnswerTerms
+from delegation.earlier_message import EarlierMessage
 from delegation.events.approvals import ApprovalId, ApprovalVerdict
 from delegation.events.processes import ProcessId
 from delegation.task import (
@@ -59,33 +57,6 @@ class JournalOpened:
     version: str
     host: str = ""
     """The machine that it runs on; older facts do not name it."""
-
-
-@attrs.frozen(kw_only=True)
-class EarlierMessage:
-    """A message of the conversation before the session was opened."""
-
-    role: Literal["user", "assistant", "tool"]
-    text: str = ""
-    parts: tuple[Part, ...] = ()
-    """The images and files of a user's message."""
-    calls: tuple[ToolCall, ...] = ()
-    """The calls of an assistant's message."""
-    call: str = ""
-    """The id of the call that a tool's message answers."""
-
-    def message(self, number: int) -> Message:
-        """Return it as a message of the transcript.
-
-        Args:
-            number: its index in the conversation, which makes its id.
-        """
-        id_ = MessageId(f"h_{number}")
-        if self.role == "user":
-            return UserMessage(self.text, self.parts, id=id_)
-        if self.role == "assistant":
-            return AssistantMessage(self.text, self.calls, id=id_)
-        return ToolMessage(CallId(self.call), self.text, id=id_)
 
 
 @attrs.frozen

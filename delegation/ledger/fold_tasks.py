@@ -1,9 +1,10 @@
 """The fold of a task's facts: from its request to its outcome."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from agents import AssistantMessage, Message, MessageId, UserMessage
 from delegation import notices
@@ -156,8 +157,16 @@ def _make_due(
     """Queue a task that has all that it depends on."""
     text = _first_message(ledger, request)
     message = _user_message(text, request.id)
-    task.transcript = task.transcript.followed_by(message)
+    task.transcript = task.transcript.followed_by(*_handed_messages(request), message)
     queue_for_slot(ledger, session, task)
+
+
+def _handed_messages(request: TaskRequest) -> Iterator[Message]:
+    """Yield the conversation that a task is handed."""
+    if isinstance(request.handed, msgspec.UnsetType):
+        return
+    for number, earlier in enumerate(request.handed):
+        yield earlier.message(number)
 
 
 def _first_message(ledger: "Ledger", request: TaskRequest) -> str:
@@ -216,7 +225,7 @@ def task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
     task = unsettled_task(ledger, event)
     require(not task.is_root, event, "a root takes turns instead", task)
     if event.afresh and task.is_running:
-        begin_anew(ledger, task, event, start=1)
+        begin_anew(ledger, task, event, start=task.first_step)
         update_state(ledger.sessions[task.session], task, RUNNING)
         return
     require_transition(task, Running, event)
@@ -229,8 +238,8 @@ def task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
         is_clear = not task.children.unsettled
         require(is_clear, event, "tasks of its first beginning have not ended", task)
         drop_questions(ledger, task)
-        task.rewind(1)
-    task.drop_incomplete(1)
+        task.rewind(task.first_step)
+    task.drop_incomplete(task.first_step)
     if not has_slot:
         # The fact was written under other rules.
         session.slots.take(task)
@@ -303,6 +312,9 @@ def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
     is_unseen = unseen >= seen_now and len(seen_now) == len(event.ids)
     require(is_unseen, event, f"what it has not seen is {sorted(unseen)}", task)
     calls = task.transcript.total(_is_answer)
+    if task.request is not None:
+        # What it was handed, another agent has answered.
+        calls -= task.transcript[: task.first_step].total(_is_answer)
     for id_ in event.ids:
         message = task.steering[id_]
         task.steering[id_] = attrs.evolve(message, seen_at=calls + 1)

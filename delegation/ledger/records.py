@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
+from msgspec import UNSET, UnsetType
 
 from agents import (
     AssistantMessage,
@@ -227,6 +228,12 @@ class TaskRecord:
         """Forget the text of a call that was interrupted, because the model is asked again."""
         if self.ends_incomplete(start):
             self.transcript = self.transcript[:-1]
+
+    @property
+    def first_step(self) -> int:
+        """The index of the first step of a task that is no root: before it is what it was given."""
+        handed = UNSET if self.request is None else self.request.handed
+        return 1 if isinstance(handed, UnsetType) else 1 + len(handed)
 
     @property
     def is_copy(self) -> bool:

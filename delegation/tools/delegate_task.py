@@ -10,15 +10,21 @@ import msgspec
 
 from agents import (
     Agent,
+    AssistantMessage,
     CallId,
     DefinitionError,
+    Pipeline,
     Tool,
     ToolCall,
     ToolError,
+    ToolMessage,
+    Transcript,
+    UserMessage,
     arguments_schema,
     read_arguments,
     require_schema,
 )
+from delegation.earlier_message import EarlierMessage
 from delegation.ledger.records import TaskRecord
 from delegation.rules import Rules
 from delegation.task import Origin
@@ -62,6 +68,18 @@ class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
+class DelegateOrHandOff(DelegateTask, frozen=True, forbid_unknown_fields=True):
+    """The arguments of `delegate_task` for an agent that may hand its conversation off."""
+
+    handoff: Annotated[
+        bool,
+        msgspec.Meta(
+            description="true: the agent takes this conversation over. It reads what was said in"
+            " it, and its answer is your final answer. One goal, and no other call beside it."
+        ),
+    ] = False
+
+
 def delegate_tool(
     agent: Agent[Any],
     *,
@@ -75,9 +93,10 @@ def delegate_tool(
     names = [delegate.name for delegate in agent.delegates]
     # With a single delegate, the name of the agent may be left out.
     default = names[0] if len(names) == 1 and not agent.copies else ""
+    kind = DelegateOrHandOff if agent.handoff else DelegateTask
 
     async def run(call: ToolCall) -> str:
-        arguments = read_arguments(call, DelegateTask)
+        arguments = read_arguments(call, kind)
         # A call from before a crash was within the limits of then.
         is_repeated = call_key(call.id, 0) in parent.children.by_call
         most = math.inf if is_repeated else rules.children_per_call
@@ -85,24 +104,62 @@ def delegate_tool(
         for assignment in assignments:
             _require_known(assignment, names)
         _require_order(assignments)
+        is_handoff = isinstance(arguments, DelegateOrHandOff) and arguments.handoff
+        if is_handoff:
+            _require_handoff(arguments, assignments[0], agent, parent)
         return await delegator.delegate(
             assignments,
             parent=parent.id,
             origin=origin,
             call=call.id,
             background=arguments.background,
+            handoff=is_handoff,
         )
 
     return Tool(
         name=NAME,
         description=_description(agent, rules, levels=rules.depth - parent.depth),
-        parameters=_parameters(),
+        parameters=_parameters(kind),
         run=run,
         # A call that a crash interrupted finds the tasks that it requested, and waits for them.
         idempotent=True,
         # It posts facts, and what these begin waits until they are durable.
         acts_outside=False,
+        gives_answer=_is_handoff if agent.handoff else None,
     )
+
+
+def _is_handoff(call: ToolCall) -> bool:
+    return call.name == NAME and call.arguments.get("handoff") is True
+
+
+def conversation(transcript: Transcript) -> tuple[EarlierMessage, ...]:
+    """Return what was said in a transcript, without the calls of tools and their results.
+
+    A result that has ended a turn was said, too: the answer of an earlier handoff.
+    """
+    said: list[EarlierMessage] = []
+    handoffs: set[CallId] = set()
+    result = ""
+    for message in transcript:
+        match message:
+            case AssistantMessage():
+                handoffs, result = (
+                    {it.id for it in message.calls if _is_handoff(it)},
+                    "",
+                )
+                if message.text:
+                    said.append(EarlierMessage(role="assistant", text=message.text))
+            case ToolMessage():
+                if message.call in handoffs and not message.failed:
+                    result = message.text
+            case UserMessage():
+                if result and not message.aside:
+                    said.append(EarlierMessage(role="assistant", text=result))
+                said.append(
+                    EarlierMessage(role="user", text=message.text, parts=message.parts)
+                )
+    return tuple(said)
 
 
 def call_key(call: CallId, index: int) -> str:
@@ -119,9 +176,9 @@ def require_unused_name(agent: Agent[Any], name: str) -> None:
 
 
 @cache
-def _parameters() -> Mapping[str, Any]:
+def _parameters(kind: type[DelegateTask]) -> Mapping[str, Any]:
     # The same for every task, and slow to make.
-    return arguments_schema(DelegateTask)
+    return arguments_schema(kind)
 
 
 def _description(agent: Agent[Any], rules: Rules, levels: int) -> str:
@@ -193,6 +250,32 @@ def _require_known(assignment: Assignment, names: Sequence[str]) -> None:
             require_schema(assignment.output_schema)
         except DefinitionError as exc:
             raise ToolError(f"output_schema: {exc}; no task was started") from exc
+
+
+def _require_handoff(
+    arguments: DelegateTask,
+    assignment: Assignment,
+    agent: Agent[Any],
+    parent: TaskRecord,
+) -> None:
+    """Raise `ToolError` if a call cannot hand the conversation off."""
+    if arguments.tasks or arguments.background:
+        raise ToolError(
+            "a handoff is one goal, and not in the background: leave out tasks and background"
+        )
+    answer = next(
+        it for it in reversed(parent.transcript) if isinstance(it, AssistantMessage)
+    )
+    if len(answer.calls) > 1:
+        raise ToolError(
+            "a handoff ends your work, so it must be your only call: make the others first"
+        )
+    takers = [it.name for it in agent.delegates if not isinstance(it, Pipeline)]
+    if assignment.agent not in takers:
+        raise ToolError(
+            "say which agent takes the conversation over:"
+            f" {', '.join(takers) or 'none can, because they are programs'}"
+        )
 
 
 def _require_order(assignments: Sequence[Assignment]) -> None:

@@ -76,10 +76,15 @@ class Delegator(Protocol):
         origin: Origin,
         call: CallId,
         background: bool | None,
+        handoff: bool = False,
     ) -> str:
         """Delegate tasks, and return the text that the model reads.
 
-        An assignment without an agent is for a copy of the parent's agent.
+        An assignment without an agent is for a copy of the parent's agent. A handoff is a single
+        one, which gets the conversation of the parent: the text is its output.
+
+        Raises:
+            ToolError: nothing was delegated, or a handoff has not succeeded.
         """
         ...
 

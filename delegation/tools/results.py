@@ -63,7 +63,7 @@ def joined_answer(
         "results": [result(task, session, share) for task in tasks],
     }
     reason = Reason(session.tree[tasks[0].id]["reason"])
-    if reason is not Reason.ASKED_TO_WAIT:
+    if reason not in {Reason.ASKED_TO_WAIT, Reason.HANDED_OFF}:
         answer["note"] = (
             f"This ran within the same response, not in the background: {reason.sentence}."
         )

@@ -10,9 +10,15 @@ from typing import Any, TypeAlias
 
 import attrs
 import trio
+from msgspec import UNSET
 
 from agents import Agent, CallId, MessageId, ToolError, raising_one_error
-from agents.redaction.long_texts import has_long_text, search_ahead
+from agents.redaction.long_texts import (
+    has_long_text,
+    search_ahead,
+    search_tree_ahead,
+)
+from agents.redaction.redactor import LONG_TEXT
 from delegation import (
     Assignment,
     Cause,
@@ -27,6 +33,7 @@ from delegation import (
     TaskRecord,
     TaskRequest,
     call_key,
+    conversation,
     dispatched_answer,
     joined_answer,
     readable_characters,
@@ -44,6 +51,7 @@ from orchestrator.execution.executor import StepTiming
 from orchestrator.execution.outcomes import PROCESS_DIED
 from orchestrator.journal.admission import START_AT_ONCE
 from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.journal.fact_redaction import without_secrets
 
 NewTaskId: TypeAlias = Callable[[TaskId, str], TaskId]
 """Names a new task, by its parent and the call that requests it."""
@@ -86,6 +94,7 @@ class OrchestratorDelegator:
         origin: Origin,
         call: CallId,
         background: bool | None,
+        handoff: bool = False,
     ) -> str:
         ledger = self._book.ledger
         caller = ledger.tasks[parent]
@@ -97,7 +106,10 @@ class OrchestratorDelegator:
             origin=origin,
             call=call,
             background=background,
+            handoff=handoff,
         )
+        if handoff:
+            await self._search_conversation(requests[0])
         # Some may have been requested before a crash.
         known = caller.children.by_call
         new = [request for request in requests if request.call not in known]
@@ -126,9 +138,21 @@ class OrchestratorDelegator:
                         await trio.lowlevel.checkpoint()
         # The nursery only owns what runs in this process; the wait ends by the facts.
         await self._wait_settled(tasks)
-        return joined_answer(
+        answer = joined_answer(
             tasks, session, readable_characters(agent, caller.transcript)
         )
+        return _handed_answer(tasks[0], answer) if handoff else answer
+
+    async def _search_conversation(self, request: TaskRequest) -> None:
+        """Search the conversation that is handed off for secrets, if that takes long."""
+        handed = request.handed or ()
+        texts = [said.text for said in handed]
+        await search_ahead(self._book.redactor, texts)
+        is_known = (
+            request.call in self._book.ledger.tasks[request.parent].children.by_call
+        )
+        if not is_known and sum(map(len, texts)) > LONG_TEXT:
+            await search_tree_ahead(self._book.redactor, handed, without_secrets)
 
     def _requests(
         self,
@@ -139,6 +163,7 @@ class OrchestratorDelegator:
         origin: Origin,
         call: CallId,
         background: bool | None,
+        handoff: bool,
     ) -> list[TaskRequest]:
         children = caller.children.by_call
         calls = [call_key(call, index) for index in range(len(assignments))]
@@ -162,6 +187,7 @@ class OrchestratorDelegator:
                 needs=tuple(labels[label] for label in assignment.depends_on),
                 budget=budgets.get(assignment.agent, agent.budget),
                 grants=grants,
+                handed=conversation(caller.transcript) if handoff else UNSET,
             )
             for id_, key, assignment in zip(ids, calls, assignments, strict=True)
         ]
@@ -335,3 +361,14 @@ class OrchestratorDelegator:
             session = self._book.ledger.sessions.get(record.session)
             return session is None or session.turn is None
         return record.outcome is not None
+
+
+def _handed_answer(task: TaskRecord, answer: str) -> str:
+    """Return the output of a task that was handed the conversation.
+
+    Raises:
+        ToolError: it has none, and the model reads the answer about it.
+    """
+    if task.outcome is None or not task.outcome.succeeded:
+        raise ToolError(answer)
+    return task.outcome.output

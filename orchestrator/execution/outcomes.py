@@ -113,6 +113,9 @@ def unfinished_outcome(
         start: the length that the transcript had when its turn began: what was said before is
             the answer of another turn.
     """
+    if not record.is_root:
+        # What it was handed, another agent has said.
+        start = record.first_step
     texts = (
         message.text
         for message in reversed(record.transcript[start:])

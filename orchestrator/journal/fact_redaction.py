@@ -152,6 +152,8 @@ class FactRedactor:
 def _parts_of(event: object) -> tuple[Part, ...]:
     if isinstance(event, MessageReceived):
         return event.parts
+    if isinstance(event, TaskRequested):
+        return tuple(part for it in event.request.handed or () for part in it.parts)
     return event.message.parts if isinstance(event, ToolAnswered) else ()
 
 

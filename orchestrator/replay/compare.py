@@ -374,6 +374,7 @@ def _describe_request(event: TaskRequested) -> str:
         "schema": request.output_schema and str(request.output_schema),
         "budget": request.budget and str(request.budget),
         "of": "a copy" if request.copy else "",
+        "after": " / ".join(said.text for said in request.handed or ()),
         "background": None if request.background is None else str(request.background),
         event.mode.value: f"because {event.reason.sentence}",
     }

@@ -79,6 +79,7 @@ class Memory:
         origin: Origin,
         call: CallId,
         background: bool | None,
+        handoff: bool = False,
     ) -> str:
         await trio.lowlevel.checkpoint()
         self.asked.append(

@@ -77,6 +77,7 @@ agents:
     budget: {usd: 0.5, tasks: 10}
     limits: {model_calls: 7}
     copies: true
+    handoff: true
     language: German
     settings: {temperature: 0.5, stop: [END]}
   researcher: agents/researcher.md
@@ -158,7 +159,8 @@ def test_a_team_in_one_file(tmp_path: Path) -> None:
     assert [it.name for it in editor.delegates] == ["researcher", "checker"]
     assert editor.budget == Budget(usd=0.5, tasks=10)
     assert editor.limits == Limits(model_calls=7)
-    assert (editor.copies, editor.language) == (True, "German")
+    assert (editor.copies, editor.handoff) == (True, True)
+    assert editor.language == "German"
     assert editor.settings == ModelSettings(temperature=0.5, stop=["END"])
     assert {str(agents[it].model) for it in ("editor", "researcher")} == {
         "openai:gpt-5-mini"

@@ -67,6 +67,17 @@ assert_type(Agent("a", model=MODEL, output=Attrs | None), Agent[Attrs | None])
 assert_type(
     Agent("a", model=MODEL, output=Literal["yes", "no"]), Agent[Literal["yes", "no"]]
 )
+assert_type(
+    Agent(
+        "a",
+        model=MODEL,
+        output=Attrs,
+        delegates=[Agent("b", model=MODEL)],
+        handoff=True,
+    ),
+    Agent[Attrs],
+)
+Agent("a", model=MODEL, handoff="yes")  # type: ignore[arg-type]  # pyright: ignore
 
 
 @agent

@@ -69,6 +69,9 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
     match event:
         case TaskRequested(request, mode, reason):
             yield Text(f"asked for, {mode}: {reason.sentence}", "dim")
+            for said in request.handed or ():
+                who = "the user" if said.role == "user" else "the agent before"
+                yield from _body(f"{who}: {said.text}", "dim")
             yield from _body(request.goal, "bold")
             if request.context:
                 yield from _body(request.context, "")

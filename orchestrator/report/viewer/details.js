@@ -11,6 +11,7 @@ const AT_ONCE = 60; // messages; more are shown when asked for
 
 const REASONS = {
   asked_to_wait: 'the caller asked to wait for it',
+  handed_off: 'the caller handed the conversation off to it',
   cannot_be_told_later: 'the caller cannot be told anything after its turn ends',
   none_in_background: 'the rules allow nothing in the background',
   can_be_told_later: 'the session that asked can be told later',

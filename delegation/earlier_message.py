@@ -1,0 +1,43 @@
+"""A message from before a conversation began here: stored by value, in the fact that begins it."""
+
+from typing import Literal
+
+import attrs
+
+from agents import (
+    AssistantMessage,
+    CallId,
+    Message,
+    MessageId,
+    Part,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+
+
+@attrs.frozen(kw_only=True)
+class EarlierMessage:
+    """A message of the conversation before the session was opened, or before it was handed off."""
+
+    role: Literal["user", "assistant", "tool"]
+    text: str = ""
+    parts: tuple[Part, ...] = ()
+    """The images and files of a user's message."""
+    calls: tuple[ToolCall, ...] = ()
+    """The calls of an assistant's message."""
+    call: str = ""
+    """The id of the call that a tool's message answers."""
+
+    def message(self, number: int) -> Message:
+        """Return it as a message of the transcript.
+
+        Args:
+            number: its index in the conversation, which makes its id.
+        """
+        id_ = MessageId(f"h_{number}")
+        if self.role == "user":
+            return UserMessage(self.text, self.parts, id=id_)
+        if self.role == "assistant":
+            return AssistantMessage(self.text, self.calls, id=id_)
+        return ToolMessage(CallId(self.call), self.text, id=id_)
