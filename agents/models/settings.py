@@ -26,7 +26,7 @@ def _texts(given: str | Iterable[str]) -> tuple[str, ...]:
         return (given,) if isinstance(given, str) else tuple(given)
     except TypeError as exc:
         raise DefinitionError(
-            f"ModelSettings(stop={given!r}) must be a text, or several"
+            f"ModelSettings(stop={given!r}) must be texts, none of them empty"
         ) from exc
 
 
