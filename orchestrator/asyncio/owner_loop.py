@@ -1,7 +1,8 @@
 """The asyncio loop that owns an orchestrator: functions of asyncio run there, also for trio.
 
 Trio runs in another thread. What it starts in the loop has the context of the task that starts it,
-is cancelled with that task, and has ended when that goes on.
+is cancelled with that task, and has ended when that goes on. A loop that stands still cannot end
+anything: the task waits for it no longer than `CLEANUP_SECONDS`.
 """
 
 import asyncio
@@ -14,6 +15,9 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar
 import trio
 
 from agents import DefinitionError, ToolError
+
+CLEANUP_SECONDS: Final = 5
+"""How long a function of asyncio that was cancelled may take to end; it is left behind then."""
 
 ParametersT = ParamSpec("ParametersT")
 ValueT = TypeVar("ValueT")
@@ -41,9 +45,10 @@ class OwnerLoop:
         try:
             await started.ended.wait()
         finally:
-            # Cancelled: the function ends first, as a function of trio would.
+            # Cancelled: the function ends first, as a function of trio would. A loop that is not
+            # run any more, or that is blocked, takes the call and never makes it.
             if not started.ended.is_set() and self.post(started.cancel):
-                with trio.CancelScope(shield=True):
+                with trio.move_on_after(CLEANUP_SECONDS, shield=True):
                     await started.ended.wait()
         return started.value()
 

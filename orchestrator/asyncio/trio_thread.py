@@ -85,6 +85,10 @@ class TrioThread(Generic[HeldT]):
         self._opened: asyncio.Future[Result[HeldT]] = loop.create_future()
         self._ended: asyncio.Future[Result[None]] = loop.create_future()
         self._token: trio.lowlevel.TrioToken | None = None
+        self._opening: trio.CancelScope | None = trio.CancelScope()
+        """Cancels the opening; None when that is over."""
+        self._is_unwanted = False
+        """It was cancelled, maybe before trio ran."""
         self._nursery: trio.Nursery | None = None
         self._thread = threading.Thread(
             target=contextvars.copy_context().run,
@@ -95,12 +99,13 @@ class TrioThread(Generic[HeldT]):
         )
 
     async def open(self) -> HeldT:
-        """Start the thread, and return what it holds."""
+        """Start the thread, and return what it holds. Cancelling this cancels the opening."""
         self._thread.start()
         atexit.register(self._end_with_process)
         try:
-            await wait_uncancelled(self._opened)
+            await asyncio.shield(self._opened)
         except asyncio.CancelledError:
+            self._is_unwanted = True
             with suppress(Exception):
                 await self.close()  # noqa: ASYNC102 (it waits to the end)
             raise
@@ -115,7 +120,7 @@ class TrioThread(Generic[HeldT]):
 
         Raises the error that has ended it, if one has.
         """
-        self.soon(self._cancel_calls)
+        self.soon(self._cancel)
         await wait_uncancelled(self._ended)
         self._thread.join()
         atexit.unregister(self._end_with_process)
@@ -200,8 +205,11 @@ class TrioThread(Generic[HeldT]):
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(function)
 
-    def _cancel_calls(self) -> None:
-        if self._nursery is not None:
+    def _cancel(self) -> None:
+        """Cancel the opening, or the calls: what is open is then closed in good order."""
+        if self._opening is not None:
+            self._opening.cancel(reason="what opens it was cancelled")
+        elif self._nursery is not None:
             self._nursery.cancel_scope.cancel(reason="the orchestrator is closed")
 
     def _run(self) -> None:
@@ -216,20 +224,29 @@ class TrioThread(Generic[HeldT]):
         self._owner.post(_set_once, self._ended, ended)
 
     async def _hold(self) -> None:
-        async with self._open_held() as held:
-            try:
-                with raising_one_error():
-                    # Owns the calls of all loops.
-                    async with trio.open_nursery() as nursery:
-                        self._nursery = nursery
-                        self._token = trio.lowlevel.current_trio_token()
-                        self._owner.post(_set_once, self._opened, outcome.Value(held))
-                        await trio.sleep_forever()
-            finally:
-                self._nursery = None
+        assert self._opening is not None, "it is opened once"
+        with self._opening:
+            # Before the question: a caller that is cancelled says so first, and then looks for it.
+            self._token = trio.lowlevel.current_trio_token()
+            if self._is_unwanted:
+                self._cancel()
+            async with self._open_held() as held:
+                self._opening = None
+                await self._run_calls(held)
+
+    async def _run_calls(self, held: HeldT) -> None:
+        try:
+            with raising_one_error():
+                # Owns the calls of all loops.
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    self._owner.post(_set_once, self._opened, outcome.Value(held))
+                    await trio.sleep_forever()
+        finally:
+            self._nursery = None
 
     def _end_with_process(self) -> None:
-        self.soon(self._cancel_calls)
+        self.soon(self._cancel)
         self._thread.join(EXIT_SECONDS)
 
 

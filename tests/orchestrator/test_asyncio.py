@@ -53,6 +53,7 @@ from orchestrator.asyncio import (
     StreamedRun,
     model,
     open_orchestrator,
+    owner_loop,
     run_in_asyncio,
     tool,
 )
@@ -628,6 +629,51 @@ def test_several_loops_use_one_orchestrator() -> None:
     assert outputs == ["other"] * 3
 
 
+def test_a_loop_that_stands_still_keeps_no_other_loop_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(owner_loop, "CLEANUP_SECONDS", 0.01)
+    posted = threading.Event()
+    log: list[str] = []
+
+    @tool
+    async def dig() -> str:
+        """Dig."""
+        log.append("begun")
+        await asyncio.sleep(0)
+        return ""
+
+    digger = Agent("digger", model=ScriptedModel([ToolCall("dig", {})]), tools=[dig])
+    owner = asyncio.new_event_loop()
+    post = owner.call_soon_threadsafe
+
+    def watch(*args: Any, **keywords: Any) -> object:
+        handle = post(*args, **keywords)
+        if not owner.is_running():
+            posted.set()
+        return handle
+
+    async def use(orchestrator: Orchestrator) -> None:
+        task = asyncio.create_task(orchestrator.run(digger, "go"))
+        await asyncio.to_thread(posted.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def open_it() -> Orchestrator:
+        return await open_orchestrator(":memory:")
+
+    try:
+        orchestrator = owner.run_until_complete(open_it())
+        monkeypatch.setattr(owner, "call_soon_threadsafe", watch)
+        asyncio.run(use(orchestrator))
+        owner.run_until_complete(orchestrator.aclose())
+    finally:
+        owner.close()
+    # It was cancelled before its loop began it.
+    assert log == []
+
+
 def test_a_program_that_does_not_close_it_exits_and_keeps_the_journal(
     tmp_path: Path,
 ) -> None:
@@ -691,6 +737,34 @@ async def test_cancelling_what_opens_waits_until_it_is_closed_again() -> None:
     assert resource.log == ["closed"]
     with pytest.raises(ClosedError):
         thread.read(list)
+
+
+@on_asyncio
+async def test_cancelling_what_opens_cancels_the_opening() -> None:
+    resource = Resource()
+    opening = asyncio.create_task(TrioThread(resource.open).open())
+    try:
+        await asyncio.to_thread(resource.begun.wait)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert resource.log == ["closed"]
+        assert not resource.gate.is_set()
+    finally:
+        # The thread that waits for it ends.
+        resource.gate.set()
+
+
+@on_asyncio
+async def test_an_opening_that_is_cancelled_before_trio_runs_opens_nothing() -> None:
+    resource = Resource()
+    resource.gate.set()
+    opening = asyncio.create_task(TrioThread(resource.open).open())
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert resource.log == ["closed"] * resource.begun.is_set()
 
 
 @on_asyncio
