@@ -23,6 +23,7 @@ from agents.redaction.named_values import (
     ANY_CASE,
     ENDS_IN_SECRET_NAME,
     HARMLESS_WORDS,
+    MAX_UNDECIDED,
     MIN_SECRET_LENGTH,
     REDACTED,
     SECRET_NAME,
@@ -106,11 +107,16 @@ def _is_key(text: str) -> bool:
 
 
 def _is_bearer(text: str) -> bool:
+    if len(text) > MAX_UNDECIDED:
+        return True
     return re.fullmatch(r"[A-Za-z]?[a-z]*(?:-[a-z]+)*[.=]*", text) is None
 
 
 def _is_basic(text: str) -> bool:
     """Return whether this is a user name and a password of basic authentication."""
+    # No word is as long, and a stream cannot wait for the colon of a user name without end.
+    if len(text) > MAX_UNDECIDED:
+        return True
     whole = text.rstrip("=")
     whole = whole[: len(whole) // 4 * 4] if len(whole) % 4 == 1 else whole
     try:

@@ -8,6 +8,7 @@ itself.
 """
 
 import re
+import sys
 from collections.abc import Iterator
 from itertools import chain
 from typing import Final
@@ -33,7 +34,9 @@ from agents.redaction.redactor import (
 CONTEXT: Final = 600
 """How many emitted characters are searched again: a value is recognized by its name."""
 MAX_HELD_BACK: Final = 4000
-"""No more characters than these are held back, except of what is a secret for certain."""
+"""No more characters than these are held back. What is a secret for certain is dropped then, and so
+is the password of an address, which is known for one only at its end; of what may be lines of a
+private key without their beginning, the oldest are shown."""
 LONG_SECRET: Final = 1000
 """Of a secret that is longer, the middle is dropped: what is held back is searched often."""
 KEPT: Final = 300
@@ -92,6 +95,24 @@ class _Unfinished:
                 yield found.start("held"), self.limit
 
 
+_LOGIN_IN_URL: Final = _Unfinished(
+    (":",),
+    re.compile(r":\\{0,7}/\\{0,7}/[^/\s:@\"'\\<>]*+:(?P<held>[^/\s\"'\\<>]*+)\Z"),
+    limit=sys.maxsize,
+)
+"""The password in an address."""
+_NOT_IN_URLS: Final = " \t\n\"'<>"
+_IN_LOGIN: Final = re.compile(r"[^/\s\"'\\<>]*+")
+_BEGIN_OF_KEY: Final = "-----BEGIN "
+_PRIVATE_KEY: Final = _Unfinished(
+    (_BEGIN_OF_KEY.lower(),),
+    re.compile(
+        r"(?P<held>-----BEGIN [A-Z0-9 ]{0,40}(?:\Z|PRIVATE KEY)"
+        r"(?!.*-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----))",
+        re.DOTALL,
+    ),
+    limit=MAX_HELD_BACK,
+)
 _KINDS: Final = (
     # The value of a header, a login of curl, the content of an XML element.
     _Unfinished(
@@ -113,21 +134,8 @@ _KINDS: Final = (
         re.compile(rf"{SECRET_NAME}>(?P<held>[^<>\s]*+(?:<[^<>]*+)?)\Z", ANY_CASE),
         limit=MAX_HELD_BACK,
     ),
-    # The password in an address.
-    _Unfinished(
-        (":",),
-        re.compile(r":\\{0,7}/\\{0,7}/[^/\s:@\"'\\<>]*+:(?P<held>[^/\s\"'\\<>]*+)\Z"),
-        limit=MAX_HELD_BACK,
-    ),
-    _Unfinished(
-        ("-----begin ",),
-        re.compile(
-            r"(?P<held>-----BEGIN [A-Z0-9 ]{0,40}(?:\Z|PRIVATE KEY)"
-            r"(?!.*-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----))",
-            re.DOTALL,
-        ),
-        limit=MAX_HELD_BACK,
-    ),
+    _LOGIN_IN_URL,
+    _PRIVATE_KEY,
 )
 # The lines of a private key have a gap between them, and other values a quote behind them.
 _ENDS_REDACTED: Final = re.compile(rf"{re.escape(REDACTED)}.{{0,120}}\Z", re.DOTALL)
@@ -140,7 +148,15 @@ def without_unfinished_secret(text: str, redactor: Redactor) -> str:
     """
     # Nothing further back is undecided in a stream either.
     start = max(0, len(text) - MAX_HELD_BACK - CONTEXT)
-    return text[: start + StreamRedactor(redactor).decided_end(text[start:])]
+    end = start + StreamRedactor(redactor).decided_end(text[start:])
+    # Except for two that are held, or dropped, however long they get: a password of an address,
+    word = max(text.rfind(sign) for sign in _NOT_IN_URLS) + 1
+    end = min(end, word + _start_of_login(text[word:]))
+    # and a private key, which may break off in a line that is too short to be known for one.
+    key = text.rfind(_BEGIN_OF_KEY, 0, start)
+    if key >= 0 and _ends_in_private_key(text[key:], redactor):
+        end = key
+    return text[:end]
 
 
 class StreamRedactor:
@@ -151,6 +167,8 @@ class StreamRedactor:
         self._emitted = ""
         """The last emitted characters, before redaction."""
         self._held_back = ""
+        self._is_in_login = False
+        """Whether a long password of an address goes on: it is dropped up to its end."""
         self._is_stopped = False
 
     @property
@@ -165,7 +183,10 @@ class StreamRedactor:
         return "".join(map(self._add, pieces))
 
     def _add(self, text: str) -> str:
-        if self._is_stopped:
+        if self._is_in_login:
+            text = _IN_LOGIN.sub("", text, count=1)
+            self._is_in_login = not text
+        if self._is_stopped or not text:
             return ""
         begin = len(self._emitted)
         known = self._emitted + self._held_back + text
@@ -177,6 +198,10 @@ class StreamRedactor:
                 known = self._shortened(known, end)
             elif is_too_long:
                 end = len(known) - MAX_HELD_BACK
+                login = _start_of_login(known)
+                if begin <= login <= end:
+                    known, self._is_in_login = f"{known[:login]}{REDACTED}", True
+                    end = len(known)
         emitted = self._redacted(known[:end]) if end > begin else ""
         self._held_back = known[end:]
         self._emitted = known[max(0, end - CONTEXT) : end]
@@ -278,6 +303,17 @@ def _lines_of_private_key(text: str) -> int:
     begins_line = text.endswith(("\n", "\\n"), max(0, end - 2), end)
     may_be_key = begin < end or begins_line or _MAY_BE_KEY.search(bare, end)
     return begin if may_be_key else length
+
+
+def _start_of_login(text: str) -> int:
+    """Return where a text begins that may be the password of an address, or where all ends."""
+    return next((start for start, _ in _LOGIN_IN_URL.starts(text, ":")), len(text))
+
+
+def _ends_in_private_key(text: str, redactor: Redactor) -> bool:
+    """Return whether the private key goes on to the end of the text that begins with it."""
+    is_open = any(_PRIVATE_KEY.starts(text, text.lower()))
+    return is_open and _ENDS_REDACTED.fullmatch(redactor.redact(text)) is not None
 
 
 def _common_end(text: str, other: str) -> str:

@@ -13,7 +13,12 @@ from urllib.parse import quote
 import pytest
 
 from agents.redaction.redactor import MAX_PEM_LINE, Redactor
-from agents.redaction.streamed_text import CONTEXT, MAX_HELD_BACK, StreamRedactor
+from agents.redaction.streamed_text import (
+    CONTEXT,
+    MAX_HELD_BACK,
+    StreamRedactor,
+    without_unfinished_secret,
+)
 from tests.agents.test_redactor_tables import GO, KEYS, PLACES, RANDOM, pem
 
 KNOWN = "correct-horse-battery"
@@ -49,7 +54,14 @@ def long_secrets() -> dict[str, str]:
         "a long value": f"DB_PASSWORD={RANDOM * 100}",
         "a long bearer": f"Authorization: Bearer {RANDOM * 100}",
         "a long login": f"postgres://me:{RANDOM * 30}@host/db",
+        "a very long login": f"postgres://me:{RANDOM * 200}@host/db",
+        "a long basic": f"send Basic {in_base64(RANDOM * 30 + ':x')}",
+        "a long bearer of words": f"send Bearer {'some-' * 60}{RANDOM}",
     }
+
+
+def in_base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def known_forms() -> list[str]:
@@ -115,6 +127,55 @@ def test_no_secret_leaks_wherever_its_stream_is_cut(seed: int) -> None:
         whole = REDACTOR.redact(stream)
 
         require_hidden(shown_of(cut(stream, draw)), secret, whole)
+
+
+def secret_of_length(kind: str, length: int) -> str:
+    """Return a text with a secret of a kind, of which about so many characters come first."""
+    value = (RANDOM * (length // len(RANDOM) + 1))[:length]
+    lines = "\n".join(value[at : at + 64] for at in range(0, length, 64))
+    return {
+        "basic": f"send Basic {in_base64(value)}OnRvLWVuZA==",
+        "basic of words": f"send Basic {'YWFh' * (length // 4)}OmJi{RANDOM}",
+        "bearer": f"send Bearer {value}",
+        "bearer of words": f"send Bearer {'ab-' * (length // 3)}{RANDOM}",
+        "header": f"Authorization: Basic {in_base64(value)}OnRvLWVuZA==",
+        "named": f"password={value}",
+        "quoted": f'password = "{value}"',
+        "JWT": f"eyJ{RANDOM}.eyJ{value}.{RANDOM}",
+        "key": f"sk-proj-{value}",
+        "login": f"https://me:{value}@host/path",
+        "user and login": f"https://{value[:100]}:{value}@host/path",
+        "curl": f"curl -u me:{value} https://host",
+        "private key": f"{pem('RSA PRIVATE KEY').partition(chr(10))[0]}\n{lines}",
+    }[kind]
+
+
+@pytest.mark.parametrize("length", [30, 190, 201, 990, 4_100, 9_000])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("basic", "basic of words", "bearer", "bearer of words", "header"),
+        *("named", "quoted", "JWT", "key", "login", "user and login", "curl"),
+        "private key",
+    ],
+)
+def test_a_secret_of_any_length_is_hidden_as_in_the_whole_text(
+    kind: str, length: int
+) -> None:
+    """In a stream with any cuts, and in an answer that was broken off anywhere."""
+    draw = random.Random(length)
+    secret = secret_of_length(kind, length)
+    text = f"Here it is: {secret}\n{FILLERS['english']}"
+    whole = REDACTOR.redact(text)
+    assert whole != text
+    for size in (1 if length < 1_000 else 11, draw.randint(20, 60), 1_500):
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+
+        require_hidden(shown_of(pieces), secret, whole)
+    for end in (*draw.sample(range(len(text)), 3), len(text) - len(FILLERS["english"])):
+        kept = REDACTOR.redact(without_unfinished_secret(text[:end], REDACTOR))
+
+        require_hidden(kept, secret, whole)
 
 
 @pytest.mark.parametrize("text", FILLERS.values(), ids=FILLERS)
