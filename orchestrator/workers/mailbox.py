@@ -69,6 +69,10 @@ class WriterMailbox(Protocol):
         """Answer a request, with the next batch."""
         ...
 
+    def drop_answer(self, request: Request) -> None:
+        """Keep the answer to a request no more, which its run has heard."""
+        ...
+
     def stop(self, worker: WorkerId, run: RunId) -> None:
         """Tell a worker to stop a run, with the next batch, until the run is forgotten."""
         ...

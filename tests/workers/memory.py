@@ -149,6 +149,11 @@ class MemoryWriterMailbox:
             letter.answer = body
             self._exchange.changed.unpark_all()
 
+    def drop_answer(self, request: Request) -> None:
+        key = (request.run, request.number)
+        if key in self._answers:
+            self._answers[key] = None
+
     def stop(self, worker: WorkerId, run: RunId) -> None:
         if self._is_mine():
             self._exchange.stops[run] = self._writer

@@ -37,11 +37,22 @@ from orchestrator.execution.lending.lender import STOP_SECONDS
 from orchestrator.execution.lending.lent_turn import KEEP_SECONDS
 from orchestrator.execution.worker_context import WorkerContexts
 from orchestrator.execution.worker_turn import SILENT_SECONDS
-from orchestrator.execution.worker_wire import CallEnded, Question, Stopped, encoded
+from orchestrator.execution.worker_wire import (
+    CallEnded,
+    Calls,
+    Next,
+    Question,
+    Stopped,
+    encoded,
+    question_in,
+    reply_in,
+)
 from orchestrator.replay.run import replay_sync
 from orchestrator.simulation import SimulationSettings, simulate
 from orchestrator.testing import assert_laws
 from orchestrator.testing.crashing_journal import CrashedError
+from orchestrator.workers import Request
+from tests.workers.memory import MemoryWriterMailbox
 from tests.workers.places import FIRST, LEASE, PLACE, Places
 
 
@@ -512,6 +523,62 @@ async def test_an_error_of_a_worker_that_opens_a_turn_ends_its_task_alone(
     assert "too many files" in failed.outcome.error
     assert again.outcome.output == "1 2"
     assert_laws(flights.places.entries)
+
+
+async def test_a_call_that_ends_after_it_was_given_up_is_acknowledged() -> None:
+    """Else its worker would name it with every question, and the writer keep its answer."""
+    begun: list[int] = []
+    opened = 0
+
+    @tool(timeout=1)
+    async def launch() -> str:
+        nonlocal opened
+        opened += 1
+        if opened == 1:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(60)
+        await trio.sleep(0.5)
+        questions = (
+            question_in(it.request.body) for it in places.exchange.letters.values()
+        )
+        begun.extend(len(it.begun) for it in questions if isinstance(it, Next))
+        return "launched"
+
+    pilot = Agent("pilot", model=Pilot(2, 100), tools=[launch], place=PLACE)
+    places = Places([pilot])
+    with trio.fail_after(3600):
+        async with places.open(workers=1) as orchestrator:
+            run = await orchestrator.run(pilot, "go")
+
+    assert run.outcome.output.endswith("launched")
+    assert begun[-1] == 1
+    assert_laws(places.entries)
+
+
+async def test_the_writer_keeps_no_calls_that_their_run_has_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: dict[int, bytes] = {}
+    most = 0
+
+    def answer(self: MemoryWriterMailbox, request: Request, body: bytes) -> None:
+        nonlocal most
+        given(self, request, body)
+        if isinstance(reply_in(body), Calls):
+            kept[request.number] = body
+        most = max(most, len(kept))
+
+    def drop_answer(self: MemoryWriterMailbox, request: Request) -> None:
+        dropped(self, request)
+        kept.pop(request.number, None)
+
+    given, dropped = MemoryWriterMailbox.answer, MemoryWriterMailbox.drop_answer
+    monkeypatch.setattr(MemoryWriterMailbox, "answer", answer)
+    monkeypatch.setattr(MemoryWriterMailbox, "drop_answer", drop_answer)
+
+    await Flights(calls=5).run(workers=1)
+
+    assert most == 1
 
 
 async def test_a_turn_is_left_at_once_when_its_worker_says_rubbish_at_the_end(

@@ -10,7 +10,7 @@ from typing import Final, NoReturn, TypeAlias, assert_never
 
 import trio
 
-from agents import raising_one_error
+from agents import CallId, raising_one_error
 from orchestrator.execution.lending.lent import Lent, Loss
 from orchestrator.execution.lending.lent_turn import LentTurn
 from orchestrator.execution.lending.recorded_ends import RecordedEnds
@@ -334,10 +334,14 @@ class Lender:
             case _ if not isinstance(lent, LentTurn):
                 self._hear_rubbish(request)
             case Next():
+                if lent.told is not None:
+                    # Its run has asked again, so it has heard that.
+                    self._mailbox.drop_answer(lent.told)
                 lent.ask(request, question)
                 self.give(lent)
             case CallEnded():
-                lent.take(question, request)
+                if not lent.take(question, request):
+                    self.ends.add_late(lent, CallId(question.call), request)
             case _:
                 assert_never(question)
 

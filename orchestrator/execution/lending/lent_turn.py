@@ -10,7 +10,15 @@ from typing import Final
 import attrs
 import trio
 
-from agents import CallId, CallKey, RefusedBy, Tool, ToolCall, ToolError
+from agents import (
+    CallId,
+    CallKey,
+    RefusedBy,
+    Tool,
+    ToolCall,
+    ToolError,
+    unanswered_calls,
+)
 from agents.tools.result_text import ToolResult
 from delegation import TaskRecord
 from delegation.events import CallPlaced
@@ -102,6 +110,10 @@ class LentTurn(Lent):
         self._asked: tuple[Request, Next] | None = None
         """What its run waits for."""
         self._asked_at = 0.0
+        self.told: Request | None = None
+        """The last question for calls that was answered."""
+        self._given_up: set[CallId] = set()
+        """The calls that were answered without an end from the run, which may yet say one."""
         self._lost_at = ""
         self._loss: Loss | None = None
         self._begun: list[str] = []
@@ -122,7 +134,7 @@ class LentTurn(Lent):
     def wait_again(self) -> None:
         super().wait_again()
         self.given.clear()
-        self._asked = None
+        self._asked = self.told = None
 
     def adopt(self, run: RunId, worker: WorkerId) -> None:
         """Go on with the run that an earlier writer has accepted."""
@@ -173,18 +185,33 @@ class LentTurn(Lent):
         if not due and trio.current_time() < self._asked_at + KEEP_SECONDS:
             return None
         self._asked = None
+        self.told = request
         self.given.update(it.call.id for it in due)
         return request, [it.due() for it in due]
 
-    def take(self, ended: CallEnded, request: Request) -> None:
-        """Take in the end of a call."""
+    def take(self, ended: CallEnded, request: Request) -> bool:
+        """Take in the end of a call; return whether anything waits for it, or will."""
         id_ = CallId(ended.call)
-        if id_ not in self.calls:
-            self._early[id_] = ended.end, request
-            return
-        call = self.calls[id_]
-        call.end, call.request = ended.end, request
-        call.ended.set()
+        if id_ in self.calls:
+            call = self.calls[id_]
+            call.end, call.request = ended.end, request
+            call.ended.set()
+            return True
+        if id_ in self._given_up or not self.is_unanswered(id_):
+            self._given_up.discard(id_)
+            return False
+        self._early[id_] = ended.end, request
+        return True
+
+    def is_unanswered(self, call: CallId) -> bool:
+        """Return whether the journal has no answer of a call."""
+        return any(it.id == call for it in unanswered_calls(self.task.transcript))
+
+    def remove(self, call: TurnCall) -> None:
+        """Wait for a call no more."""
+        del self.calls[call.call.id]
+        if call.request is None and call.call.id in self.given:
+            self._given_up.add(call.call.id)
 
     def add(self, call: TurnCall) -> None:
         """Wait for a call from now on."""

@@ -10,10 +10,11 @@ from typing import NoReturn
 
 import trio
 
+from agents import CallId
 from delegation import TaskId, root_of
 from delegation.events import Entry, TaskSettled, ToolAnswered, TurnEnded
 from orchestrator.execution.lending.lent import Lent
-from orchestrator.execution.lending.lent_turn import TurnCall
+from orchestrator.execution.lending.lent_turn import LentTurn, TurnCall
 from orchestrator.execution.worker_wire import Stopped
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.workers import Request, RunId
@@ -61,6 +62,13 @@ class RecordedEnds:
         """Acknowledge the end of a call of a turn, if it has one."""
         if call.request is not None:
             self._unrecorded[task, call.call.id] = call.request
+
+    def add_late(self, turn: LentTurn, call: CallId, request: Request) -> None:
+        """Acknowledge the end of a call that was answered without it."""
+        if turn.is_unanswered(call):
+            self._unrecorded[turn.task.id, call] = request
+        else:
+            self.add_recorded(request)
 
     def runs(self) -> set[RunId]:
         """Return the runs whose ends wait."""

@@ -93,7 +93,7 @@ class LentTurnPlace:
             lender.give(lent)
             return await lent.wait_answer(turn_call)
         finally:
-            del lent.calls[call.id]
+            lent.remove(turn_call)
             lender.ends.add_call(task.id, turn_call)
 
     def _begin(self, lender: Lender, call: CallId) -> LentTurn:

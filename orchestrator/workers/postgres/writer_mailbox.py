@@ -62,7 +62,7 @@ class _WriterMailbox:
         self._writer = writer
         self._bell = bell
         self._answers: dict[RunId, dict[int, bytes | None]] = {}
-        """What each run has asked: None until it is answered."""
+        """What each run has asked: None until it is answered, and when the answer is dropped."""
         self._unsent: list[tuple[Request, bytes]] = []
         self._stops: dict[RunId, WorkerId] = {}
         """The runs that must stop, until they are forgotten."""
@@ -104,6 +104,11 @@ class _WriterMailbox:
     def answer(self, request: Request, body: bytes) -> None:
         self._answers.setdefault(request.run, {})[request.number] = body
         self._send(request, body)
+
+    def drop_answer(self, request: Request) -> None:
+        # That it was asked stays known: a letter that is late is not taken for a new one.
+        if request.run in self._answers:
+            self._answers[request.run][request.number] = None
 
     def _send(self, request: Request, body: bytes) -> None:
         self._unsent.append((request, body))

@@ -113,6 +113,29 @@ async def test_what_is_asked_again_is_answered_the_same_and_decided_once(
             assert await worker.ask(request(0)) == b"2"
 
 
+async def test_an_answer_that_is_dropped_is_not_given_again_nor_decided_again(
+    mail_leaf: Leaf,
+) -> None:
+    tenure = mail_leaf.take_over()
+    seen: list[Request] = []
+    answers: list[bytes] = []
+    async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:
+        async with answering(exchange, tenure, lambda _: b"%d" % len(seen), seen) as it:
+            await worker.ask(request(0))
+            it.drop_answer(seen[0])
+            async with trio.open_nursery() as nursery:
+
+                @nursery.start_soon
+                async def ask_again() -> None:
+                    answers.append(await worker.ask(request(0)))
+
+                await trio.testing.wait_all_tasks_blocked()
+                assert await worker.ask(request(1)) == b"2"
+                nursery.cancel_scope.cancel()
+
+    assert not answers
+
+
 async def test_the_last_answer_arrives_also_if_the_writer_forgets_the_run_at_once(
     mail_leaf: Leaf,
 ) -> None:
