@@ -104,8 +104,11 @@ class MemoryWorkerMailbox:
 
     def forget(self, run: RunId) -> None:
         self._exchange.stops.pop(run, None)
-        for key in [key for key in self._exchange.letters if key[0] == run]:
-            del self._exchange.letters[key]
+        letters = self._exchange.letters
+        for key in [
+            key for key, it in letters.items() if key[0] == run and not it.request.stays
+        ]:
+            del letters[key]
 
 
 class MemoryWriterMailbox:
