@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, assert_never
 
 import msgspec
 
@@ -159,6 +159,8 @@ def conversation(transcript: Transcript) -> tuple[EarlierMessage, ...]:
                 said.append(
                     EarlierMessage(role="user", text=message.text, parts=message.parts)
                 )
+            case _:
+                assert_never(message)
     return tuple(said)
 
 
