@@ -170,7 +170,7 @@ viewer: ## build the report's viewer from its sources (needs node)
 
 COMPILE := uv pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
     --python-version 3.11
-EXTRAS := --extra openai --extra anthropic --extra local --extra server --extra postgres --extra workers --extra dbos
+EXTRAS := --extra openai --extra anthropic --extra local --extra server --extra postgres --extra workers --extra dbos --extra mcp
 
 .PHONY: requirements
 requirements: ## pin the newest versions that go together, each file of them by its hash (needs uv)
