@@ -80,6 +80,15 @@ class SessionOpened:
 
 
 @attrs.frozen
+class LabelsChanged:
+    """The door of a session has changed labels of it."""
+
+    session: SessionId
+    labels: Mapping[str, str]
+    """The labels that are new or have another text. An empty text takes the label away."""
+
+
+@attrs.frozen
 class DoorOpened:
     """A door was attached to a session: replies can be delivered."""
 
@@ -441,6 +450,7 @@ class TaskSettled(msgspec.Struct, frozen=True, gc=False):
 
 SessionEvent: TypeAlias = (
     SessionOpened
+    | LabelsChanged
     | DoorOpened
     | DoorClosed
     | SessionClosed

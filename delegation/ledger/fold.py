@@ -17,6 +17,7 @@ from delegation.events import (
     DoorOpened,
     Entry,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -116,6 +117,8 @@ def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, 
             fold_sessions.door_opened(ledger, event)
         case DoorClosed():
             fold_sessions.door_closed(ledger, event)
+        case LabelsChanged():
+            fold_sessions.labels_changed(ledger, event)
         case SessionClosed():
             fold_sessions.session_closed(ledger, event)
         case DeliveryFailed():

@@ -12,6 +12,7 @@ from delegation.events import (
     DoorClosed,
     DoorOpened,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ReplyDelivered,
     SessionClosed,
@@ -91,7 +92,7 @@ def session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     session = SessionRecord(event.session, root, ledger.rules)
     session.forked_from = event.forked_from
     session.attended = event.attended
-    session.labels = event.labels
+    session.labels = dict(event.labels)
     session.owner = event.owner
     root.transcript = Transcript(
         earlier.message(index) for index, earlier in enumerate(event.history)
@@ -111,6 +112,16 @@ def session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     if event.budget is not None:
         grants = (*grants, Grant(event.session, event.budget))
     root.accounts = session.accounts = accounts_under(ledger, root, grants, at)
+
+
+def labels_changed(ledger: "Ledger", event: LabelsChanged) -> None:
+    session = _known_session(ledger, event)
+    require(not session.deleted, event, "it was deleted")
+    for name, text in event.labels.items():
+        if text:
+            session.labels[name] = text
+        else:
+            session.labels.pop(name, None)
 
 
 def door_opened(ledger: "Ledger", event: DoorOpened) -> None:

@@ -420,8 +420,8 @@ class SessionRecord:
         """It takes no more messages and has no more doors."""
         self.deleted = False
         """It is listed nowhere any more."""
-        self.labels: Mapping[str, str] = {}
-        """The labels that its opener gave it."""
+        self.labels: dict[str, str] = {}
+        """The labels that its opener gave it, as they are now."""
         self.owner = ""
         """Whose it is; "" is the operator's."""
         self.door: DeliveryCapability | None = None

@@ -25,6 +25,7 @@ from delegation.events import (
     DoorOpened,
     Event,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -71,6 +72,7 @@ FactWithText: TypeAlias = (
     JournalOpened
     | SessionOpened
     | SessionClosed
+    | LabelsChanged
     | MessageReceived
     | TurnEnded
     | DeliveryFailed

@@ -250,9 +250,12 @@ class SessionCache:
 
 
 def _weigh(ledger: Ledger, session: SessionId) -> int:
-    """Return about how many bytes the messages of a session that was read have."""
-    tasks = ledger.sessions[session].tree
-    return sum(ledger.tasks[task].transcript.total(_message_bytes) for task in tasks)
+    """Return about how many bytes the texts of a session that was read have."""
+    record = ledger.sessions[session]
+    labels = sum(map(len, record.labels.values()))
+    return labels + sum(
+        ledger.tasks[task].transcript.total(_message_bytes) for task in record.tree
+    )
 
 
 def _message_bytes(message: Message) -> int:

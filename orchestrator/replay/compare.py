@@ -23,6 +23,7 @@ from delegation.events import (
     DoorOpened,
     Entry,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -331,6 +332,7 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
                 | DoorOpened()
                 | DoorClosed()
                 | SessionClosed()
+                | LabelsChanged()
                 | TurnResumed()
                 | ReplyDelivered()
                 | DeliveryFailed()

@@ -33,6 +33,7 @@ from delegation.events import (
     DoorOpened,
     Event,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -90,6 +91,7 @@ OwnFact: TypeAlias = (
     JournalOpened
     | SessionOpened
     | SessionClosed
+    | LabelsChanged
     | DoorOpened
     | DoorClosed
     | TurnResumed

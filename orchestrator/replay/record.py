@@ -30,6 +30,7 @@ from delegation.events import (
     Entry,
     Event,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -214,6 +215,7 @@ class RecordedRun:
                 | DoorOpened()
                 | DoorClosed()
                 | SessionClosed()
+                | LabelsChanged()
                 | MessageReceived()
                 | TurnResumed()
                 | ReplyDelivered()
@@ -443,6 +445,7 @@ def _key(event: Event) -> Hashable | None:
             | DoorOpened()
             | DoorClosed()
             | SessionClosed()
+            | LabelsChanged()
             | MessageReceived()
             | TurnResumed()
             | ReplyDelivered()

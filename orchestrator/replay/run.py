@@ -44,6 +44,7 @@ from delegation.events import (
     Entry,
     Event,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -402,6 +403,7 @@ class _Replayer:
                 JournalOpened()
                 | DoorClosed()
                 | SessionClosed()
+                | LabelsChanged()
                 | MessageReceived()
                 | TurnStarted()
                 | TurnEnded()

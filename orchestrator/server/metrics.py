@@ -20,6 +20,7 @@ from delegation.events import (
     DoorOpened,
     Entry,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -227,6 +228,7 @@ class _JournalFacts:
             case (
                 JournalOpened()
                 | SessionOpened()
+                | LabelsChanged()
                 | DoorOpened()
                 | DoorClosed()
                 | MessageReceived()

@@ -31,6 +31,7 @@ from delegation.events import (
     DoorOpened,
     Entry,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -225,6 +226,7 @@ class _JournalCheck:
                 DoorOpened()
                 | DoorClosed()
                 | SessionClosed()
+                | LabelsChanged()
                 | TurnResumed()
                 | ReplyDelivered()
                 | DeliveryFailed()

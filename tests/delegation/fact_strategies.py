@@ -45,6 +45,7 @@ from delegation.events import (
     Entry,
     Event,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -287,6 +288,11 @@ class Facts(RuleBasedStateMachine):
             return
         session.undelivered.remove(turn)
         self.post(ReplyDelivered(session.id, turn))
+
+    @for_a_session(lambda _: True, text=st.sampled_from(["", "tea", "milk"]))
+    def change_labels(self, session: Session, text: str) -> None:
+        self.post(LabelsChanged(session.id, {"title": text}))
+        session.labels = {"title": text} if text else {}
 
     @precondition(lambda self: len(self.entries) > 40)
     @for_a_session(lambda it: not it.closed)
@@ -585,6 +591,8 @@ class Facts(RuleBasedStateMachine):
             yield DeliveryFailed(session.id, session.turns + 1, 1, "no")
             yield SessionClosed(session.id, (*session.mail, 0))
             yield TurnEnded(session.id, session.turns + 1, DONE)
+            if session.id == NOWHERE:
+                yield LabelsChanged(session.id, {"title": "tea"})
             yield TurnStarted(session.id, session.turns + 2, PUSH, ())
             for seq in {*all_mail} - {*session.mail}:
                 yield TurnStarted(session.id, session.turns + 1, PUSH, (seq,))

@@ -230,6 +230,7 @@ class Session:
     """The accounts that hold for all its turns."""
     undelivered: list[int] = attrs.field(factory=list[int])
     closed: bool = False
+    labels: dict[str, str] = attrs.field(factory=dict[str, str])
     last: str = "queued"
     attended: bool = False
     approved: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])

@@ -41,6 +41,7 @@ from delegation.events import (
     Entry,
     Event,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelFailed,
@@ -117,6 +118,10 @@ st.register_type_strategy(
         history=...,
         labels=st.dictionaries(st.text(), st.text(), max_size=2),
     ),
+)
+st.register_type_strategy(
+    LabelsChanged,
+    st.builds(LabelsChanged, labels=st.dictionaries(st.text(), st.text(), max_size=2)),
 )
 st.register_type_strategy(
     ReasoningBlock, st.builds(ReasoningBlock, st.text(), arguments, st.integers())

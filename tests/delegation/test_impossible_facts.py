@@ -32,6 +32,7 @@ from delegation.events import (
     Entry,
     Event,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -101,6 +102,7 @@ def of_session(session: SessionId) -> dict[str, Event]:
         "has a reply delivered": ReplyDelivered(session, 1),
         "has a reply not delivered": DeliveryFailed(session, 1, 1, "no"),
         "is closed": SessionClosed(session),
+        "has other labels": LabelsChanged(session, {"kind": "chat"}),
     }
 
 

@@ -36,6 +36,7 @@ from delegation.events import (
     EarlierMessage,
     Event,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -583,6 +584,21 @@ def test_instructions_hold_for_the_turn_that_reads_them(
     tell(TurnEnded(S, 1, DONE))
 
     assert ledger.tasks[ROOT].instructions == ""
+
+
+def test_labels_of_a_session_change_one_by_one_until_it_is_deleted(
+    ledger: Ledger, tell: Tell
+) -> None:
+    opened = SessionOpened(S, "editor", labels={"kind": "chat", "note": "old"})
+    tell(opened, LabelsChanged(S, {"note": "", "never": "", "title": "Tea"}))
+
+    assert ledger.sessions[S].labels == {"kind": "chat", "title": "Tea"}
+    assert opened.labels == {"kind": "chat", "note": "old"}, "a fact does not change"
+    tell(SessionClosed(S), LabelsChanged(S, {"title": "Coffee"}))
+    assert ledger.sessions[S].labels["title"] == "Coffee"
+    tell(SessionClosed(S, deleted=True))
+    with pytest.raises(ImpossibleEventError, match="it was deleted"):
+        tell(LabelsChanged(S, {"title": "Milk"}))
 
 
 def test_a_closed_session_can_be_deleted_once(ledger: Ledger, tell: Tell) -> None:

@@ -147,6 +147,11 @@ class CheckedFacts(Facts):
             assert record.is_idle is (is_left and not is_pending)
 
     @invariant()
+    def labels_are_as_they_were_changed_last(self) -> None:
+        for session in self.sessions.values():
+            assert self.ledger.sessions[session.id].labels == session.labels
+
+    @invariant()
     def what_is_due_is_due(self) -> None:
         due = [it for it in self.tasks.values() if self.has_slot(it) and not it.acts()]
         assert set(self.ledger.startable) == {it.id for it in due if it.detached}

@@ -22,6 +22,7 @@ from delegation.events import (
     DoorOpened,
     Entry,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -143,6 +144,7 @@ class ProgressLog:
                 | DoorOpened()
                 | DoorClosed()
                 | SessionClosed()
+                | LabelsChanged()
                 | MessageReceived()
                 | ReplyDelivered()
                 | DeliveryFailed()

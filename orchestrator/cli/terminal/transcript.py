@@ -20,6 +20,7 @@ from delegation.events import (
     Event,
     GivenSettings,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -136,6 +137,7 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
             | DoorOpened()
             | DoorClosed()
             | SessionClosed()
+            | LabelsChanged()
             | ReplyDelivered()
             | DeliveryFailed()
             | QuietChanged()
