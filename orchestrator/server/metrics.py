@@ -45,7 +45,7 @@ from delegation.events import (
     TurnStarted,
     WorkspaceOpened,
 )
-from orchestrator.doors.http import CONVERSATION, KIND, is_over
+from orchestrator.doors.kept import CONVERSATION, KIND, is_over
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.operation import Operation
 

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from delegation import SessionId, SessionRecord
-from orchestrator.doors.http import HttpDoor
+from orchestrator.doors.request import RequestDoor
 from orchestrator.read_api import ReadApi
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.audit import HttpAudit
@@ -31,7 +31,7 @@ class ServedJournal:
 
     name: str
     orchestrator: Orchestrator
-    door: HttpDoor
+    door: RequestDoor
     live_text: LiveText
     audit: HttpAudit
     owners: Owners

@@ -12,7 +12,8 @@ from anycorn.config import Config
 from agents import Agent, DefinitionError, raising_one_error
 from agents.redaction.redactor import Redactor
 from agents.sandbox.detection import SandboxChoice
-from orchestrator.doors.http import NO_PUSHES, HttpDoor, Push
+from orchestrator.doors.kept import NO_PUSHES, Push
+from orchestrator.doors.request import RequestDoor
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.app import application
 from orchestrator.server.audit import HttpAudit
@@ -218,7 +219,7 @@ async def serve_journal(
             journal = ServedJournal(
                 name=name,
                 orchestrator=orchestrator,
-                door=HttpDoor(
+                door=RequestDoor(
                     orchestrator.services, state.agents, nursery, _by_owner(push)
                 ),
                 live_text=LiveText(read, read.redactor),

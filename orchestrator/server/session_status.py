@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from agents import AssistantMessage, Budget, Failure, ToolCall, unanswered_calls
 from delegation import Cause, Ending, Grant, Outcome, SessionRecord
-from orchestrator.doors.http import is_over
+from orchestrator.doors.kept import is_over
 from orchestrator.execution.outcomes import PROCESS_DIED
 
 CutReason: TypeAlias = Literal["length", "content_filter"]

@@ -26,9 +26,9 @@ from orchestrator import (
     SessionOpenError,
     open_orchestrator,
 )
-from orchestrator.doors.http import HttpDoor
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.doors.lifecycle import close_session, connect_door
+from orchestrator.doors.request import RequestDoor
 from orchestrator.execution.workspace.background_commands import LOST
 from tests.kit import facts
 from tests.orchestrator.commands_kit import (
@@ -200,13 +200,13 @@ class ReportedLater:
 @asynccontextmanager
 async def serving(
     journal: MemoryJournal, agent: Agent, workspace: Path, host: str
-) -> AsyncGenerator[tuple[Orchestrator, HttpDoor]]:
+) -> AsyncGenerator[tuple[Orchestrator, RequestDoor]]:
     """Serve an agent on a machine, as a server does; cancel all of it at the end."""
     async with (
         open_orchestrator(journal, workspace=workspace, host=host) as opened,
         trio.open_nursery() as nursery,
     ):
-        door = HttpDoor(opened.services, {agent.name: agent}, nursery)
+        door = RequestDoor(opened.services, {agent.name: agent}, nursery)
         await door.resume_sessions()
         yield opened, door
         nursery.cancel_scope.cancel()

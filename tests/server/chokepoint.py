@@ -1,7 +1,7 @@
-"""Finds routes that open sessions without the HTTP door, in the source of their modules.
+"""Finds routes that open sessions without the door of requests, in the source of their modules.
 
-One place decides what can be delivered after a request: `orchestrator/doors/http.py`. A route calls
-that door, and does nothing that the door does; it reads with `Orchestrator.read`. This looks for
+One place decides what can be delivered after a request: `orchestrator/doors/`. A route calls that
+door, and does nothing that the door does; it reads with `Orchestrator.read`. This looks for
 other calls in the module of each handler, and in every module of the server that it imports.
 """
 
@@ -33,7 +33,8 @@ FORBIDDEN_MODULES: Final = frozenset(
 """The modules that open sessions, connect doors, begin turns and post facts."""
 NAMES: Final = frozenset(
     {
-        "HttpDoor",
+        "KeptDoor",
+        "RequestDoor",
         "Origin",
         "bind_session",
         "clear_session_vars",

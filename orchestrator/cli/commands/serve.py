@@ -51,7 +51,7 @@ from orchestrator.workers.shared_exchange import SharedExchange
 
 if TYPE_CHECKING:
     from orchestrator.cli.signals import Drainable
-    from orchestrator.doors.http import Push
+    from orchestrator.doors.kept import Push
     from orchestrator.server.cluster.cluster_server import ClusterSettings
     from orchestrator.server.server import Server
     from orchestrator.server.state import Settings

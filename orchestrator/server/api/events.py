@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from agents import raising_one_error
 from delegation import DeliveryCapability, SessionRecord
-from orchestrator.doors.http import CONVERSATION, KIND, is_over
+from orchestrator.doors.kept import CONVERSATION, KIND, is_over
 from orchestrator.journal.fact_feed import FactFeed, FactLine
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.bodies import Failure, failure_of, status_of

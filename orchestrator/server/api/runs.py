@@ -11,8 +11,8 @@ from starlette.responses import Response
 from agents import Agent, InputError, Pipeline
 from delegation import SessionId, SessionRecord, Tree
 from delegation.events import Entry
-from orchestrator.doors.http import KIND, is_over
 from orchestrator.doors.inbound import InboundRequest, goal_message
+from orchestrator.doors.kept import KIND, is_over
 from orchestrator.export_formats import (
     MEDIA_TYPES,
     Format,

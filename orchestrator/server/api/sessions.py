@@ -19,8 +19,8 @@ from agents import (
 )
 from delegation import SessionRecord
 from delegation.events import MessageReceived
-from orchestrator.doors.http import CONVERSATION, KIND
 from orchestrator.doors.inbound import InboundRequest, search_parts_ahead
+from orchestrator.doors.kept import CONVERSATION, KIND
 from orchestrator.errors import UnknownIdError
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.bodies import (

@@ -13,7 +13,7 @@ import trio
 from agents import Agent, raising_one_error
 from agents.redaction.redactor import Redactor
 from agents.sandbox.detection import SandboxChoice
-from orchestrator.doors.http import Push
+from orchestrator.doors.kept import Push
 from orchestrator.errors import ServerSetupError
 from orchestrator.journal.journals import Journals
 from orchestrator.journal.shards import SHARDS

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from agents import raising_one_error
-from orchestrator.doors.http import Push
+from orchestrator.doors.kept import Push
 from orchestrator.errors import JournalError, JournalInUseError
 from orchestrator.journal.journals import HeldJournal
 from orchestrator.journal.store import JournalStore

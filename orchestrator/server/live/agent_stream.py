@@ -15,7 +15,7 @@ import trio
 
 from delegation import Encoded, SessionRecord
 from delegation.events import Entry, ModelAnswered, TurnEnded, TurnStarted
-from orchestrator.doors.http import is_over
+from orchestrator.doors.kept import is_over
 from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.session_status import (
     OPENING,

@@ -12,7 +12,7 @@ import trio
 
 from agents import Failure, MessageId, new_message_id
 from delegation import Cause, SessionId, SessionRecord
-from orchestrator.doors.http import is_over
+from orchestrator.doors.kept import is_over
 from orchestrator.server.operation import ApiCall
 from orchestrator.server.session_status import last_outcome_of
 from orchestrator.server.transport.errors import HttpError

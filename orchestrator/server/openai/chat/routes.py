@@ -12,7 +12,7 @@ import trio
 from starlette.responses import Response
 
 from delegation import SessionRecord
-from orchestrator.doors.http import KIND
+from orchestrator.doors.kept import KIND
 from orchestrator.server.keys.key import Scope
 from orchestrator.server.openai.chat.bodies import (
     ChatCompletion,

@@ -15,8 +15,8 @@ import trio
 from starlette.responses import Response
 
 from delegation import AnswerTerms, SessionId, SessionRecord
-from orchestrator.doors.http import is_over
 from orchestrator.doors.inbound import InboundRequest
+from orchestrator.doors.kept import is_over
 from orchestrator.errors import ClosedError, UnknownIdError
 from orchestrator.server.api.lookup import find_run, read_other_run
 from orchestrator.server.keys.key import Scope

@@ -134,9 +134,9 @@ async def handle(call):
             "imports orchestrator.journal.bookkeeper",
         ),
         (
-            "from orchestrator.doors.http import HttpDoor",
-            "HttpDoor(None, {}, None)",
-            "calls HttpDoor",
+            "from orchestrator.doors.request import RequestDoor",
+            "RequestDoor(None, {}, None)",
+            "calls RequestDoor",
         ),
     ],
 )

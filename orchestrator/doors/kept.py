@@ -1,11 +1,10 @@
-"""The HTTP door: the only place that decides what can be delivered after a request.
+"""The door of sessions that outlive the request that opened them.
 
-* the client waits for its response   NONE   nothing is delivered later, so every task is joined
-* the client polls for it             POLL   tasks detach, and the session ends with its tree
-* a webhook is registered             PUSH   the same, and the webhook is called
+* the client polls for the replies   POLL   tasks detach, and the session ends with its tree
+* the replies are pushed             PUSH   the same, and a function takes each reply to its reader
 
-No route chooses a capability: it calls one of the methods below. The capability ends with the
-request, or with the session that the request opened.
+The capability ends with the session. What comes in over HTTP or MCP, from a chat platform or by a
+schedule, is an `InboundRequest`, and calls one of the methods below: it chooses no capability.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,9 +15,7 @@ import trio
 
 from agents import Agent, MessageId
 from delegation import (
-    DelegationError,
     DeliveryCapability,
-    Outcome,
     Receipt,
     Reply,
     SessionId,
@@ -40,25 +37,26 @@ from orchestrator.doors.lifecycle import (
     disconnect_door,
     open_new_session,
 )
-from orchestrator.doors.one_shot import open_one_turn, take_only_turn
-from orchestrator.errors import ClosedError, OrchestratorError, UnknownIdError
+from orchestrator.errors import ClosedError, UnknownIdError
 from orchestrator.services import Services
 
 Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
-"""Sends a reply to the webhook, or raises."""
+"""Sends a reply to its reader, or raises."""
 NO_PUSHES: Final[Mapping[str, Push]] = {}
 
 PUSHED: Final = "webhook"
 """The label of a session whose replies go to the webhook that there was when it began."""
 KIND: Final = "http"
-"""The label of every session of this door: `run`, `response`, `chat` or `session`."""
+"""The label of every session of a request: `run`, `response`, `chat`, `mcp` or `session`.
+
+Journals have called it so since all requests came over HTTP."""
 STEERED_BY: Final = "outside"
 CONVERSATION: Final = "session"
 """The kind that stays open until the client closes it; any other ends with its request."""
 
 
-class HttpDoor:
-    """Opens sessions for requests, and supervises those that outlive their request."""
+class KeptDoor:
+    """Opens sessions that outlive their request, and supervises them until they are over."""
 
     def __init__(
         self,
@@ -81,59 +79,6 @@ class HttpDoor:
         self._pushes = pushes
         self._supervised: set[SessionId] = set()
         """The sessions that this door is connected to."""
-        self._shared: dict[SessionId, _SharedTurn] = {}
-        """The turns under way that several clients may wait for."""
-
-    def open_one_turn(
-        self, request: InboundRequest, id_: SessionId | None = None
-    ) -> SessionRecord:
-        """Open a session that ends with its request, and begin its turn.
-
-        `run_turn` takes the turn within the request, `start_turn` beside it.
-        """
-        return open_one_turn(self._services, request, id_)
-
-    async def run_turn(self, session: SessionRecord) -> Outcome:
-        """Take the only turn of a session. Cancelling this cancels its tree."""
-        return (await take_only_turn(self._services, session)).outcome
-
-    async def share_turn(self, session: SessionRecord) -> None:
-        """Wait for the only turn of a session, with all others who wait for it.
-
-        The first one begins it. When the last one has left, its tree is cancelled.
-        """
-        # No checkpoint before the turn has an owner: one that is never taken would never end.
-        shared = self._shared.get(session.id)
-        if shared is None:
-            if is_over(session):
-                await self.wait_over(session)
-                return
-            shared = self._shared[session.id] = _SharedTurn()
-            self._nursery.start_soon(self._run_shared_turn, session, shared)
-        await shared.wait()
-
-    async def _run_shared_turn(  # noqa: ASYNC910 (the turn that it takes checkpoints)
-        self, session: SessionRecord, shared: "_SharedTurn"
-    ) -> None:
-        try:
-            with shared.scope:
-                await self.run_turn(session)
-        except (OrchestratorError, DelegationError) as exc:
-            shared.error = exc
-        finally:
-            del self._shared[session.id]
-            shared.has_ended.set()
-
-    async def wait_unless_shared(self, session: SessionRecord) -> None:
-        """Wait until a turn has ended whose last waiter has left."""
-        await trio.lowlevel.checkpoint()
-        shared = self._shared.get(session.id)
-        if shared is not None and shared.scope.cancel_called:
-            await shared.has_ended.wait()
-
-    def start_turn(self, session: SessionRecord) -> None:
-        """Take the only turn of a session, also after its client has hung up."""
-        self._nursery.start_soon(self.run_turn, session)
 
     def open_background(
         self, request: InboundRequest, id_: SessionId | None = None
@@ -249,20 +194,6 @@ class HttpDoor:
         )
         return receipts[task]
 
-    async def cancel_waiting_runs(self) -> None:
-        """Cancel the runs whose clients wait for the answer, so that they get an outcome."""
-        await trio.lowlevel.checkpoint()
-        waiting = [
-            session.root.id
-            for session in self._services.book.ledger.sessions.values()
-            if session.labels.get(KIND)
-            and session.root.is_running
-            and session.turn is not None
-            and session.turn.capability is DeliveryCapability.NONE
-        ]
-        if waiting:
-            await self._services.delegator.cancel(waiting)
-
     async def close(self, session: SessionRecord, *, deleted: bool = False) -> None:
         """End a session for good, and return when all its tasks are settled."""
         await close_session(self._services, session, deleted=deleted)
@@ -305,31 +236,6 @@ def is_over(session: SessionRecord) -> bool:
     if session.closed or session.awaits_resume:
         return True
     return session.has_nothing_pending and session.turns > 0
-
-
-class _SharedTurn:
-    """The only turn of a session, and who waits for it."""
-
-    def __init__(self) -> None:
-        self.scope = trio.CancelScope()
-        self.has_ended = trio.Event()
-        self.error: Exception | None = None
-        self._waiting = 0
-
-    async def wait(self) -> None:
-        """Wait for its end. The last one who leaves before that cancels it."""
-        self._waiting += 1
-        try:
-            await self.has_ended.wait()
-        finally:
-            self._waiting -= 1
-            if not self._waiting and not self.has_ended.is_set():
-                self.scope.cancel(reason="every client that waited for it has hung up")
-                # When the request has ended, nothing of its tree runs any more.
-                with trio.CancelScope(shield=True):
-                    await self.has_ended.wait()
-        if self.error is not None:
-            raise self.error
 
 
 class _PollDoor:
