@@ -28,10 +28,10 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(tmp_path: Path) -> 
     }
     for room in ("agents", "delegation", "orchestrator"):
         assert f"{room}/py.typed" in names
-    # The viewer of the reports, built ahead: installing it needs no node.
-    for built in ("viewer.js", "viewer.css"):
-        assert f"orchestrator/report/built/{built}" in names
-    assert not any("report/viewer/" in name for name in names)
+    # The pages of the reports and the console, built ahead: installing them needs no node.
+    for built in ("report.js", "report.css", "console.js", "console.css", "worker.js"):
+        assert f"orchestrator/viewer/built/{built}" in names
+    assert not any("viewer/sources/" in name for name in names)
 
 
 @pytest.mark.parametrize("name", ["run", "all", "dev", "dist", "weights"])
@@ -48,7 +48,7 @@ def test_what_is_installed_is_pinned_by_its_hash_without_an_address(name: str) -
 
 def test_the_viewer_is_built_from_packages_that_are_pinned_by_their_hash() -> None:
     lock = json.loads(
-        (ROOT / "orchestrator/report/viewer/package-lock.json").read_text()
+        (ROOT / "orchestrator/viewer/sources/package-lock.json").read_text()
     )
     packages = {name: one for name, one in lock["packages"].items() if name}
 

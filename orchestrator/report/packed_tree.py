@@ -1,6 +1,6 @@
 """A tree as columns of small numbers, so that a page can carry tens of thousands of tasks.
 
-Rows of JSON are ten times as large. `viewer/columns.js` reads the columns.
+Rows of JSON are ten times as large. `viewer/sources/run/columns.js` reads the columns.
 """
 
 import base64

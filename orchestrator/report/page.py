@@ -6,9 +6,7 @@ our script and style, by their hashes, and the run is base64.
 
 import base64
 import hashlib
-from functools import cache
 from html import escape
-from importlib.resources import files
 from typing import Final
 
 import attrs
@@ -25,6 +23,7 @@ from orchestrator.report.transcripts import (
     Transcripts,
     pack_transcripts,
 )
+from orchestrator.viewer import built
 
 PAGE: Final = """\
 <!doctype html>
@@ -74,7 +73,7 @@ def build_report(
     """
     packed = pack_transcripts(history, transcripts)
     title = _title(history)
-    script, style = _built("viewer.js"), _built("viewer.css")
+    script, style = built("report.js"), built("report.css")
     html = PAGE.format(
         policy=(
             f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
@@ -128,11 +127,6 @@ def _about(
 def _json(value: object) -> str:
     """Return JSON that cannot end its script element."""
     return msgspec.json.encode(value).decode().replace("<", "\\u003c")
-
-
-@cache
-def _built(name: str) -> str:
-    return (files("orchestrator.report") / "built" / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -1,13 +1,13 @@
 // The entry point: reads the run from the page, and opens the viewer.
 
-import { modelOf, unpacked } from './columns.js';
-import { Ledger } from './ledger.js';
-import { CollapsedTree } from './collapse.js';
-import { Rollups } from './model.js';
+import { modelOf, unpacked } from '../run/columns.js';
+import { Ledger } from '../run/ledger.js';
+import { CollapsedTree } from '../run/collapse.js';
+import { Rollups } from '../run/model.js';
 import { Transcripts } from './transcripts.js';
-import { STATUSES } from './status.js';
-import { peakOf, workChanges } from './activity.js';
-import { Viewer } from './viewer.js';
+import { STATUSES } from '../run/status.js';
+import { peakOf, workChanges } from '../run/activity.js';
+import { Viewer } from '../run/viewer.js';
 
 async function open() {
   const page = document.documentElement;

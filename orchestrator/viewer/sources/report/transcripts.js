@@ -1,7 +1,7 @@
 // The transcripts of a report: in packets, each unpacked when one of its tasks is selected.
 
-import { unpacked } from './columns.js';
-import { element } from './dom.js';
+import { unpacked } from '../run/columns.js';
+import { element } from '../run/dom.js';
 
 export class Transcripts {
   // index: task id to the number of its packet; cut: how much of a message is kept.

@@ -1,4 +1,4 @@
-/*! sources sha256 abf49b9b61248c12d7ae620d5b3ae5a76e754461341edc377fe5db11324e35d7 */
+/*! sources sha256 c26e9a310f2dfb196892779984c4b19e0c66c8338ebb1e64ef8c2944cee750d4 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 
