@@ -1,16 +1,21 @@
 """The cost of a chat completion over an empty route: `python -m benchmarks.http_server`.
 
-Both are served by the same HTTP server, in the same process and in turn; the empty route sends as
-many bytes as we do. The client is a process of its own: only the processor time of the server
-counts.
+One process serves both: our server, and a route that does nothing but read the request and send as
+many bytes as we do, on anycorn as it is published. The client is a process of its own. It asks them
+in turn, and reads the processor time of the server from outside, before a request and after it: so
+what the client costs does not count, and neither do the other programs of the machine.
 """
 
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
+from statistics import median
 from typing import Any, Final, cast
 
+import msgspec
 import trio
 from anycorn import serve  # pyright: ignore[reportUnknownVariableType]
 from anycorn.config import Config
@@ -20,7 +25,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from agents import Agent, AssistantMessage, ModelRequest, TextDelta
-from benchmarks.measure import Cost, Report, cost_of, in_turn
+from benchmarks.measure import Report
 from benchmarks.workloads import opened
 from orchestrator.server.server import open_server
 from orchestrator.server.state import Settings
@@ -28,30 +33,19 @@ from orchestrator.server.transport.listener import Listening
 
 TOKEN: Final = "a-token-of-the-benchmarks"  # noqa: S105 (of nothing real)
 MICRO: Final = 1_000_000
-REQUESTS: Final = 300
-CHUNKS: Final = 2_000
-WORD: Final = "word "
 PATH: Final = "/v1/chat/completions"
+CLIENTS: Final = 16
+"""How many requests are under way at once, where the answer is not streamed."""
+ROUNDS: Final = 40
+FIRST_WORDS: Final = 120
+WORDS: Final = 500
+WORD: Final = "word "
+PAUSE: Final = 0.008
+"""How long a model is silent after its first word: until then the server has sent it, and rests."""
 
-# Sends the same request again and again on one connection, and counts the events.
-CLIENT: Final = """
-import http.client, json, sys
-host, path, token, times, stream = sys.argv[1:]
-body = json.dumps({"model": "talker", "messages": [{"role": "user", "content": "go"}],
-                   "stream": stream == "stream"})
-headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-connection = http.client.HTTPConnection(host)
-events = 0
-for _ in range(int(times)):
-    connection.request("POST", path, body, headers)
-    answer = connection.getresponse()
-    body_bytes = answer.read()
-    assert answer.status == 200, body_bytes
-    events += body_bytes.count(b"data: ")
-print(events)
-"""
+CLIENT: Final = Path(__file__).with_name("http_client_process.py")
 
-# As long as our answer.
+# As long as our answers.
 ANSWER: Final = b"x" * 570
 EVENT: Final = b"data: %b\n\n" % (b"x" * 232)
 
@@ -67,14 +61,18 @@ class Talker:
 
     name = "talker"
 
-    def __init__(self, words: int) -> None:
+    def __init__(self, words: int, pause: float = 0) -> None:
         self._words = words
+        self._pause = pause
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         await trio.lowlevel.checkpoint()
         for _ in range(self._words):
             request.tell(TextDelta(WORD))
-            await think()
+            if self._pause:
+                await trio.sleep(self._pause)
+            else:
+                await think()
         return AssistantMessage(WORD * self._words)
 
 
@@ -83,11 +81,24 @@ async def answer_at_once(request: Request) -> Response:
     return Response(ANSWER, media_type="application/json")
 
 
-async def stream_at_once(request: Request) -> Response:
+async def stream_first_word(request: Request) -> Response:
+    """Send what we send until the first word is there: the role, and the word."""
     await request.body()
 
     async def events() -> AsyncGenerator[bytes]:
-        for _ in range(CHUNKS):
+        yield EVENT
+        yield EVENT
+        await trio.sleep(PAUSE)
+        yield EVENT
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+async def stream_words(request: Request) -> Response:
+    await request.body()
+
+    async def events() -> AsyncGenerator[bytes]:
+        for _ in range(WORDS):
             await think()
             yield EVENT
 
@@ -111,11 +122,13 @@ async def bare(route: Callable[[Request], Awaitable[Response]]) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def ours(words: int) -> AsyncGenerator[str]:
+async def ours(
+    words: int, pause: float = 0, *, file: Path | None = None
+) -> AsyncGenerator[str]:
     """Serve an agent."""
-    agents = {"talker": Agent("talker", model=Talker(words))}
+    agents = {"talker": Agent("talker", model=Talker(words, pause))}
     async with (
-        opened() as orchestrator,
+        opened(file) as orchestrator,
         open_server(
             orchestrator, agents, Settings(token=TOKEN), Listening(port=0)
         ) as server,
@@ -123,45 +136,64 @@ async def ours(words: int) -> AsyncGenerator[str]:
         yield server.addresses[0]
 
 
-def each(
-    served: Callable[[], Any], *, times: int, stream: bool = False
-) -> Callable[[], Awaitable[Cost]]:
-    """Measure a request, or an event of a stream; the first one does not count."""
+class Measured(msgspec.Struct):
+    """What the client has seen of one server: seconds of its processor, for each request."""
 
-    async def measured() -> Cost:
-        count = 0
+    cpu: list[float]
+    wall: list[float]
 
-        async def ask(often: int) -> None:
-            nonlocal count
-            asks = [sys.executable, "-c", CLIENT, host, PATH, TOKEN, str(often)]
-            kind = "stream" if stream else "plain"
-            done = await trio.run_process([*asks, kind], capture_stdout=True)
-            count = int(done.stdout) if stream else often
 
-        async with served() as url:
-            host = url.removeprefix("http://")
-            await ask(1)
-            cost = await cost_of(partial(ask, times))
-            return Cost(cost.cpu / count, cost.wall / count)
-
-    return measured
+async def ask_in_turn(
+    *served: Callable[[], Any], kind: str, rounds: int
+) -> list[Measured]:
+    """Serve several servers in this process, and let a client ask them in turn."""
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(it()) for it in served]
+        hosts = [it.removeprefix("http://") for it in urls]
+        client = [sys.executable, str(CLIENT), PATH, TOKEN, kind]
+        done = await trio.run_process(
+            [*client, str(rounds), str(CLIENTS), *hosts], capture_stdout=True
+        )
+        return msgspec.json.decode(done.stdout, type=list[Measured])
 
 
 def measure_http_server(report: Report) -> None:
-    floor, plain = in_turn(
-        each(partial(bare, answer_at_once), times=REQUESTS),
-        each(partial(ours, 1), times=REQUESTS),
-        rounds=5,
-    )
-    name = "a chat completion, over an empty route"
-    report.add(name, floor.cpu * MICRO, plain.cpu * MICRO)
-    floor, streamed = in_turn(
-        each(partial(bare, stream_at_once), times=1, stream=True),
-        each(partial(ours, CHUNKS), times=1, stream=True),
-        rounds=5,
-    )
-    name = "a chunk of a streamed one, over an empty stream"
-    report.add(name, floor.cpu * MICRO, streamed.cpu * MICRO)
+    with tempfile.TemporaryDirectory() as folder:
+        for where in ("in memory", "in a file"):
+            for kind, name, routes, bar in (
+                (
+                    "plain",
+                    f"a chat completion, {CLIENTS} at once, {where}",
+                    (partial(bare, answer_at_once), partial(ours, 1)),
+                    1.5,
+                ),
+                (
+                    "first",
+                    f"the first word of a streamed one, {where}",
+                    (partial(bare, stream_first_word), partial(ours, 1, PAUSE)),
+                    1.8,
+                ),
+                (
+                    "stream",
+                    f"a further word of it, {where}",
+                    (partial(bare, stream_words), partial(ours, WORDS)),
+                    None,
+                ),
+            ):
+                empty, full = routes
+                if where == "in a file":
+                    full = partial(full, file=Path(folder, f"{kind}.db"))
+                rounds = {"plain": ROUNDS, "first": FIRST_WORDS, "stream": 5}[kind]
+                floor, it = trio.run(
+                    partial(ask_in_turn, empty, full, kind=kind, rounds=rounds)
+                )
+                report.add(
+                    name,
+                    median(floor.cpu) * MICRO,
+                    median(it.cpu) * MICRO,
+                    target=bar,
+                    wall=(median(floor.wall) * MICRO, median(it.wall) * MICRO),
+                )
 
 
 if __name__ == "__main__":

@@ -216,8 +216,9 @@ def _prefixes_by_letter() -> dict[str, list[str]]:
 
 _OTHER_PREFIXES: Final = tuple(_prefixes_by_letter().items())
 # Every fact counts tokens, in the plural.
+# A name without a value, as every message from HTTP has one (`session_key`), is no secret.
 _KEY_OR_TOKEN: Final = re.compile(
-    "k(?:ey(?![a-z])(?:(?<=[_-]key)|(?<=(?:api|ret|ate|te |ess|unt)key)"
+    'k(?:ey(?![a-z]|":"",")(?:(?<=[_-]key)|(?<=(?:api|ret|ate|te |ess|unt)key)'
     "|(?<=(?:uth|ion|ing|ter|ice)key))|en(?!s)(?<=token))"
 )
 

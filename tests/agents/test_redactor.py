@@ -236,6 +236,7 @@ def test_what_is_not_suspected_has_no_secret(tree: object, known: str) -> None:
         b'{"cached_tokens":0,"calls":1,"cost":0,"input_tokens":100,"output_tokens":20,'
         b'"reasoning_tokens":0,"unpriced":0}},"task":"t_0123456789abcdef"}',
         b'{"text":"\\u001b[32mok\\u001b[0m a keyboard, a monkey and max_tokens=100"}',
+        b'{"context":{"platform":"http","session_key":"","message_id":""},"text":"go"}',
     ],
 )
 def test_an_ordinary_fact_is_not_suspected(body: bytes) -> None:
