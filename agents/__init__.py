@@ -56,6 +56,7 @@ from agents.output.typed import read_output
 from agents.pipelines.decorator import agent
 from agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
 from agents.sandbox.sandbox import Sandbox
+from agents.tools.mcp.server import McpCommand, McpUrl
 from agents.tools.task_context import TaskContext
 from agents.tools.tool import (
     CallKey,
@@ -93,6 +94,8 @@ __all__ = [
     "InstructionContext",
     "LimitExceededError",
     "Limits",
+    "McpCommand",
+    "McpUrl",
     "Message",
     "MessageId",
     "Model",

@@ -1,9 +1,10 @@
 """The value `Agent`: a name, instructions, a model, tools, delegates and limits."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from inspect import isawaitable, signature
 from pathlib import Path
+from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -30,6 +31,7 @@ from agents.models.token_estimate import (
 )
 from agents.output.typed import encoded, output_schema, type_name
 from agents.sandbox.sandbox import Sandbox
+from agents.tools.mcp.server import McpCommand, McpServer, McpUrl, is_server
 from agents.tools.place_name import require_place_name
 from agents.tools.task_context import TaskContext, is_narrower, is_type
 from agents.tools.tool import Tool
@@ -103,6 +105,10 @@ def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     return _listed(tools)
 
 
+def _servers(servers: Iterable[McpServer]) -> tuple[McpServer, ...]:
+    return _listed(servers)
+
+
 def _agents(agents: "Iterable[Agent[Any]]") -> "tuple[Agent[Any], ...]":
     return _listed(agents)
 
@@ -150,6 +156,10 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     settings: ModelSettings = attrs.field(default=NO_SETTINGS, kw_only=True)
     """How its model is to answer. Neither its delegates nor summaries inherit it."""
     tools: tuple[Tool, ...] = attrs.field(default=(), kw_only=True, converter=_tools)
+    servers: tuple[McpServer, ...] = attrs.field(
+        default=(), kw_only=True, converter=_servers
+    )
+    """Servers of the Model Context Protocol, whose tools it has besides: `McpCommand`, `McpUrl`."""
     delegates: "tuple[Agent[Any], ...]" = attrs.field(
         default=(), kw_only=True, converter=_agents
     )
@@ -260,6 +270,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         self._require_parts(
             "tools", self.tools, Tool, "make one of a function with @tool"
         )
+        self._require_servers()
         self._require(
             self.deps is None or is_type(self.deps),
             # Not the value: it may have secrets.
@@ -379,13 +390,35 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         names = {tool.name for tool in self.tools if has_type(tool, Tool)}
         if self.may_delegate:
             names |= DELEGATION_TOOLS
+        # Which tools a server has is known when it is connected.
+        names |= {f"{it.name}__" for it in self.servers if is_server(it)}
         self._require(
             choice in {None, "auto", "none"}
-            or (bool(names) if choice == "required" else choice in names),
+            or (bool(names) if choice == "required" else _is_named(choice, names)),
             f"its tool_choice is {choice!r}, and it has no such tool"
             if choice != "required"
             else "its tool_choice is 'required', and it has no tools",
         )
+
+    def _require_servers(self) -> None:
+        if not self.servers:
+            return
+        self._require_parts(
+            "servers",
+            self.servers,
+            McpCommand | McpUrl,
+            "McpCommand(...) or McpUrl(...)",
+        )
+        self._require(
+            not self.place,
+            f"it has the place {self.place!r}, and servers, which are connected where the run is",
+        )
+        prefixes = tuple(f"{server.name}__" for server in self.servers)
+        for tool in self.tools:
+            self._require(
+                not tool.name.startswith(prefixes),
+                f"its tool {tool.name!r} has a name that a tool of its server may have",
+            )
 
     def _require_room(self) -> None:
         """Refuse a window in which no message fits beside the instructions and tools."""
@@ -465,7 +498,11 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         return DefinitionError(f"agent {self.name!r}: {problem}")
 
     def _require_parts(
-        self, field: str, parts: tuple[Any, ...], kind: type[Any], hint: str
+        self,
+        field: str,
+        parts: tuple[Any, ...],
+        kind: "type[Any] | UnionType",
+        hint: str,
     ) -> None:
         for part in parts:
             # The message is built only on failure: the repr of an agent contains all its delegates.
@@ -477,6 +514,13 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         if len(set(names)) < len(names):
             duplicate = next(name for name in names if names.count(name) > 1)
             raise self._definition_error(f"it has two {field} called {duplicate!r}")
+
+
+def _is_named(tool: str | None, names: Collection[str]) -> bool:
+    return any(
+        tool == name or (name.endswith("__") and str(tool).startswith(name))
+        for name in names
+    )
 
 
 def is_agent(value: object) -> TypeGuard[Agent[Any, Any]]:

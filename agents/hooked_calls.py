@@ -29,14 +29,15 @@ def with_hooks(
 ) -> tuple[Model, Sequence[Tool]]:
     """Return the model and the tools of a turn, with hooks around them.
 
-    Tools that are not the agent's own, such as `delegate_task`, have none.
+    Tools that are neither the agent's own nor of its servers, such as `delegate_task`, have none.
     """
     if not hooks:
         return model, tools
     assert context is not None, "a hook is given the task"
     own = {tool.name for tool in agent.tools}
     return HookedModel(model, hooks, context), [
-        hooked_tool(it, hooks, context) if it.name in own else it for it in tools
+        hooked_tool(it, hooks, context) if it.name in own or it.server else it
+        for it in tools
     ]
 
 

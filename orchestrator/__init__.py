@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         InstructionContext,
         LimitExceededError,
         Limits,
+        McpCommand,
+        McpUrl,
         Message,
         Model,
         ModelError,
@@ -150,6 +152,8 @@ __all__ = [
     "JournalInUseError",
     "LimitExceededError",
     "Limits",
+    "McpCommand",
+    "McpUrl",
     "MemoryJournal",
     "Message",
     "Mode",
@@ -238,10 +242,10 @@ __path__.append(os.path.join(os.path.dirname(__file__), "old_paths"))  # noqa: P
 _HOMES = {
     "agents": """
         Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError
-        Failure Hooks InputError InstructionContext LimitExceededError Limits Message Model
-        ModelError ModelEvent ModelRequest ModelSettings OutputError Part Patience Pipeline Price
-        ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall ToolError
-        ToolMessage Transcript Usage UserMessage agent allow ask deny tool
+        Failure Hooks InputError InstructionContext LimitExceededError Limits McpCommand McpUrl
+        Message Model ModelError ModelEvent ModelRequest ModelSettings OutputError Part Patience
+        Pipeline Price ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall
+        ToolError ToolMessage Transcript Usage UserMessage agent allow ask deny tool
     """,
     "delegation": """
         Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId

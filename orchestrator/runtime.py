@@ -61,6 +61,7 @@ from orchestrator.journal.journal import Journal, Pruned, restore_ledger
 from orchestrator.journal.journals import Journals, open_journal
 from orchestrator.journal.subscriptions import FactQueue
 from orchestrator.loaded_file import require_not_loading
+from orchestrator.mcp.connections import McpConnections
 from orchestrator.read_api import ReadApi
 from orchestrator.replay.fork import fork_run
 from orchestrator.services import Services, open_services
@@ -608,19 +609,6 @@ async def open_orchestrator(
         if here is None:
             here = environ.get(HERE_VARIABLE, "").split(",")
         places = frozenset(here)
-        registry = AgentRegistry(
-            ModelResolver(
-                environ,
-                limiters,
-                prices,
-                answer_limits=answer_limits,
-                providers=providers,
-            ),
-            require_deps=True,
-            require_places=partial(require_here, places)
-            if opened.tenure is None
-            else None,
-        )
         workspace_settings = resolve_workspace_settings(
             without_secret_variables(
                 environ, declared=(*secrets, JOURNAL_VARIABLE), hand_on=hand_on
@@ -633,6 +621,27 @@ async def open_orchestrator(
             host=host_of(host, environ, spans_hosts=opened.spans_hosts),
             hidden=[*_hidden(opened, journals, environ), *map(Path, hide)],
         )
+        servers = McpConnections(
+            environ,
+            book.redactor,
+            workspace=workspace_settings.workspace,
+            state=workspace_settings.state,
+        )
+        await servers.end_left_programs()
+        registry = AgentRegistry(
+            ModelResolver(
+                environ,
+                limiters,
+                prices,
+                answer_limits=answer_limits,
+                providers=providers,
+            ),
+            require_deps=True,
+            require_servers=servers.require,
+            require_places=partial(require_here, places)
+            if opened.tenure is None
+            else None,
+        )
         async with (
             _open_place(
                 opened,
@@ -641,7 +650,9 @@ async def open_orchestrator(
                 queue or environ.get(QUEUE_VARIABLE) or DEFAULT_QUEUE,
                 places,
             ) as (place, close_place),
-            open_services(book, registry, workspace_settings, place=place) as services,
+            open_services(
+                book, registry, workspace_settings, place=place, servers=servers
+            ) as services,
         ):
             with release_agents(services):
                 try:

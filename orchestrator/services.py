@@ -21,6 +21,7 @@ from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import StepTiming
 from orchestrator.execution.local import LocalExecutor
 from orchestrator.execution.tool_place import HERE, ToolPlace
+from orchestrator.execution.tool_servers import NO_SERVERS, ToolServers
 from orchestrator.execution.workspace.background_commands import BackgroundRunner
 from orchestrator.execution.workspace.host import Host
 from orchestrator.execution.workspace.task_workspace import (
@@ -67,6 +68,7 @@ async def open_services(
     *,
     new_task_id: NewTaskId = random_task_id,
     place: ToolPlace = HERE,
+    servers: ToolServers = NO_SERVERS,
     timing: StepTiming | None = None,
 ) -> AsyncGenerator[Services]:
     """Wire the parts of an orchestrator, and run its loops as long as the block lasts.
@@ -77,13 +79,18 @@ async def open_services(
         workspace_settings: the folders and the environment of tools.
         new_task_id: names new tasks.
         place: runs the tool calls that it takes; simulation and replay have their own.
+        servers: has the tools of servers that agents name; simulation and replay have their own.
         timing: delays steps, in a simulation and in a replay.
     """
     host = workspace_settings.host
     background = BackgroundRunner(book, host)
     workspaces = TaskWorkspaces(book, registry, background, workspace_settings)
     executor = LocalExecutor(
-        registry.models, workspaces, place=place, journal=book.journal_identity
+        registry.models,
+        workspaces,
+        place=place,
+        servers=servers,
+        journal=book.journal_identity,
     )
     runner = TaskRunner(book, registry, executor, asks_approval=place.has_effects)
     delegator = OrchestratorDelegator(
@@ -114,6 +121,7 @@ async def open_services(
                 nursery.start_soon(feeds.publish_forever)
                 nursery.start_soon(background.run_forever)
                 nursery.start_soon(background.wait_ended_elsewhere)
+                nursery.start_soon(servers.run_forever)
                 nursery.start_soon(runner.watchdog.watch_forever)
                 try:
                     yield services

@@ -21,7 +21,7 @@ GERUNDS = {"replaying.py"}
 AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
     Compaction DefinitionError Failure Hooks PipelineContext Queued InputError LimitExceededError
-    Limits Message MessageId Model ModelError ModelEvent ModelRequest ModelSettings
+    Limits McpCommand McpUrl Message MessageId Model ModelError ModelEvent ModelRequest ModelSettings
     InstructionContext OutputError Part
     Patience Pipeline Price ReasoningBlock ReasoningDelta RefusedBy Retrying Sandbox
     ScriptExhaustedError
@@ -43,7 +43,8 @@ DELEGATION = """
 """
 FROM_AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError Failure
-    Hooks InputError InstructionContext LimitExceededError Limits Message Model ModelError
+    Hooks InputError InstructionContext LimitExceededError Limits McpCommand McpUrl Message Model
+    ModelError
     ModelEvent ModelRequest ModelSettings OutputError Part Patience Pipeline Price
     ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall ToolError ToolMessage
     Transcript Usage UserMessage agent allow ask deny tool

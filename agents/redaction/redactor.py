@@ -232,13 +232,25 @@ class Redactor:
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        values = {value for value in known if value.strip("*")}
-        self.known = sorted(values)
+        self.known: list[str] = []
         self._searched: dict[str, str] = {}
         """Long texts that were searched ahead, and what was left of them; the oldest first."""
         self._remembered = 0
         self._trees: dict[int, tuple[object, object]] = {}
         """Values of many texts that were searched ahead, by their identity; the oldest first."""
+        self._index(known)
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Remove these values, too, from now on."""
+        if not {*values} <= {*self.known}:
+            self._searched.clear()
+            self._trees.clear()
+            self._remembered = 0
+            self._index([*self.known, *values])
+
+    def _index(self, known: Iterable[str]) -> None:
+        values = {value for value in known if value.strip("*")}
+        self.known = sorted(values)
         forms = {form for value in values for form in _forms(value)}
         # The longest first: replacing a part of a form would leave the rest of it.
         self._known = sorted(forms, key=lambda form: (-len(form), form))

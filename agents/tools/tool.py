@@ -108,6 +108,8 @@ class Tool:
     """Where its calls run: at the workers of that name; empty is here."""
     timeout: float | None = None
     """After so many seconds a call has no answer."""
+    server: str = ""
+    """The name of the server that it is a tool of; empty is none."""
 
     def __attrs_post_init__(self) -> None:
         # Most tools have none.

@@ -105,8 +105,14 @@ class TaskApprovalCheck:
         self._record = record
         self._policies = policies
         self._workspace = workspace
-        self._tools = {tool.name: tool for tool in tools}
-        self._defaults = {tool.name: _defaults(tool.parameters) for tool in tools}
+        self._tools: dict[str, Tool] = {}
+        self._defaults: dict[str, dict[str, Any]] = {}
+        self.add_tools(tools)
+
+    def add_tools(self, tools: Sequence[Tool]) -> None:
+        """Judge the calls of these tools, too."""
+        self._tools |= {tool.name: tool for tool in tools}
+        self._defaults |= {tool.name: _defaults(tool.parameters) for tool in tools}
 
     def is_pending(self, call: ToolCall) -> bool:
         ask = self._record.questions.get(call.id)

@@ -108,6 +108,10 @@ class LocalTaskHost:
     def is_cancelled(self) -> bool:
         return self._scope.cancel_called
 
+    def add_tools(self, tools: Sequence[Tool]) -> None:
+        if self._approvals is not None:
+            self._approvals.add_tools(tools)
+
     def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
         below = self._tools_for_children(agent) if agent.may_delegate else ()
         if not agent.asks_parent or self._record.is_root:

@@ -288,7 +288,8 @@ class TaskRunner:
         policies = self._registry.policies_of(record)
         if not self._asks_approval:
             return None
-        if not policies and all(tool.machine is None for tool in agent.tools):
+        is_harmless = all(tool.machine is None for tool in agent.tools)
+        if not policies and is_harmless and not agent.servers:
             return None
         workspace = partial(self._executor.workspace_of, record)
         return TaskApprovalCheck(

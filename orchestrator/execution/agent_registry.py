@@ -73,6 +73,7 @@ class AgentRegistry:
         models: ModelSource,
         *,
         require_places: Callable[[Agent[Any]], None] | None = None,
+        require_servers: Callable[[Agent[Any]], None] | None = None,
         require_deps: bool = False,
     ) -> None:
         """Find agents.
@@ -81,11 +82,14 @@ class AgentRegistry:
             models: where their models come from.
             require_places: raises for an agent with tools at a place that is not reached from
                 here; by default none is looked at, for runs whose tools have no effect.
+            require_servers: raises for an agent with servers that cannot be connected from here; by
+                default none is looked at, likewise.
             require_deps: refuse an agent whose dependencies were not given; where tools have no
                 effect, nothing uses them.
         """
         self.models = models
         self._require_places = require_places
+        self._require_servers = require_servers
         self._requires_deps = require_deps
         self._session_deps: dict[SessionId, object] = {}
         """The dependencies that the program has given to the trees of sessions."""
@@ -137,12 +141,14 @@ class AgentRegistry:
     def require_models(self, agent: Agent[Any], deps: object = None) -> None:
         """Raise unless the models of an agent and of all that it may delegate to are available.
 
-        The places of their tools, and what these need of the program, too.
+        The places of their tools, their servers, and what these need of the program, too.
         """
         for reachable in reachable_agents(agent):
             self.models.model_of(reachable)
             if self._require_places is not None:
                 self._require_places(reachable)
+            if self._require_servers is not None and reachable.servers:
+                self._require_servers(reachable)
             if self._requires_deps and reachable.deps is not None:
                 _require_deps(reachable, deps)
             self._has_rules |= bool(reachable.approve)

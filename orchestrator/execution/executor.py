@@ -32,6 +32,10 @@ class TaskHost(TurnHost, Protocol):
         """Return a model whose every call the budgets of the task pay for, and is booked."""
         ...
 
+    def add_tools(self, tools: Sequence[Tool]) -> None:
+        """Note tools that the task has in this turn besides those of its agent."""
+        ...
+
     def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
         """Return the tools by which the task delegates, controls that, and asks its parent."""
         ...

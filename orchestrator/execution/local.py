@@ -22,6 +22,12 @@ from orchestrator.execution.tool_place import (
     ToolPlace,
     placed_tools,
 )
+from orchestrator.execution.tool_servers import (
+    NO_SERVERS,
+    NO_TOOLS,
+    ServerTools,
+    ToolServers,
+)
 from orchestrator.execution.workspace.task_workspace import TaskWorkspaces
 
 
@@ -34,11 +40,13 @@ class LocalExecutor:
         workspaces: TaskWorkspaces,
         *,
         place: ToolPlace = HERE,
+        servers: ToolServers = NO_SERVERS,
         journal: Hashable = None,
     ) -> None:
         self._models = models
         self._workspaces = workspaces
         self._place = place
+        self._servers = servers
         self._journal = journal
         self._elsewhere: set[TaskId] = set()
         """The tasks whose workspace is on another machine."""
@@ -54,12 +62,23 @@ class LocalExecutor:
                 async_delivery=order.origin.capability is not DeliveryCapability.NONE,
             ),
         ):
-            if not (self._place.has_effects and (agent.tools or agent.workspace)):
-                return await self._answer(order, host, self._place)
+            if not (
+                self._place.has_effects
+                and (agent.tools or agent.workspace or agent.servers)
+            ):
+                return await self._answer_with_servers(order, host)
             if agent.place and (opened := self._place.open_turn(task, agent)):
                 return await self._answer_elsewhere(order, host, opened)
             async with self._workspaces.open_for(order, host):
-                return await self._answer(order, host, self._place)
+                return await self._answer_with_servers(order, host)
+
+    async def _answer_with_servers(self, order: WorkOrder, host: TaskHost) -> str:
+        """Take a turn that has the tools of the agent's servers, too."""
+        if not order.agent.servers:
+            return await self._answer(order, host, self._place)
+        async with self._servers.open_turn(order, host) as opened:
+            host.add_tools(opened.tools)
+            return await self._answer(order, host, self._place, opened)
 
     async def _answer_elsewhere(
         self,
@@ -80,7 +99,11 @@ class LocalExecutor:
         return answer
 
     def _answer(
-        self, order: WorkOrder, host: TaskHost, place: ToolPlace
+        self,
+        order: WorkOrder,
+        host: TaskHost,
+        place: ToolPlace,
+        servers: ServerTools = NO_TOOLS,
     ) -> Awaitable[str]:
         task, agent = order.task, order.agent
         if isinstance(agent, Pipeline):
@@ -92,10 +115,18 @@ class LocalExecutor:
             agent,
             task.transcript,
             model=self._models.model_for(task, agent, host.budgeted_model),
-            tools=placed_tools(self._tools(order, host), task, place),
+            tools=placed_tools(
+                [*self._tools(order, host), *servers.tools]
+                if servers.tools
+                else self._tools(order, host),
+                task,
+                place,
+            ),
             host=host,
             requested_schema=task.requested_schema or order.terms.output_schema,
-            extra_instructions=task.instructions,
+            extra_instructions="\n\n".join(
+                filter(None, (task.instructions, servers.note))
+            ),
             settings=_settings(order.terms),
             task=task.call_prefix,
             path=task.path,

@@ -11,8 +11,16 @@ hang in the kernel.
 import errno
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Final
@@ -90,15 +98,77 @@ async def open_command(
         # No checkpoint between the start and the supervisor: a cancellation would leak the
         # process.
         running = RunningCommand(
-            process, tag=tag, output=output, grace=grace, refused=network.refused
+            process,
+            read_from=process.stdout,
+            tag=tag,
+            output=output,
+            grace=grace,
+            refused=network.refused,
         )
-        with raising_one_error():
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(running.supervise, on_line)
-                try:
-                    yield running
-                finally:
-                    running.request_end()
+        async with _supervised(running, on_line):
+            yield running
+
+
+@asynccontextmanager
+async def open_program(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    tag: str,
+    errors: OutputBuffer,
+    grace: float = GRACE_SECONDS,
+) -> AsyncGenerator["RunningCommand"]:
+    """Run a program that is talked to by its stdin and stdout, and end all of it with the block.
+
+    It is a program of the person who runs this process: no sandbox holds it. Both streams belong to
+    the caller (`RunningCommand.streams`).
+
+    Args:
+        argv: the program and its arguments. No shell reads them.
+        cwd: the folder it starts in.
+        environ: the whole environment but the tag, which is added.
+        tag: from `new_tag()`: it identifies descendants wherever they went.
+        errors: stores what it writes to its stderr.
+        grace: the seconds between TERM and KILL.
+
+    Raises:
+        ToolError: it cannot be started.
+    """
+    if os.name != "posix":
+        raise ToolError(
+            "programs can only be run on Linux and macOS, and this is neither"
+        )
+    forbid_inspection()
+    with _start_errors(argv[0], cwd):
+        process = await trio.lowlevel.open_process(
+            list(argv),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=cwd,
+            env=with_tag(environ, tag),
+            start_new_session=True,
+        )
+    # No checkpoint in between, as above.
+    running = RunningCommand(
+        process, read_from=process.stderr, tag=tag, output=errors, grace=grace
+    )
+    async with _supervised(running, None):
+        yield running
+
+
+@asynccontextmanager
+async def _supervised(
+    running: "RunningCommand", on_line: Callable[[str], None] | None
+) -> AsyncGenerator[None]:
+    with raising_one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(running.supervise, on_line)
+            try:
+                yield
+            finally:
+                running.request_end()
 
 
 class RunningCommand:
@@ -108,10 +178,11 @@ class RunningCommand:
         self,
         process: trio.Process,
         *,
+        read_from: trio.abc.ReceiveStream | None,
         tag: str,
         output: OutputBuffer,
         grace: float,
-        refused: Collection[str],
+        refused: Collection[str] = (),
     ) -> None:
         self.pid: Final = process.pid
         """The id of its shell, its process group and its session."""
@@ -126,6 +197,7 @@ class RunningCommand:
         self.is_stuck = False
         """A process was killed, and hangs in the kernel."""
         self._process = process
+        self._read_from = read_from
         self._grace = grace
         try:
             self._pidfd = open_pidfd(process.pid)
@@ -135,6 +207,14 @@ class RunningCommand:
         self._write_lock = trio.Lock()
         self._drained = trio.Event()
         self._ended = trio.Event()
+
+    @property
+    def streams(self) -> tuple[trio.abc.SendStream, trio.abc.ReceiveStream]:
+        """The stdin and the stdout of a program, for the caller of `open_program`."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None, "it was started with pipes"
+        assert stdout is not None, "it was started with pipes"
+        return stdin, stdout
 
     async def wait(self) -> int:
         """Wait until all has ended and all output was read, and return the exit code.
@@ -185,7 +265,8 @@ class RunningCommand:
                     await self._run_to_end()
                     nursery.cancel_scope.cancel()
             finally:
-                for stream in (self._process.stdin, self._process.stdout):
+                process = self._process
+                for stream in (process.stdin, process.stdout, process.stderr):
                     if stream is not None:
                         await stream.aclose()
                 if self._pidfd is not None:
@@ -193,12 +274,12 @@ class RunningCommand:
                 self._ended.set()
 
     async def _read(self, on_line: Callable[[str], None] | None) -> None:
-        stdout = self._process.stdout
-        assert stdout is not None
+        stream = self._read_from
+        assert stream is not None, "it was started with pipes"
         feed = _ignore_text if on_line is None else _LineSplitter(on_line).feed
         is_complete = False
         try:
-            while chunk := await stdout.receive_some(CHUNK if on_line else None):
+            while chunk := await stream.receive_some(CHUNK if on_line else None):
                 feed(self.output.write(chunk))
             is_complete = True
         finally:
@@ -340,16 +421,27 @@ async def _start(
     forbid_inspection()
     launch = network.sandbox.launch(network.argv, cwd=cwd, environ=network.environ)
     try:
-        return await trio.lowlevel.open_process(
-            list(launch.argv),
-            stdin=stdin,
-            stdout=PIPE,
-            stderr=STDOUT,
-            cwd=cwd,
-            env=launch.environ,
-            pass_fds=(*launch.pass_fds, *network.pass_fds),
-            start_new_session=True,
-        )
+        with _start_errors(command, cwd):
+            return await trio.lowlevel.open_process(
+                list(launch.argv),
+                stdin=stdin,
+                stdout=PIPE,
+                stderr=STDOUT,
+                cwd=cwd,
+                env=launch.environ,
+                pass_fds=(*launch.pass_fds, *network.pass_fds),
+                start_new_session=True,
+            )
+    finally:
+        for file in launch.pass_fds:
+            os.close(file)
+
+
+@contextmanager
+def _start_errors(command: str, cwd: Path) -> Generator[None]:
+    """Translate why a process was not started."""
+    try:
+        yield
     except OSError as exc:
         raise ToolError(_start_error(exc, command, cwd)) from exc
     except ValueError as exc:
@@ -357,9 +449,6 @@ async def _start(
             "the command was not started: it, its folder or its environment holds a character"
             f" that none can hold ({exc})"
         ) from exc
-    finally:
-        for file in launch.pass_fds:
-            os.close(file)
 
 
 def _shell() -> str:

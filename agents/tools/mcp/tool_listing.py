@@ -1,0 +1,175 @@
+"""The tools that a server lists, as an agent gets them: named, bounded and checked.
+
+A server may list anything. What cannot be a tool is left out, and said; what is too long is cut;
+characters that people do not see are removed, since a model reads them.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+import attrs
+import msgspec
+
+from agents.errors import DefinitionError
+from agents.messages import well_formed
+from agents.output.json_schema import require_schema
+from agents.tools.mcp.server import McpServer
+
+SEPARATOR: Final = "__"
+MOST_TOOLS: Final = 1_000
+LONGEST_NAME: Final = 64
+"""Of a tool, for every provider."""
+LONGEST_OWN_NAME: Final = 256
+"""Of a tool, as its server calls it."""
+LONGEST_DESCRIPTION: Final = 8_192
+MOST_PROBLEMS: Final = 5
+"""How many of the tools that were left out are named."""
+_OTHER_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]")
+# Tags, the zero-width ones, those that turn the direction of a line, and variation selectors.
+_UNSEEN: Final = re.compile(
+    "[\U000e0000-\U000e0fff\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u00ad]"
+)
+
+
+@attrs.frozen(kw_only=True)
+class ListedTool:
+    """A tool of a server that an agent can have."""
+
+    name: str
+    """As a model calls it: `server__tool`."""
+    own_name: str
+    """As its server calls it."""
+    description: str
+    parameters: Mapping[str, Any]
+    output: Mapping[str, Any] | None = None
+    """The schema that the server promises of what it answers; None if it cannot be checked."""
+    repeatable: bool = False
+    """The server says that a second call changes nothing more. That is a hint, by which a call is
+    repeated that may have run; it allows none."""
+
+
+@attrs.frozen
+class Listing:
+    """What an agent gets of a listing, and what was left out."""
+
+    tools: tuple[ListedTool, ...]
+    problems: tuple[str, ...] = ()
+    """Why tools were left out: some of them, and how many more."""
+
+
+def visible_text(text: object, limit: int = LONGEST_DESCRIPTION) -> str:
+    """Return a text of a server without what people cannot see, and cut."""
+    if not isinstance(text, str):
+        return ""
+    seen = _UNSEEN.sub("", well_formed(text[: 4 * limit])).strip()
+    return seen if len(seen) <= limit else f"{seen[:limit]} […]"
+
+
+def tool_name(server: str, tool: str) -> str:
+    """Return how models call a tool of a server.
+
+    A name that had to be changed ends in a hash of the whole one, so no two become the same.
+    """
+    plain = _OTHER_CHARACTERS.sub("_", tool)
+    name = f"{server}{SEPARATOR}{plain}"
+    if plain == tool and len(name) <= LONGEST_NAME:
+        return name
+    mark = hashlib.sha256(tool.encode(errors="replace")).hexdigest()[:8]
+    return f"{name[: LONGEST_NAME - len(mark) - 1]}_{mark}"
+
+
+def read_listing(server: McpServer, tools: Iterable[Mapping[str, Any]]) -> Listing:
+    """Return the tools of a server that its agent gets.
+
+    Args:
+        server: its name and its filter.
+        tools: as they came, in JSON. Any of them may be wrong.
+    """
+    listed: dict[str, ListedTool] = {}
+    problems: list[str] = []
+    for tool in tools:
+        own_name = tool.get("name")
+        if isinstance(own_name, str) and own_name and not server.offers(own_name):
+            continue
+        try:
+            found = _listed_tool(server, tool)
+        except DefinitionError as exc:
+            problems.append(f"{visible_text(own_name, 64)!r}: {exc}")
+            continue
+        if found.name in listed:
+            problems.append(
+                f"{visible_text(own_name, 64)!r}: there are two of that name"
+            )
+        elif len(listed) >= MOST_TOOLS:
+            problems.append(
+                f"{visible_text(own_name, 64)!r}: it has more than {MOST_TOOLS:,}"
+            )
+        else:
+            listed[found.name] = found
+    more = len(problems) - MOST_PROBLEMS
+    shown = problems[:MOST_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
+    return Listing(tuple(listed.values()), tuple(shown))
+
+
+def _listed_tool(server: McpServer, tool: Mapping[str, Any]) -> ListedTool:
+    own_name = tool.get("name")
+    if not isinstance(own_name, str) or not own_name.strip():
+        raise DefinitionError("it has no name")
+    if len(own_name) > LONGEST_OWN_NAME:
+        raise DefinitionError(f"its name has {len(own_name)} characters")
+    given = _object(tool.get("inputSchema"))
+    if given is None or given.get("type", "object") != "object":
+        raise DefinitionError("the schema of its arguments is none of an object")
+    schema = cast("dict[str, Any]", _visible_tree({"type": "object", **given}))
+    require_schema(schema)
+    annotations = _object(tool.get("annotations")) or {}
+    title = visible_text(tool.get("title"), 200)
+    return ListedTool(
+        name=tool_name(server.name, own_name),
+        own_name=own_name,
+        description=visible_text(tool.get("description")) or title,
+        parameters=schema,
+        output=_output_schema(tool.get("outputSchema")),
+        repeatable=annotations.get("readOnlyHint") is True
+        or annotations.get("idempotentHint") is True,
+    )
+
+
+def _output_schema(given: object) -> Mapping[str, Any] | None:
+    schema = _object(given)
+    if schema is None:
+        return None
+    try:
+        require_schema(schema)
+    except DefinitionError:
+        # Its answers are read all the same: a promise that cannot be checked is none.
+        return None
+    return schema
+
+
+def _visible_tree(value: object) -> object:
+    """Return a schema without the characters that people cannot see."""
+    if isinstance(value, str):
+        return visible_text(value)
+    if isinstance(value, list):
+        return [_visible_tree(it) for it in cast("list[object]", value)]
+    if isinstance(value, dict):
+        entries = cast("dict[str, object]", value)
+        # `$schema` names a draft, and a pattern is no prose.
+        return {
+            name: it if name in {"pattern", "enum", "const"} else _visible_tree(it)
+            for name, it in entries.items()
+        }
+    return value
+
+
+def _object(value: object) -> dict[str, Any] | None:
+    if not isinstance(value, Mapping):
+        return None
+    try:
+        plain: object = msgspec.to_builtins(dict(cast("Mapping[str, Any]", value)))
+    except (TypeError, RecursionError, msgspec.MsgspecError):
+        return None
+    return cast("dict[str, Any]", plain)

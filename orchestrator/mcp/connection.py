@@ -1,0 +1,395 @@
+"""One server: connects to it, keeps its tools, calls it, and connects again for ever.
+
+A server that is down, slow or wrong costs its own calls their own time, and nothing else. A call
+that may have run is not made again, unless its server says that this does no harm.
+"""
+
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar
+
+import mcp_types as types
+import trio
+from mcp import Client, MCPError
+from mcp.client._transport import TransportStreams
+from pydantic import ValidationError
+
+from agents import DefinitionError, ToolError, raising_one_error
+from agents.tools.mcp.server import McpServer
+from agents.tools.mcp.tool_listing import Listing, read_listing
+from delegation import printable
+from orchestrator.mcp.checked_messages import checked, raw_part
+from orchestrator.mcp.http import BROKEN_OFF, REFUSED, SESSION_GONE, UNREACHABLE
+from orchestrator.mcp.server_call import CURRENT, ServerCall
+from orchestrator.mcp.stdio import ServerLog
+
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 60.0
+"""Seconds between two attempts to connect: each time twice as many."""
+GOOD_SECONDS: Final = 60.0
+"""After a connection of so many seconds, the pause begins anew."""
+CLOSE_SECONDS: Final = 8.0
+"""How long a connection may take to close: a command has two seconds by itself, and is ended."""
+SETTLE_SECONDS: Final = 0.2
+"""How long after a change the tools are listed: changes come in swarms."""
+MOST_PAGES: Final = 50
+LONGEST_SAID: Final = 500
+"""How many characters of an error of a server are passed on."""
+NAME: Final = "delegation-orchestrator"
+
+OpenTransport: TypeAlias = Callable[
+    [ServerLog], AbstractAsyncContextManager[TransportStreams]
+]
+ResultT = TypeVar("ResultT")
+
+
+class ServerConnection:
+    """The connection to one server, from the first attempt to its close."""
+
+    def __init__(
+        self,
+        server: McpServer,
+        *,
+        open_transport: OpenTransport,
+        redact: Callable[[str], str],
+        root: Path,
+    ) -> None:
+        """Connect, as soon as `run` is started.
+
+        Args:
+            server: what to connect to, with the values of its variables.
+            open_transport: opens the streams of its messages.
+            redact: removes secrets from a text.
+            root: the workspace that the server is told.
+        """
+        self.server = server
+        self.listing: Listing | None = None
+        """The tools of the last connection; None before the first."""
+        self.capabilities = types.ServerCapabilities()
+        self.problem = ""
+        """Why there is no connection; empty if there is one, or none was tried."""
+        self._open_transport = open_transport
+        self._redact = redact
+        self._root = root
+        self._client: Client | None = None
+        self._calls: set[ServerCall] = set()
+        """Those under way."""
+        self._ready_by = trio.current_time() + server.connect_timeout
+        self._has_tried = False
+        self._is_closing = False
+        self._is_lost = False
+        self._is_stale = False
+        """The tools have changed since they were listed."""
+        self._wake = trio.Event()
+        self._scope = trio.CancelScope()
+        self._changed = trio.lowlevel.ParkingLot()
+        """Where calls wait for a connection."""
+
+    @property
+    def is_connected(self) -> bool:
+        return self._client is not None
+
+    # ---- the supervisor
+
+    async def run(self) -> None:
+        """Connect again and again, until it is closed. Call it once."""
+        # Shielded: `close` ends it, in good order and bounded.
+        with trio.CancelScope(shield=True):
+            await trio.lowlevel.checkpoint()
+            pause = FIRST_PAUSE
+            while not self._is_closing:
+                if await self._connect() >= GOOD_SECONDS:
+                    pause = FIRST_PAUSE
+                if not self._is_closing:
+                    self._wake = trio.Event()
+                    with trio.move_on_after(pause):
+                        await self._wake.wait()
+                    pause = min(LONGEST_PAUSE, pause * 2)
+
+    def close(self) -> None:
+        """Begin to close it. `run` returns when nothing of it is left."""
+        self._is_closing = True
+        if self._client is None:
+            self._scope.cancel(reason="the orchestrator is closed")
+        else:
+            self._scope.deadline = trio.current_time() + CLOSE_SECONDS
+        self._wake.set()
+        self._changed.unpark_all()
+
+    async def _connect(self) -> float:
+        """Connect, and return after how many seconds the connection ended."""
+        self._is_lost = self._is_stale = False
+        connected_at = math.inf
+        self._wake = trio.Event()
+        scope = self._scope = trio.CancelScope()
+        # Not `fail_after` around the entry alone: the client leaves a nursery open in it.
+        scope.deadline = trio.current_time() + self.server.connect_timeout
+        log = ServerLog()
+        problem: BaseException | None = None
+        try:
+            with scope:
+                async with self._opened(log) as client:
+                    self.listing = await self._list_tools(client)
+                    scope.deadline = math.inf
+                    connected_at = trio.current_time()
+                    self._set_connected(client)
+                    await self._stay(client)
+        except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead: a server is foreign code)
+            problem = exc
+        finally:
+            self._client = None
+            self._has_tried = True
+            self._changed.unpark_all()
+        is_late = scope.cancelled_caught and math.isinf(connected_at)
+        self.problem = self._sentence(problem, log, is_late=is_late)
+        await trio.lowlevel.checkpoint()
+        return trio.current_time() - connected_at
+
+    def _set_connected(self, client: Client) -> None:
+        self._client = client
+        self.capabilities = client.server_capabilities
+        self.problem = ""
+        self._has_tried = True
+        self._changed.unpark_all()
+        if self._is_closing:
+            self.close()
+
+    @asynccontextmanager
+    async def _opened(self, log: ServerLog) -> AsyncGenerator[Client]:
+        transport = checked(self._open_transport(log), on_end=self._note_end)
+        async with Client(
+            transport,
+            client_info=types.Implementation(name=NAME, version="0"),
+            message_handler=self._on_message,
+            cache=None,
+        ) as client:
+            yield client
+
+    def _note_end(self) -> None:
+        """Note that the server sends no more."""
+        self._is_lost = True
+        self._wake.set()
+
+    def _note_lost(self, client: Client) -> None:
+        """Note that a call has found the connection gone."""
+        if client is self._client:
+            self._client = None
+            self._note_end()
+
+    async def _stay(self, client: Client) -> None:
+        """Keep the listing true, until the connection is lost or closed."""
+        await trio.lowlevel.checkpoint()
+        while not (self._is_lost or self._is_closing):
+            if self._is_stale:
+                await self._list_again(client)
+            else:
+                await self._wake.wait()
+                self._wake = trio.Event()
+
+    async def _list_again(self, client: Client) -> None:
+        await trio.sleep(SETTLE_SECONDS)
+        self._is_stale = False
+        with trio.move_on_after(self.server.connect_timeout):
+            try:
+                self.listing = await self._list_tools(client)
+            except (MCPError, ValidationError):
+                # The tools of the last listing stay; a call of one that is gone says so.
+                await trio.lowlevel.checkpoint()
+
+    async def _on_message(self, message: object) -> None:
+        await trio.lowlevel.checkpoint()
+        if isinstance(message, types.ToolListChangedNotification):
+            self._is_stale = True
+            self._wake.set()
+
+    async def _list_tools(self, client: Client) -> Listing:
+        if client.server_capabilities.tools is None:
+            return Listing(())  # noqa: ASYNC910 (its caller waits)
+        tools = await self.pages(client.list_tools, "tools")
+        return read_listing(self.server, tools)
+
+    async def pages(
+        self, list_page: Callable[..., Awaitable[Any]], name: str
+    ) -> list[dict[str, Any]]:
+        """Return what a server lists, as it came. A listing without end is cut."""
+        await trio.lowlevel.checkpoint()
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(MOST_PAGES):
+            page = await list_page(cursor=cursor)
+            found += [
+                it for it in _as_list(raw_part(page.meta, name)) if _is_object(it)
+            ]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return found
+
+    def _sentence(
+        self, problem: BaseException | None, log: ServerLog, *, is_late: bool
+    ) -> str:
+        """Return why a connection ended, or was not made, with the last words of the server."""
+        if is_late:
+            why = f"it was not ready within {self.server.connect_timeout:g} s"
+        elif problem is None:
+            why = "the connection was closed"
+        else:
+            why = describe(problem)
+        if log.exit_code is not None and log.exit_code >= 0 and not is_late:
+            why += f"; it exited with code {log.exit_code}"
+        if log.strange_lines:
+            count = f"{log.strange_lines} line{'s' * (log.strange_lines > 1)}"
+            why += f"; it printed {count} that are no messages, such as {log.first_strange!r}"
+        if said := log.stderr.text().strip():
+            why += f"; its last words: {said}"
+        return printable(self._redact(why))
+
+    # ---- calls
+
+    async def wait_listed(self) -> None:
+        """Wait until its tools are listed, its first attempt has failed, or its time is over."""
+        with trio.move_on_at(self._ready_by):
+            await trio.lowlevel.checkpoint()
+            while not (self.listing or self._has_tried or self._is_closing):
+                await self._changed.park()
+
+    @property
+    def absence(self) -> str:
+        """Why its tools are not known; empty if they are."""
+        if self.listing is not None:
+            return ""
+        late = f"it was not ready within {self.server.connect_timeout:g} s"
+        return self.problem or late
+
+    async def call(
+        self,
+        request: "Callable[[Client], Awaitable[ResultT]]",
+        server_call: ServerCall,
+        *,
+        what: str,
+        repeatable: bool,
+    ) -> ResultT:
+        """Make a call, and return the answer of the server.
+
+        Args:
+            request: makes it with a client.
+            server_call: on whose behalf.
+            what: the name of the tool, as the model calls it.
+            repeatable: it may be made again, also if it may have run.
+
+        Raises:
+            ToolError: there is no answer, and why.
+        """
+        seconds = self.server.timeout
+        token = CURRENT.set(server_call)
+        self._calls.add(server_call)
+        try:
+            with server_call.scope as scope:
+                scope.deadline = trio.current_time() + seconds
+                return await self._call_twice(request, server_call, what, repeatable)
+        finally:
+            self._calls.discard(server_call)
+            CURRENT.reset(token)
+        raise ToolError(self._no_answer(server_call, what))
+
+    async def _call_twice(
+        self,
+        request: "Callable[[Client], Awaitable[ResultT]]",
+        call: ServerCall,
+        what: str,
+        repeatable: bool,
+    ) -> ResultT:
+        is_second = False
+        while True:
+            client = await self._connected(what)
+            call.may_have_run = False
+            try:
+                with raising_one_error():
+                    return await request(client)
+            except MCPError as exc:
+                if exc.code not in _CONNECTION_ERRORS:
+                    raise ToolError(self._refusal(what, exc)) from exc
+                if exc.code in _LOST or self._is_lost:
+                    self._note_lost(client)
+                if not is_second and (repeatable or not call.may_have_run):
+                    is_second = True
+                    continue
+                raise ToolError(self._broken_off(call, what, exc)) from exc
+            except (ValidationError, DefinitionError, RuntimeError) as exc:
+                raise ToolError(
+                    f"{what}: its server answered what cannot be read:"
+                    f" {self._said(describe(exc))}"
+                ) from exc
+
+    async def _connected(self, what: str) -> Client:
+        await trio.lowlevel.checkpoint()
+        while self._client is None:
+            if self._is_closing:
+                raise ToolError(f"{what} was not called: the orchestrator is closed")
+            await self._changed.park()
+        return self._client
+
+    def _no_answer(self, call: ServerCall, what: str) -> str:
+        seconds = f"{self.server.timeout:g} s"
+        if self._client is None and not call.may_have_run:
+            why = self.problem or "it is not connected yet"
+            return (
+                f"{what} was not called: within {seconds} its server {self.server.name!r} could"
+                f" not be connected: {why}"
+            )
+        return (
+            f"{what} did not answer within {seconds}, and its server was told to stop it; it may"
+            " have happened or not"
+        )
+
+    def _broken_off(self, call: ServerCall, what: str, exc: MCPError) -> str:
+        said = self._said(exc.message)
+        if not call.may_have_run:
+            return f"{what} was not called: {said}"
+        return (
+            f"{what} was broken off: its server {self.server.name!r} is gone ({said}). It may"
+            " have happened or not; find out before you call it again"
+        )
+
+    def _refusal(self, what: str, exc: MCPError) -> str:
+        if exc.code == types.METHOD_NOT_FOUND:
+            return f"{what} is not there any more: {self._said(exc.message)}"
+        return f"{what} was refused by its server: {self._said(exc.message)}"
+
+    def _said(self, text: str) -> str:
+        text = printable(self._redact(text))
+        return text if len(text) <= LONGEST_SAID else f"{text[:LONGEST_SAID]} […]"
+
+
+_LOST: Final = frozenset({UNREACHABLE, SESSION_GONE})
+_CONNECTION_ERRORS: Final = frozenset(
+    {types.CONNECTION_CLOSED, UNREACHABLE, SESSION_GONE, BROKEN_OFF, REFUSED}
+)
+
+
+def describe(problem: BaseException) -> str:
+    """Return the reason of an error of the SDK, which comes wrapped in groups."""
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[-1]
+    match problem:
+        case MCPError():
+            return problem.message
+        case ToolError():
+            return str(problem)
+        case ValidationError():
+            first = problem.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            return f"{where}: {first['msg']}"
+        case _:
+            said = str(problem)
+            return said or type(problem).__name__
+
+
+def _as_list(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)

@@ -1,0 +1,234 @@
+"""The connections to the servers of all agents. This owns them, and what their commands started.
+
+Equal servers share a connection, also between agents. Nothing of it is imported or started before
+an agent that names a server runs.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from agents import Agent, CallId, DefinitionError, ToolError, raising_one_error
+from agents.redaction.command_environment import only_named
+from agents.redaction.redactor import Redactor
+from agents.tools.context import current_tool_context
+from agents.tools.mcp.server import McpCommand, McpServer, McpUrl, secrets_of
+from agents.tools.terminal.process_tags import new_tag, with_tag
+from orchestrator.execution.executor import TaskHost, WorkOrder
+from orchestrator.execution.tool_servers import ServerTools
+from orchestrator.mcp.left_programs import (
+    ProgramLock,
+    end_left_programs,
+    has_left_programs,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+    from mcp.client._transport import TransportStreams
+
+    from orchestrator.mcp.connection import ServerConnection
+    from orchestrator.mcp.stdio import ServerLog
+
+EXTRA: Final = "pip install 'delegation-orchestrator[mcp]'"
+
+
+@attrs.frozen
+class _Key:
+    """What tells a connection from others."""
+
+    server: McpServer
+    """As it is written: the values of its variables are the same everywhere."""
+    root: Path | None
+    """The workspace that it is told; None if it is told none."""
+
+
+@attrs.define
+class _Shared:
+    """A connection, and how many turns use it."""
+
+    connection: "ServerConnection"
+    turns: int = 0
+
+
+class McpConnections:
+    """Connects to servers (`orchestrator.execution.tool_servers.ToolServers`)."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        redactor: Redactor,
+        *,
+        workspace: Path,
+        state: Path,
+        auth: "Callable[[McpUrl], httpx2.Auth | None] | None" = None,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            environ: has the variables that servers name.
+            redactor: learns their secrets.
+            workspace: the folder in which commands start that name no other.
+            state: the folder in which is noted what a crash would leave behind.
+            auth: signs the requests to a server that a person has logged in to.
+        """
+        self._environ = environ
+        self._redactor = redactor
+        self._workspace = workspace
+        self._state = state
+        self._auth = auth
+        self._lock = ProgramLock(state)
+        self._shared: dict[_Key, _Shared] = {}
+        self._queued: list[ServerConnection] = []
+        self._queue_changed = trio.lowlevel.ParkingLot()
+        self._is_closing = False
+
+    async def end_left_programs(self) -> None:
+        """End the servers that a crash has left on this machine."""
+        await trio.lowlevel.checkpoint()
+        if has_left_programs(self._state):
+            await trio.to_thread.run_sync(end_left_programs, self._state)
+
+    def require(self, agent: Agent[Any]) -> None:
+        for server in agent.servers:
+            if find_spec("mcp") is None:
+                raise DefinitionError(
+                    f"agent {agent.name!r}: its server {server.name!r} needs the official SDK of"
+                    f" the Model Context Protocol: {EXTRA}"
+                )
+            try:
+                server.resolved(self._environ)
+            except DefinitionError as exc:
+                raise DefinitionError(f"agent {agent.name!r}: {exc}") from exc
+            self._redactor.learn(secrets_of(server, self._environ))
+
+    async def run_forever(self) -> None:
+        """Run connections as they are asked for. This nursery owns every one of them."""
+        try:
+            with raising_one_error():
+                async with trio.open_nursery() as connections:
+                    try:
+                        while True:
+                            while self._queued:
+                                connections.start_soon(self._queued.pop().run)
+                            await self._queue_changed.park()
+                    finally:
+                        # Each is shielded, and closes by itself.
+                        self._is_closing = True
+                        for shared in self._shared.values():
+                            shared.connection.close()
+        finally:
+            self._lock.release()
+
+    @asynccontextmanager
+    async def open_turn(
+        self, order: WorkOrder, host: TaskHost
+    ) -> AsyncGenerator[ServerTools]:
+        root = current_tool_context().workspace
+        keys = [
+            _Key(it, root if it.roots else None)
+            for it in dict.fromkeys(order.agent.servers)
+        ]
+        connections = [self._use(key) for key in keys]
+        try:
+            yield await self._tools(connections, _TaskCaller(order, host, root))
+        finally:
+            for key in keys:
+                self._leave(key)
+
+    async def _tools(
+        self, connections: "list[ServerConnection]", caller: "_TaskCaller"
+    ) -> ServerTools:
+        from orchestrator.mcp.server_tools import tools_of
+
+        # At the same time: the slowest one decides, and none waits for another.
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                for connection in connections:
+                    nursery.start_soon(connection.wait_listed)
+        away = [
+            f"The tools of the server {it.server.name!r} are missing, because it is not connected:"
+            f" {it.absence}."
+            for it in connections
+            if it.absence
+        ]
+        tools = [tool for it in connections for tool in tools_of(it, caller)]
+        return ServerTools(tools, " ".join(away))
+
+    def _use(self, key: _Key) -> "ServerConnection":
+        if key not in self._shared:
+            if self._is_closing:
+                raise ToolError("the orchestrator is closed")
+            connection = self._new_connection(key)
+            self._shared[key] = _Shared(connection)
+            self._queued.append(connection)
+            self._queue_changed.unpark()
+        shared = self._shared[key]
+        shared.turns += 1
+        return shared.connection
+
+    def _leave(self, key: _Key) -> None:
+        shared = self._shared[key]
+        shared.turns -= 1
+        # The folder of a task may be gone with the task.
+        if not shared.turns and key.root not in {None, self._workspace}:
+            del self._shared[key]
+            shared.connection.close()
+
+    def _new_connection(self, key: _Key) -> "ServerConnection":
+        # Imported late: the SDK takes a second.
+        from orchestrator.mcp.connection import ServerConnection
+
+        server = key.server.resolved(self._environ)
+
+        def open_transport(
+            log: "ServerLog",
+        ) -> "AbstractAsyncContextManager[TransportStreams]":
+            if isinstance(server, McpUrl):
+                from orchestrator.mcp.http import open_http
+
+                auth = None if self._auth is None else self._auth(server)
+                return open_http(server.url, server.headers, auth)
+            return self._open_command(server, log)
+
+        return ServerConnection(
+            server,
+            open_transport=open_transport,
+            redact=self._redactor.redact,
+            root=key.root or self._workspace,
+        )
+
+    def _open_command(
+        self, server: McpCommand, log: "ServerLog"
+    ) -> "AbstractAsyncContextManager[TransportStreams]":
+        from orchestrator.mcp.stdio import open_stdio
+
+        # What is not noted would be left behind by a crash.
+        self._lock.take()
+        environ = {**only_named(self._environ, ()), **server.env}
+        return open_stdio(
+            server.command,
+            cwd=server.cwd or self._workspace,
+            environ=with_tag(environ, self._lock.tag),
+            tag=new_tag(),
+            log=log,
+        )
+
+
+class _TaskCaller:
+    """The task on whose behalf servers are called (`orchestrator.mcp.server_call.Caller`)."""
+
+    def __init__(self, order: WorkOrder, host: TaskHost, root: Path) -> None:
+        self._order = order
+        self._host = host
+        self.root = root
+
+    async def sample(self, params: Any) -> Any:
+        raise NotImplementedError
+
+    async def elicit(self, call: CallId, message: str, schema: Any) -> Any:
+        raise NotImplementedError
