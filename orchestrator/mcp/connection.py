@@ -17,8 +17,8 @@ from mcp.client._transport import TransportStreams
 from pydantic import ValidationError
 
 from agents import DefinitionError, ToolError, raising_one_error
+from agents.tools.mcp.listed_tools import Listing, read_listing
 from agents.tools.mcp.server import McpServer
-from agents.tools.mcp.tool_listing import Listing, read_listing
 from delegation import printable
 from orchestrator.mcp.checked_messages import checked, raw_part
 from orchestrator.mcp.http import BROKEN_OFF, REFUSED, SESSION_GONE, UNREACHABLE

@@ -15,7 +15,7 @@ from agents.tools.mcp.call_results import (
     read_result,
     short_enough,
 )
-from agents.tools.mcp.tool_listing import ListedTool, tool_name, visible_text
+from agents.tools.mcp.listed_tools import ListedTool, tool_name, visible_text
 from agents.tools.result_text import ToolResult
 from orchestrator.mcp.checked_messages import raw_part
 from orchestrator.mcp.connection import ServerConnection

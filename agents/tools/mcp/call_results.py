@@ -14,7 +14,7 @@ import attrs
 from agents.errors import DefinitionError, ToolError
 from agents.messages import Part, ToolCall, well_formed
 from agents.output.json_schema import schema_problems
-from agents.tools.mcp.tool_listing import ListedTool, visible_text
+from agents.tools.mcp.listed_tools import ListedTool, visible_text
 from agents.tools.result_text import (
     MOST_PART_BYTES,
     Spill,
