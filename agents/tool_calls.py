@@ -1,6 +1,7 @@
 """The steps of a turn: checks what a model answers, runs what it calls, records both."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
 import attrs
@@ -64,6 +65,7 @@ class TurnSteps:
         "_host",
         "_repeats",
         "_results",
+        "_start",
         "_task",
         "_tools",
         "answers",
@@ -79,9 +81,13 @@ class TurnSteps:
         *,
         repeats: int,
         task: str,
+        start: int = 0,
         context: TaskContext[Any] | None = None,
     ) -> None:
-        self.history = as_transcript(transcript).completed()
+        transcript = as_transcript(transcript)
+        self.history = transcript.completed()
+        # Answers that were missing stand before the turn.
+        self._start = start + len(self.history) - len(transcript)
         self.answers = 0
         """How many answers the model has given in this turn."""
         self.used = NOTHING_USED
@@ -124,7 +130,7 @@ class TurnSteps:
 
     def _newest_first(self) -> Iterator[Message]:
         """Yield the messages of this turn, the last one first."""
-        for message in reversed(self.history):
+        for message in islice(reversed(self.history), len(self.history) - self._start):
             if isinstance(message, UserMessage) and not message.aside:
                 return
             yield message

@@ -49,6 +49,7 @@ async def take_turn(
     settings: ModelSettings = NO_SETTINGS,
     task: str = "",
     path: str = "",
+    start: int = 0,
     deps: object = None,
     made_instructions: str | None = None,
     past_checks: PastChecks | None = None,
@@ -67,6 +68,8 @@ async def take_turn(
         settings: put over the agent's own, for this turn.
         task: the prefix of its call keys, which no other task has.
         path: the path of the task in its tree.
+        start: how many messages there were before this turn: a client's tools may have answered
+            calls of an earlier one.
         deps: the dependencies that the program has given to the run.
         made_instructions: what the function of its instructions made before a crash.
         past_checks: what the checks said in the run that this one repeats; by default they are
@@ -84,6 +87,7 @@ async def take_turn(
         host,
         repeats=agent.limits.repeats,
         task=task,
+        start=start,
         context=context,
     )
     instructions = agent.instructions

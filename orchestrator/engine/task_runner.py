@@ -155,7 +155,14 @@ class TaskRunner:
             agent = self._registry.assign(record)
             over_time, paid_by = self._limit_time(scope, agent, record)
             deps = self._registry.deps_of(record.session)
-            order = WorkOrder(record, agent, origin, self._terms_of(record), deps)
+            order = WorkOrder(
+                record,
+                agent,
+                origin,
+                self._terms_of(record),
+                deps,
+                self._transcript_start(record),
+            )
             with scope:
                 return await self._answer(order, scope, delegator), None
             cause = cancel_cause(record)

@@ -23,6 +23,8 @@ class WorkOrder(msgspec.Struct, frozen=True):
     """How the client of its session wants its answers; only a root has any."""
     deps: Any = None
     """What the program has given to the tools and instructions of the tree."""
+    start: int = 0
+    """The length of the transcript when the turn began."""
 
 
 class TaskHost(TurnHost, Protocol):

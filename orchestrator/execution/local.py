@@ -130,6 +130,7 @@ class LocalExecutor:
             settings=_settings(order.terms),
             task=task.call_prefix,
             path=task.path,
+            start=order.start,
             deps=order.deps,
             made_instructions=self._made_instructions(task),
             past_checks=place.past_checks(task),

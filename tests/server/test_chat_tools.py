@@ -8,6 +8,7 @@ from agents import (
     Agent,
     AssistantMessage,
     CallId,
+    Limits,
     ToolCall,
     ToolMessage,
     UserMessage,
@@ -123,3 +124,27 @@ async def test_a_copy_of_the_agent_has_no_tools_of_the_client() -> None:
 
 
 PNG = b"\x89PNG\r\n\x1a\n not a real one"
+
+
+async def test_a_request_with_results_is_a_turn_of_its_own() -> None:
+    """What the model had answered before is neither its first answer, nor counted as one."""
+    model = answering(lambda request: [ToolCall("look", {}, id=CallId("call_b"))])
+    agent = Agent("helper", model=model, limits=Limits(model_calls=1))
+    call = {
+        "id": "call_a",
+        "type": "function",
+        "function": {"name": "look", "arguments": "{}"},
+    }
+    messages: Any = [
+        *HELLO,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_a", "content": "nothing"},
+    ]
+    look: Any = {"type": "function", "function": {"name": "look"}}
+    async with serving(agent) as served:
+        answer = await served.openai.chat.completions.create(
+            model="helper", messages=messages, tools=[look], tool_choice="required"
+        )
+
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert [it.settings.tool_choice for it in model.requests] == ["required"]
