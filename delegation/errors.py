@@ -5,6 +5,7 @@
   x ImpossibleEventError   a fact contradicts the facts before it: a bug of ours
   x UnreadableFactError    a stored fact is damaged, or newer than we are
   x UnwritableFactError    a fact holds what JSON cannot carry: its author must change it
+  x ScheduleError          a text names no time that a job can have; see `schedule.py`
 """
 
 from typing import Final

@@ -1,7 +1,8 @@
 """The facts, one class each. The journal is a sequence of facts and nothing else.
 
 A session is opened; doors open onto it and close; it receives messages. Its turns start by reading
-the mail, are resumed after a crash, and end; their replies are delivered.
+the mail, are resumed after a crash, and end; their replies are delivered, whole or in parts. Jobs
+are set in it, paused and removed; their times occur.
 A task is requested, started (again after a crash), may be steered, may be quiet for a while, and
 is settled once.
 Both have the same facts about their work: a model answered or failed; a tool answered; an approval
@@ -32,6 +33,7 @@ from agents import (
 from delegation.answer_terms import NO_TERMS, AnswerTerms
 from delegation.earlier_message import EarlierMessage
 from delegation.events.approvals import ApprovalId, ApprovalVerdict
+from delegation.events.jobs import JobId, JobSpec
 from delegation.events.processes import ProcessId
 from delegation.task import (
     DeliveryCapability,
@@ -187,6 +189,62 @@ class DeliveryFailed:
     turn: int
     attempt: int
     error: str
+
+
+@attrs.frozen
+class ReplyPartDelivered:
+    """A door delivered a part of a reply: one of several messages, or to one of several places."""
+
+    session: SessionId
+    turn: int
+    part: str
+    """Which one, in the words of the door."""
+    receipt: str = ""
+    """What the place calls it: the id of a message."""
+
+
+@attrs.frozen
+class JobSet:
+    """A job was set, or set anew: from then on its times count."""
+
+    session: SessionId
+    """Whose it is: the session in which it was set, or one of its own."""
+    job: JobSpec
+
+
+@attrs.frozen
+class JobPaused:
+    """A job was paused, or goes on. What would have been due meanwhile is not caught up."""
+
+    session: SessionId
+    job: JobId
+    paused: bool
+
+
+@attrs.frozen
+class JobRemoved:
+    """A job was removed. What runs of it ends in peace."""
+
+    session: SessionId
+    job: JobId
+
+
+@attrs.frozen
+class JobOccurred:
+    """A time of a job has come: a run began, or none, and why."""
+
+    session: SessionId
+    job: JobId
+    at: float
+    """The time, in seconds since the epoch."""
+    run: SessionId
+    """The session of the run; its id is made of the job and the time."""
+    skipped: str = ""
+    """Why none began."""
+    missed: int = 0
+    """How many times before it went by without a run."""
+    by_hand: bool = False
+    """A person began it: it stands for no time of the schedule."""
 
 
 class TaskRequested(msgspec.Struct, frozen=True, gc=False):
@@ -460,6 +518,11 @@ SessionEvent: TypeAlias = (
     | TurnEnded
     | ReplyDelivered
     | DeliveryFailed
+    | ReplyPartDelivered
+    | JobSet
+    | JobPaused
+    | JobRemoved
+    | JobOccurred
 )
 """The facts that name their session."""
 TaskEvent: TypeAlias = (

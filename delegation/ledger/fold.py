@@ -16,6 +16,10 @@ from delegation.events import (
     DoorClosed,
     DoorOpened,
     Entry,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     LabelsChanged,
     MessageReceived,
@@ -29,6 +33,7 @@ from delegation.events import (
     ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -44,6 +49,7 @@ from delegation.events import (
 )
 from delegation.ledger import (
     fold_approvals,
+    fold_jobs,
     fold_places,
     fold_processes,
     fold_sessions,
@@ -123,6 +129,16 @@ def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, 
             fold_sessions.session_closed(ledger, event)
         case DeliveryFailed():
             fold_sessions.delivery_failed(ledger, event)
+        case ReplyPartDelivered():
+            fold_sessions.reply_part_delivered(ledger, event)
+        case JobSet():
+            fold_jobs.job_set(ledger, event, entry.at)
+        case JobPaused():
+            fold_jobs.job_paused(ledger, event, entry.at)
+        case JobRemoved():
+            fold_jobs.job_removed(ledger, event)
+        case JobOccurred():
+            fold_jobs.job_occurred(ledger, event)
         case JournalOpened():
             fold_sessions.journal_opened(ledger, event)
         case _:

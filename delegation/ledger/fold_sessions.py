@@ -15,6 +15,7 @@ from delegation.events import (
     LabelsChanged,
     MessageReceived,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionEvent,
     SessionOpened,
@@ -33,6 +34,7 @@ from delegation.ledger.fold_approvals import (
     hide_questions,
     show_questions,
 )
+from delegation.ledger.fold_jobs import refresh_scheduled
 from delegation.ledger.fold_places import begin_anew
 from delegation.ledger.fold_processes import drop_processes
 from delegation.ledger.fold_tasks import (
@@ -154,6 +156,8 @@ def session_closed(ledger: "Ledger", event: SessionClosed) -> None:
     session.mail.clear()
     session.envelopes.clear()
     session.undelivered.clear()
+    session.jobs.clear()
+    refresh_scheduled(ledger, session)
     if event.deleted:
         # With it goes what no machine has reported, so that nothing keeps it in memory.
         session.processes = {
@@ -322,6 +326,15 @@ def reply_delivered(ledger: "Ledger", event: ReplyDelivered) -> None:
 def delivery_failed(ledger: "Ledger", event: DeliveryFailed) -> None:
     session = _known_session(ledger, event)
     require(event.turn in session.undelivered, event, "it has no such reply to deliver")
+
+
+def reply_part_delivered(ledger: "Ledger", event: ReplyPartDelivered) -> None:
+    session = _known_session(ledger, event)
+    reply = session.undelivered.get(event.turn)
+    if reply is None or event.part in reply.parts:
+        raise ImpossibleEventError(event, "it has no such part to deliver")
+    parts = {**reply.parts, event.part: event.receipt}
+    session.undelivered[event.turn] = attrs.evolve(reply, parts=parts)
 
 
 def journal_opened(ledger: "Ledger", event: JournalOpened) -> None:

@@ -54,6 +54,8 @@ class Ledger:
         """The questions that have no verdict yet, oldest first."""
         self.wakeable: dict[SessionId, SessionRecord] = {}
         """Sessions with an open door and a turn to begin or to resume."""
+        self.scheduled: dict[SessionId, SessionRecord] = {}
+        """Sessions with jobs."""
 
     fold = fold_entry
 

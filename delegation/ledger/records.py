@@ -22,6 +22,7 @@ from delegation.answer_terms import NO_TERMS, AnswerTerms
 from delegation.budget import Account
 from delegation.events import CallPlaced
 from delegation.events.approvals import ApprovalQuestion
+from delegation.events.jobs import JobId, JobRecord
 from delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
 from delegation.ledger.slots import Slots
 from delegation.ledger.task_state import (
@@ -339,6 +340,8 @@ class Reply:
     context: Mapping[str, str] = EMPTY
     """Where the message that it answers came from: the variables of `delegation.session_context`
     by their short names, as its door had given them."""
+    parts: Mapping[str, str] = EMPTY
+    """The parts of it that its door has delivered, and what their places call them."""
 
     @property
     def text(self) -> str:
@@ -380,6 +383,7 @@ class SessionRecord:
         "facts_in_snapshot",
         "forked_from",
         "id",
+        "jobs",
         "labels",
         "last_outcome",
         "mail",
@@ -432,6 +436,8 @@ class SessionRecord:
         """Its detached tasks that have not ended, oldest first."""
         self.processes: dict[ProcessId, ProcessRecord] = {}
         """The background commands of all its tasks."""
+        self.jobs: dict[JobId, JobRecord] = {}
+        """The jobs that were set in it, and not removed."""
         self.workspace_host = ""
         """The machine that has the folder of its tools; "" is any."""
         self.approved = NOTHING_APPROVED
@@ -478,8 +484,11 @@ class SessionRecord:
 
     @property
     def is_at_rest(self) -> bool:
-        """No door is open, nothing of it is due or runs; replies may wait for the next door."""
-        if self.door is not None or self.processes:
+        """No door is open, nothing of it is due or runs, and it has no jobs.
+
+        Replies may wait for the next door.
+        """
+        if self.door is not None or self.processes or self.jobs:
             return False
         if self.turn is None:
             return self.has_nothing_pending

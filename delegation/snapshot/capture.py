@@ -181,6 +181,7 @@ def _stored_session(session: SessionRecord) -> StoredSession:
         undelivered=list(session.undelivered.values()),
         unsettled_detached=list(session.unsettled_detached),
         processes=list(session.processes.values()),
+        jobs=list(session.jobs.values()),
         slots_in_use=session.slots.in_use,
         slots_detached=session.slots.detached,
         queues=session.slots.queues,

@@ -7,6 +7,7 @@ from agents import Transcript
 from delegation.amounts import NOTHING
 from delegation.budget import Account
 from delegation.errors import MISFITS, UnreadableFactError
+from delegation.ledger.fold_jobs import refresh_scheduled
 from delegation.ledger.idle_sessions import restore_session
 from delegation.ledger.ledger import Ledger
 from delegation.ledger.records import (
@@ -101,6 +102,7 @@ class _Restoration:
         ledger.unstartable = {it: tasks[needed] for it, needed in state.unstartable}
         ledger.open_questions = {it.id: it for it in state.open_questions}
         refresh_wakeable(ledger, session)
+        refresh_scheduled(ledger, session)
         return ledger
 
     def _task(self, it: StoredTask) -> TaskRecord:
@@ -213,6 +215,7 @@ class _Restoration:
         session.undelivered = {reply.turn: reply for reply in it.undelivered}
         session.unsettled_detached = {id_: tasks[id_] for id_ in it.unsettled_detached}
         session.processes = {process.id: process for process in it.processes}
+        session.jobs = {job.spec.id: job for job in it.jobs}
         session.slots.restore(
             (
                 ((parent, mode), {id_: tasks[id_] for id_ in queue})
@@ -243,6 +246,7 @@ def adopt_session(ledger: Ledger, session: SessionId, past: Ledger) -> None:
     ledger.joinable |= past.joinable
     ledger.unstartable |= past.unstartable
     ledger.wakeable |= past.wakeable
+    ledger.scheduled |= past.scheduled
     questions = [*ledger.open_questions.values(), *past.open_questions.values()]
     questions.sort(key=lambda question: question.asked_at)
     ledger.open_questions = {question.id: question for question in questions}

@@ -16,7 +16,7 @@ from delegation.task import (
     SessionId,
 )
 
-LAYOUT: Final = 11
+LAYOUT: Final = 12
 """Raise it with any change of the fold, of its records or of this package: then no snapshot from
 before is read."""
 MIN_FACTS: Final = 2_000

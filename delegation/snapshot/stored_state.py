@@ -20,6 +20,7 @@ from delegation.answer_terms import AnswerTerms
 from delegation.errors import MISFITS, UnreadableFactError
 from delegation.events import CallPlaced
 from delegation.events.approvals import ApprovalQuestion
+from delegation.events.jobs import JobRecord
 from delegation.events.processes import ProcessNotice, ProcessRecord
 from delegation.ledger.records import (
     Envelope,
@@ -180,6 +181,7 @@ class StoredSession(msgspec.Struct, array_like=True, gc=False):
     undelivered: list[Reply]
     unsettled_detached: list[TaskId]
     processes: list[ProcessRecord]
+    jobs: list[JobRecord]
     slots_in_use: int
     slots_detached: int
     queues: list[tuple[TaskId, Mode, tuple[TaskId, ...]]]

@@ -24,6 +24,10 @@ from delegation.events import (
     DoorClosed,
     DoorOpened,
     Event,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     LabelsChanged,
     MessageReceived,
@@ -37,6 +41,7 @@ from delegation.events import (
     ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -76,6 +81,11 @@ FactWithText: TypeAlias = (
     | MessageReceived
     | TurnEnded
     | DeliveryFailed
+    | ReplyPartDelivered
+    | JobSet
+    | JobPaused
+    | JobRemoved
+    | JobOccurred
     | TaskRequested
     | ModelAnswered
     | ModelFailed

@@ -22,6 +22,10 @@ from delegation.events import (
     DoorClosed,
     DoorOpened,
     Entry,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     LabelsChanged,
     MessageReceived,
@@ -35,6 +39,7 @@ from delegation.events import (
     ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -336,6 +341,11 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
                 | TurnResumed()
                 | ReplyDelivered()
                 | DeliveryFailed()
+                | ReplyPartDelivered()
+                | JobSet()
+                | JobPaused()
+                | JobRemoved()
+                | JobOccurred()
                 | TaskStarted()
                 | ModelCalled()
                 | ModelFailed()

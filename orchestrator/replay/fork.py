@@ -32,6 +32,10 @@ from delegation.events import (
     DoorClosed,
     DoorOpened,
     Event,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     LabelsChanged,
     MessageReceived,
@@ -45,6 +49,7 @@ from delegation.events import (
     ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -96,6 +101,11 @@ OwnFact: TypeAlias = (
     | DoorClosed
     | TurnResumed
     | DeliveryFailed
+    | ReplyPartDelivered
+    | JobSet
+    | JobPaused
+    | JobRemoved
+    | JobOccurred
     | ModelCalled
     | ModelFailed
     | QuietChanged

@@ -29,6 +29,10 @@ from delegation.events import (
     DoorOpened,
     Entry,
     Event,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     LabelsChanged,
     MessageReceived,
@@ -43,6 +47,7 @@ from delegation.events import (
     ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -220,6 +225,11 @@ class RecordedRun:
                 | TurnResumed()
                 | ReplyDelivered()
                 | DeliveryFailed()
+                | ReplyPartDelivered()
+                | JobSet()
+                | JobPaused()
+                | JobRemoved()
+                | JobOccurred()
                 | SteeringSeen()
                 | ModelCalled()
                 | QuietChanged()
@@ -450,6 +460,11 @@ def _key(event: Event) -> Hashable | None:
             | TurnResumed()
             | ReplyDelivered()
             | DeliveryFailed()
+            | ReplyPartDelivered()
+            | JobSet()
+            | JobPaused()
+            | JobRemoved()
+            | JobOccurred()
             | ModelCalled()
             | ModelFailed()
             | CancelRequested()

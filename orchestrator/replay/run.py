@@ -43,6 +43,10 @@ from delegation.events import (
     DoorOpened,
     Entry,
     Event,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     LabelsChanged,
     MessageReceived,
@@ -57,6 +61,7 @@ from delegation.events import (
     ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -409,6 +414,11 @@ class _Replayer:
                 | TurnEnded()
                 | ReplyDelivered()
                 | DeliveryFailed()
+                | ReplyPartDelivered()
+                | JobSet()
+                | JobPaused()
+                | JobRemoved()
+                | JobOccurred()
                 | TaskRequested()
                 | ModelCalled()
                 | ModelAnswered()

@@ -19,6 +19,10 @@ from delegation.events import (
     DoorClosed,
     DoorOpened,
     Entry,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     LabelsChanged,
     MessageReceived,
@@ -32,6 +36,7 @@ from delegation.events import (
     ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -234,6 +239,11 @@ class _JournalFacts:
                 | MessageReceived()
                 | ReplyDelivered()
                 | DeliveryFailed()
+                | ReplyPartDelivered()
+                | JobSet()
+                | JobPaused()
+                | JobRemoved()
+                | JobOccurred()
                 | TaskRequested()
                 | ModelCalled()
                 | ModelAnswered()

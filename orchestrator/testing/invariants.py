@@ -30,6 +30,10 @@ from delegation.events import (
     DoorClosed,
     DoorOpened,
     Entry,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     LabelsChanged,
     MessageReceived,
@@ -43,6 +47,7 @@ from delegation.events import (
     ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -230,6 +235,11 @@ class _JournalCheck:
                 | TurnResumed()
                 | ReplyDelivered()
                 | DeliveryFailed()
+                | ReplyPartDelivered()
+                | JobSet()
+                | JobPaused()
+                | JobRemoved()
+                | JobOccurred()
                 | CancelRequested()
                 | Steered()
                 | SteeringSeen()

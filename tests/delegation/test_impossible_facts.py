@@ -31,6 +31,10 @@ from delegation.events import (
     DoorOpened,
     Entry,
     Event,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     LabelsChanged,
     MessageReceived,
@@ -39,6 +43,7 @@ from delegation.events import (
     ModelFailed,
     QuietChanged,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -51,6 +56,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
+from delegation.events.jobs import JobId, JobSpec
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -72,6 +78,9 @@ DONE = Outcome(Ending.SUCCEEDED, "42")
 SAYS = AssistantMessage("hm")
 ANSWERS = ToolMessage(CallId("call"), "yes")
 RESTART = JournalOpened("1.0")
+JOB = JobSpec(
+    id=JobId("brief"), schedule="0 8 * * *", zone="UTC", agent="editor", goal="Write."
+)
 
 
 def of_task(task: TaskId) -> dict[str, Event]:
@@ -103,6 +112,11 @@ def of_session(session: SessionId) -> dict[str, Event]:
         "has a reply not delivered": DeliveryFailed(session, 1, 1, "no"),
         "is closed": SessionClosed(session),
         "has other labels": LabelsChanged(session, {"kind": "chat"}),
+        "has a part delivered": ReplyPartDelivered(session, 1, "1"),
+        "sets a job": JobSet(session, JOB),
+        "pauses a job": JobPaused(session, JOB.id, True),
+        "removes a job": JobRemoved(session, JOB.id),
+        "has a job occur": JobOccurred(session, JOB.id, 9.0, SessionId("run")),
     }
 
 
@@ -127,6 +141,10 @@ IMPOSSIBLE: dict[str, Event] = {
     "a turn ends before the tasks joined to it": TurnEnded(S, 1, DONE),
     "a reply is delivered before its turn ends": ReplyDelivered(S, 1),
     "a reply is not delivered before its turn ends": DeliveryFailed(S, 1, 1, "no"),
+    "a part is delivered before its turn ends": ReplyPartDelivered(S, 1, "1"),
+    "a job is paused that was never set": JobPaused(S, JOB.id, True),
+    "a job is removed that was never set": JobRemoved(S, JOB.id),
+    "a job occurs that was never set": JobOccurred(S, JOB.id, 9.0, OTHER),
     "a session is closed and not all mail is dropped": SessionClosed(S, (NEWS,)),
     "a session is closed twice": SessionClosed(GONE),
     "a door opens onto a closed session": DoorOpened(GONE, PUSH),

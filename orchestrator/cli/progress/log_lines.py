@@ -21,6 +21,10 @@ from delegation.events import (
     DoorClosed,
     DoorOpened,
     Entry,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     LabelsChanged,
     MessageReceived,
@@ -34,6 +38,7 @@ from delegation.events import (
     ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -148,6 +153,11 @@ class ProgressLog:
                 | MessageReceived()
                 | ReplyDelivered()
                 | DeliveryFailed()
+                | ReplyPartDelivered()
+                | JobSet()
+                | JobPaused()
+                | JobRemoved()
+                | JobOccurred()
                 | ModelCalled()
                 | ModelAnswered()
                 | ToolAnswered()

@@ -19,6 +19,10 @@ from delegation.events import (
     Entry,
     Event,
     GivenSettings,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     LabelsChanged,
     MessageReceived,
@@ -33,6 +37,7 @@ from delegation.events import (
     ProcessUnreachable,
     QuietChanged,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -140,6 +145,11 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
             | LabelsChanged()
             | ReplyDelivered()
             | DeliveryFailed()
+            | ReplyPartDelivered()
+            | JobSet()
+            | JobPaused()
+            | JobRemoved()
+            | JobOccurred()
             | QuietChanged()
             | ModelCalled()
             | ProcessMatched()

@@ -1,0 +1,56 @@
+"""Jobs: work that begins by the clock."""
+
+from typing import Final, NewType
+
+import attrs
+
+from delegation.task import SessionId
+
+JobId = NewType("JobId", str)
+
+ONCE: Final = "at "
+"""How the schedule of a job begins that is due once."""
+
+
+@attrs.frozen(kw_only=True)
+class JobSpec:
+    """What a job does, and when: all that the next process needs to know of it."""
+
+    id: JobId
+    schedule: str
+    """Five fields of cron, `every 2h`, or `at` and a moment with its offset."""
+    zone: str
+    """The name of the time zone in which the fields of cron are read."""
+    agent: str
+    goal: str
+    deliver: tuple[str, ...] = ()
+    """Where its replies go: `origin`, `file:PATH`, `webhook:URL`, `PLATFORM:CHAT`."""
+    catch_up: float = 7200.0
+    """How many seconds late it may begin, when no process ran at its time."""
+    may_schedule: bool = False
+    """The agents of its runs may set jobs, too."""
+
+    @property
+    def is_once(self) -> bool:
+        return self.schedule.startswith(ONCE)
+
+
+REMEMBERED_RUNS: Final = 3
+"""How many of the last runs of a job are remembered: so many failures in a row are said."""
+
+
+@attrs.frozen
+class JobRecord:
+    """A job, and what became of its times."""
+
+    spec: JobSpec
+    session: SessionId
+    set_at: float
+    """When it was set as it is now: `every` counts from then."""
+    since: float
+    """No time until then is due: it was set then, or went on after a pause."""
+    paused: bool = False
+    last_at: float = 0.0
+    """The last time of its schedule that a run began at, or that was skipped."""
+    runs: tuple[SessionId, ...] = ()
+    """Its last runs, oldest first."""

@@ -1,0 +1,71 @@
+"""The fold of jobs: set, paused, removed, and what became of their times."""
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from delegation.errors import ImpossibleEventError
+from delegation.events import JobOccurred, JobPaused, JobRemoved, JobSet
+from delegation.events.jobs import REMEMBERED_RUNS, JobRecord
+from delegation.ledger.records import SessionRecord
+from delegation.ledger.transitions import require
+
+if TYPE_CHECKING:
+    from delegation.ledger.ledger import Ledger
+
+
+def job_set(ledger: "Ledger", event: JobSet, at: float) -> None:
+    require(event.session in ledger.sessions, event, "there is no such session")
+    session = ledger.sessions[event.session]
+    require(not session.closed, event, "it was closed for good")
+    earlier = session.jobs.get(event.job.id)
+    if earlier is None:
+        job = JobRecord(event.job, session.id, set_at=at, since=at)
+    else:
+        job = attrs.evolve(earlier, spec=event.job, set_at=at, since=at)
+    session.jobs[event.job.id] = job
+    refresh_scheduled(ledger, session)
+
+
+def job_paused(ledger: "Ledger", event: JobPaused, at: float) -> None:
+    session, job = _known_job(ledger, event)
+    require(job.paused is not event.paused, event, "it is so already")
+    session.jobs[event.job] = attrs.evolve(job, paused=event.paused, since=at)
+
+
+def job_removed(ledger: "Ledger", event: JobRemoved) -> None:
+    session, _ = _known_job(ledger, event)
+    del session.jobs[event.job]
+    refresh_scheduled(ledger, session)
+
+
+def job_occurred(ledger: "Ledger", event: JobOccurred) -> None:
+    session, job = _known_job(ledger, event)
+    is_later = event.by_hand or event.at > job.last_at
+    require(is_later, event, f"{job.last_at} was the last time")
+    if not event.skipped:
+        job = attrs.evolve(job, runs=(*job.runs, event.run)[-REMEMBERED_RUNS:])
+    if not event.by_hand:
+        job = attrs.evolve(job, last_at=event.at)
+    if job.spec.is_once and not event.by_hand:
+        del session.jobs[event.job]
+        refresh_scheduled(ledger, session)
+    else:
+        session.jobs[event.job] = job
+
+
+def refresh_scheduled(ledger: "Ledger", session: SessionRecord) -> None:
+    """Bring the index of sessions with jobs up to date."""
+    if session.jobs:
+        ledger.scheduled[session.id] = session
+    else:
+        ledger.scheduled.pop(session.id, None)
+
+
+def _known_job(
+    ledger: "Ledger", event: JobPaused | JobRemoved | JobOccurred
+) -> tuple[SessionRecord, JobRecord]:
+    session = ledger.sessions.get(event.session)
+    if session is None or event.job not in session.jobs:
+        raise ImpossibleEventError(event, "there is no such job")
+    return session, session.jobs[event.job]

@@ -1,0 +1,244 @@
+"""The times of jobs: what a schedule means, and which of its times is due.
+
+No clock is read here. A time is a number of seconds since the epoch; the zone in which people mean
+it is part of the job, so a machine that is moved changes nothing.
+
+* `0 8 * * MON`        five fields, as Debian's cron reads them, in the zone of the job. A time that
+                       the change of clocks leaves out comes when the clock goes on; one that comes
+                       twice counts once, unless the fields name every hour
+* `every 2h`           two real hours after the job was set, and so on; a minute is the least
+* `in 30m`             once
+* `2026-12-24T18:00`   once, in the zone of the job unless an offset says otherwise
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final, TypeAlias
+from zoneinfo import ZoneInfo
+
+import attrs
+
+from delegation.errors import DelegationError
+from delegation.events.jobs import ONCE, JobRecord
+
+SHORTEST: Final = 60
+"""How many seconds lie between two times at least."""
+MOST_COUNTED: Final = 1000
+"""How many missed times are counted; of more it is said that there are more."""
+FIELDS: Final = 5
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?\s*[smhdw]\s*)+")
+_AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_EXAMPLES: Final = "`0 8 * * MON`, `every 2h`, `in 30m` or `2026-12-24T18:00`"
+
+
+class ScheduleError(DelegationError):
+    """A text names no time that a job can have."""
+
+
+@attrs.frozen
+class Cron:
+    """The minutes that five fields name, in one zone."""
+
+    fields: str
+    zone: ZoneInfo
+
+    def last_until(self, time: float) -> float | None:
+        """Return the last time until then, which may be then."""
+        # The search leaves out where it begins: the next full minute.
+        start = _moment((time // 60 + 1) * 60, self.zone)
+        times = self._search(start, reverse=True)
+        return next((at for at in times if at <= time), None)
+
+    def next_after(self, time: float) -> float | None:
+        """Return the first time after then; None if there is none."""
+        times = self._search(_moment(time, self.zone), reverse=False)
+        return next((at for at in times if at > time), None)
+
+    def _search(self, start: datetime, *, reverse: bool) -> Iterator[float]:
+        from cronsim import CronSim
+
+        found = CronSim(self.fields, start, reverse=reverse)
+        return (moment.timestamp() for moment in found)
+
+
+@attrs.frozen
+class Every:
+    """The times that follow a beginning at equal distances."""
+
+    seconds: float
+    since: float
+
+    def last_until(self, time: float) -> float | None:
+        number = self.number_until(time)
+        return self.since + number * self.seconds if number else None
+
+    def next_after(self, time: float) -> float | None:
+        return self.since + (self.number_until(time) + 1) * self.seconds
+
+    def number_until(self, time: float) -> int:
+        """Return how many times there are until then."""
+        # A time that was computed here must count, whatever the rounding of floats.
+        return max(0, math.floor((time - self.since) / self.seconds + 1e-6))
+
+
+@attrs.frozen
+class Once:
+    """One moment."""
+
+    at: float
+
+    def last_until(self, time: float) -> float | None:
+        return self.at if self.at <= time else None
+
+    def next_after(self, time: float) -> float | None:
+        return self.at if self.at > time else None
+
+
+Times: TypeAlias = Cron | Every | Once
+
+
+def canonical_schedule(text: str, zone: str, now: float) -> str:
+    """Return a schedule as it is stored, or raise a `ScheduleError` that says what is wrong.
+
+    What is meant relative to now becomes a moment.
+
+    Args:
+        text: what a person or a model wrote.
+        zone: the name of a time zone.
+        now: the time at which the job is set.
+    """
+    place = zone_of(zone)
+    schedule = " ".join(text.split())
+    if schedule.lower().startswith("every "):
+        seconds = duration(schedule[len("every ") :])
+        if seconds < SHORTEST:
+            raise ScheduleError(f"{text!r} is too often: once a minute is the most")
+        return f"every {schedule[len('every ') :].lower()}"
+    if schedule.lower().startswith("in "):
+        seconds = duration(schedule[len("in ") :])
+        return _once(datetime.fromtimestamp(now + seconds, UTC).astimezone(place))
+    moment = _read_moment(schedule, place)
+    if moment is not None:
+        if moment.timestamp() <= now:
+            raise ScheduleError(f"{text!r} is over: {_once(moment)[len(ONCE) :]}")
+        return _once(moment)
+    _require_fields(text, schedule, place)
+    return schedule.upper()
+
+
+def _once(moment: datetime) -> str:
+    return ONCE + moment.isoformat(timespec="seconds")
+
+
+def _read_moment(schedule: str, place: ZoneInfo) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(schedule.removeprefix(ONCE))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=place)
+
+
+def _require_fields(text: str, schedule: str, place: ZoneInfo) -> None:
+    from cronsim import CronSimError
+
+    count = len(schedule.split())
+    if count != FIELDS:
+        raise ScheduleError(
+            f"{text!r} is no schedule: it has {count} fields, and cron has five; write {_EXAMPLES}"
+        )
+    try:
+        Cron(schedule.upper(), place).next_after(0.0)
+    except CronSimError as exc:
+        raise ScheduleError(
+            f"{text!r} is no schedule: {str(exc).lower()}; write {_EXAMPLES}"
+        ) from exc
+
+
+def duration(text: str) -> float:
+    """Return the seconds of a text such as `90m` or `1h 30m`."""
+    if _DURATION.fullmatch(text.strip().lower()) is None:
+        raise ScheduleError(f"{text!r} is no duration: write 30m, 2h or 1d 12h")
+    amounts = _AMOUNT.findall(text.lower())
+    return sum(float(number) * _UNITS[unit] for number, unit in amounts)
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """Return a time zone by its name."""
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError) as exc:
+        raise ScheduleError(
+            f"there is no time zone {name!r}: write Europe/Berlin, America/New_York or UTC"
+        ) from exc
+
+
+@lru_cache(maxsize=1024)
+def times_of(schedule: str, zone: str, since: float) -> Times:
+    """Return the times of a stored schedule.
+
+    Args:
+        schedule: as `canonical_schedule` returned it.
+        zone: the name of its time zone.
+        since: when the job was set, from which `every` counts.
+    """
+    if schedule.startswith("every "):
+        return Every(duration(schedule[len("every ") :]), since)
+    if schedule.startswith(ONCE):
+        return Once(datetime.fromisoformat(schedule[len(ONCE) :]).timestamp())
+    return Cron(schedule, zone_of(zone))
+
+
+def _moment(time: float, zone: ZoneInfo) -> datetime:
+    return datetime.fromtimestamp(time, zone)
+
+
+@attrs.frozen
+class Due:
+    """What of a job is due now, and when to look again."""
+
+    at: float | None = None
+    """The time that is due; None if none is."""
+    missed: int = 0
+    """How many times before it went by without a run."""
+    is_too_late: bool = False
+    """It is due for longer than the job is caught up."""
+    next: float | None = None
+    """The first time that is not due yet; None if there is none, or the job is paused."""
+
+
+def due(record: JobRecord, now: float) -> Due:
+    """Return what of a job is due. Times that were missed are one, the last.
+
+    Times before the job was set, or while it was paused, are never due. A clock that is set back
+    makes nothing due again.
+    """
+    if record.paused:
+        return Due()
+    times = times_of(record.spec.schedule, record.spec.zone, record.set_at)
+    after = max(record.since, record.last_at)
+    last = times.last_until(now)
+    upcoming = times.next_after(max(now, after))
+    if last is None or last <= after:
+        return Due(next=upcoming)
+    return Due(
+        at=last,
+        missed=_count(times, after, last),
+        is_too_late=now - last > record.spec.catch_up,
+        next=upcoming,
+    )
+
+
+def _count(times: Times, after: float, last: float) -> int:
+    """Return how many times lie between two, which do not count."""
+    if isinstance(times, Every):
+        return times.number_until(last) - times.number_until(after) - 1
+    count = 0
+    at = times.next_after(after)
+    while at is not None and at < last and count < MOST_COUNTED:
+        count += 1
+        at = times.next_after(at)
+    return count
