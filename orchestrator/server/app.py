@@ -22,6 +22,7 @@ from orchestrator.server.api import (
     tasks,
 )
 from orchestrator.server.openai.chat import routes as chat
+from orchestrator.server.openai.completions import routes as completions
 from orchestrator.server.openai.responses import routes as responses
 from orchestrator.server.openapi import document
 from orchestrator.server.operation import (
@@ -58,6 +59,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *events.OPERATIONS,
     *responses.OPERATIONS,
     *chat.OPERATIONS,
+    *completions.OPERATIONS,
     *health.OPERATIONS,
     Operation(
         method="GET",

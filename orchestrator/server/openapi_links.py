@@ -25,6 +25,7 @@ SOURCES: Final[Mapping[str, Mapping[str, str]]] = {
         "run": "$response.body#/run",
     },
     "create_chat_completion": {"run": "$response.body#/run_id"},
+    "create_completion": {"run": "$response.body#/run_id"},
 }
 """Where the answer of an operation has the parameters of others."""
 MODEL: Final = "a-model"
@@ -39,6 +40,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "model": MODEL,
         "messages": [{"role": "user", "content": "What is the capital of Peru?"}],
     },
+    "create_completion": {"model": MODEL, "prompt": "The capital of Peru is"},
 }
 """A body that an operation takes; its model is one that `GET /v1/models` lists."""
 

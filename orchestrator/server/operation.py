@@ -205,17 +205,19 @@ class ApiCall:
         return {} if self.key.name == DEFAULT else {KEY: self.key.name}
 
     def begin_run(
-        self, session: SessionRecord | None = None
+        self, session: SessionRecord | None = None, *, runs: int = 1
     ) -> AbstractContextManager[None]:
         """Charge what is begun in the block to the key of the request, or refuse it.
 
         No checkpoint may be in the block.
 
         Args:
-            session: the conversation that goes on; None begins a new run.
+            session: the conversation that goes on; None begins new runs.
+            runs: how many are begun.
         """
         self._require_home()
-        return self.server.quotas.begin_run(self.key, self.journal.read, session)
+        read = self.journal.read
+        return self.server.quotas.begin_run(self.key, read, session, runs)
 
     def _require_home(self) -> None:
         """Refuse what the limits of the key could not be held to."""
@@ -364,6 +366,11 @@ class ApiCall:
                 lambda it: self._id_from_key("r_", it, attempt) or "", home
             )
         return SessionId(id_)
+
+    def further_session_id(self) -> SessionId | None:
+        """Return the id of another session that the request opens; None if any will do."""
+        placement = self.server.placement
+        return None if placement is None else placement.draw(self.journal.name)
 
     def draw_session_id(self, placement: "Placement", home: str) -> None:
         """Choose an id for the session that the request opens, whose home is this shard."""

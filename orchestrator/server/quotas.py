@@ -103,24 +103,29 @@ class Quotas:
 
     @contextmanager
     def begin_run(
-        self, key: Key, read: ReadApi, session: SessionRecord | None = None
+        self,
+        key: Key,
+        read: ReadApi,
+        session: SessionRecord | None = None,
+        runs: int = 1,
     ) -> Generator[None]:
         """Charge what is begun in the block to the key. No checkpoint may be in it.
 
         Args:
             key: who begins it.
             read: reads the journal that it is begun in.
-            session: the conversation that goes on; None begins a new run.
+            session: the conversation that goes on; None begins new runs.
+            runs: how many are begun.
 
         Raises:
             HttpError: too many of its runs are under way, or the day's budget is used up.
         """
         if session is None or key.name not in _keys_at_work(session):
-            self._require_place(key)
+            self._require_place(key, runs)
         with use_grants(self._grants(key, read.ledger, session)):
             yield
 
-    def _require_place(self, key: Key) -> None:
+    def _require_place(self, key: Key, runs: int) -> None:
         most = key.limits.runs_at_once
         if most is None:
             return
@@ -129,10 +134,11 @@ class Quotas:
             for ledger in self._ledgers()
             for session in ledger.sessions.values()
         )
-        if under_way >= most:
+        if under_way + runs > most:
+            asked = "" if runs == 1 else f", and this request asks for {runs} more"
             raise too_many(
                 f"the key {key.name!r} may have {most} runs at once, and {under_way} are under"
-                " way; wait for one to end, or cancel one",
+                f" way{asked}; wait for one to end, or cancel one",
                 code="too_many_runs",
                 type_="requests",
             )

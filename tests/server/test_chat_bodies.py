@@ -49,8 +49,7 @@ ANSWER: Any = {"role": "tool", "tool_call_id": "c1", "content": "x"}
 
 
 REFUSED: list[tuple[Any, str, str, str]] = [
-    ({"n": 2}, "n", "unsupported", "one answer"),
-    ({"n": 0}, "n", "unsupported", "one answer"),
+    ({"n": 0}, "n", "invalid_body", ">= 1"),
     ({"logprobs": True}, "logprobs", "unsupported", "logprobs"),
     ({"top_logprobs": 3}, "top_logprobs", "unsupported", "logprobs"),
     (

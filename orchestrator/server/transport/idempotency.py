@@ -4,7 +4,7 @@ What came to nothing through no fault of the request is made again: its client h
 server stopped, or the provider asked to come back later.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Final
 
@@ -38,20 +38,35 @@ async def session_for_key(call: ApiCall, id_: SessionId | None) -> SessionRecord
     return session
 
 
-async def find_attempt(call: ApiCall) -> tuple[SessionRecord | None, SessionId | None]:
+def no_others(session: SessionRecord) -> Iterable[SessionId]:
+    del session
+    return ()
+
+
+async def find_attempt(
+    call: ApiCall,
+    others: Callable[[SessionRecord], Iterable[SessionId]] = no_others,
+) -> tuple[SessionRecord | None, SessionId | None]:
     """Return the session of the request's key, and else the id of the session to open.
 
     There is no checkpoint after it has found that there is no such session.
+
+    Args:
+        call: the request.
+        others: returns the further sessions that a request has opened, by its first one.
     """
     await trio.lowlevel.checkpoint()
     for attempt in count():
         id_ = call.new_session_id(attempt)
         if not session_exists(call, id_):
             return None, id_
-        session = await session_for_key(call, id_)
-        await call.journal.door.wait_unless_shared(session)
-        if not _came_to_nothing(session):
-            return session, id_
+        first = await session_for_key(call, id_)
+        door = call.journal.door
+        sessions = [first, *[await door.find(it) for it in others(first)]]
+        for session in sessions:
+            await door.wait_unless_shared(session)
+        if not any(map(_came_to_nothing, sessions)):
+            return first, id_
     raise AssertionError("there are always more attempts")
 
 

@@ -12,6 +12,7 @@ from agents import Usage
 from orchestrator.server.api.bodies import Metadata
 from orchestrator.server.most_pieces import MOST_MESSAGES, MOST_PIECES
 from orchestrator.server.openai.answer_format import ChatFormat
+from orchestrator.server.openai.choices import MOST_CHOICES
 from orchestrator.server.operation import UNSUPPORTED, allow_only
 
 RequestMessage: TypeAlias = "System | Developer | User | Assistant | ToolAnswer"
@@ -134,7 +135,10 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     metadata: Metadata | None = None
     user: str | None = None
     """Whom the client asks for: kept with its metadata."""
-    n: Annotated[int | None, allow_only(1)] = None
+    n: Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] | None = None
+    """How many answers: each is a run of the agent."""
+    store: bool | None = None
+    """Whether it can be retrieved later; by default it cannot."""
     logprobs: Annotated[bool | None, allow_only(False)] = None
     top_logprobs: Annotated[int | None, allow_only(0)] = None
     response_format: ChatFormat | None = None

@@ -129,8 +129,6 @@ def _metadata(request: ChatRequest) -> dict[str, str]:
 
 def _require_supported(request: ChatRequest) -> None:
     """Refuse options that would change the meaning of the answer, and are not supported."""
-    if request.n is not None and request.n != 1:
-        raise bad_request("an agent gives one answer: n can only be 1", param="n")
     if request.logprobs or request.top_logprobs:
         param = "logprobs" if request.logprobs else "top_logprobs"
         raise bad_request("an agent has no logprobs: leave them out", param=param)

@@ -1,5 +1,7 @@
 """From a session to the body of its chat completion."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from delegation import SessionRecord
@@ -12,6 +14,7 @@ from orchestrator.server.openai.chat.bodies import (
     Message,
     chat_usage,
 )
+from orchestrator.server.openai.choices import total_usage
 from orchestrator.server.session_status import (
     client_calls,
     cut_reason,
@@ -21,8 +24,20 @@ from orchestrator.server.session_status import (
 )
 
 
-def completion(session: SessionRecord) -> ChatCompletion:
-    """Return the answer of a session that has one, also if that ends too soon."""
+def completion(sessions: Sequence[SessionRecord]) -> ChatCompletion:
+    """Return the answers of sessions that have one, also if that ends too soon."""
+    first = sessions[0]
+    return ChatCompletion(
+        id=completion_id(first),
+        created=created(first),
+        model=first.root.agent,
+        choices=[_choice(it, number) for number, it in enumerate(sessions)],
+        usage=chat_usage(total_usage(sessions)),
+        run_id=first.id,
+    )
+
+
+def _choice(session: SessionRecord, number: int) -> Choice:
     outcome = session.last_outcome
     assert outcome is not None, "the session is over"
     calls, refusal = calls_of(session), refusal_of(session)
@@ -34,14 +49,7 @@ def completion(session: SessionRecord) -> ChatCompletion:
         refusal=refusal,
         tool_calls=calls or msgspec.UNSET,
     )
-    return ChatCompletion(
-        id=completion_id(session),
-        created=created(session),
-        model=session.root.agent,
-        choices=[Choice(message=message, finish_reason=finish_of(session))],
-        usage=chat_usage(session.tree.total),
-        run_id=session.id,
-    )
+    return Choice(message=message, finish_reason=finish_of(session), index=number)
 
 
 def finish_of(session: SessionRecord) -> Finish:

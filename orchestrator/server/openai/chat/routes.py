@@ -4,8 +4,7 @@ Nothing can be delivered afterwards. So every task is joined, and a client that 
 the whole tree: nothing of it runs any more when the request has ended.
 """
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Sequence
 
 import attrs
 import trio
@@ -22,6 +21,7 @@ from orchestrator.server.openai.chat.bodies import (
 from orchestrator.server.openai.chat.request import to_inbound_request
 from orchestrator.server.openai.chat.response import completion
 from orchestrator.server.openai.chat.stream import chat_stream
+from orchestrator.server.openai.choices import begin_choices, wait_for_turns
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.operation import (
     CLIENT_CLOSED_REQUEST,
@@ -30,7 +30,7 @@ from orchestrator.server.operation import (
     ResponseSpec,
     json_response,
 )
-from orchestrator.server.transport.idempotency import FINGERPRINT, find_attempt
+from orchestrator.server.transport.idempotency import FINGERPRINT
 from orchestrator.server.transport.session_headers import context_of
 from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, wait_unless_disconnected
 
@@ -49,42 +49,36 @@ async def create_chat_completion(call: ApiCall) -> Response:
     )
     inbound = attrs.evolve(inbound, owner=call.owner)
     await call.take_request(inbound)
-    known, id_ = await find_attempt(call)
-    if known is None:
-        with call.begin_run():
-            session = call.journal.door.open_one_turn(inbound, id_)
-            call.record(session.id)
-    else:
-        session = known
+    sessions = await begin_choices(call, [inbound] * (request.n or 1))
     if request.stream:
-        options = request.stream_options
-        # No checkpoint before the stream is called: from then on it owns the turn.
+        # No checkpoint before the stream is called: from then on it owns the turns.
         return chat_stream(
             call.journal,
-            session,
-            wait_for_turn(call, session),
-            options or StreamOptions(),
+            sessions,
+            wait_for_turns(call, sessions),
+            request.stream_options or StreamOptions(),
         )
-    return await _answer(call, session)
+    if (left := await wait_for_answers(call, sessions)) is not None:
+        return left
+    return json_response(completion(sessions), x_run_id=sessions[0].id)
 
 
-def wait_for_turn(
-    call: ApiCall, session: SessionRecord
-) -> Callable[[], Awaitable[object]]:
-    """Return how the client waits: by itself, or with others that have sent the same key."""
-    door = call.journal.door
-    return partial(
-        door.share_turn if call.has_idempotency_key else door.run_turn, session
-    )
+async def wait_for_answers(
+    call: ApiCall, sessions: Sequence[SessionRecord]
+) -> Response | None:
+    """Wait for all answers, and return what is left to say if the client disconnects.
 
-
-async def _answer(call: ApiCall, session: SessionRecord) -> Response:
-    """Wait for the answer, unless the client disconnects."""
-    if not await wait_unless_disconnected(call.request, wait_for_turn(call, session)):
-        return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(session))
-    if (error := session_error(session)) is not None:
-        raise error
-    return json_response(completion(session), x_run_id=session.id)
+    Raises:
+        HttpError: one of the sessions has no answer.
+    """
+    wait = wait_for_turns(call, sessions)
+    headers = run_header(sessions[0])
+    if not await wait_unless_disconnected(call.request, wait):
+        return Response(status_code=CLIENT_CLOSED_REQUEST, headers=headers)
+    for session in sessions:
+        if (error := session_error(session)) is not None:
+            raise error
+    return None
 
 
 OPERATIONS = (

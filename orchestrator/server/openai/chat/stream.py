@@ -6,15 +6,15 @@ official one gives up after ten minutes, and proxies after one or so. So a strea
 latest when its first heartbeat is due. Heartbeats are comments, which clients skip.
 """
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import trio
 
-from agents import raising_one_error
+from agents import Usage, raising_one_error
 from delegation import DelegationError, SessionRecord
 from orchestrator.errors import OrchestratorError
 from orchestrator.server.live.agent_stream import (
@@ -41,6 +41,7 @@ from orchestrator.server.openai.chat.response import (
     created,
     finish_of,
 )
+from orchestrator.server.openai.choices import total_usage
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.session_status import OPENING, refusal_of
@@ -57,25 +58,30 @@ SEPARATOR: Final = "\n\n"
 NO_TEXT_YET: Final = PartialText(0, 0, "")
 
 
+Encode: TypeAlias = Callable[[Chunk], bytes | None]
+"""Writes a chunk in the words of a protocol; None leaves it out."""
+
+
 def chat_stream(
     journal: ServedJournal,
-    session: SessionRecord,
-    take_turn: Callable[[], Awaitable[object]],
+    sessions: Sequence[SessionRecord],
+    take_turns: Callable[[], Awaitable[object]],
     options: StreamOptions,
+    encode: Encode = msgspec.json.encode,
 ) -> EventStream:
-    """Respond with the text of a session's agent.
+    """Respond with the texts of agents, each text as one choice.
 
     Args:
-        journal: has the session.
-        session: a session of one turn.
-        take_turn: waits for its turn, which is cancelled when the client disconnects.
+        journal: has the sessions.
+        sessions: sessions of one turn, in the order of the choices.
+        take_turns: waits for their turns, which are cancelled when the client disconnects.
         options: what is sent besides the text.
+        encode: writes the chunks.
     """
-    chunks = _ChatChunks(journal, session, options)
     return EventStream(
-        chunks.send_all,
-        headers=run_header(session),
-        owned_work=partial(_run_turn, journal, take_turn),
+        partial(_send_all, journal, sessions, options, encode),
+        headers=run_header(sessions[0]),
+        owned_work=partial(_run_turn, journal, take_turns),
         error_name="",
         begins_at_first_event=True,
     )
@@ -96,16 +102,88 @@ def _raising_http_errors(journal: ServedJournal) -> Generator[None]:
         raise to_http_error(exc, is_stopping=journal.is_stopping) from exc
 
 
-class _ChatChunks:
-    """Sends the chunks of one chat completion."""
+async def _send_all(
+    journal: ServedJournal,
+    sessions: Sequence[SessionRecord],
+    options: StreamOptions,
+    encode: Encode,
+    writer: EventWriter,
+) -> None:
+    """Send all choices beside each other, and the end."""
+    chunks = _Chunks(writer, sessions[0], encode, has_usage=options.include_usage)
+    choices = [
+        _ChoiceChunks(journal, it, number, chunks, options.include_reasoning)
+        for number, it in enumerate(sessions)
+    ]
+    if len(choices) == 1:
+        await choices[0].send_all()
+    else:
+        with raising_one_error():
+            # Owns the choices: one that fails ends the stream.
+            async with trio.open_nursery() as nursery:
+                for choice in choices:
+                    nursery.start_soon(choice.send_all)
+    await chunks.end(total_usage(sessions))
+
+
+class _Chunks:
+    """Writes the chunks of one completion, which all have its name and its time."""
 
     def __init__(
-        self, journal: ServedJournal, session: SessionRecord, options: StreamOptions
+        self,
+        writer: EventWriter,
+        session: SessionRecord,
+        encode: Encode,
+        *,
+        has_usage: bool,
+    ) -> None:
+        self._writer = writer
+        self._encode = encode
+        self._has_usage = has_usage
+        self._head: dict[str, Any] = {
+            "id": completion_id(session),
+            "created": created(session),
+            "model": session.root.agent,
+            "run_id": session.id,
+        }
+
+    async def send(self, choice: ChunkChoice) -> None:
+        await self._write(self._make([choice], None))
+
+    async def end(self, total: Usage) -> None:
+        """Send what all choices have used, if the client wants it, and the end."""
+        if self._has_usage:
+            await self._write(self._make([], chat_usage(total)))
+        await self._writer.send_event(DONE)
+
+    async def _write(self, chunk: Chunk) -> None:
+        data = self._encode(chunk)
+        if data is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._writer.send_event(data)
+
+    def _make(self, choices: list[ChunkChoice], usage: ChatUsage | None) -> Chunk:
+        shown = usage if self._has_usage else msgspec.UNSET
+        return Chunk(**self._head, choices=choices, usage=shown)
+
+
+class _ChoiceChunks:
+    """Sends the chunks of one choice."""
+
+    def __init__(
+        self,
+        journal: ServedJournal,
+        session: SessionRecord,
+        number: int,
+        chunks: _Chunks,
+        include_reasoning: bool,
     ) -> None:
         self._journal = journal
         self._session = session
-        self._include_usage = options.include_usage
-        self._include_reasoning = options.include_reasoning
+        self._number = number
+        self._chunks = chunks
+        self._include_reasoning = include_reasoning
         self._has_begun = False
         """Whether the first chunk, with the role, was sent."""
         self._item = -1
@@ -113,7 +191,7 @@ class _ChatChunks:
         self._sent: list[str] = []
         """The pieces of that message which were sent."""
 
-    async def send_all(self, writer: EventWriter) -> None:
+    async def send_all(self) -> None:
         """Send the agent's text and the end of it, or raise why there is no answer."""
         with (
             _raising_http_errors(self._journal),
@@ -123,20 +201,20 @@ class _ChatChunks:
             # Owns the progress that is sent beside the text, and ends it with that.
             async with trio.open_nursery() as nursery:
                 if progress is not None:
-                    nursery.start_soon(self._send_progress, writer, progress)
-                await self._send_texts(writer)
+                    nursery.start_soon(self._send_progress, progress)
+                await self._send_texts()
                 nursery.cancel_scope.cancel(reason="all of the text is sent")
         if (error := session_error(self._session)) is not None:
             raise error
-        await self._begin(writer)
-        await self._send_end(writer)
+        await self._begin()
+        await self._send_end()
 
-    async def _send_texts(self, writer: EventWriter) -> None:
+    async def _send_texts(self) -> None:
         with open_agent_stream(self._journal, self._session) as agent_stream:
             update = await _first(agent_stream)
             while update is not None:
-                await self._begin(writer)
-                await self._send_text(writer, update)
+                await self._begin()
+                await self._send_text(update)
                 update = await agent_stream.next()
 
     def _open_progress(
@@ -148,7 +226,6 @@ class _ChatChunks:
 
     async def _send_progress(
         self,
-        writer: EventWriter,
         progress: "trio.MemoryReceiveChannel[ProgressText]",
     ) -> None:
         """Send what the agent thinks, and whom it delegates to."""
@@ -159,19 +236,19 @@ class _ChatChunks:
             told += [progress.receive_nowait() for _ in range(waiting)]
             if any(it.is_fact for it in told):
                 await self._journal.read.wait_durable()
-            await self._begin(writer)
+            await self._begin()
             text = "".join(it.text for it in told)
-            await self._send_chunk(writer, Delta(reasoning_content=text))
+            await self._send_chunk(Delta(reasoning_content=text))
 
-    async def _begin(self, writer: EventWriter) -> None:
+    async def _begin(self) -> None:
         """Send the first chunk, once."""
         if self._has_begun:
             await trio.lowlevel.checkpoint()
             return
         self._has_begun = True
-        await self._send_chunk(writer, Delta(role="assistant", content=""))
+        await self._send_chunk(Delta(role="assistant", content=""))
 
-    async def _send_text(self, writer: EventWriter, update: AgentText) -> None:
+    async def _send_text(self, update: AgentText) -> None:
         if update.item != self._item:
             separator = SEPARATOR if 0 <= self._item < update.item else ""
             if separator and OPENING in self._session.labels:
@@ -182,7 +259,7 @@ class _ChatChunks:
         text = update.text if isinstance(update, PartialText) else self._rest(update)
         if text:
             self._sent.append(text)
-            await self._send_chunk(writer, Delta(content=f"{separator}{text}"))
+            await self._send_chunk(Delta(content=f"{separator}{text}"))
         else:
             await trio.lowlevel.checkpoint()
 
@@ -192,37 +269,20 @@ class _ChatChunks:
         # Sent text cannot be taken back: where the durable message differs, it follows whole.
         return text[len(sent) :] if text.startswith(sent) else f"{SEPARATOR}{text}"
 
-    async def _send_end(self, writer: EventWriter) -> None:
+    async def _send_end(self) -> None:
         calls = [
             CallDelta(index=index, id=call.id, function=call.function)
             for index, call in enumerate(calls_of(self._session))
         ]
         if calls:
-            await self._send_chunk(writer, Delta(tool_calls=calls))
+            await self._send_chunk(Delta(tool_calls=calls))
         if refusal := refusal_of(self._session):
-            await self._send_chunk(writer, Delta(refusal=refusal))
-        await self._send_chunk(writer, Delta(), finish_of(self._session))
-        if self._include_usage:
-            total = chat_usage(self._session.tree.total)
-            await writer.send_event(msgspec.json.encode(self._make_chunk([], total)))
-        await writer.send_event(DONE)
+            await self._send_chunk(Delta(refusal=refusal))
+        await self._send_chunk(Delta(), finish_of(self._session))
 
-    async def _send_chunk(
-        self, writer: EventWriter, delta: Delta, finish: Finish | None = None
-    ) -> None:
-        chunk = self._make_chunk([ChunkChoice(delta=delta, finish_reason=finish)])
-        await writer.send_event(msgspec.json.encode(chunk))
-
-    def _make_chunk(
-        self, choices: list[ChunkChoice], usage: ChatUsage | None = None
-    ) -> Chunk:
-        return Chunk(
-            id=completion_id(self._session),
-            created=created(self._session),
-            model=self._session.root.agent,
-            choices=choices,
-            run_id=self._session.id,
-            usage=usage if self._include_usage else msgspec.UNSET,
+    async def _send_chunk(self, delta: Delta, finish: Finish | None = None) -> None:
+        await self._chunks.send(
+            ChunkChoice(delta=delta, finish_reason=finish, index=self._number)
         )
 
 

@@ -1,0 +1,1 @@
+"""Legacy completions: a prompt, and the text that follows it."""
