@@ -235,9 +235,9 @@ class ReadApi:
         """
         return await self._book.file_of_large_session(SessionId(session), facts=facts)
 
-    async def entries(self, session: str) -> Sequence[Entry]:
-        """Return the entries of a session, and those of no session among them."""
-        return await self._book.read_entries(SessionId(session))
+    async def entries(self, session: str, *, after: int = 0) -> Sequence[Entry]:
+        """Return the entries of a session after a number, and those of no session among them."""
+        return await self._book.read_entries(SessionId(session), after=after)
 
     async def entries_naming(self, kind: type[Event], id_: str) -> Sequence[Entry]:
         """Return the entries of one kind, of all sessions, that contain an id."""

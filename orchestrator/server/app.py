@@ -21,6 +21,8 @@ from orchestrator.server.api import (
     sessions,
     tasks,
 )
+from orchestrator.server.console import events as console_events
+from orchestrator.server.console import login, page
 from orchestrator.server.openai.chat import routes as chat
 from orchestrator.server.openai.completions import routes as completions
 from orchestrator.server.openai.responses import routes as responses
@@ -72,13 +74,20 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         },
     ),
 )
-_PUBLIC_PATHS: Final = frozenset(it.path for it in OPERATIONS if it.is_public)
+CONSOLE_OPERATIONS: Final[tuple[Operation, ...]] = (
+    *page.OPERATIONS,
+    *login.OPERATIONS,
+    *console_events.OPERATIONS,
+)
+"""What the console's own page asks for: no promise to other clients, so not in the document."""
+_ROUTES: Final = (*OPERATIONS, *CONSOLE_OPERATIONS)
+_PUBLIC_PATHS: Final = frozenset(it.path for it in _ROUTES if it.is_public)
 
 
 def application(server: ServerState) -> ASGIApp:
     """Return the ASGI application of a server."""
     routes = [
-        Route(it.path, Endpoint(server, it), methods=[it.method]) for it in OPERATIONS
+        Route(it.path, Endpoint(server, it), methods=[it.method]) for it in _ROUTES
     ]
 
     def note_refusal(scope: Scope, status: int) -> None:
@@ -99,6 +108,7 @@ def application(server: ServerState) -> ASGIApp:
         is_public=_PUBLIC_PATHS.__contains__,
         shutdown=server.shutdown,
         note_refusal=note_refusal,
+        sign_ins=server.sign_ins,
         secret=server.settings.cluster_secret,
     )
     origins = server.settings.origins

@@ -557,7 +557,7 @@ async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
     if key.may(scope):
         return
     hint = f"its scopes are {', '.join(sorted(key.scopes)) or 'none'}"
-    if key.name == DEFAULT and scope is Scope.APPROVE:
+    if key.name == DEFAULT and key.is_admin and scope is Scope.APPROVE:
         if await server.may_default_approve():
             return
         hint = (

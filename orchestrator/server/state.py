@@ -12,6 +12,7 @@ from agents import Agent
 from agents.sandbox.detection import SandboxChoice
 from orchestrator.server.audit import HttpAudit
 from orchestrator.server.cluster.placement import Placement, counts_in_a_journal
+from orchestrator.server.console.sign_in import SignIns
 from orchestrator.server.keys.key import Key
 from orchestrator.server.keys.store import KeyStore
 from orchestrator.server.metrics import Metrics
@@ -61,6 +62,10 @@ class Settings:
     """Write a line to stderr for each request."""
     text_limit: int = TEXT_LIMIT
     """How many characters one text of a request may have."""
+    console_keys: Path | None = None
+    """The file of those who are signed in to the console; None forgets them with the process."""
+    is_view_only: bool = False
+    """Whether people may change nothing by the console."""
 
 
 @attrs.define(kw_only=True)
@@ -92,11 +97,18 @@ class ServerState:
     """Why agents that are served cannot run, by their names: a key is missing, for example."""
     shutdown: trio.Event = attrs.field(factory=trio.Event)
     """Set when the server shuts down."""
+    sign_ins: SignIns = attrs.field(init=False)
+    """Who is signed in to the console."""
     started: int = attrs.field(init=False)
     """The time of day when it began to serve its agents."""
 
     def __attrs_post_init__(self) -> None:
         self.started = int(self.keys.now())
+        self.sign_ins = SignIns(
+            self.keys,
+            self.settings.console_keys,
+            is_view_only=self.settings.is_view_only,
+        )
 
     @property
     def is_stopping(self) -> bool:

@@ -87,8 +87,10 @@ class Browser:
         message, _, self._rest = self._rest.partition(b"\0")
         return json.loads(message)
 
-    def open(self, file: Path, *, width: int = 1440, height: int = 860) -> "Page":
-        """Open a file in a window of its own."""
+    def open(
+        self, where: Path | str, *, width: int = 1440, height: int = 860
+    ) -> "Page":
+        """Open a file, or a URL, in a window of its own."""
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         how = {"targetId": target, "flatten": True}
         session = self.call("Target.attachToTarget", how)["sessionId"]
@@ -97,7 +99,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
         page.resize(width, height)
-        page.go(file)
+        page.go(where)
         return page
 
 
@@ -129,9 +131,10 @@ class Page:
         ):
             self.complaints.append(str(params))
 
-    def go(self, file: Path) -> None:
+    def go(self, where: Path | str) -> None:
         self.is_loaded = False
-        self.call("Page.navigate", url=file.as_uri())
+        url = where if isinstance(where, str) else where.as_uri()
+        self.call("Page.navigate", url=url)
         while not self.is_loaded:
             self._browser.receive()
 

@@ -99,6 +99,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     audit_reads: bool = False,
     shards: int | None = None,
     address: str | None = None,
+    view: bool = False,
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
@@ -142,6 +143,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
         address: Where the other servers of the same journals reach this one, such as
             https://10.0.0.5:8642; by default where it listens. http beyond this machine needs
             --insecure.
+        view: Let people change nothing by the console, the page at /.
     """
     kept_seconds = None if keep is None else parse_age(keep, "--keep")
     _require_positive(
@@ -157,6 +159,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     try:
         # Imported late: these libraries are an extra.
         from orchestrator.server.cluster.cluster_server import ClusterSettings
+        from orchestrator.server.console.sign_in import FILE as SIGNED_IN
         from orchestrator.server.state import Settings
         from orchestrator.server.transport.access import accepted_hosts
         from orchestrator.server.transport.api_key import (
@@ -224,6 +227,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
         ignores_hosted_tools=ignore_hosted_tools,
         origins=frozenset(allow_origin),
         logs_access=access_log,
+        console_keys=None if str(journal) == IN_MEMORY else folder / SIGNED_IN,
+        is_view_only=view,
     )
 
     async def work(stop: Stop) -> int:
@@ -282,6 +287,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
                 _print_unserved(it.unserved_sessions)
             _print_warnings(server.state.unusable_agents, agents, journal, workspace)
             _print_address(server.addresses[0], agents, token, listening, journal)
+            link = _console_link(server)
+            print(f"console: {link} (signs you in, once)", flush=True)
             await stop.wait_requested()
             await stop.wait_drained()
         return 0
@@ -532,6 +539,19 @@ def _print_warnings(
         print(f"warning: agent {name} cannot run: {problem}", file=sys.stderr)
 
 
+def _reachable(address: str) -> str:
+    """Return the URL at which a server can be reached from this machine."""
+    scheme, _, authority = address.partition("://")
+    bound_host, _, port = authority.rpartition(":")
+    return f"{scheme}://{REACHABLE_AT.get(bound_host, bound_host)}:{port}"
+
+
+def _console_link(server: "Server") -> str:
+    """Return a link that signs one browser in."""
+    code = server.state.sign_ins.new_link()
+    return f"{_reachable(server.addresses[0])}/#/login/{code}"
+
+
 def _print_address(
     address: str,
     agents: Mapping[str, Agent[Any]],
@@ -540,9 +560,7 @@ def _print_address(
     journal: str | None,
 ) -> None:
     """Print what a client needs: the address, the agents, the token."""
-    scheme, _, authority = address.partition("://")
-    bound_host, _, port = authority.rpartition(":")
-    url = f"{scheme}://{REACHABLE_AT.get(bound_host, bound_host)}:{port}"
+    url = _reachable(address)
     print(f"listening at {url}")
     print(f"agents: {', '.join(agents)}")
     # Another shell need not have the same environment.

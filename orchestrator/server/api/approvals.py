@@ -10,7 +10,7 @@ from delegation import Ledger, TaskId
 from delegation.events import ApprovalAnswered, ApprovalAsked
 from delegation.events.approvals import BY_DEADLINE, ApprovalQuestion
 from delegation.events.approvals import ApprovalVerdict as Verdict
-from orchestrator.server.keys.key import Scope
+from orchestrator.server.keys.key import Key, Scope
 from orchestrator.server.operation import (
     ApiCall,
     Operation,
@@ -88,7 +88,7 @@ async def list_approvals(call: ApiCall) -> Response:
     bodies: list[Approval] = []
     for journal in call.server.journals:
         read = journal.read
-        bodies += [_body_of(it, read.ledger) for it in _open_questions(call, journal)]
+        bodies += approval_bodies(journal, call.key)
         await read.wait_durable()
     if call.server.peers is not None:
         for answer in await call.server.peers.ask(call):
@@ -97,14 +97,19 @@ async def list_approvals(call: ApiCall) -> Response:
     return json_response(Approvals(data=bodies))
 
 
-def _open_questions(call: ApiCall, journal: ServedJournal) -> list[ApprovalQuestion]:
-    """Return the questions of a journal that the key of the request sees, oldest first."""
+def approval_bodies(journal: ServedJournal, key: Key) -> list[Approval]:
+    """Return what waits for a verdict in a journal, as far as a key sees it, oldest first."""
+    ledger = journal.read.ledger
+    return [_body_of(it, ledger) for it in _open_questions(journal, key)]
+
+
+def _open_questions(journal: ServedJournal, key: Key) -> list[ApprovalQuestion]:
     read = journal.read
     tasks = read.ledger.tasks
     return [
         it
         for it in read.open_questions()
-        if journal.owners.sees(call.key, tasks[it.task].session)
+        if journal.owners.sees(key, tasks[it.task].session)
     ]
 
 
@@ -127,7 +132,7 @@ async def answer_approval(call: ApiCall) -> Response:
     body = await call.body(NewVerdict)
     by = _by(call)
     id_ = call.path("approval")
-    questions = {str(it.id): it for it in _open_questions(call, call.journal)}
+    questions = {str(it.id): it for it in _open_questions(call.journal, call.key)}
     if id_ not in questions:
         return await _repeated_answer(call, id_, body)
     # No checkpoint until it is posted: the question is still open.

@@ -10,6 +10,7 @@ import attrs
 from orchestrator.errors import ServerSetupError
 from orchestrator.server.keys.file import StoredKey, changed_keys
 from orchestrator.server.keys.key import (
+    CONSOLE,
     DEFAULT,
     ORDINARY,
     UNLIMITED,
@@ -46,9 +47,9 @@ def add_key(
     owner = name if owner is None else owner
     _require_name(name, "a key")
     _require_name(owner, "an owner")
-    if name == DEFAULT:
+    if name in {DEFAULT, CONSOLE}:
         raise ServerSetupError(
-            f"{DEFAULT!r} is the key that `orchestrator serve` makes by itself; say another name"
+            f"{name!r} is a key that `orchestrator serve` makes by itself; say another name"
         )
     key = Key(
         name=name,

@@ -12,6 +12,8 @@ import attrs
 DEFAULT: Final = "default"
 """The name of the key that `serve` makes by itself, and its owner. Sessions that were opened before
 there were owners, or not over HTTP, are its."""
+CONSOLE: Final = "console"
+"""The name of the key of a person who has signed in to the console by a one-time link."""
 
 
 class Scope(StrEnum):

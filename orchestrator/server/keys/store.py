@@ -38,12 +38,15 @@ on who can read its token: see `ServerState.may_default_approve`."""
 class Access:
     """A request with its key, for as long as it is under way."""
 
-    def __init__(self, store: "KeyStore", key: Key, token_id: str) -> None:
+    def __init__(
+        self, store: "KeyStore", key: Key, token_id: str, until: float = FOREVER
+    ) -> None:
         self.key = key
         self.token_id = token_id
         """Which of the key's tokens it has shown; "" is that of `default`."""
         self._store = store
-        self._until = store.ends_at(token_id)
+        self._latest = until
+        self._until = min(until, store.ends_at(token_id))
         self._changed = trio.Event()
 
     def is_valid(self) -> bool:
@@ -60,7 +63,7 @@ class Access:
 
     def note_change(self) -> None:
         """Look again when the key ends: its file has changed."""
-        self._until = self._store.ends_at(self.token_id)
+        self._until = min(self._latest, self._store.ends_at(self.token_id))
         self._changed.set()
         self._changed = trio.Event()
 
@@ -136,10 +139,29 @@ class KeyStore:
             return None
         return entry.key, id_
 
+    def named(self, name: str) -> tuple[Key, str] | None:
+        """Return a key by its name, and the id of a token of it; None if it has ended."""
+        self.refresh()
+        if name == DEFAULT:
+            return None if self._default_digest is None else (DEFAULT_KEY, "")
+        now = self._clock()
+        for id_, entry in self._entries.items():
+            if entry.key.name == name and entry.until > now:
+                return entry.key, id_
+        return None
+
     @contextmanager
-    def hold(self, key: Key, token_id: str) -> Generator[Access]:
-        """Follow whether a key stays valid, as long as the block lasts."""
-        access = Access(self, key, token_id)
+    def hold(
+        self, key: Key, token_id: str, *, until: float = FOREVER
+    ) -> Generator[Access]:
+        """Follow whether a key stays valid, as long as the block lasts.
+
+        Args:
+            key: the key.
+            token_id: which of its tokens was shown.
+            until: when it ends at the latest.
+        """
+        access = Access(self, key, token_id, until)
         self._under_way[access] = None
         try:
             yield access

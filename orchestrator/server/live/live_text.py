@@ -71,7 +71,7 @@ class _LiveAnswer:
 
 
 class LiveText:
-    """The unfinished answers of sessions that were opened by HTTP, and of those with a channel."""
+    """The unfinished answers of sessions that were opened by HTTP, and of what has a reader."""
 
     def __init__(self, read: ReadApi, redactor: Redactor) -> None:
         self._read = read
@@ -81,7 +81,7 @@ class LiveText:
         self._channels: dict[SessionId, list[trio.MemorySendChannel[TextUpdate]]] = {}
 
     def text_so_far(self, root: TaskId) -> str:
-        """Return the answer that the agent of a session is writing, as far as it has come."""
+        """Return the answer that the agent of a task is writing, as far as it was collected."""
         return self._answers[root].all_text() if root in self._answers else ""
 
     @contextmanager
@@ -95,7 +95,7 @@ class LiveText:
 
     @contextmanager
     def subscribe(self, root: TaskId, receive: ReceiveText) -> Generator[None]:
-        """Call `receive` with the text of a session's agent, as long as the block lasts."""
+        """Call `receive` with the text of a task's agent, as long as the block lasts."""
         receivers = self._subscribers.setdefault(root, [])
         receivers.append(receive)
         try:
@@ -152,12 +152,12 @@ class LiveText:
         session = self._read.ledger.tasks[task].session
         channels = self._channels.get(session, ())
         answer = self._answers.get(task)
+        receivers = self._subscribers.get(task, ())
         if answer is None:
-            if not channels:
+            if not (channels or receivers):
                 return
             answer = self._answers[task] = _LiveAnswer(self._redactor)
         answer.add(text)
-        receivers = self._subscribers.get(task, ())
         if not (receivers or channels) or not (released := answer.take_new()):
             return
         for receive in receivers:

@@ -20,6 +20,7 @@ from orchestrator.server.cluster.forwarded_header import (
     StaleHeaderError,
     forwarded_peer,
 )
+from orchestrator.server.console.sign_in import SignIns, cookie_of, require_own_page
 from orchestrator.server.keys.key import Key
 from orchestrator.server.keys.store import Access, KeyStore
 from orchestrator.server.keys.wrong_keys import WrongKeys
@@ -49,6 +50,8 @@ class AccessCheck:
     """Set when the server shuts down."""
     note_refusal: Callable[[Scope, int], None]
     """Counts a refused request, by where it came from and by status."""
+    sign_ins: SignIns
+    """Knows who is signed in to the console."""
     secret: bytes | None = None
     """By which other servers sign what they forward."""
     wrong_keys: WrongKeys = attrs.Factory(WrongKeys)
@@ -134,6 +137,12 @@ class AccessCheck:
             )
         if self.is_public(scope["path"]):
             return nullcontext()
+        cookie = cookie_of(headers)
+        if cookie is not None and "authorization" not in headers:
+            found = self.sign_ins.find(cookie)
+            if found is not None:
+                require_own_page(scope["method"], headers)
+                return self.keys.hold(found.key, found.token_id, until=found.until)
         return self._held(scope, headers)
 
     def _held(self, scope: Scope, headers: Headers) -> AbstractContextManager[Access]:

@@ -1,1 +1,96 @@
+// The entry point: signs in, then shows the page that the address names.
 
+import { Api } from './api.js';
+import { Live } from './live.js';
+import { Login } from './login.js';
+import { Router } from './router.js';
+import { RunPage } from './run_page.js';
+import { RunsPage } from './runs_page.js';
+import { Shell, restoreTheme } from './shell.js';
+
+// [address, page, the place in the bar that it belongs to].
+const PAGES = [
+  ['runs', RunsPage, 'runs'],
+  ['runs/:run', RunPage, 'runs'],
+  ['runs/:run/tasks/:task', RunPage, 'runs'],
+];
+const PLACES = [['runs', 'Runs']];
+
+class Console {
+  constructor() {
+    this.api = new Api(() => this.signedOut());
+    this.login = new Login(this.api, () => this.start());
+    this.pages = new Map();
+  }
+
+  async open() {
+    restoreTheme();
+    const [, code] = location.hash.match(/^#\/login\/([\w-]+)$/) ?? [];
+    if (code) {
+      // It is worth nothing after this, and has no place in the history of the browser.
+      history.replaceState(null, '', location.pathname);
+      if (await this.login.signIn({ code })) return;
+      document.body.replaceChildren(this.login.element);
+      return;
+    }
+    await this.start();
+  }
+
+  async start() {
+    try {
+      this.me = await this.api.get('console/me');
+    } catch (error) {
+      if (error.status !== 401) this.login.say(error.message);
+      this.signedOut();
+      return;
+    }
+    this.offset = this.me.now - Date.now() / 1000; // the server's clock, seen from here
+    this.shell = new Shell(this.me, PLACES, () => this.signOut());
+    this.live ??= new Live(this.me.version, (state) => this.changed(state));
+    this.live.retry();
+    this.shell.onRetry = () => this.live.retry();
+    this.shell.connection(this.live.state);
+    document.body.replaceChildren(this.shell.element);
+    this.router ??= new Router(PAGES.map(([pattern, ...page]) => [pattern, page]), (route) => this.show(route));
+    this.pages.clear();
+    this.router.read();
+  }
+
+  may(scope) {
+    return this.me.scopes.includes(scope);
+  }
+
+  // The time by the server's clock.
+  now() {
+    return Date.now() / 1000 + this.offset;
+  }
+
+  show(route) {
+    const [Page, place] = route.value;
+    if (!this.pages.has(Page)) this.pages.set(Page, new Page(this));
+    const page = this.pages.get(Page);
+    if (this.page !== page) this.page?.hide();
+    this.page = page;
+    this.shell.show(place, page);
+    page.show(route);
+  }
+
+  changed(state) {
+    this.shell?.connection(state);
+    if (state === 'signed out') this.signedOut();
+  }
+
+  signedOut() {
+    this.page?.hide();
+    this.page = null;
+    document.body.replaceChildren(this.login.element);
+  }
+
+  async signOut() {
+    await this.api.post('console/logout');
+    this.signedOut();
+  }
+}
+
+globalThis.orchestrator = new Console();
+globalThis.orchestrator.opened = globalThis.orchestrator.open();

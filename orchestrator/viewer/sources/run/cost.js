@@ -33,6 +33,18 @@ export class Cost {
     });
   }
 
+  // Merge again with the next drawing, and stay where the reader is.
+  changed() {
+    this.merged = null;
+  }
+
+  remerge() {
+    const trail = [];
+    for (let box = this.focus; box?.parent; box = box.parent) trail.unshift(box.agent);
+    this.merged = this.merge();
+    this.focus = trail.reduce((box, agent) => box.byAgent.get(agent) ?? box, this.merged);
+  }
+
   // Tasks with the same agents above them become one box.
   merge() {
     const { model } = this.viewer;
@@ -105,6 +117,7 @@ export class Cost {
     if (!tools) return;
     const { context, width, height } = tools;
     const colours = palette();
+    if (!this.merged) this.remerge();
     this.layout(width, height);
     this.crumbs();
     this.by.textContent = this.field === 'cost' ? 'width: cost · show tokens' : 'width: tokens · show cost';

@@ -24,9 +24,9 @@ export class Flame {
     this.note = element('p', { class: 'note' });
     this.element = element('div', { class: 'flame' }, element('div', { class: 'axis-line' }, this.axis),
       this.scroller, this.note);
-    this.most = viewer.model.depth.reduce((most, depth) => Math.max(most, depth), 0);
-    this.depth = null;
-    this.layouts = new Map();
+    this.depth = null; // chosen with the first drawing
+    this.isChosen = false; // by the reader
+    this.changed();
     this.scroller.addEventListener('scroll', () => viewer.draw());
     this.canvas.addEventListener('click', (event) => {
       const number = this.at(event);
@@ -52,7 +52,14 @@ export class Flame {
     return `${model.agent[number]}: ${oneLine(model.name(number), 80)} (${describe(model.status[number]).word})`;
   }
 
+  changed() {
+    this.most = this.viewer.model.depth.reduce((most, depth) => Math.max(most, depth), 0);
+    this.layouts = new Map();
+    if (!this.isChosen) this.depth = null;
+  }
+
   deeper(by) {
+    this.isChosen = true;
     this.depth = Math.min(this.most, Math.max(0, this.depth + by));
     this.viewer.draw();
   }

@@ -21,6 +21,7 @@ export class Graph {
     this.element = element('div', { class: 'graph' }, this.canvas, this.note);
     this.place = null; // {x, y, zoom}
     this.rows = null;
+    this.isMoved = false; // by the reader: from then on it stays where it is
     this.addListeners();
   }
 
@@ -35,6 +36,7 @@ export class Graph {
       if (!held?.at) return;
       const [x, y] = [event.offsetX - held.x, event.offsetY - held.y];
       held.moved ||= Math.abs(x) + Math.abs(y) > 4;
+      this.isMoved ||= held.moved;
       if (held.moved) this.place = { ...this.place, x: held.at.x + x, y: held.at.y + y };
       viewer.draw();
     });
@@ -57,9 +59,13 @@ export class Graph {
     if (!this.place) return;
     const zoom = Math.min(2, Math.max(0.02, this.place.zoom * by));
     const ratio = zoom / this.place.zoom;
+    this.isMoved = true;
     this.place = { x: x - (x - this.place.x) * ratio, y: y - (y - this.place.y) * ratio, zoom };
     this.viewer.draw();
   }
+
+  // The rows are others, and are laid out with the next drawing.
+  changed() {}
 
   layout() {
     const { rows } = this.viewer;
@@ -104,7 +110,7 @@ export class Graph {
     const { context, width, height } = tools;
     this.note.textContent = this.words();
     if (!this.nodes.length) return;
-    if (!this.place || before === null) this.fit(width, height);
+    if (!this.place || before === null || (before !== this.rows && this.viewer.live && !this.isMoved)) this.fit(width, height);
     const colours = palette();
     const { x, y, zoom } = this.place;
     context.translate(x, y);

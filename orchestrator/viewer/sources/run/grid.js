@@ -44,6 +44,10 @@ export class Grid {
     });
   }
 
+  changed() {
+    Object.assign(this.bars, { rollups: this.viewer.rollups, treeOrder: this.viewer.treeOrder });
+  }
+
   rowAt(event) {
     const found = event.target.closest('[data-place]');
     return found ? this.viewer.rows[Number(found.dataset.place)] : null;

@@ -19,19 +19,17 @@ const TABS = [['tree', 'Tree + time'], ['graph', 'Graph'], ['flame', 'Flame'], [
 const MARGIN = 0.02; // of the time axis, left free at both ends
 
 export class Viewer {
-  // transcripts: see transcripts.js; critical: the numbers of the tasks on the critical path.
-  constructor(model, { title, transcripts, critical = [], summary = null }) {
+  // transcripts: see transcripts.js; critical: the numbers of the tasks on the critical path; live:
+  // what goes on with the run, if this is no recording.
+  constructor(model, { title, transcripts, critical = [], summary = null, live = null }) {
     this.model = model;
     this.title = title;
     this.transcripts = transcripts;
     this.critical = new Set(critical);
     this.summary = summary;
-    this.rollups = new Rollups(model);
-    this.treeOrder = new TreeOrder(model, this.rollups);
+    this.live = live;
+    this.sumUp();
     this.collapsed = new CollapsedTree(model, this.rollups);
-    this.idle = idleTimes(model);
-    this.changes = workChanges(model);
-    this.failures = this.treeOrder.failed.map((number) => model.until(number)).sort((a, b) => a - b);
     this.window = null; // the visible part of the time: [from, to]
     this.words = '';
     this.groups = new Set();
@@ -42,7 +40,31 @@ export class Viewer {
     this.build();
   }
 
+  // All that follows from the tasks, as they are now.
+  sumUp() {
+    const { model } = this;
+    this.rollups = new Rollups(model);
+    this.treeOrder = new TreeOrder(model, this.rollups);
+    this.idle = idleTimes(model);
+    this.changes = workChanges(model);
+    this.failures = this.treeOrder.failed.map((number) => model.until(number)).sort((a, b) => a - b);
+  }
+
+  // Show the tasks of a live run as they are now, where the reader is.
+  changed({ hasGrown }) {
+    this.sumUp();
+    this.collapsed.rollups = this.rollups;
+    for (const view of Object.values(this.views)) view.changed();
+    fill(this.top, ...this.header());
+    fill(this.note, ...this.stripNote());
+    this.fillChips();
+    if (hasGrown && this.isFitted) this.collapsed.fit(this.grid.capacity);
+    this.refresh();
+  }
+
   build() {
+    this.top = element('header', { class: 'top' }, ...this.header());
+    this.note = element('p', { class: 'strip-note' }, ...this.stripNote());
     this.grid = new Grid(this);
     this.details = new Details(this);
     this.views = { tree: this.grid, graph: new Graph(this), flame: new Flame(this), cost: new Cost(this) };
@@ -67,13 +89,13 @@ export class Viewer {
     const button = (words, does, title) =>
       element('button', { type: 'button', class: 'chip', title, onclick: does }, words);
     this.element = element('div', { class: 'viewer' },
-      this.header(),
+      this.top,
       element('section', { class: 'toolbar', 'aria-label': 'Search, filters, folding and views' }, this.field, this.chips,
         element('div', { class: 'folds', role: 'group', 'aria-label': 'Folding' },
           button('Smart fold', () => this.collapseToFit(), 'What matters, in one screen'),
           button('Fold all', () => this.collapseAll()), button('Open all', () => this.expandAll())),
         this.tabs),
-      element('section', { class: 'strip-line', 'aria-label': 'Over time' }, this.stripNote(), this.strip),
+      element('section', { class: 'strip-line', 'aria-label': 'Over time' }, this.note, this.strip),
       element('main', { class: 'main' }, element('div', { class: 'panels' }, ...this.panels),
         this.details.element),
       element('footer', { class: 'footer' }, this.footer, this.hints()),
@@ -95,21 +117,22 @@ export class Viewer {
       ['time', duration(model.last - model.start)], ['peak', `${count(peakOf(this.changes))} at once`],
     ] : [];
     const state = model.size ? describe(model.status[0]) : null;
-    return element('header', { class: 'top' },
+    return [
       element('h1', {}, this.title),
       state && element('span', { class: `state ${state.group}` }, `${state.glyph} ${state.word}`),
-      element('span', { class: 'badge' }, 'replay · read-only'),
+      ...(this.live?.header() ?? [element('span', { class: 'badge' }, 'replay · read-only')]),
       element('dl', { class: 'figures' }, ...figures.map(([name, value]) =>
         element('div', {}, element('dt', {}, name), element('dd', {}, value)))),
-      element('button', { type: 'button', class: 'chip theme', title: 'Light or dark', 'aria-label': 'Light or dark', onclick: () => this.swapTheme() }, '◑'));
+      this.live ? null : element('button', { type: 'button', class: 'chip theme', title: 'Light or dark', 'aria-label': 'Light or dark', onclick: () => this.swapTheme() }, '◑'),
+    ];
   }
 
   stripNote() {
     const failed = this.failures.length
       ? [' · ', element('span', { class: 'count failed' }, '✗'), ` ${counted(this.failures.length, 'failure')} below the line`] : [];
-    return element('p', { class: 'strip-note' }, `agents at work, at most ${count(peakOf(this.changes))}`,
+    return [`agents at work, at most ${count(peakOf(this.changes))}`,
       ...failed, element('span', { class: 'wide-only' }, ' · drag to zoom time, click to see all'),
-      this.critical.size ? element('span', { class: 'wide-only' }, ' · line over a bar: critical path') : '');
+      this.critical.size ? element('span', { class: 'wide-only' }, ' · line over a bar: critical path') : ''];
   }
 
   hints() {
@@ -238,6 +261,7 @@ export class Viewer {
 
   // Collapse the tree so that the most important rows fit the screen. Needs the size of the page.
   collapseToFit() {
+    this.isFitted = true; // until the reader folds or opens a row
     this.collapsed.fit(this.grid.capacity);
     if (this.selected) this.collapsed.reveal(this.selected);
     this.grid.scroller.scrollTop = 0;
@@ -245,11 +269,13 @@ export class Viewer {
   }
 
   collapseAll() {
+    this.isFitted = false;
     this.collapsed.collapseAll();
     this.clear();
   }
 
   expandAll() {
+    this.isFitted = false;
     this.collapsed.expandAll();
     this.clear();
   }
@@ -262,6 +288,7 @@ export class Viewer {
 
   toggle(row) {
     if (!row.canExpand) return;
+    this.isFitted = false;
     if (this.result) {
       if (!this.collapsedHits.delete(row.key)) this.collapsedHits.add(row.key);
     } else if (row.isExpanded) this.collapsed.collapse(row);

@@ -1,0 +1,336 @@
+"""What a page can watch: each topic is told of facts, and gives what has changed when it is asked.
+
+A fact marks what it changes, which is O(1); what is sent is how that is now. So a thousand facts
+in a second are no more messages than ten, and the last change is never lost. A message is sent when
+all that it shows is durable.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Final
+
+import attrs
+import msgspec
+import trio
+
+from agents import Compacted, ModelEvent, Retrying, Switched
+from delegation import Encoded, SessionId, SessionRecord, TaskId, root_of
+from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Entry,
+    JournalOpened,
+    ModelAnswered,
+    ModelFailed,
+    SessionClosed,
+    TaskRequested,
+    TaskSettled,
+    ToolAnswered,
+    TurnEnded,
+)
+from orchestrator.read_api import FoundSession
+from orchestrator.server.api.approvals import approval_bodies
+from orchestrator.server.api.bodies import summary_of
+from orchestrator.server.console.rows import changing_part, fixed_part
+from orchestrator.server.keys.key import Key
+from orchestrator.server.served_journal import ServedJournal
+
+BATCH: Final = 1_000
+"""How many rows a message has at most."""
+MOST_READ: Final = 5_000
+"""Who has missed more facts gets all rows anew."""
+MOST_RUNS: Final = 50
+"""How many runs a message about the list of runs has at most."""
+
+Message = dict[str, Any]
+
+
+class Topic(ABC):
+    """One thing that a page watches."""
+
+    def __init__(self, journal: ServedJournal, note_change: Callable[[], None]) -> None:
+        self.journal = journal
+        self._note_change = note_change
+
+    @abstractmethod
+    async def open(self, stack: ExitStack) -> None:
+        """Subscribe to what happens, until the stack is closed."""
+
+    @abstractmethod
+    def take(self) -> Message | None:
+        """Return what has changed since it was last taken; None if nothing has."""
+
+
+class RunTopic(Topic):
+    """The rows of a run. After the message with a number, the page has the tree of that number."""
+
+    def __init__(
+        self,
+        journal: ServedJournal,
+        note_change: Callable[[], None],
+        found: FoundSession,
+        after: int,
+    ) -> None:
+        super().__init__(journal, note_change)
+        self._found = found
+        self._after = after
+        self._is_reset = False
+        self._added: dict[TaskId, None] = {}
+        self._changed: dict[TaskId, None] = {}
+
+    @property
+    def found(self) -> FoundSession:
+        # A session at rest may be evicted, and is another record when it is loaded again.
+        ledger = self.journal.read.ledger
+        session = ledger.sessions.get(self._found.session.id)
+        if session is not None:
+            self._found = FoundSession(session, ledger)
+        return self._found
+
+    async def open(self, stack: ExitStack) -> None:
+        read, id_ = self.journal.read, self._found.session.id
+        stack.enter_context(read.subscribe(self._receive, session=id_))
+        if not 0 < self._after <= read.last_seq:
+            await trio.lowlevel.checkpoint()
+            self._reset()
+            return
+        missed = await read.entries(id_, after=self._after)
+        if len(missed) > MOST_READ or any(
+            isinstance(it.event, JournalOpened) for it in missed
+        ):
+            self._reset()
+            return
+        for entry in missed:
+            if entry.session:
+                self._mark(entry)
+        # Also if nothing has changed: the page learns that it has everything.
+        self._changed[root_of(id_)] = None
+        self._note_change()
+
+    def _reset(self) -> None:
+        self._is_reset = True
+        self._added = dict.fromkeys(self.found.session.tree)
+        self._changed.clear()
+        self._note_change()
+
+    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+        self._mark(entry)
+        self._note_change()
+
+    def _mark(self, entry: Entry) -> None:
+        event = entry.event
+        # The status of a session depends on all that its tasks do.
+        self._changed[root_of(entry.session)] = None
+        if isinstance(event, TaskRequested):
+            self._added[event.request.id] = None
+        elif (task := getattr(event, "task", None)) is not None:
+            self._changed[task] = None
+
+    def take(self) -> Message | None:
+        if not (self._added or self._changed):
+            return None
+        session, ledger = self.found.session, self.found.ledger
+        tree = session.tree
+        nodes = tree.nodes()
+        added = [*self._added][:BATCH]
+        message: Message = {
+            "rows": [
+                [it, *changing_part(nodes[it]), *fixed_part(tree, ledger, it)]
+                for it in added
+            ]
+        }
+        if self._is_reset:
+            self._is_reset = False
+            message["reset"] = True
+        for task in added:
+            del self._added[task]
+            self._changed.pop(task, None)
+        if self._added:
+            message["more"] = True
+            return message
+        changed = [*self._changed][:BATCH]
+        message["rows"] += [[it, *changing_part(nodes[it])] for it in changed]
+        for task in changed:
+            del self._changed[task]
+        if self._changed:
+            message["more"] = True
+            return message
+        return message | {
+            "seq": self.journal.read.last_seq,
+            "at": self.journal.read.now(),
+            "working": _is_working(session),
+            "turns": tree.turns,
+            "budgets": _budgets(session),
+        }
+
+
+def _is_working(session: SessionRecord) -> bool:
+    """Return whether time goes on in a run."""
+    is_in_turn = session.turn is not None and not session.awaits_resume
+    return is_in_turn or bool(session.unsettled_detached)
+
+
+def _budgets(session: SessionRecord) -> list[Message]:
+    """Return what was used of each budget around the run."""
+    accounts = {it.id: it for it in (*session.accounts, *session.root.accounts)}
+    return [
+        {
+            "limits": attrs.asdict(account.budget),
+            "used": msgspec.to_builtins(account.used),
+            "started": account.started_at,
+        }
+        for account in accounts.values()
+    ]
+
+
+class TaskTopic(Topic):
+    """The conversation of a task: that it has grown, and what its model is writing now."""
+
+    def __init__(
+        self,
+        journal: ServedJournal,
+        note_change: Callable[[], None],
+        session: SessionId,
+        task: TaskId,
+    ) -> None:
+        super().__init__(journal, note_change)
+        self._session = session
+        self._task = task
+        self._has_grown = True
+        self._is_afresh = True
+        self._pieces: list[str] = []
+        self._notices: list[str] = []
+
+    async def open(self, stack: ExitStack) -> None:
+        await trio.lowlevel.checkpoint()
+        live_text, read = self.journal.live_text, self.journal.read
+        stack.enter_context(read.subscribe(self._receive, session=self._session))
+        stack.enter_context(live_text.subscribe(self._task, self._receive_text))
+        stack.enter_context(read.subscribe_model_events(self._receive_model_event))
+        self._pieces = [live_text.text_so_far(self._task)]
+        self._note_change()
+
+    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+        event = entry.event
+        task = getattr(event, "task", None)
+        if task != self._task and (
+            task is not None or self._task != root_of(self._session)
+        ):
+            return
+        if isinstance(event, TaskRequested):
+            return
+        if isinstance(event, ModelAnswered | ModelFailed | TaskSettled | TurnEnded):
+            self._begin_text()
+        self._has_grown = True
+        self._note_change()
+
+    def _begin_text(self) -> None:
+        self._pieces.clear()
+        self._is_afresh = True
+
+    def _receive_text(self, text: str | None) -> None:
+        if text is None:
+            self._begin_text()
+        else:
+            self._pieces.append(text)
+        self._note_change()
+
+    def _receive_model_event(self, task: TaskId, event: ModelEvent) -> None:
+        if task != self._task:
+            return
+        match event:
+            case Retrying() | Switched() | Compacted():
+                self._notices.append(type(event).__name__.lower())
+                self._note_change()
+            case _:
+                pass
+
+    def take(self) -> Message | None:
+        if not (self._has_grown or self._is_afresh or self._pieces or self._notices):
+            return None
+        message: Message = {
+            "messages": self._has_grown,
+            "afresh": self._is_afresh,
+            "text": "".join(self._pieces),
+            "notices": self._notices,
+            "calls": [it.id for it in self.journal.read.calls(self._task)],
+        }
+        self._has_grown = self._is_afresh = False
+        self._pieces, self._notices = [], []
+        return message
+
+
+class RunsTopic(Topic):
+    """The runs that have changed, as the list of runs shows them."""
+
+    def __init__(
+        self, journal: ServedJournal, note_change: Callable[[], None], key: Key
+    ) -> None:
+        super().__init__(journal, note_change)
+        self._key = key
+        self._changed: dict[SessionId, None] = {}
+        self._is_first = True
+
+    async def open(self, stack: ExitStack) -> None:
+        await trio.lowlevel.checkpoint()
+        stack.enter_context(self.journal.read.subscribe(self._receive))
+        self._note_change()
+
+    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+        if entry.session:
+            self._changed[entry.session] = None
+            self._note_change()
+
+    def take(self) -> Message | None:
+        is_first, self._is_first = self._is_first, False
+        changed = [*self._changed][:MOST_RUNS]
+        for id_ in changed:
+            del self._changed[id_]
+        if self._changed:
+            self._note_change()
+        seen = [it for it in changed if self.journal.owners.sees(self._key, it)]
+        if not (seen or is_first):
+            return None
+        ledger = self.journal.read.ledger
+        records = [ledger.sessions[it] for it in seen if it in ledger.sessions]
+        return {
+            "runs": [summary_of(it, ledger) for it in records if not it.deleted],
+            "deleted": [it.id for it in records if it.deleted],
+        }
+
+
+class ApprovalsTopic(Topic):
+    """All approvals that wait for a verdict."""
+
+    def __init__(
+        self, journal: ServedJournal, note_change: Callable[[], None], key: Key
+    ) -> None:
+        super().__init__(journal, note_change)
+        self._key = key
+        self._may_have_changed = True
+        self._sent: list[str] | None = None
+
+    async def open(self, stack: ExitStack) -> None:
+        await trio.lowlevel.checkpoint()
+        kinds = (
+            *(ApprovalAsked, ApprovalAnswered, ToolAnswered),
+            *(TaskSettled, TurnEnded, SessionClosed),
+        )
+        stack.enter_context(self.journal.read.subscribe(self._receive, kinds=kinds))
+        self._note_change()
+
+    def _receive(self, _entry: Entry, _encoded: Encoded) -> None:
+        self._may_have_changed = True
+        self._note_change()
+
+    def take(self) -> Message | None:
+        if not self._may_have_changed:
+            return None
+        self._may_have_changed = False
+        bodies = approval_bodies(self.journal, self._key)
+        ids = [it.id for it in bodies]
+        if ids == self._sent:
+            return None
+        self._sent = ids
+        return {"approvals": bodies}

@@ -1,0 +1,53 @@
+// Asks the server, by the routes that every client has. The cookie goes along by itself.
+
+export class ApiError extends Error {
+  constructor(status, code, message) {
+    super(message);
+    this.status = status; // 0: the server was not reached
+    this.code = code;
+  }
+}
+
+export class Api {
+  constructor(onSignedOut) {
+    this.onSignedOut = onSignedOut;
+  }
+
+  get(path) {
+    return this.ask('GET', path);
+  }
+
+  // A request that is sent twice, by a nervous hand or network, is carried out once.
+  post(path, body, key = newKey()) {
+    return this.ask('POST', path, body, { 'idempotency-key': key });
+  }
+
+  remove(path) {
+    return this.ask('DELETE', path);
+  }
+
+  async ask(method, path, body, headers = {}) {
+    const sent = { method, headers: { ...headers }, credentials: 'same-origin', redirect: 'error' };
+    if (body !== undefined) {
+      sent.body = JSON.stringify(body);
+      sent.headers['content-type'] = 'application/json';
+    }
+    let answer;
+    try {
+      answer = await fetch(path, sent);
+    } catch {
+      throw new ApiError(0, 'unreachable', 'The server cannot be reached.');
+    }
+    const text = await answer.text();
+    const isJson = (answer.headers.get('content-type') ?? '').startsWith('application/json');
+    const value = isJson && text ? JSON.parse(text) : text;
+    if (answer.ok) return value;
+    if (answer.status === 401 && path !== 'console/login') this.onSignedOut();
+    const problem = value?.error ?? {};
+    throw new ApiError(answer.status, problem.code ?? '', problem.message ?? `The server answered ${answer.status}.`);
+  }
+}
+
+export function newKey() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((it) => it.toString(16).padStart(2, '0')).join('');
+}

@@ -1,0 +1,110 @@
+"""A server process, and a browser that is signed in to its console."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+
+from tests.report.browser import Browser, Page
+
+ROOT: Final = Path(__file__).parent.parent.parent
+TEAM: Final = ROOT / "tests" / "console" / "team.py"
+PATIENCE: Final = 30
+
+
+class ConsoleServer:
+    """`orchestrator serve`, which can be killed and started again at the same address."""
+
+    def __init__(self, folder: Path, *arguments: str, team: Path = TEAM) -> None:
+        self.folder = folder
+        self.journal = folder / "journal.db"
+        self.port = 0
+        self.link = ""
+        """Signs one browser in, once."""
+        self._arguments = arguments
+        self._team = team
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def token(self) -> str:
+        return (self.folder / "api_key").read_text().strip()
+
+    def start(self) -> None:
+        """Start it, and return when it has printed its link."""
+        kept = ("PATH", "HOME", "LANG", "TMPDIR")
+        environ = {name: os.environ[name] for name in kept if name in os.environ}
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "orchestrator", "serve", str(self._team)),
+                *("--port", str(self.port), "--journal", str(self.journal)),
+                *self._arguments,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=(self.folder / "stderr.txt").open("ab"),
+            cwd=self.folder,
+            env={**environ, "PYTHONPATH": str(ROOT)},
+            text=True,
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("console: "):
+                self.link = line.split()[1]
+                break
+        else:
+            raise AssertionError((self.folder / "stderr.txt").read_text())
+        self.port = int(self.link.split("/")[2].rpartition(":")[2])
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        """End it as a crash does."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        self._process.wait(PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process = None
+
+    def http(self) -> httpx2.Client:
+        headers = {"authorization": f"Bearer {self.token}"}
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=PATIENCE)
+
+    def begin(self, agent: str, goal: str = "go") -> str:
+        """Begin a run, and return its id."""
+        with self.http() as http:
+            answer = http.post("/v1/runs", json={"agent": agent, "input": goal})
+        assert answer.status_code == 202, answer.text
+        id_: str = answer.json()["id"]
+        return id_
+
+
+def wait(page: Page, condition: str) -> Any:
+    """Wait until an expression is true in a page, and return what it gives."""
+    return page.run(
+        "new Promise((done, fail) => {const begun = performance.now();"
+        f"const look = () => {{let found; try {{ found = ({condition}); }} catch {{}}"
+        " if (found) done(found);"
+        f" else if (performance.now() - begun > {PATIENCE * 900}) "
+        "fail(new Error('it never became true; the page says: '"
+        " + document.body.innerText.slice(0, 2000)));"
+        " else setTimeout(look, 20)};"
+        " look()})"
+    )
+
+
+def sign_in(browser: Browser, server: ConsoleServer, **size: int) -> Page:
+    """Open the console by the one-time link."""
+    page = browser.open(server.link, **size)
+    wait(page, "document.querySelector('.shell')")
+    return page
+
+
+def show(page: Page, address: str) -> None:
+    page.run(f"location.hash = {address!r}")
+    page.settle()

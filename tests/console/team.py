@@ -1,0 +1,169 @@
+"""The agents that the console's tests and pictures show: scripted, and some of them slow.
+
+`orchestrator serve tests/console/team.py`
+"""
+
+import random
+from typing import Any
+
+import trio
+
+from orchestrator import (
+    Agent,
+    AssistantMessage,
+    ModelError,
+    ModelRequest,
+    Price,
+    ScriptedModel,
+    TextDelta,
+    ToolCall,
+    Transcript,
+    Usage,
+    ask,
+    tool,
+)
+
+PRICE = Price(input=1.25, output=10)
+ANSWER = """\
+## What was found
+
+The build is **green** again. Three things had to change:
+
+1. the cache key now contains the lock file;
+2. `make check` runs before `make test`;
+3. the flaky test waits for the *event*, not for a second.
+
+```python
+async with trio.open_nursery() as nursery:
+    nursery.start_soon(watch, events)
+```
+
+| suite | before | after |
+|---|---|---|
+| unit | 15 min | 9 min |
+| chaos | 40 min | 38 min |
+
+See <https://example.org/build> for the numbers. <script>alert(1)</script>
+"""
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"> **bold** [click](javascript:alert(1))"
+
+
+class SlowModel:
+    """Says a text word by word."""
+
+    name = "slow"
+    price = PRICE
+
+    def __init__(self, text: str, seconds: float) -> None:
+        self._text = text
+        self._seconds = seconds
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        del request
+        return 100
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        words = self._text.split(" ")
+        for word in words:
+            request.tell(TextDelta(f"{word} "))
+            await trio.sleep(self._seconds / len(words))
+        usage = Usage(calls=1, input_tokens=100, output_tokens=len(words), cost=2000)
+        return AssistantMessage(self._text, usage=usage, model="slow-1")
+
+
+@tool
+async def shell(command: str) -> str:
+    """Run a command.
+
+    Args:
+        command: the command.
+    """
+    await trio.lowlevel.checkpoint()
+    return f"done: {command}"
+
+
+def operate(transcript: Transcript) -> Any:
+    if len(transcript) == 1:
+        return ToolCall("shell", {"command": "rm -r build/"})
+    return f"It says: {transcript[-1].text}"
+
+
+def count_of(goal: str, default: int) -> int:
+    digits = "".join(it for it in goal if it.isdigit())
+    return int(digits) if digits else default
+
+
+def plan(transcript: Transcript) -> Any:
+    """Delegate as many items as the goal says."""
+    if len(transcript) > 1:
+        return ANSWER
+    many = count_of(transcript[0].text, 6)
+    tasks = [
+        {"goal": f"item #{number}", "agent": "researcher"}
+        for number in range(1, many + 1)
+    ]
+    return ToolCall("delegate_task", {"tasks": tasks, "background": False})
+
+
+def research(transcript: Transcript) -> Any:
+    number = count_of(transcript[0].text, 0)
+    if len(transcript) == 1 and number % 3 == 0:
+        tasks = [
+            {"goal": f"file {number * 100 + it}", "agent": "coder"}
+            for it in range(1, 4 + number % 11)
+        ]
+        return ToolCall("delegate_task", {"tasks": tasks, "background": False})
+    if len(transcript) == 1 and number % 7 == 0:
+        return ToolCall("delegate_task", {"goal": "clean up", "agent": "operator"})
+    if number % 5 == 4:
+        return ModelError("503: the provider is overloaded")
+    return f"Item {number} is **fine**."
+
+
+def code(transcript: Transcript) -> Any:
+    number = count_of(transcript[0].text, 0)
+    if number % 13 == 5:
+        return ModelError("503: the provider is overloaded")
+    return f"```diff\n- old line {number}\n+ new line {number}\n```"
+
+
+class Paced(ScriptedModel):
+    """A scripted model whose answers take a while, each another one."""
+
+    pace = 0.0
+    draws = random.Random(7)
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        await trio.sleep(self.pace * self.draws.random())
+        return await super().answer(request)
+
+
+def paced(step: Any, pace: float) -> ScriptedModel:
+    model = Paced.always(step, price=PRICE)
+    model.pace = pace  # type: ignore[attr-defined]
+    return model
+
+
+operator = Agent(
+    "operator",
+    instructions="Run what is needed.",
+    model=ScriptedModel.always(operate, price=PRICE),
+    tools=[shell],
+    approve=[ask("shell")],
+)
+coder = Agent("coder", instructions="Change one file.", model=paced(code, 6))
+researcher = Agent(
+    "researcher",
+    instructions="Look at one item.",
+    model=paced(research, 4),
+    delegates=[coder, operator],
+)
+planner = Agent(
+    "planner",
+    instructions="Split the work, delegate it, and merge the answers.",
+    model=paced(plan, 1),
+    delegates=[researcher],
+)
+writer = Agent("writer", instructions="Write.", model=SlowModel(ANSWER, 8))
+hostile = Agent("hostile", model=ScriptedModel.always(HOSTILE, price=PRICE))
+sleeper = Agent("sleeper", model=ScriptedModel.always("At last.", 3600, price=PRICE))
