@@ -180,6 +180,13 @@ class TurnSteps:
         is_final = result is not None and not result.failed and tool.gives_answer(call)
         return result.text if result is not None and is_final else None
 
+    def last_text(self) -> str:
+        """Return what the model said with its last calls."""
+        answers = (
+            it for it in self._newest_first() if isinstance(it, AssistantMessage)
+        )
+        return next(answers).text
+
     async def answer_interrupted(self, interrupted: Sequence[ToolCall]) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""
         held = await self._host.before_resume(interrupted)

@@ -100,13 +100,9 @@ async def take_turn(
     complaint: Sequence[Message] = ()
     # Most turns begin here; one that has answers already goes on from the last of them.
     if steps.answers:
-        if interrupted := unanswered_calls(steps.history):
-            await steps.answer_interrupted(interrupted)
-        if (final := steps.final_answer()) is not None:
-            await host.before_resume(())
-            complaint = await check.complaint(final, steps)
-            if not complaint:
-                return final
+        final, complaint = await _resumed(steps, host, check)
+        if final is not None:
+            return final
     while True:
         _require_within_limits(agent.limits, steps)
         steps.add_steering(await host.before_model_call())
@@ -139,6 +135,24 @@ async def take_turn(
         final = steps.final_answer(recorded)
         if final is not None and not (complaint := await check.complaint(final, steps)):
             return final
+
+
+async def _resumed(
+    steps: TurnSteps, host: TurnHost, check: "_AnswerChecks"
+) -> tuple[str | None, Sequence[Message]]:
+    """Return the final answer that a turn has come to; None, and what is wrong with it, else."""
+    if interrupted := unanswered_calls(steps.history):
+        for_caller = steps.calls_for_caller(interrupted)
+        own = [call for call in interrupted if call not in for_caller]
+        await steps.answer_interrupted(own)
+        if for_caller:
+            return steps.last_text(), ()
+    complaint: Sequence[Message] = ()
+    if (final := steps.final_answer()) is not None:
+        await host.before_resume(())
+        complaint = await check.complaint(final, steps)
+    await trio.lowlevel.checkpoint()
+    return (None if complaint else final), complaint
 
 
 async def _hooked_answer(

@@ -288,6 +288,11 @@ def known_settings_problem(model: Model, settings: ModelSettings) -> str | None:
     return None if check is None else check(settings)
 
 
+def knows_custom_tools(model: Model) -> bool:
+    """Return whether a model keeps to the grammars of tools that take one text."""
+    return bool(getattr(model, "has_custom_tools", False))
+
+
 def known_price(model: Model) -> Price | None:
     """Return the price of a model, if it knows one."""
     # Not by `isinstance`: with a protocol it is slow, and this is every call.

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from agents.errors import DefinitionError
 from agents.models.http.answer_limits import AnswerLimits
-from agents.models.model import Model, known_settings_problem
+from agents.models.model import (
+    Model,
+    known_settings_problem,
+    knows_custom_tools,
+)
 from agents.models.provider_table import PROVIDERS, Login, Provider, WireProtocol
 from agents.models.settings import ModelSettings
 from agents.models.settings_rules import LOCAL_RULES
@@ -20,12 +24,15 @@ __all__ = [
     "PROVIDERS",
     "CloseableModel",
     "Provider",
+    "has_custom_tools",
     "model_named",
     "settings_problem",
     "unknown_model",
 ]
 
 GCLOUD: Final = "gcloud"
+CUSTOM_TOOL_PROVIDERS: Final = frozenset({"openai", "openai-responses"})
+"""Those whose models take a text instead of arguments, and keep to its grammar."""
 
 
 class CloseableModel(Model, Protocol):
@@ -92,6 +99,20 @@ def settings_problem(model: str | Model, settings: ModelSettings) -> str | None:
         if rules and (problem := rules.problem_with(settings)):
             return f"{name.strip()}: {problem}"
     return None
+
+
+def has_custom_tools(model: str | Model) -> bool:
+    """Return whether a model is known to keep to the grammars of custom tools.
+
+    Args:
+        model: a model, its name, or the names of several that stand in for each other.
+    """
+    if not isinstance(model, str):
+        return knows_custom_tools(model)
+    return all(
+        name.strip().partition(":")[0] in CUSTOM_TOOL_PROVIDERS
+        for name in model.split("|")
+    )
 
 
 FAMILIES: Final = {

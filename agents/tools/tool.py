@@ -48,6 +48,7 @@ from agents.tools.result_text import (
     with_parts,
 )
 from agents.tools.task_context import current_task, deps_type, is_task_context
+from agents.tools.text_input import TextInput
 from agents.type_checks import has_type
 
 ArgumentsT = TypeVar("ArgumentsT")
@@ -110,6 +111,9 @@ class Tool:
     """After so many seconds a call has no answer."""
     server: str = ""
     """The name of the server that it is a tool of; empty is none."""
+    text_input: TextInput | None = None
+    """It takes one text, under the name `INPUT`: a provider that has custom tools gets it as one,
+    and any other as a function of that text."""
 
     def __attrs_post_init__(self) -> None:
         # Most tools have none.
@@ -119,6 +123,11 @@ class Tool:
     def machine_use(self, call: ToolCall) -> MachineUse | None:
         """Return what a call does to the machine."""
         return self.machine(call) if callable(self.machine) else self.machine
+
+
+def is_custom(name: str | None, tools: Sequence[Tool]) -> bool:
+    """Return whether a name is that of a tool that takes one text."""
+    return any(it.name == name and it.text_input is not None for it in tools)
 
 
 @overload

@@ -54,6 +54,8 @@ class InboundRequest:
     """A person answers approval questions while the caller waits."""
     deps: object = None
     """What the program gives to the tools and instructions of the tree."""
+    async_delivery: bool = True
+    """Whether something can be delivered after the turn that reads it, if its door can."""
 
 
 def require_agent(value: object) -> None:
@@ -77,7 +79,7 @@ def open_inbound_session(
     """Open a session for a request, and post its message."""
     session = open_new_session(
         services,
-        agent_with_client_tools(request),
+        with_client_tools(request.agent, request.tools),
         id_,
         history=request.history,
         labels=request.labels,
@@ -148,11 +150,9 @@ def _text_files_in(parts: tuple[Part, ...]) -> Iterator[str]:
             yield part.data.decode()
 
 
-def agent_with_client_tools(request: InboundRequest) -> Agent[Any]:
-    """Return the agent of a request, with the tools that the client runs itself."""
-    if not request.tools:
-        return request.agent
-    return attrs.evolve(request.agent, tools=(*request.agent.tools, *request.tools))
+def with_client_tools(agent: Agent[Any], tools: tuple[Tool, ...]) -> Agent[Any]:
+    """Return an agent with the tools that the client of a session runs itself."""
+    return attrs.evolve(agent, tools=(*agent.tools, *tools)) if tools else agent
 
 
 def post_message(
@@ -180,6 +180,7 @@ def post_message(
             grants,
             instructions=request.instructions,
             silent=request.message is None,
+            async_delivery=request.async_delivery,
             terms=request.terms,
         )
     )

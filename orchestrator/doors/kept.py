@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import trio
 
-from agents import Agent, MessageId
+from agents import Agent, MessageId, Tool
 from delegation import (
     DeliveryCapability,
     Receipt,
@@ -27,9 +27,9 @@ from orchestrator.budget_scope import current_grants
 from orchestrator.doors.door import Door
 from orchestrator.doors.inbound import (
     InboundRequest,
-    agent_with_client_tools,
     open_inbound_session,
     post_message,
+    with_client_tools,
 )
 from orchestrator.doors.lifecycle import (
     close_session,
@@ -43,6 +43,15 @@ from orchestrator.services import Services
 Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
 """Sends a reply to its reader, or raises."""
 NO_PUSHES: Final[Mapping[str, Push]] = {}
+ClientTools: TypeAlias = Callable[[SessionRecord, Agent[Any]], tuple[Tool, ...]]
+"""Returns the tools that the client of a session runs itself, as its labels say."""
+
+
+def no_tools(session: SessionRecord, agent: Agent[Any]) -> tuple[Tool, ...]:
+    """Return that a session had none."""
+    del session, agent
+    return ()
+
 
 PUSHED: Final = "webhook"
 """The label of a session whose replies go to the webhook that there was when it began."""
@@ -64,6 +73,7 @@ class KeptDoor:
         agents: Mapping[str, Agent[Any]],
         nursery: trio.Nursery,
         pushes: Mapping[str, Push] = NO_PUSHES,
+        client_tools: ClientTools = no_tools,
     ) -> None:
         """Serve agents.
 
@@ -72,23 +82,31 @@ class KeptDoor:
             agents: the agents, by their names.
             nursery: owns the sessions that outlive their request.
             pushes: send the replies of sessions to a webhook, by the owner of the session.
+            client_tools: what an unfinished session had of its client when it began.
         """
         self._services = services
         self._agents = agents
         self._nursery = nursery
         self._pushes = pushes
+        self._client_tools = client_tools
         self._supervised: set[SessionId] = set()
         """The sessions that this door is connected to."""
 
     def open_background(
         self, request: InboundRequest, id_: SessionId | None = None
     ) -> SessionRecord:
-        """Open a session that outlives its request, and ends with its tree."""
+        """Open a session that outlives its request, and ends with its tree.
+
+        With tools of its client it ends as soon as it calls one. So no task may go on beside its
+        turn: they are joined.
+        """
+        if request.tools:
+            request = attrs.evolve(request, async_delivery=False)
         if request.owner in self._pushes:
             labels = {**request.labels, PUSHED: "true"}
             request = attrs.evolve(request, labels=labels)
         session = open_inbound_session(self._services, request, id_)
-        self._supervise(session, agent_with_client_tools(request))
+        self._supervise(session, with_client_tools(request.agent, request.tools))
         return session
 
     def open_conversation(
@@ -154,7 +172,8 @@ class KeptDoor:
             if agent is None:
                 without_agent.append(session)
             else:
-                self._supervise(session, agent)
+                tools = self._client_tools(session, agent)
+                self._supervise(session, with_client_tools(agent, tools))
         return without_agent
 
     async def find(self, session: str) -> SessionRecord:

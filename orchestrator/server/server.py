@@ -22,6 +22,7 @@ from orchestrator.server.keys.owners import open_owners
 from orchestrator.server.keys.store import KeyStore
 from orchestrator.server.live.live_text import LiveText
 from orchestrator.server.metrics import Metrics
+from orchestrator.server.openai.responses.routes import tools_of_response
 from orchestrator.server.operation import ApiCall
 from orchestrator.server.past_runs import PastRuns
 from orchestrator.server.quotas import Quotas
@@ -220,7 +221,11 @@ async def serve_journal(
                 name=name,
                 orchestrator=orchestrator,
                 door=RequestDoor(
-                    orchestrator.services, state.agents, nursery, _by_owner(push)
+                    orchestrator.services,
+                    state.agents,
+                    nursery,
+                    _by_owner(push),
+                    tools_of_response,
                 ),
                 live_text=LiveText(read, read.redactor),
                 audit=audit,

@@ -60,8 +60,6 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ),
     ({"modalities": ["text", "audio"]}, "modalities", "unsupported", "text only"),
     ({"audio": {"voice": "x", "format": "wav"}}, "audio", "unsupported", "text only"),
-    ({"functions": []}, "functions", "unsupported", "send tools"),
-    ({"function_call": "auto"}, "function_call", "unsupported", "send tools"),
     ({"web_search_options": {}}, "web_search_options", "unsupported", "tools"),
     ({"stream_options": {}}, "stream_options", "invalid_body", "stream=true"),
     ({"tool_choice": "any"}, "tool_choice", "invalid_body", "'auto'"),
@@ -83,7 +81,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "two tools",
     ),
     ({"tools": [function("a b")]}, "tools[0].function.name", "invalid_body", "64"),
-    ({"tools": [{"type": "custom"}]}, "tools[0].type", "unsupported", "custom"),
+    ({"tools": [{"type": "custom"}]}, "tools[0].custom", "invalid_body", "a name"),
     (
         {"tools": [{"type": "function"}]},
         "tools[0].function",
@@ -97,9 +95,9 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ({"messages": [{}]}, "messages[0].role", "invalid_body", "role"),
     (
         {"messages": [{"role": "function", "name": "f", "content": "x"}]},
-        "messages[0].role",
+        "messages[0].tool_call_id",
         "invalid_body",
-        "function",
+        "waits for its result",
     ),
     (
         {"messages": [{"role": "user"}]},

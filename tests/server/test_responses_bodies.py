@@ -131,7 +131,6 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
     ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
     ({"tools": [WEATHER, WEATHER]}, "tools[1].name"),
-    ({"tools": [WEATHER], "background": True}, "tools"),
     ({"reasoning": {"effort": "heroic"}}, "reasoning.effort"),
     ({"temperature": 3}, "temperature"),
     ({"tool_choice": "required"}, "tool_choice"),

@@ -107,9 +107,9 @@ def test_a_client_that_comes_back_anywhere_gets_the_rest_and_nothing_twice(
     assert numbers == sorted(set(numbers))
     assert others(told(response, texts)) == others(live)
     whole = {
-        number: item.arguments
-        if isinstance(item, CallItem)
-        else "".join(it.text for it in item.content if isinstance(it, OutputText))
+        number: "".join(it.text for it in item.content if isinstance(it, OutputText))
+        if isinstance(item, MessageItem)
+        else getattr(item, "arguments", "")
         for number, item in enumerate(response.output)
     }
     assert assembled(live) == whole

@@ -19,7 +19,6 @@ WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "o
 HOSTED: list[Any] = [
     {"type": "web_search"},
     {"type": "namespace", "name": "x"},
-    {"type": "custom", "name": "y", "format": {"type": "text"}},
 ]
 
 
@@ -96,7 +95,7 @@ async def test_items_of_reasoning_are_taken() -> None:
     assert said_to(model) == ["?", "!", "??"]
 
 
-async def test_tools_that_are_no_functions_are_refused_by_name() -> None:
+async def test_tools_that_no_client_runs_are_refused_by_name() -> None:
     async with serving(Agent("a", model=speaker("unused"))) as served:
         for tool in HOSTED:
             with pytest.raises(openai.BadRequestError) as response:
@@ -113,7 +112,7 @@ async def test_tools_that_are_no_functions_are_refused_by_name() -> None:
             assert chat.value.param == "tools[0].type"
 
 
-async def test_tools_that_are_no_functions_are_left_out_by_an_option() -> None:
+async def test_tools_that_no_client_runs_are_left_out_by_an_option() -> None:
     model = speaker("42", "42")
     settings = Settings(token=TOKEN, ignores_hosted_tools=True)
     async with serving(Agent("a", model=model), settings=settings) as served:
@@ -124,7 +123,7 @@ async def test_tools_that_are_no_functions_are_left_out_by_an_option() -> None:
             model="a", messages=HELLO, tools=HOSTED
         )
 
-    names = "tools.custom, tools.namespace, tools.web_search"
+    names = "tools.namespace, tools.web_search"
     assert ", ".join(sorted(response.headers[IGNORED].split(", "))) == names
     assert ", ".join(sorted(chat.headers[IGNORED].split(", "))) == names
     assert [[it.name for it in request.tools] for request in model.requests] == [

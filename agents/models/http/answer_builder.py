@@ -20,6 +20,7 @@ from agents.models.http.answer_errors import UnusableAnswerError
 from agents.models.http.answer_limits import require_few_values
 from agents.models.http.strict_schema import ProviderSchema
 from agents.models.model import CallDelta, ModelRequest, ReasoningDelta, TextDelta
+from agents.tools.text_input import INPUT
 
 CUT_OFF: Final = "was cut off at its limit of output tokens"
 SHOWN_OF_ARGUMENTS: Final = 10_000
@@ -30,6 +31,8 @@ class _CallDraft:
         self.id = ""
         self.name = ""
         self.arguments: list[str] = []
+        self.is_text = False
+        """The arguments are one text, of a custom tool."""
 
 
 class AnswerBuilder(ABC):
@@ -110,9 +113,23 @@ class AnswerBuilder(ABC):
             self._refusal.append(text)
 
     def add_call(
-        self, index: int, *, call_id: str = "", name: str = "", arguments: str = ""
+        self,
+        index: int,
+        *,
+        call_id: str = "",
+        name: str = "",
+        arguments: str = "",
+        is_text: bool = False,
     ) -> None:
-        """Add a piece of the call with this index."""
+        """Add a piece of the call with this index.
+
+        Args:
+            index: of the call, in the protocol.
+            call_id: its id, once that has come.
+            name: the tool, once that has come.
+            arguments: the next piece of them.
+            is_text: they are one text, of a custom tool.
+        """
         number = self._numbers.get(index)
         # Some servers give every call index 0, and an id of its own.
         if number is None or (call_id and self._calls[number].id not in {"", call_id}):
@@ -120,6 +137,7 @@ class AnswerBuilder(ABC):
             self._calls.append(_CallDraft())
         call = self._calls[number]
         call.id = call.id or call_id
+        call.is_text = call.is_text or is_text
         # Some servers repeat the name with every piece.
         new_name = name if not call.name else ""
         call.name = call.name or name
@@ -190,7 +208,10 @@ class AnswerBuilder(ABC):
 
 
 def _arguments(call: _CallDraft) -> dict[str, Any]:
-    text = "".join(call.arguments).strip()
+    text = "".join(call.arguments)
+    if call.is_text:
+        return {INPUT: text}
+    text = text.strip()
     require_few_values(text.encode(errors="replace"))
     try:
         # Some servers write nothing, or null, where there are no arguments.

@@ -34,7 +34,8 @@ from agents.models.http.wire_transcript import (
 from agents.models.model import ModelRequest
 from agents.models.provider_table import NO_QUIRKS, Quirks
 from agents.models.providers.http_model import HttpModel
-from agents.tools.tool import Tool
+from agents.tools.text_input import INPUT, input_of
+from agents.tools.tool import Tool, is_custom
 
 HOST: Final = "api.openai.com"
 BASE_URL: Final = f"https://{HOST}/v1"
@@ -51,6 +52,11 @@ class OpenAIModel(HttpModel):
         field = self._service.quirks.limit_field
         return output_limit_field(self._base_url) if field == "by host" else field
 
+    @cached_property
+    def has_custom_tools(self) -> bool:
+        """Whether tools that take one text are known there: other servers have functions only."""
+        return is_openai(self._base_url)
+
     def _body(
         self, request: ModelRequest, schema: ProviderSchema | None
     ) -> dict[str, Any]:
@@ -61,6 +67,7 @@ class OpenAIModel(HttpModel):
             limit_field=self._limit_field,
             quirks=self._service.quirks,
             name=self.name,
+            has_custom_tools=self.has_custom_tools,
         )
 
     def _builder(
@@ -74,10 +81,14 @@ def output_limit_field(url: str) -> str:
 
     OpenAI's newer models refuse the old name, and many other servers know only that one.
     """
+    return "max_completion_tokens" if is_openai(url) else "max_tokens"
+
+
+def is_openai(url: str) -> bool:
+    """Return whether a server is OpenAI's own."""
     host = host_of(url)
     # Each region has a host of its own, such as eu.api.openai.com.
-    is_openai = host == HOST or host.endswith(f".{HOST}")
-    return "max_completion_tokens" if is_openai else "max_tokens"
+    return host == HOST or host.endswith(f".{HOST}")
 
 
 def completion_request(
@@ -88,10 +99,12 @@ def completion_request(
     limit_field: str = "max_completion_tokens",
     quirks: Quirks = NO_QUIRKS,
     name: str = "",
+    has_custom_tools: bool = False,
 ) -> dict[str, Any]:
+    customs = [it for it in request.tools if has_custom_tools and it.text_input]
     body: dict[str, Any] = {
         "model": model,
-        "messages": list(_messages(request, output_schema, quirks, name)),
+        "messages": list(_messages(request, output_schema, quirks, name, customs)),
         "stream": True,
     }
     if quirks.asks_for_usage:
@@ -99,10 +112,15 @@ def completion_request(
     if request.max_output is not None:
         body[limit_field] = request.max_output
     if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
+        body["tools"] = [
+            _custom_tool(tool) if tool in customs else _tool(tool)
+            for tool in request.tools
+        ]
     body |= settings_fields(
         request.settings, has_tools=bool(request.tools), quirks=quirks
     )
+    if is_custom(choice := request.settings.tool_choice, customs):
+        body["tool_choice"] = {"type": "custom", "custom": {"name": choice}}
     if output_schema is not None:
         body["response_format"] = {
             "type": "json_schema",
@@ -120,6 +138,7 @@ def _messages(
     output_schema: ProviderSchema | None,
     quirks: Quirks,
     name: str,
+    customs: Sequence[Tool],
 ) -> Iterator[dict[str, Any]]:
     id_of = partial(_call_id, length=quirks.call_id_length)
     if instructions := instructions_with_schema(request, output_schema):
@@ -142,14 +161,14 @@ def _messages(
                     "role": "assistant",
                     "content": text or None,
                     "tool_calls": [
-                        _call(call, id_of(call), message.reasoning_of(name, 1 + number))
+                        {
+                            "id": id_of(call),
+                            **_call(call, customs),
+                            **_fields(message.reasoning_of(name, 1 + number)),
+                        }
                         for number, call in enumerate(calls)
                     ],
-                    **{
-                        field: value
-                        for thought in message.reasoning_of(name, 0)
-                        for field, value in thought.items()
-                    },
+                    **_fields(message.reasoning_of(name, 0)),
                 }
                 for call in calls:
                     yield {
@@ -207,15 +226,20 @@ def _call_id(call: AnsweredCall, *, length: int | None) -> str:
     return sha256(call.id.encode()).hexdigest()[:length]
 
 
-def _call(call: AnsweredCall, id_: str, thoughts: list[Any]) -> dict[str, Any]:
+def _fields(thoughts: list[Any]) -> dict[str, Any]:
+    return {field: value for thought in thoughts for field, value in thought.items()}
+
+
+def _call(call: AnsweredCall, customs: Sequence[Tool]) -> dict[str, Any]:
+    if is_custom(call.name, customs):
+        text = input_of(call.arguments)
+        return {"type": "custom", "custom": {"name": call.name, INPUT: text}}
     return {
-        "id": id_,
         "type": "function",
         "function": {
             "name": call.name,
             "arguments": as_json(call.arguments).decode(),
         },
-        **{field: value for thought in thoughts for field, value in thought.items()},
     }
 
 
@@ -230,13 +254,33 @@ def _tool(tool: Tool) -> dict[str, Any]:
     }
 
 
+def _custom_tool(tool: Tool) -> dict[str, Any]:
+    assert tool.text_input is not None, "it takes one text"
+    syntax, grammar = tool.text_input.syntax, tool.text_input.grammar
+    fits = {"type": "grammar", "grammar": {"syntax": syntax, "definition": grammar}}
+    return {
+        "type": "custom",
+        "custom": {
+            "name": tool.name,
+            "description": tool.description,
+            "format": fits if grammar else {"type": "text"},
+        },
+    }
+
+
 class _Function(msgspec.Struct):
     name: str | None = None
     arguments: str | None = None
 
 
+class _Custom(msgspec.Struct):
+    name: str | None = None
+    input: str | None = None
+
+
 class _Call(msgspec.Struct):
-    function: _Function
+    function: _Function | None = None
+    custom: _Custom | None = None
     index: int | None = None
     id: str | None = None
     extra_content: dict[str, Any] | None = None
@@ -353,11 +397,17 @@ class _CompletionBuilder(AnswerBuilder):
             self.add_text(message.content)
         self.add_refusal(message.refusal)
         for number, call in enumerate(message.tool_calls or ()):
+            custom, function = call.custom, call.function
+            if custom is None and function is None:
+                raise msgspec.ValidationError("a call has no function")
+            function = function or _Function()
             self.add_call(
                 number if call.index is None else call.index,
                 call_id=call.id or "",
-                name=call.function.name or "",
-                arguments=call.function.arguments or "",
+                name=(function if custom is None else custom).name or "",
+                arguments=(function.arguments if custom is None else custom.input)
+                or "",
+                is_text=custom is not None,
             )
             if call.extra_content:
                 self.add_reasoning_block(

@@ -1,7 +1,7 @@
 """The provider `openai-responses`: OpenAI's responses, without letting OpenAI store them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -30,7 +30,8 @@ from agents.models.http.wire_transcript import (
 from agents.models.model import ModelRequest
 from agents.models.providers.http_model import HttpModel
 from agents.models.settings import ModelSettings
-from agents.tools.tool import Tool
+from agents.tools.text_input import INPUT, input_of
+from agents.tools.tool import Tool, is_custom
 
 # The media types of accepted documents, each with its file extension.
 _OPEN_XML: Final = "application/vnd.openxmlformats-officedocument"
@@ -45,6 +46,7 @@ DOCUMENTS: Final = {
     "application/vnd.ms-excel": "xls",
     f"{_OPEN_XML}.spreadsheetml.sheet": "xlsx",
 }
+CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 # Of others, it would be refused that they encrypt what they think.
 _REASONS: Final = re.compile(r"o\d|codex|gpt-(?:[5-9]|\d\d)(?!.*chat)")
 
@@ -54,6 +56,7 @@ class ResponsesModel(HttpModel):
 
     provider = "openai-responses"
     path = "/responses"
+    has_custom_tools = True
 
     def _body(
         self, request: ModelRequest, schema: ProviderSchema | None
@@ -90,7 +93,7 @@ def response_request(
         body["instructions"] = request.instructions
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-    body |= _settings_fields(request.settings, has_tools=bool(request.tools))
+    body |= _settings_fields(request.settings, request.tools)
     if output_schema is not None:
         body["text"] = {
             "format": {
@@ -103,7 +106,7 @@ def response_request(
     return body
 
 
-def _settings_fields(settings: ModelSettings, *, has_tools: bool) -> dict[str, Any]:
+def _settings_fields(settings: ModelSettings, tools: Sequence[Tool]) -> dict[str, Any]:
     effort = settings.reasoning_effort
     fields: dict[str, Any] = {
         "temperature": settings.temperature,
@@ -111,16 +114,19 @@ def _settings_fields(settings: ModelSettings, *, has_tools: bool) -> dict[str, A
         "reasoning": None if effort is None else {"effort": effort},
     }
     # Without tools, both are refused.
-    if has_tools:
+    if tools:
         fields["parallel_tool_calls"] = settings.parallel_tool_calls
-        fields["tool_choice"] = _tool_choice(settings.tool_choice)
+        fields["tool_choice"] = _tool_choice(settings.tool_choice, tools)
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _tool_choice(choice: str | None) -> str | dict[str, Any] | None:
+def _tool_choice(
+    choice: str | None, tools: Sequence[Tool]
+) -> str | dict[str, Any] | None:
     if choice in {None, "auto", "none", "required"}:
         return choice
-    return {"type": "function", "name": choice}
+    kind = "custom" if is_custom(choice, tools) else "function"
+    return {"type": kind, "name": choice}
 
 
 def _items(request: ModelRequest, name: str) -> Iterator[dict[str, Any]]:
@@ -143,10 +149,12 @@ def _items(request: ModelRequest, name: str) -> Iterator[dict[str, Any]]:
                     before = {1 + number} if number else {0, 1}
                     for position in sorted(before):
                         yield from message.reasoning_of(name, position)
-                    yield _call(call)
+                    yield _call(call, request.tools)
                 for call in calls:
                     yield {
-                        "type": "function_call_output",
+                        "type": "custom_tool_call_output"
+                        if is_custom(call.name, request.tools)
+                        else "function_call_output",
                         "call_id": call.id,
                         "output": _output(call),
                     }
@@ -179,8 +187,12 @@ def _part(part: Part) -> dict[str, Any]:
     return {"type": "input_file", "filename": name, "file_data": url_of(part)}
 
 
-def _call(call: AnsweredCall) -> dict[str, Any]:
+def _call(call: AnsweredCall, tools: Sequence[Tool]) -> dict[str, Any]:
     # Without the id of the item: with it, the reasoning before it would have to be sent too.
+    if is_custom(call.name, tools):
+        text = input_of(call.arguments)
+        kind = "custom_tool_call"
+        return {"type": kind, "call_id": call.id, "name": call.name, INPUT: text}
     return {
         "type": "function_call",
         "call_id": call.id,
@@ -190,6 +202,19 @@ def _call(call: AnsweredCall) -> dict[str, Any]:
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
+    if (text := tool.text_input) is not None:
+        return {
+            "type": "custom",
+            "name": tool.name,
+            "description": tool.description,
+            "format": {"type": "text"}
+            if not text.grammar
+            else {
+                "type": "grammar",
+                "syntax": text.syntax,
+                "definition": text.grammar,
+            },
+        }
     return {
         "type": "function",
         "name": tool.name,
@@ -210,6 +235,7 @@ class _Item(msgspec.Struct):
     call_id: str = ""
     name: str = ""
     arguments: str = ""
+    input: str = ""
     content: list[_Content] | None = None
     id: str = ""
     summary: list[dict[str, Any]] | None = None
@@ -286,6 +312,9 @@ class _ResponseBuilder(AnswerBuilder):
             case "response.function_call_arguments.delta":
                 piece = msgspec.json.decode(data, type=_Delta)
                 self.add_call(piece.output_index, arguments=piece.delta)
+            case "response.custom_tool_call_input.delta":
+                piece = msgspec.json.decode(data, type=_Delta)
+                self.add_call(piece.output_index, arguments=piece.delta, is_text=True)
             case "response.output_item.added" | "response.output_item.done":
                 self._add_streamed_item(msgspec.json.decode(data, type=_ItemEvent))
             case "response.completed" | "response.incomplete" | "response.failed":
@@ -302,7 +331,7 @@ class _ResponseBuilder(AnswerBuilder):
         self._end(msgspec.json.decode(body, type=_Response))
 
     def _add_streamed_item(self, event: _ItemEvent) -> None:
-        if event.item.type == "function_call":
+        if event.item.type in CALLS:
             self._add_item_call(event.output_index, event.item)
         elif event.item.type == "reasoning":
             # Its text has come in pieces.
@@ -345,7 +374,7 @@ class _ResponseBuilder(AnswerBuilder):
 
     def _add_item(self, index: int, item: _Item) -> None:
         match item.type:
-            case "function_call":
+            case "function_call" | "custom_tool_call":
                 self._add_item_call(index, item)
             case "message":
                 for content in item.content or ():
@@ -360,8 +389,15 @@ class _ResponseBuilder(AnswerBuilder):
 
     def _add_item_call(self, index: int, item: _Item) -> None:
         # A call comes when it begins, and again, whole, when it ends.
-        arguments = "" if self.has_arguments(index) else item.arguments
-        self.add_call(index, call_id=item.call_id, name=item.name, arguments=arguments)
+        is_text = item.type == "custom_tool_call"
+        whole = item.input if is_text else item.arguments
+        self.add_call(
+            index,
+            call_id=item.call_id,
+            name=item.name,
+            arguments="" if self.has_arguments(index) else whole,
+            is_text=is_text,
+        )
 
 
 def _usage(used: _UsageFields) -> Usage:

@@ -19,6 +19,7 @@ from agents.models.model import (
     Switched,
     known_price,
     known_settings_problem,
+    knows_custom_tools,
 )
 from agents.models.settings import ModelSettings
 from agents.models.usage_bound import max_input_tokens
@@ -92,6 +93,11 @@ class _FallbackModel:
             if problem := known_settings_problem(model, settings):
                 return problem
         return None
+
+    @property
+    def has_custom_tools(self) -> bool:
+        """Whether all of them have, since any of them may answer."""
+        return all(map(knows_custom_tools, self._models))
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         return await with_attempts(request, self._ask)

@@ -11,6 +11,7 @@ from agents.models.model import (
     known_count,
     known_price,
     known_settings_problem,
+    knows_custom_tools,
 )
 from agents.models.settings import ModelSettings
 
@@ -34,6 +35,10 @@ class ModelWrapper(ABC):
 
     def settings_problem(self, settings: ModelSettings) -> str | None:
         return known_settings_problem(self._model, settings)
+
+    @property
+    def has_custom_tools(self) -> bool:
+        return knows_custom_tools(self._model)
 
     @abstractmethod
     async def answer(self, request: ModelRequest) -> AssistantMessage: ...

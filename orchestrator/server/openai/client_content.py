@@ -1,4 +1,4 @@
-"""The content that both protocols share: images and files, client functions, and their calls.
+"""The images and files that clients of both protocols send.
 
 Invalid content raises a `DefinitionError`; the caller knows where in the request it stands.
 """
@@ -6,17 +6,11 @@ Invalid content raises a `DefinitionError`; the caller knows where in the reques
 import base64
 import mimetypes
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
-import trio
+from agents import DefinitionError, Part
 
-from agents import Agent, CallId, DefinitionError, Part, Tool, ToolCall, ToolError
-from orchestrator.replay.record import DELEGATION_TOOLS
-
-NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 IMAGE_TYPES: Final = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 DEFAULT_IMAGE_TYPE: Final = "image/jpeg"
 """The type of an image whose URL does not tell: the provider that fetches it sees."""
@@ -75,39 +69,3 @@ def _decoded(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except ValueError as exc:
         raise DefinitionError(f"its data is no base64: {exc}") from exc
-
-
-def reserved_tool_names(agent: Agent[Any]) -> set[str]:
-    """Return the tool names that no function of a client may have."""
-    own = {tool.name for tool in agent.tools}
-    return own | DELEGATION_TOOLS if agent.may_delegate else own
-
-
-def client_tool(
-    name: str, description: str | None, parameters: Mapping[str, Any] | None
-) -> Tool:
-    """Return a tool for a function that the client runs itself."""
-    return Tool(
-        name=name,
-        description=description or "",
-        parameters=parameters or NO_ARGUMENTS,
-        run=_never_run,
-        runs_at_caller=True,
-    )
-
-
-async def _never_run(call: ToolCall) -> str:
-    # Reached after a crash only: the call is resumed, and its client is gone.
-    await trio.lowlevel.checkpoint()
-    raise ToolError(f"{call.name} is run by the client, which has disconnected")
-
-
-def call_of(name: str, arguments: str, *, id_: str) -> ToolCall:
-    """Return a call of an earlier message."""
-    try:
-        decoded = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError) as exc:
-        raise DefinitionError(
-            f"the arguments of a call are the text of a JSON object: {exc}"
-        ) from exc
-    return ToolCall(name, decoded, id=CallId(id_))

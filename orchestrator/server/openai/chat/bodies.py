@@ -13,9 +13,12 @@ from orchestrator.server.api.bodies import Metadata
 from orchestrator.server.most_pieces import MOST_MESSAGES, MOST_PIECES
 from orchestrator.server.openai.answer_format import ChatFormat
 from orchestrator.server.openai.choices import MOST_CHOICES
+from orchestrator.server.openai.client_tools import AnyText, GrammarText, Syntax
 from orchestrator.server.operation import UNSUPPORTED, allow_only
 
-RequestMessage: TypeAlias = "System | Developer | User | Assistant | ToolAnswer"
+RequestMessage: TypeAlias = (
+    "System | Developer | User | Assistant | ToolAnswer | FunctionAnswer"
+)
 
 
 class TextPart(msgspec.Struct, tag_field="type", tag="text"):
@@ -78,9 +81,26 @@ class FunctionCall(msgspec.Struct, kw_only=True, tag_field="type", tag="function
     function: Function
 
 
+class CustomInput(msgspec.Struct):
+    name: str
+    input: str
+
+
+class CustomCall(msgspec.Struct, kw_only=True, tag_field="type", tag="custom"):
+    """A call of a tool that takes one text."""
+
+    id: str
+    custom: CustomInput
+
+
+Call: TypeAlias = FunctionCall | CustomCall
+
+
 class Assistant(msgspec.Struct, tag_field="role", tag="assistant"):
     content: str | list[TextPart | RefusalPart] | None = None
-    tool_calls: list[FunctionCall] | None = None
+    tool_calls: list[Call] | None = None
+    function_call: Function | None = None
+    """The older form of a call, without an id."""
 
 
 class ToolAnswer(msgspec.Struct, tag_field="role", tag="tool"):
@@ -88,19 +108,44 @@ class ToolAnswer(msgspec.Struct, tag_field="role", tag="tool"):
     tool_call_id: str
 
 
+class FunctionAnswer(msgspec.Struct, tag_field="role", tag="function"):
+    """The older form of a result: of the last call of that function."""
+
+    name: str
+    content: str | None
+
+
 class FunctionSpec(msgspec.Struct):
     name: str
-    description: str = ""
+    description: str | None = None
     parameters: dict[str, Any] | None = None
     """The JSON schema of its arguments."""
 
 
+class Grammar(msgspec.Struct, kw_only=True):
+    definition: GrammarText
+    syntax: Syntax
+
+
+class ChatGrammar(msgspec.Struct, tag_field="type", tag="grammar"):
+    """The input of a custom tool fits a grammar."""
+
+    grammar: Grammar
+
+
+class CustomSpec(msgspec.Struct):
+    name: str
+    description: str | None = None
+    format: AnyText | ChatGrammar | None = None
+
+
 class ChatTool(msgspec.Struct, kw_only=True):
-    """A function that the client runs itself."""
+    """A tool that the client runs itself."""
 
     type: str
-    """`function`; others are refused, or ignored by an option of the server."""
+    """`function` or `custom`; others are refused, or ignored by an option of the server."""
     function: FunctionSpec | None = None
+    custom: CustomSpec | None = None
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
@@ -145,8 +190,12 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     """JSON that the answer has to fit, whatever the agent promises."""
     modalities: list[str] | None = None
     audio: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
-    functions: Annotated[list[Any] | None, UNSUPPORTED] = None
-    function_call: Annotated[str | dict[str, Any] | None, UNSUPPORTED] = None
+    functions: (
+        Annotated[list[FunctionSpec], msgspec.Meta(max_length=MOST_PIECES)] | None
+    ) = None
+    """The older form of `tools`; a call is then a `function_call`."""
+    function_call: str | dict[str, Any] | None = None
+    """The older form of `tool_choice`."""
     web_search_options: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
 
 
@@ -182,7 +231,9 @@ def chat_usage(usage: Usage) -> ChatUsage:
     )
 
 
-Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
+Finish: TypeAlias = Literal[
+    "stop", "length", "tool_calls", "function_call", "content_filter"
+]
 
 
 class Message(msgspec.Struct, kw_only=True):
@@ -190,7 +241,9 @@ class Message(msgspec.Struct, kw_only=True):
     role: Literal["assistant"] = "assistant"
     refusal: str | None = None
     """Why the model does not answer, in its words."""
-    tool_calls: list[FunctionCall] | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[Call] | msgspec.UnsetType = msgspec.UNSET
+    function_call: Function | msgspec.UnsetType = msgspec.UNSET
+    """For a client that has sent `functions`."""
 
 
 class Choice(msgspec.Struct, kw_only=True):
@@ -218,8 +271,9 @@ class CallDelta(msgspec.Struct, kw_only=True):
 
     index: int
     id: str
-    function: Function
-    type: Literal["function"] = "function"
+    type: Literal["function", "custom"]
+    function: Function | msgspec.UnsetType = msgspec.UNSET
+    custom: CustomInput | msgspec.UnsetType = msgspec.UNSET
 
 
 class Delta(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -229,6 +283,7 @@ class Delta(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What the agent thinks, and whom it delegates to, for a client that asks for it."""
     refusal: str | None = None
     tool_calls: list[CallDelta] | None = None
+    function_call: Function | None = None
 
 
 class ChunkChoice(msgspec.Struct, kw_only=True):

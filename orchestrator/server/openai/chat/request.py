@@ -9,7 +9,16 @@ from typing import Any, Final, assert_never
 
 import attrs
 
-from agents import Agent, DefinitionError, Part, Pipeline, Tool, UserMessage
+from agents import (
+    Agent,
+    DefinitionError,
+    Part,
+    Pipeline,
+    Tool,
+    ToolCall,
+    UserMessage,
+)
+from agents.tools.text_input import TextInput
 from delegation import AnswerTerms
 from delegation.events import EarlierMessage
 from orchestrator.doors.inbound import InboundRequest
@@ -18,10 +27,17 @@ from orchestrator.server.openai.answer_format import format_labels, requested_sc
 from orchestrator.server.openai.chat.bodies import (
     Assistant,
     AudioPart,
+    Call,
+    ChatGrammar,
     ChatRequest,
+    ChatTool,
+    CustomCall,
     Developer,
     File,
     FilePart,
+    Function,
+    FunctionAnswer,
+    FunctionSpec,
     ImagePart,
     RefusalPart,
     System,
@@ -30,15 +46,21 @@ from orchestrator.server.openai.chat.bodies import (
     User,
 )
 from orchestrator.server.openai.client_content import file_from_data, image_from_url
-from orchestrator.server.openai.conversation import (
-    CHAT,
+from orchestrator.server.openai.client_tools import (
+    FUNCTION,
+    FUNCTIONS,
     ChosenTools,
-    FunctionDefinition,
-    LocatedMessage,
+    ToolDefinition,
     choose_tools,
     client_tools,
     earlier_call,
-    is_function,
+    earlier_custom_call,
+    require_client_tool,
+    tool_labels,
+)
+from orchestrator.server.openai.conversation import (
+    CHAT,
+    LocatedMessage,
     require_answerable,
     split_last_user_message,
 )
@@ -95,7 +117,13 @@ def to_inbound_request(
         context=context,
         instructions="\n\n".join(_instructions(request)),
         history=history,
-        labels={**labels, **_metadata(request), **format_labels(agent, schema)},
+        labels={
+            **labels,
+            **_metadata(request),
+            **format_labels(agent, schema),
+            **tool_labels(tools),
+            **({FUNCTIONS: "true"} if request.functions and not request.tools else {}),
+        },
         tools=tools,
         terms=AnswerTerms(kept.settings, schema),
     )
@@ -135,11 +163,6 @@ def _require_supported(request: ChatRequest) -> None:
     if request.audio is not None or set(request.modalities or ()) - {"text"}:
         param = "modalities" if request.audio is None else "audio"
         raise bad_request("an agent answers in text only", param=param)
-    for name in ("functions", "function_call"):
-        if getattr(request, name) is not None:
-            raise bad_request(
-                f"{name} is not supported: send tools instead", param=name
-            )
     if request.web_search_options is not None:
         raise bad_request(
             "an agent searches with the tools that it has: leave this out",
@@ -156,26 +179,53 @@ def _require_supported(request: ChatRequest) -> None:
 def _client_tools(
     agent: Agent[Any], request: ChatRequest, *, ignores_others: bool
 ) -> ChosenTools:
-    functions: list[FunctionDefinition] = []
+    definitions: list[ToolDefinition] = []
     ignored: list[str] = []
     for index, tool in enumerate(request.tools or ()):
         param = f"tools[{index}]"
-        if not is_function(tool.type, f"{param}.type", ignores_others=ignores_others):
-            ignored.append(f"tools.{tool.type}")
-            continue
-        if tool.function is None:
-            raise CHAT.invalid_value("a function has a name", f"{param}.function")
-        functions.append(
-            FunctionDefinition(
-                name=tool.function.name,
-                description=tool.function.description,
-                parameters=tool.function.parameters,
-                param=f"{param}.function.name",
-            )
+        if require_client_tool(
+            tool.type, f"{param}.type", ignores_others=ignores_others
+        ):
+            definitions.append(_definition(tool, param))
+        else:
+            ignored.append(tool.type)
+    for index, function in enumerate(request.functions or ()):
+        definitions.append(_function(function, f"functions[{index}].name"))
+    tools = client_tools(agent, definitions, CHAT)
+    choice = request.tool_choice
+    if choice is None and isinstance(request.function_call, dict):
+        choice = {"type": FUNCTION, **request.function_call}
+    elif choice is None:
+        choice = request.function_call
+    return choose_tools(agent, tools, choice, CHAT, ignored=ignored)
+
+
+def _definition(tool: ChatTool, param: str) -> ToolDefinition:
+    if tool.type == FUNCTION and tool.function is not None:
+        return _function(tool.function, f"{param}.function.name")
+    if tool.type == FUNCTION or tool.custom is None:
+        raise CHAT.invalid_value(
+            f"a {tool.type} tool has a name", f"{param}.{tool.type}"
         )
-    tools = client_tools(agent, functions, CHAT)
-    chosen = choose_tools(agent, tools, request.tool_choice, CHAT)
-    return attrs.evolve(chosen, ignored=tuple(ignored))
+    form = tool.custom.format
+    grammar = form.grammar if isinstance(form, ChatGrammar) else None
+    return ToolDefinition(
+        name=tool.custom.name,
+        description=tool.custom.description,
+        param=f"{param}.custom.name",
+        text_input=TextInput(grammar.syntax, grammar.definition)
+        if grammar is not None
+        else TextInput(),
+    )
+
+
+def _function(function: FunctionSpec, param: str) -> ToolDefinition:
+    return ToolDefinition(
+        name=function.name,
+        description=function.description,
+        parameters=function.parameters,
+        param=param,
+    )
 
 
 def _require_goal(
@@ -204,6 +254,8 @@ def _instructions(request: ChatRequest) -> Iterator[str]:
 
 def _messages(request: ChatRequest) -> Iterator[LocatedMessage]:
     """Yield the conversation, without its instructions."""
+    last_calls: dict[str, str] = {}
+    """The ids of the last calls of functions that have none, by the function."""
     for index, message in enumerate(request.messages):
         param = f"messages[{index}]"
         match message:
@@ -213,10 +265,19 @@ def _messages(request: ChatRequest) -> Iterator[LocatedMessage]:
                 converted = _user(message, f"{param}.content")
             case Assistant():
                 converted = _assistant(message, param)
+                if message.function_call is not None:
+                    call = _unnamed_call(message.function_call, index, param)
+                    last_calls[call.name] = call.id
+                    converted = attrs.evolve(converted, calls=(*converted.calls, call))
             case ToolAnswer():
                 text = _text(message.content)
                 converted = EarlierMessage(
                     role="tool", text=text, call=message.tool_call_id
+                )
+            case FunctionAnswer():
+                id_ = last_calls.get(message.name, message.name)
+                converted = EarlierMessage(
+                    role="tool", text=message.content or "", call=id_
                 )
             case _:
                 assert_never(message)
@@ -251,18 +312,27 @@ def _user(message: User, param: str) -> EarlierMessage:
 
 def _assistant(message: Assistant, param: str) -> EarlierMessage:
     calls = tuple(
-        earlier_call(
-            call.function.name,
-            call.function.arguments,
-            call.id,
-            f"{param}.tool_calls[{index}].function.arguments",
-            CHAT,
-        )
+        _call(call, f"{param}.tool_calls[{index}]")
         for index, call in enumerate(message.tool_calls or ())
     )
     return EarlierMessage(
         role="assistant", text=_text(message.content or ""), calls=calls
     )
+
+
+def _call(call: Call, param: str) -> ToolCall:
+    if isinstance(call, CustomCall):
+        return earlier_custom_call(call.custom.name, call.custom.input, call.id)
+    function = call.function
+    where = f"{param}.function.arguments"
+    return earlier_call(function.name, function.arguments, call.id, where, CHAT)
+
+
+def _unnamed_call(function: Function, index: int, param: str) -> ToolCall:
+    """Return a call in the older form. Its id is its place in the conversation."""
+    where = f"{param}.function_call.arguments"
+    id_ = f"call_{index}"
+    return earlier_call(function.name, function.arguments, id_, where, CHAT)
 
 
 def _file(file: File, param: str) -> Part:

@@ -6,8 +6,11 @@ import msgspec
 
 from delegation import SessionRecord
 from orchestrator.server.openai.chat.bodies import (
+    Call,
     ChatCompletion,
     Choice,
+    CustomCall,
+    CustomInput,
     Finish,
     Function,
     FunctionCall,
@@ -15,6 +18,11 @@ from orchestrator.server.openai.chat.bodies import (
     chat_usage,
 )
 from orchestrator.server.openai.choices import total_usage
+from orchestrator.server.openai.client_tools import (
+    FUNCTIONS,
+    custom_input,
+    custom_tools_of,
+)
 from orchestrator.server.session_status import (
     client_calls,
     cut_reason,
@@ -41,31 +49,47 @@ def _choice(session: SessionRecord, number: int) -> Choice:
     outcome = session.last_outcome
     assert outcome is not None, "the session is over"
     calls, refusal = calls_of(session), refusal_of(session)
+    is_older = FUNCTIONS in session.labels
     text = outcome.output if outcome.succeeded else cut_text(session)
     if calls and not is_shown(session, text):
         text = ""
     message = Message(
         content=text or (None if calls or refusal else ""),
         refusal=refusal,
-        tool_calls=calls or msgspec.UNSET,
+        tool_calls=msgspec.UNSET if not calls or is_older else calls,
+        function_call=function_of(calls) if calls and is_older else msgspec.UNSET,
     )
     return Choice(message=message, finish_reason=finish_of(session), index=number)
 
 
 def finish_of(session: SessionRecord) -> Finish:
     """Return why an answer ends."""
-    return cut_reason(session) or ("tool_calls" if client_calls(session) else "stop")
+    if (reason := cut_reason(session)) is not None:
+        return reason
+    if not client_calls(session):
+        return "stop"
+    return "function_call" if FUNCTIONS in session.labels else "tool_calls"
 
 
-def calls_of(session: SessionRecord) -> list[FunctionCall]:
+def calls_of(session: SessionRecord) -> list[Call]:
     """Return the calls that the client is to run."""
+    custom = custom_tools_of(session)
     return [
-        FunctionCall(
-            id=call.id,
-            function=Function(call.name, msgspec.json.encode(call.arguments).decode()),
+        CustomCall(id=it.id, custom=CustomInput(it.name, custom_input(it)))
+        if it.name in custom
+        else FunctionCall(
+            id=it.id,
+            function=Function(it.name, msgspec.json.encode(it.arguments).decode()),
         )
-        for call in client_calls(session)
+        for it in client_calls(session)
     ]
+
+
+def function_of(calls: Sequence[Call]) -> Function:
+    """Return the first call in the older form, which has no more than one."""
+    first = calls[0]
+    assert isinstance(first, FunctionCall), "there are functions only"
+    return first.function
 
 
 def completion_id(session: SessionRecord) -> str:

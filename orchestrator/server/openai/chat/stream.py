@@ -26,10 +26,12 @@ from orchestrator.server.live.agent_stream import (
 )
 from orchestrator.server.live.progress import ProgressText, open_progress
 from orchestrator.server.openai.chat.bodies import (
+    Call,
     CallDelta,
     ChatUsage,
     Chunk,
     ChunkChoice,
+    CustomCall,
     Delta,
     Finish,
     StreamOptions,
@@ -40,8 +42,10 @@ from orchestrator.server.openai.chat.response import (
     completion_id,
     created,
     finish_of,
+    function_of,
 )
 from orchestrator.server.openai.choices import total_usage
+from orchestrator.server.openai.client_tools import FUNCTIONS
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.session_status import OPENING, refusal_of
@@ -270,12 +274,14 @@ class _ChoiceChunks:
         return text[len(sent) :] if text.startswith(sent) else f"{SEPARATOR}{text}"
 
     async def _send_end(self) -> None:
-        calls = [
-            CallDelta(index=index, id=call.id, function=call.function)
-            for index, call in enumerate(calls_of(self._session))
-        ]
-        if calls:
-            await self._send_chunk(Delta(tool_calls=calls))
+        if calls := calls_of(self._session):
+            is_older = FUNCTIONS in self._session.labels
+            delta = (
+                Delta(function_call=function_of(calls))
+                if is_older
+                else Delta(tool_calls=[*map(_call_delta, range(len(calls)), calls)])
+            )
+            await self._send_chunk(delta)
         if refusal := refusal_of(self._session):
             await self._send_chunk(Delta(refusal=refusal))
         await self._send_chunk(Delta(), finish_of(self._session))
@@ -284,6 +290,12 @@ class _ChoiceChunks:
         await self._chunks.send(
             ChunkChoice(delta=delta, finish_reason=finish, index=self._number)
         )
+
+
+def _call_delta(index: int, call: Call) -> CallDelta:
+    if isinstance(call, CustomCall):
+        return CallDelta(index=index, id=call.id, type="custom", custom=call.custom)
+    return CallDelta(index=index, id=call.id, type="function", function=call.function)
 
 
 def _repaired() -> HttpError:

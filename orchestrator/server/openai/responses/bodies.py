@@ -12,6 +12,7 @@ from agents import Usage
 from orchestrator.server.api.bodies import Metadata
 from orchestrator.server.most_pieces import MOST_MESSAGES, MOST_PIECES
 from orchestrator.server.openai.answer_format import PlainText, ResponseFormat
+from orchestrator.server.openai.client_tools import AnyText, GrammarText, Syntax
 from orchestrator.server.operation import UNSUPPORTED, allow_only
 
 
@@ -67,13 +68,14 @@ ItemContent: TypeAlias = str | list[Content | ReasoningText] | None
 
 
 class Item(msgspec.Struct, kw_only=True):
-    """An item of the input: a message, a function call, its result, or a reference to one.
+    """An item of the input: a message, a call, its result, or a reference to one.
 
     Items of reasoning are taken, and left out.
     """
 
     type: str = "message"
-    """`message`, `function_call`, `function_call_output`, `item_reference` or `reasoning`."""
+    """`message`, `function_call`, `function_call_output`, `custom_tool_call`,
+    `custom_tool_call_output`, `item_reference` or `reasoning`."""
     id: str | None = None
     """Of a reference: the id of an item of a stored response."""
     role: Literal["user", "assistant", "system", "developer"] = "user"
@@ -83,23 +85,34 @@ class Item(msgspec.Struct, kw_only=True):
     call_id: str = ""
     """Of a call and of its result."""
     name: str = ""
-    """Of a call: the function."""
+    """Of a call: the function, or the custom tool."""
     arguments: str = ""
-    """Of a call: JSON, as text."""
+    """Of a call of a function: JSON, as text."""
+    input: str = ""
+    """Of a call of a custom tool."""
     output: ItemContent = ""
     """Of a result."""
 
 
+class ResponseGrammar(msgspec.Struct, kw_only=True, tag_field="type", tag="grammar"):
+    """The input of a custom tool fits a grammar."""
+
+    definition: GrammarText
+    syntax: Syntax
+
+
 class ResponseTool(msgspec.Struct, kw_only=True):
-    """A function that the client runs itself."""
+    """A tool that the client runs itself."""
 
     type: str
-    """`function`."""
+    """`function` or `custom`."""
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    """The JSON schema of its arguments."""
+    """The JSON schema of the arguments of a function."""
     strict: bool | None = None
+    format: AnyText | ResponseGrammar | None = None
+    """The input of a custom tool; by default any text."""
 
 
 class TextConfig(msgspec.Struct):
@@ -174,7 +187,20 @@ class CallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_cal
     status: Progress
 
 
-OutputItem: TypeAlias = MessageItem | CallItem
+class CustomCallItem(
+    msgspec.Struct, kw_only=True, tag_field="type", tag="custom_tool_call"
+):
+    """A custom tool that the client is to run."""
+
+    id: str
+    call_id: str
+    name: str
+    input: str
+    status: Progress
+
+
+AnyCall: TypeAlias = CallItem | CustomCallItem
+OutputItem: TypeAlias = MessageItem | AnyCall
 
 
 Role: TypeAlias = Literal["user", "developer", "assistant"]
@@ -200,7 +226,20 @@ class CallOutputItem(
     status: Progress = "completed"
 
 
-InputItem: TypeAlias = InputMessageItem | CallItem | CallOutputItem
+class CustomCallOutputItem(
+    msgspec.Struct, kw_only=True, tag_field="type", tag="custom_tool_call_output"
+):
+    """What a custom tool returned."""
+
+    id: str
+    call_id: str
+    output: str
+    status: Progress = "completed"
+
+
+InputItem: TypeAlias = (
+    InputMessageItem | AnyCall | CallOutputItem | CustomCallOutputItem
+)
 
 
 class InputItems(msgspec.Struct, kw_only=True):

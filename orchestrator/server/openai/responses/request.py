@@ -21,21 +21,26 @@ from agents import (
     unanswered_calls,
     well_formed,
 )
+from agents.tools.text_input import TextInput
 from delegation.events import EarlierMessage
 from orchestrator.server.openai.client_content import (
     file_from_data,
     file_from_url,
     image_from_url,
 )
-from orchestrator.server.openai.conversation import (
-    RESPONSES,
+from orchestrator.server.openai.client_tools import (
+    CUSTOM,
     ChosenTools,
-    FunctionDefinition,
-    LocatedMessage,
+    ToolDefinition,
     choose_tools,
     client_tools,
     earlier_call,
-    is_function,
+    earlier_custom_call,
+    require_client_tool,
+)
+from orchestrator.server.openai.conversation import (
+    RESPONSES,
+    LocatedMessage,
     require_answerable,
     split_last_user_message,
 )
@@ -48,6 +53,8 @@ from orchestrator.server.openai.responses.bodies import (
     CallItem,
     CallOutputItem,
     CreateResponse,
+    CustomCallItem,
+    CustomCallOutputItem,
     InputFile,
     InputImage,
     InputItem,
@@ -60,6 +67,8 @@ from orchestrator.server.openai.responses.bodies import (
     OutputText,
     ReasoningText,
     Refusal,
+    ResponseGrammar,
+    ResponseTool,
 )
 from orchestrator.server.transport.errors import HttpError, bad_request
 
@@ -77,6 +86,8 @@ class ParsedInput:
     """None continues after the result of a function."""
     system_instructions: str
     """The system and developer messages: they hold for the whole conversation."""
+    custom_tools: frozenset[str]
+    """The custom tools that it has calls of."""
 
 
 def require_supported(body: CreateResponse) -> None:
@@ -92,12 +103,6 @@ def require_supported(body: CreateResponse) -> None:
             "a response in the background is retrieved later, so it must be stored: leave out"
             " 'store', or 'background'",
             param="store",
-        )
-    if body.background and body.tools:
-        raise bad_request(
-            "no client waits for the calls of a response in the background: leave out 'tools',"
-            " or 'background'",
-            param="tools",
         )
 
 
@@ -137,32 +142,42 @@ def kept_settings(
     return keep_settings(agent, parameters, others, RESPONSES, is_strict=is_strict)
 
 
-def functions_of_client(
-    body: CreateResponse, agent: Agent[Any], *, ignores_others: bool
+def tools_of_client(
+    tools: Sequence[ResponseTool],
+    choice: object,
+    agent: Agent[Any],
+    *,
+    ignores_others: bool,
 ) -> ChosenTools:
-    """Return the functions that the client runs, as tools of the agent."""
-    functions: list[FunctionDefinition] = []
+    """Return the tools that the client runs, as tools of the agent."""
+    definitions: list[ToolDefinition] = []
     ignored: list[str] = []
-    for number, tool in enumerate(body.tools or ()):
+    for number, tool in enumerate(tools):
         param = f"tools[{number}].type"
-        if not is_function(tool.type, param, ignores_others=ignores_others):
-            ignored.append(f"tools.{tool.type}")
+        if not require_client_tool(tool.type, param, ignores_others=ignores_others):
+            ignored.append(tool.type)
             continue
-        functions.append(
-            FunctionDefinition(
+        definitions.append(
+            ToolDefinition(
                 name=tool.name,
                 description=tool.description,
                 parameters=tool.parameters,
                 param=f"tools[{number}].name",
+                text_input=_text_input(tool) if tool.type == CUSTOM else None,
             )
         )
-    tools = client_tools(agent, functions, RESPONSES)
-    if tools and isinstance(agent, Pipeline):
+    made = client_tools(agent, definitions, RESPONSES)
+    if made and isinstance(agent, Pipeline):
         raise bad_request(
-            f"{agent.name!r} is a pipeline, which calls no functions", param="tools"
+            f"{agent.name!r} is a pipeline, which calls no tools", param="tools"
         )
-    chosen = choose_tools(agent, tools, body.tool_choice, RESPONSES)
-    return attrs.evolve(chosen, ignored=tuple(ignored))
+    return choose_tools(agent, made, choice, RESPONSES, ignored=ignored)
+
+
+def _text_input(tool: ResponseTool) -> TextInput:
+    if isinstance(tool.format, ResponseGrammar):
+        return TextInput(tool.format.syntax, tool.format.definition)
+    return TextInput()
 
 
 def as_input(item: OutputItem | InputItem) -> Item:
@@ -179,9 +194,20 @@ def as_input(item: OutputItem | InputItem) -> Item:
                 name=item.name,
                 arguments=item.arguments,
             )
+        case CustomCallItem():
+            return Item(
+                type="custom_tool_call",
+                call_id=item.call_id,
+                name=item.name,
+                input=item.input,
+            )
         case CallOutputItem():
             return Item(
                 type="function_call_output", call_id=item.call_id, output=item.output
+            )
+        case CustomCallOutputItem():
+            return Item(
+                type="custom_tool_call_output", call_id=item.call_id, output=item.output
             )
 
 
@@ -191,6 +217,7 @@ def parse_input(body: CreateResponse, earlier: Sequence[Message]) -> ParsedInput
     items = [Item(content=body.input)] if isinstance(body.input, str) else body.input
     instructions: list[str] = []
     messages: list[EarlierMessage] = []
+    custom: set[str] = set()
     call_ids = {call.id for it in earlier for call in getattr(it, "calls", ())}
     for number, item in enumerate(items):
         param = "input" if is_text else f"input[{number}]"
@@ -198,9 +225,11 @@ def parse_input(body: CreateResponse, earlier: Sequence[Message]) -> ParsedInput
             continue  # another model cannot read it, and the one that has thought it needs it not
         if item.type == "message" and item.role in {"system", "developer"}:
             instructions.append(_text(item.content, f"{param}.content"))
-        elif item.type == "function_call":
+        elif item.type in {"function_call", "custom_tool_call"}:
             _add_call(messages, item, call_ids, param)
             call_ids.add(item.call_id)
+            if item.type == "custom_tool_call":
+                custom.add(item.name)
         else:
             messages.append(_parse_item(item, param))
     require_answerable(
@@ -214,6 +243,7 @@ def parse_input(body: CreateResponse, earlier: Sequence[Message]) -> ParsedInput
         history=(*map(_as_said, earlier), *history),
         message=message,
         system_instructions="\n\n".join(instructions),
+        custom_tools=frozenset(custom),
     )
 
 
@@ -228,13 +258,13 @@ def _parse_item(item: Item, param: str) -> EarlierMessage:
             return EarlierMessage(
                 role="assistant", text=_text(item.content, f"{param}.content")
             )
-        case "function_call_output", _:
+        case "function_call_output" | "custom_tool_call_output", _:
             text = _text(item.output, f"{param}.output")
             return EarlierMessage(role="tool", call=item.call_id, text=text)
         case _:
             raise bad_request(
-                f"items of type {item.type!r} are not supported; message, function_call and"
-                " function_call_output are",
+                f"items of type {item.type!r} are not supported; message, function_call,"
+                " function_call_output, custom_tool_call and custom_tool_call_output are",
                 param=f"{param}.type",
             )
 
@@ -247,14 +277,17 @@ def _add_call(
         raise RESPONSES.invalid_value(
             f"no two calls have the call_id {item.call_id!r}"
             if item.call_id
-            else "a function_call has a call_id",
+            else f"a {item.type} has a call_id",
             f"{param}.call_id",
         )
     if not item.name:
-        raise RESPONSES.invalid_value("a function_call has a name", f"{param}.name")
-    call = earlier_call(
-        item.name, item.arguments, item.call_id, f"{param}.arguments", RESPONSES
-    )
+        raise RESPONSES.invalid_value(f"a {item.type} has a name", f"{param}.name")
+    if item.type == "custom_tool_call":
+        call = earlier_custom_call(item.name, item.input, item.call_id)
+    else:
+        call = earlier_call(
+            item.name, item.arguments, item.call_id, f"{param}.arguments", RESPONSES
+        )
     if messages and messages[-1].role == "assistant":
         messages[-1] = attrs.evolve(messages[-1], calls=(*messages[-1].calls, call))
     else:

@@ -3,7 +3,7 @@
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 from agents import (
@@ -15,11 +15,15 @@ from agents import (
     UserMessage,
 )
 from delegation import SessionId, SessionRecord
+from orchestrator.server.openai.client_tools import custom_input, custom_tools_of
 from orchestrator.server.openai.responses.bodies import (
+    AnyCall,
     CallItem,
     CallOutputItem,
     Code,
     Content,
+    CustomCallItem,
+    CustomCallOutputItem,
     IncompleteDetails,
     InputFile,
     InputImage,
@@ -55,7 +59,9 @@ BLANK_LINE: Final = "\n\n"
 Status: TypeAlias = State | Literal["incomplete"]
 
 _ID: Final = re.compile(r"resp_([0-9a-f]{16})")
-_ITEM_ID: Final = re.compile(r"(?:msg|fc|fco)_([0-9a-f]{16})_(?:in)?[0-9]{1,9}")
+_ITEM_ID: Final = re.compile(
+    r"(?:msg|fc|fco|ctc|ctco)_([0-9a-f]{16})_(?:in)?[0-9]{1,9}"
+)
 # The codes that OpenAI's clients know.
 _CODES: Final[Mapping[str, Code]] = {
     "rate_limit": "rate_limit_exceeded",
@@ -189,8 +195,11 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
                 phase="final_answer",
             )
         )
+    custom = custom_tools_of(session)
     for number, call in enumerate(calls, len(messages)):
-        items.append(call_item(f"fc_{id_suffix(session)}_{number}", call))
+        item = call_item(call, custom)
+        item.id = f"{item.id}_{id_suffix(session)}_{number}"
+        items.append(item)
     return items
 
 
@@ -199,9 +208,18 @@ def item_id(suffix: str, number: int) -> str:
     return f"msg_{suffix}_{number}"
 
 
-def call_item(id_: str, call: ToolCall) -> CallItem:
+def call_item(call: ToolCall, custom: Collection[str]) -> AnyCall:
+    """Return the item of a call, of which the id has yet to be completed."""
+    if call.name in custom:
+        return CustomCallItem(
+            id="ctc",
+            call_id=call.id,
+            name=call.name,
+            input=custom_input(call),
+            status="completed",
+        )
     return CallItem(
-        id=id_,
+        id="fc",
         call_id=call.id,
         name=call.name,
         arguments=json.dumps(dict(call.arguments), ensure_ascii=False),
@@ -214,8 +232,16 @@ def input_of(session: SessionRecord) -> list[InputItem]:
     items: list[InputItem] = []
     if instructions := labels_of(session).system_instructions:
         items.append(_message_item("developer", [InputText(instructions)]))
+    custom = custom_tools_of(session)
+    names = {
+        call.id: call.name
+        for message in session.root.transcript
+        if custom and isinstance(message, AssistantMessage)
+        for call in message.calls
+    }
+    customs = {id_ for id_, name in names.items() if name in custom}
     for message in _input_messages(session):
-        items += _items(message)
+        items += _items(message, custom, customs)
     for number, item in enumerate(items):
         item.id = f"{item.id}_{id_suffix(session)}_in{number}"
     return items
@@ -231,7 +257,16 @@ def _input_messages(session: SessionRecord) -> Iterator[Message]:
             yield mail
 
 
-def _items(message: Message) -> Iterator[InputItem]:
+def _items(
+    message: Message, custom: Collection[str], custom_calls: Collection[str]
+) -> Iterator[InputItem]:
+    """Yield the items of a message.
+
+    Args:
+        message: of the input.
+        custom: the names of the custom tools.
+        custom_calls: the ids of their calls.
+    """
     match message:
         case UserMessage():
             texts: list[Content] = [InputText(message.text)] if message.text else []
@@ -240,7 +275,11 @@ def _items(message: Message) -> Iterator[InputItem]:
             if message.text:
                 yield _message_item("assistant", [OutputText(message.text)])
             for call in message.calls:
-                yield call_item("fc", call)
+                yield call_item(call, custom)
+        case ToolMessage() if message.call in custom_calls:
+            yield CustomCallOutputItem(
+                id="ctco", call_id=message.call, output=message.text
+            )
         case ToolMessage():
             yield CallOutputItem(id="fco", call_id=message.call, output=message.text)
 

@@ -7,13 +7,14 @@ continue the same one, and either may be deleted.
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 import msgspec
 import trio
 from starlette.responses import Response
 
+from agents import Agent, Pipeline, Tool
 from delegation import AnswerTerms, SessionId, SessionRecord
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.doors.kept import is_over
@@ -21,6 +22,12 @@ from orchestrator.errors import ClosedError, UnknownIdError
 from orchestrator.server.api.lookup import find_run, read_other_run
 from orchestrator.server.keys.key import Scope
 from orchestrator.server.openai.answer_format import format_labels, requested_schema
+from orchestrator.server.openai.client_tools import (
+    allowed_tools,
+    custom_tools_of,
+    reserved_tool_names,
+    tool_labels,
+)
 from orchestrator.server.openai.conversation import RESPONSES
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.openai.responses.bodies import (
@@ -37,10 +44,10 @@ from orchestrator.server.openai.responses.labels import (
 )
 from orchestrator.server.openai.responses.request import (
     as_input,
-    functions_of_client,
     kept_settings,
     parse_input,
     require_supported,
+    tools_of_client,
 )
 from orchestrator.server.openai.responses.response import (
     body_of,
@@ -184,11 +191,16 @@ def _inbound_request(
     agent = call.server.agent(body.model)
     parsed = parse_input(body, () if previous is None else previous.root.transcript)
     ignores = call.server.settings.ignores_hosted_tools
-    chosen = functions_of_client(body, agent, ignores_others=ignores)
+    chosen = tools_of_client(
+        body.tools or (), body.tool_choice, agent, ignores_others=ignores
+    )
     strict = call.server.settings.is_strict
     kept = kept_settings(body, agent, chosen, unknown, is_strict=strict)
     call.answer_headers = kept.headers
     inherited = "" if previous is None else labels_of(previous).system_instructions
+    custom = parsed.custom_tools
+    if previous is not None:
+        custom |= custom_tools_of(previous)
     system_instructions = _paragraphs(inherited, parsed.system_instructions)
     schema = requested_schema(
         None if body.text is None else body.text.format, agent, RESPONSES, "text.format"
@@ -209,11 +221,25 @@ def _inbound_request(
                 settings=kept.settings,
             ),
             **format_labels(agent, schema),
+            **tool_labels(chosen.tools, custom),
             **call.labels,
         },
         tools=chosen.tools,
         terms=AnswerTerms(kept.settings, schema),
     )
+
+
+def tools_of_response(session: SessionRecord, agent: Agent[Any]) -> tuple[Tool, ...]:
+    """Return the tools that a response had of its client when it began."""
+    labels = labels_of(session)
+    # What the agent has been given since then under such a name is the agent's.
+    taken = reserved_tool_names(agent)
+    tools = [it for it in labels.tools if it.name not in taken]
+    if not tools or isinstance(agent, Pipeline):
+        return ()
+    # Which of them has to be called is said with the message.
+    chosen = tools_of_client(tools, None, agent, ignores_others=True)
+    return allowed_tools(chosen.tools, labels.tool_choice)
 
 
 def _take_turn(call: ApiCall) -> Callable[[SessionRecord], Awaitable[object]]:

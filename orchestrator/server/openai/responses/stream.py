@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from delegation import SessionRecord
 from orchestrator.server.live.agent_stream import (
@@ -28,6 +29,7 @@ from orchestrator.server.live.agent_stream import (
 )
 from orchestrator.server.openai.responses.bodies import (
     CallItem,
+    CustomCallItem,
     MessageItem,
     OutputItem,
     OutputText,
@@ -159,7 +161,7 @@ class ResponseEvents:
 
     def _finish(self, number: int, item: OutputItem) -> None:
         assert number == self._item, "items come in order"
-        if isinstance(item, CallItem):
+        if isinstance(item, CallItem | CustomCallItem):
             self._append_call(item)
             return
         if isinstance(said := item.content[0], Refusal):
@@ -230,7 +232,7 @@ class ResponseEvents:
         """Add the events of a refusal, which is complete at once."""
         start, length = self._start, len(said.refusal)
         place = self._place(item.id)
-        begun = msgspec.structs.replace(item, content=[], status="in_progress")
+        begun = replace(item, content=[], status="in_progress")
         self._append(
             start, "response.output_item.added", output_index=self._item, item=begun
         )
@@ -259,28 +261,29 @@ class ResponseEvents:
         self._item += 1
         self._start = start + 5 + length
 
-    def _append_call(self, item: CallItem) -> None:
+    def _append_call(self, item: CallItem | CustomCallItem) -> None:
         """Add the events of a call, which is complete at once."""
-        start, length = self._start, len(item.arguments)
+        if isinstance(item, CallItem):
+            event, text = "response.function_call_arguments", item.arguments
+            begun: OutputItem = replace(item, arguments="", status="in_progress")
+            whole = {"name": item.name, "arguments": text}
+        else:
+            event, text = "response.custom_tool_call_input", item.input
+            begun = replace(item, input="", status="in_progress")
+            whole = {"input": text}
+        start, length = self._start, len(text)
         place = {"item_id": item.id, "output_index": self._item}
-        begun = msgspec.structs.replace(item, arguments="", status="in_progress")
         self._append(
             start, "response.output_item.added", output_index=self._item, item=begun
         )
         known = max(0, self._after - start - 1)
         self._append(
             start + 1 + length,
-            "response.function_call_arguments.delta",
+            f"{event}.delta",
             **place,
-            delta=item.arguments[known:],
+            delta=text[known:],
         )
-        self._append(
-            start + 2 + length,
-            "response.function_call_arguments.done",
-            **place,
-            name=item.name,
-            arguments=item.arguments,
-        )
+        self._append(start + 2 + length, f"{event}.done", **place, **whole)
         self._append(
             start + 4 + length,
             "response.output_item.done",
