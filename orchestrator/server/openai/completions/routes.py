@@ -158,7 +158,11 @@ class _Words:
 
     def _choice(self, text: str, index: int, finish: Finish | None) -> TextChoice:
         # No client of completions sends tools, so none is called.
-        reason = None if finish in ("tool_calls", "function_call") else finish
+        match finish:
+            case "tool_calls" | "function_call":
+                reason = None
+            case _:
+                reason = finish
         return TextChoice(text=text, index=index, finish_reason=reason)
 
     def _body(
