@@ -27,6 +27,7 @@ from orchestrator.cli.commands.serve import serve
 from orchestrator.cli.commands.show import show
 from orchestrator.cli.commands.simulate import simulate
 from orchestrator.cli.commands.tree import tree
+from orchestrator.cli.commands.ui import ui
 from orchestrator.cli.commands.watch import watch
 from orchestrator.cli.commands.worker import worker
 from orchestrator.cli.commands.workers import workers
@@ -46,6 +47,7 @@ for _command in (
     run,
     resume,
     chat,
+    ui,
     serve,
     worker,
     workers,

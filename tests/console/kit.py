@@ -41,18 +41,19 @@ class ConsoleServer:
         """Start it, and return when it has printed its link."""
         kept = ("PATH", "HOME", "LANG", "TMPDIR")
         environ = {name: os.environ[name] for name in kept if name in os.environ}
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "orchestrator", "serve", str(self._team)),
-                *("--port", str(self.port), "--journal", str(self.journal)),
-                *self._arguments,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=(self.folder / "stderr.txt").open("ab"),
-            cwd=self.folder,
-            env={**environ, "PYTHONPATH": str(ROOT)},
-            text=True,
-        )
+        with (self.folder / "stderr.txt").open("ab") as errors:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "orchestrator", "serve", str(self._team)),
+                    *("--port", str(self.port), "--journal", str(self.journal)),
+                    *self._arguments,
+                ],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=self.folder,
+                env={**environ, "PYTHONPATH": str(ROOT)},
+                text=True,
+            )
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("console: "):
@@ -82,6 +83,10 @@ class ConsoleServer:
         assert answer.status_code == 202, answer.text
         id_: str = answer.json()["id"]
         return id_
+
+    def cancel(self, run: str) -> None:
+        with self.http() as http:
+            assert http.post(f"/v1/runs/{run}/cancel").status_code == 200
 
 
 def wait(page: Page, condition: str) -> Any:

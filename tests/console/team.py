@@ -164,6 +164,17 @@ planner = Agent(
     model=paced(plan, 1),
     delegates=[researcher],
 )
+quick = Agent(
+    "quick",
+    model=paced(plan, 0.1),
+    delegates=[
+        Agent(
+            "researcher",
+            model=paced(research, 0.5),
+            delegates=[Agent("coder", model=paced(code, 0.5)), operator],
+        )
+    ],
+)
 writer = Agent("writer", instructions="Write.", model=SlowModel(ANSWER, 8))
 hostile = Agent("hostile", model=ScriptedModel.always(HOSTILE, price=PRICE))
 sleeper = Agent("sleeper", model=ScriptedModel.always("At last.", 3600, price=PRICE))

@@ -8,6 +8,7 @@ import secrets as random_secrets
 import shlex
 import sys
 import time
+import webbrowser
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -100,6 +101,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     shards: int | None = None,
     address: str | None = None,
     view: bool = False,
+    open_browser: bool = False,
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
@@ -144,6 +146,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
             https://10.0.0.5:8642; by default where it listens. http beyond this machine needs
             --insecure.
         view: Let people change nothing by the console, the page at /.
+        open_browser: Open the console in a browser of this machine.
     """
     kept_seconds = None if keep is None else parse_age(keep, "--keep")
     _require_positive(
@@ -289,6 +292,10 @@ def serve(  # noqa: PLR0915 (a command with many options)
             _print_address(server.addresses[0], agents, token, listening, journal)
             link = _console_link(server)
             print(f"console: {link} (signs you in, once)", flush=True)
+            if open_browser:
+                await trio.to_thread.run_sync(
+                    webbrowser.open, link, abandon_on_cancel=True
+                )
             await stop.wait_requested()
             await stop.wait_drained()
         return 0

@@ -1,0 +1,42 @@
+"""`orchestrator ui`: serve the agents of a file on this machine, and open the console."""
+
+from pathlib import Path
+
+from orchestrator.cli.commands.serve import serve
+from orchestrator.cli.options import JournalOption
+from orchestrator.cli.sandbox_line import SandboxOption
+
+
+def ui(
+    file: str,
+    /,
+    *,
+    port: int = 8642,
+    view: bool = False,
+    open_browser: bool = True,
+    workspace: Path | None = None,
+    journal: JournalOption = None,
+    sandbox: SandboxOption = None,
+) -> int:
+    """Open the console in a browser: watch, steer, stop, chat and approve.
+
+    It is `orchestrator serve` on this machine, with a link that signs your browser in. It prints the
+    link, too.
+
+    Args:
+        file: What defines agents: a Python file, a folder of agents (*.md), or a team.yaml, for all
+            of them; FILE:NAME for one.
+        port: 0 takes any that is free.
+        view: Let the console change nothing.
+        open_browser: Open a browser; without one, open the printed link yourself.
+        workspace: The folder that tools work in; by default this one.
+    """
+    return serve(
+        file,
+        port=port,
+        view=view,
+        open_browser=open_browser,
+        workspace=workspace,
+        journal=journal,
+        sandbox=sandbox,
+    )

@@ -1,0 +1,102 @@
+"""The page is never wrong: what it shows at a number is what the server has at that number."""
+
+from typing import Any
+
+import pytest
+
+from tests.console.kit import ConsoleServer, show, sign_in, wait
+from tests.report.browser import Browser, Page
+
+FIELDS = (
+    *("parent", "agent", "goal", "label", "path", "mode", "reason", "status"),
+    *("requested", "started", "ended", "error"),
+)
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, server: ConsoleServer) -> Page:
+    return sign_in(browser, server)
+
+
+def opened_run(page: Page, run: str) -> None:
+    show(page, f"#/runs/{run}")
+    wait(page, f"orchestrator.page.run === '{run}' && orchestrator.page.seq")
+
+
+def shown(page: Page) -> dict[str, Any]:
+    tasks = page.run(
+        "(() => {const {model} = orchestrator.page;"
+        " return model.ids.map((_, number) => model.task(number))})()"
+    )
+    return {task["id"]: task for task in tasks}
+
+
+def in_journal(server: ConsoleServer, run: str) -> dict[str, Any]:
+    with server.http() as http:
+        tree = http.get(f"/v1/runs/{run}/tree").json()
+    return {node["id"]: node for node in tree["nodes"]}
+
+
+def assert_equal(page: Page, server: ConsoleServer, run: str) -> None:
+    """Compare the page with the server, when nothing goes on any more."""
+    truth = in_journal(server, run)
+    mine = shown(page)
+    assert mine.keys() == truth.keys()
+    for id_, task in truth.items():
+        for field in FIELDS:
+            assert mine[id_][field] == task[field], (id_, field)
+        assert mine[id_]["usage"] == task["usage"], id_
+        assert mine[id_]["total"] == task["total"], id_
+
+
+def ended(page: Page) -> None:
+    wait(page, "orchestrator.page.seq && !orchestrator.page.isWorking")
+
+
+def test_a_page_that_saw_it_all_equals_the_server_and_a_page_that_comes_later(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("quick", "ship 6 items")
+    opened_run(page, run)
+    ended(page)
+    assert_equal(page, server, run)
+    before = shown(page)
+
+    page.call("Page.reload")
+    wait(page, "!globalThis.orchestrator?.page?.seq")
+    wait(page, "orchestrator.page.seq")
+
+    assert shown(page) == before
+
+
+def test_a_stream_that_is_dropped_goes_on_where_it_was(
+    page: Page, server: ConsoleServer
+) -> None:
+    """Nothing is lost and nothing is doubled, three times over."""
+    run = server.begin("quick", "ship 5 items")
+    opened_run(page, run)
+    for _ in range(3):
+        seq = page.run("orchestrator.page.seq")
+        page.run("orchestrator.live.retry()")
+        wait(page, f"orchestrator.page.seq > {seq} || !orchestrator.page.isWorking")
+    ended(page)
+
+    assert_equal(page, server, run)
+
+
+def test_a_server_that_is_killed_and_started_again_is_met_again(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("sleeper")
+    opened_run(page, run)
+    wait(page, "orchestrator.page.model.status[0] === 'running'")
+
+    server.end()
+    wait(page, "orchestrator.live.state === 'lost'")
+    server.start()
+    wait(page, "orchestrator.live.state === 'live'")
+
+    wait(page, "orchestrator.page.model.status[0] === 'running'")
+    server.cancel(run)
+    ended(page)
+    assert_equal(page, server, run)
