@@ -1,13 +1,11 @@
 """Opening the server: it listens as long as a block lasts, and then shuts down in order."""
 
-import logging
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import trio
-from anycorn.config import Config
 
 from agents import Agent, DefinitionError, raising_one_error
 from agents.redaction.redactor import Redactor
@@ -106,10 +104,11 @@ async def serve_connections(
         certificate = Certificate(listening.certificate, listening.key, log)
     connections = Connections(
         app,
-        _configured(log),
+        log,
         certificate=certificate,
         per_peer=listening.connections_per_peer,
         count_refusal=state.metrics.count_refusal,
+        now=state.keys.now,
     )
     with raising_one_error():
         async with trio.open_nursery() as serving:
@@ -266,10 +265,3 @@ def address_of(listener: socket.socket, listening: Listening) -> str:
     host, port, *_ = listener.getsockname()
     scheme = "http" if listening.certificate is None else "https"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def _configured(log: logging.Logger) -> Config:
-    config = Config()
-    config.include_server_header = False
-    config.errorlog = log
-    return config

@@ -1,5 +1,6 @@
 """Shutdown: nothing new is begun, running tasks may finish, and the next start does the rest."""
 
+import logging
 import signal
 import socket
 from collections.abc import AsyncGenerator
@@ -10,7 +11,6 @@ from pathlib import Path
 import httpx2
 import pytest
 import trio
-from anycorn.config import Config
 from starlette.responses import PlainTextResponse
 
 from orchestrator.server.transport.connections import Connections
@@ -118,7 +118,7 @@ async def test_clients_that_have_connected_are_answered_before_the_server_closes
     None
 ):
     """One has sent its request and was not accepted yet, one is about to send it."""
-    connections = Connections(PlainTextResponse("served"), Config())
+    connections = Connections(PlainTextResponse("served"), logging.getLogger(__name__))
     shutdown = trio.Event()
     request = b"GET / HTTP/1.1\r\nHost: it\r\n\r\n"
     with bind(Listening(port=0)) as listener:
@@ -143,7 +143,7 @@ def _stream(connected: socket.socket) -> trio.SocketStream:
 async def test_a_request_on_a_kept_connection_is_answered_if_it_was_sent_in_time() -> (
     None
 ):
-    connections = Connections(PlainTextResponse("served"), Config())
+    connections = Connections(PlainTextResponse("served"), logging.getLogger(__name__))
     shutdown = trio.Event()
     request = b"GET / HTTP/1.1\r\nHost: it\r\n\r\n"
     with bind(Listening(port=0)) as listener:

@@ -18,7 +18,6 @@ import msgspec
 import trio
 from starlette.types import Receive, Scope, Send
 
-from agents import raising_one_error
 from orchestrator.journal.store import Writer
 from orchestrator.server.audit import peer_of
 from orchestrator.server.cluster.forwarded_header import HEADER, MOVED, sign
@@ -27,7 +26,7 @@ from orchestrator.server.transport.api_key import is_loopback, is_wildcard
 from orchestrator.server.transport.errors import SOON, ErrorBody, HttpError
 from orchestrator.server.transport.sse import (
     SSE_MEDIA_TYPE,
-    cancel_on_disconnect,
+    cancelled_on_disconnect,
     encode_event,
 )
 
@@ -227,11 +226,8 @@ class ForwardedAnswer(OpenAnswer):
         ended = trio.CancelScope()
         self._proxy.track(ended, *self._writer)
         try:
-            with raising_one_error():
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(
-                        cancel_on_disconnect, receive, nursery.cancel_scope
-                    )
+            with trio.CancelScope() as left:
+                async with cancelled_on_disconnect(scope, receive, left):
                     await send(
                         {
                             "type": "http.response.start",
@@ -243,6 +239,9 @@ class ForwardedAnswer(OpenAnswer):
                             ],
                         }
                     )
+                    if is_stream:
+                        # Its headers do not wait for the first event.
+                        await send(_body(b"", more=True))
                     with ended:
                         try:
                             async with aclosing(answer.aiter_raw()) as chunks:
@@ -258,7 +257,6 @@ class ForwardedAnswer(OpenAnswer):
                         error = msgspec.json.encode(ErrorBody(_writer_gone().problem))
                         last = encode_event(error, name="error")
                         await send(_body(last, more=False))
-                    nursery.cancel_scope.cancel(reason="all is sent")
         finally:
             self._proxy.untrack(ended)
             await self.aclose()

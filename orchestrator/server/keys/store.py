@@ -26,6 +26,8 @@ from orchestrator.server.keys.key import DEFAULT, ORDINARY, Key, Scope
 from orchestrator.server.keys.tokens import NO_TOKEN, TokenHash, split_token
 
 FOREVER: Final = float("inf")
+LATE_SECONDS: Final = 0.01
+"""How long after a key has expired its work ends: the clocks of both may differ a little."""
 
 
 DEFAULT_KEY: Final = Key(
@@ -47,25 +49,37 @@ class Access:
         self._store = store
         self._latest = until
         self._until = min(until, store.ends_at(token_id))
-        self._changed = trio.Event()
+        self._scopes: list[trio.CancelScope] = []
+        """What ends with the key."""
 
     def is_valid(self) -> bool:
         """Return whether the key may still be used, by what its file says now."""
         self._store.refresh()
         return self._store.now() < self._until
 
-    async def wait_ended(self) -> None:
-        """Wait until the key has expired, or is seen to be revoked."""
-        await trio.lowlevel.checkpoint()
-        while (left := self._until - self._store.now()) > 0:
-            with trio.move_on_after(left):
-                await self._changed.wait()
+    @contextmanager
+    def cancels(self, scope: trio.CancelScope) -> Generator[None]:
+        """Cancel a scope if the key ends before the block does."""
+        self._scopes.append(scope)
+        if self._until < FOREVER:
+            self._limit(scope)
+        try:
+            yield
+        finally:
+            self._scopes.remove(scope)
 
     def note_change(self) -> None:
         """Look again when the key ends: its file has changed."""
         self._until = min(self._latest, self._store.ends_at(self.token_id))
-        self._changed.set()
-        self._changed = trio.Event()
+        for scope in self._scopes:
+            self._limit(scope)
+
+    def _limit(self, scope: trio.CancelScope) -> None:
+        left = self._until - self._store.now()
+        if left > 0:
+            scope.deadline = trio.current_time() + left + LATE_SECONDS
+        else:
+            scope.cancel(reason="the key has expired, or was revoked")
 
 
 @attrs.frozen

@@ -1,31 +1,24 @@
 """The server's connections: accepted up to a limit, isolated, and all closed at the end.
 
-anycorn speaks HTTP on each connection, but does not accept them: its own loop ends for good, and
-every run of the process with it, when file descriptors run out or one connection raises.
+The loop that accepts them goes on when file descriptors run out, or one connection raises: with it
+every run of the process would end.
 """
 
 import errno
+import logging
 import resource
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Final, Self, cast
+from typing import Final
 
-import anyio.abc
-import h11
 import trio
-from anycorn.app_wrappers import ASGIWrapper
-from anycorn.config import Config
-from anycorn.events import Closed
-from anycorn.protocol import ProtocolWrapper
-from anycorn.protocol.h11 import H11Protocol
-from anycorn.tcp_server import TCPServer
-from anycorn.worker_context import WorkerContext
-from anyio.streams.tls import TLSStream
 from starlette.types import ASGIApp
 
 from agents import raising_one_error
+from orchestrator.server.transport.http11 import BROKEN, Dates, HttpConnection
 from orchestrator.server.transport.peers import (
     CountedConnection,
     PeerConnections,
@@ -47,13 +40,6 @@ TOO_MANY: Final = (
     b"Content-Length: 0\r\n\r\n"
 )
 """What a peer reads that has too many connections already."""
-BROKEN: Final = (
-    OSError,  # also the errors of TLS
-    anyio.BrokenResourceError,
-    anyio.ClosedResourceError,
-    anyio.EndOfStream,
-    trio.TooSlowError,
-)
 
 
 class Connections:
@@ -62,33 +48,36 @@ class Connections:
     def __init__(
         self,
         app: ASGIApp,
-        config: Config,
+        log: logging.Logger,
         *,
         certificate: Certificate | None = None,
         per_peer: int | None = None,
         count_refusal: Callable[[int], None] = lambda _: None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """Accept connections later: `serve` does.
 
         Args:
             app: answers the requests.
-            config: that of anycorn.
+            log: is told of requests that raise.
             certificate: that of the server; None speaks plain HTTP.
             per_peer: how many connections one peer may have; None is the default.
             count_refusal: is told the status of each connection that its peer may not have.
+            now: tells the time of day.
         """
-        self._config = config
+        self._app = app
+        self._log = log
+        self._dates = Dates(now)
         self._count_refusal = count_refusal
         self._certificate = certificate
-        self._context = WorkerContext(None)
         self._open: set[socket.socket] = set()
+        self._answering: set[HttpConnection] = set()
+        self._is_ending = False
         self._closed = trio.lowlevel.ParkingLot()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         slots = max(1, int(files * SHARE))
         self._slots = trio.Semaphore(slots)
         self._peers = PeerConnections(slots, per_peer)
-        # anycorn and starlette type the same protocol differently.
-        self._app = ASGIWrapper(cast("Any", app))
 
     async def serve(
         self,
@@ -110,7 +99,9 @@ class Connections:
                             accepting.cancel_scope.cancel(
                                 reason="the server shuts down"
                             )
-                    await self._context.terminated.set()
+                    self._is_ending = True
+                    for it in self._answering:
+                        it.end_when_idle()
                     with trio.move_on_after(DRAIN_SECONDS):
                         await self.wait_empty()
                 finally:
@@ -194,10 +185,10 @@ class Connections:
         try:
             with raising_one_error():
                 await self._serve_http(accepted, counted)
-        except BROKEN:
+        except (*BROKEN, trio.TooSlowError):
             pass  # the client has disconnected
         except Exception:  # noqa: BLE001 (a bulkhead: one connection must not end the others)
-            await self._config.log.exception("a connection failed")
+            self._log.exception("a request failed")
         finally:
             self._open.remove(accepted)
             self._closed.unpark_all()
@@ -215,100 +206,22 @@ class Connections:
     async def _serve_http(
         self, accepted: socket.socket, counted: CountedConnection
     ) -> None:
-        stream: anyio.abc.ByteStream
-        stream = await anyio.abc.SocketStream.from_socket(accepted)
+        stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]
+        stream = plain = trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
         if self._certificate is not None:
             context = self._certificate.context()
+            stream = trio.SSLStream(
+                plain, context, server_side=True, https_compatible=True
+            )
             with trio.fail_after(HANDSHAKE_SECONDS):
-                stream = await TLSStream.wrap(
-                    stream, server_side=True, ssl_context=context
-                )
-        # Each request gets a copy of the state.
-        state: Any = {"connection": counted}
-        await _Connection(
-            self._app, self._config, self._context, state, cast("Any", stream)
-        ).run()
-
-
-class _Connection(TCPServer):
-    """One connection, which ends as soon as its client disconnects.
-
-    When the server shuts down, a request that has been sent is answered first: one that waits to be
-    read, or the first one of a client that has just connected.
-    """
-
-    _is_disconnected = False
-    _is_used = False
-
-    async def _read_data(self) -> None:
-        # anycorn has no setting for it, and has made its own protocol by now.
-        self.protocol.protocol = _Http11.of(self.protocol)
-        await super()._read_data()
-        self._is_disconnected = True
-        await self.idle_task.stop()
-
-    async def _idle_timeout(self) -> None:
-        """Wait for the next request, as long as there may be one."""
-        await trio.lowlevel.checkpoint()
-        if self._is_disconnected:
-            return
-        is_first, self._is_used = not self._is_used, True
-        with self.context.move_on_after(self.config.keep_alive_timeout):
-            await self.context.terminated.wait()
-            if is_first or self._has_unread():
-                # `Connections.serve` drops it in a moment if no request comes.
-                await trio.sleep_forever()
-        with trio.CancelScope(shield=True):
-            await self._initiate_server_close()
-
-    def _has_unread(self) -> bool:
-        """Return whether the client has sent what was not read yet."""
-        raw = self.stream.extra(anyio.abc.SocketAttribute.raw_socket)  # noqa: S610 (no SQL)
-        try:
-            return bool(raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-        except OSError:
-            return False
-
-
-class _Http11(H11Protocol):
-    """HTTP/1.1 and no other protocol, whatever a client asks for.
-
-    anycorn speaks HTTP/2 in the clear, too. There no timer closes a connection that does nothing,
-    and each of a hundred streams may hold a whole body.
-    """
-
-    @classmethod
-    def of(cls, made: ProtocolWrapper) -> Self:
-        return cls(
-            made.app,
-            made.config,
-            made.context,
-            made.task_group,
-            made.state,
-            made.client,
-            made.server,
-            made.send,
-            made.tls,
-            zero_copy_send=made.zero_copy_send,
+                await stream.do_handshake()
+        connection = HttpConnection(
+            self._app, accepted, stream, self._dates, {"connection": counted}
         )
-
-    async def _check_protocol(self, event: h11.Request) -> None:
-        if event.http_version not in {b"1.0", b"1.1"}:
-            raise _OtherProtocolError
-        names = {name for name, _ in event.headers}
-        if {b"transfer-encoding", b"content-length"} <= names:
-            # RFC 9112, 6.1: such a request may be two, so it is the last one.
-            self.keep_alive_requests = self.config.keep_alive_max_requests + 1
-        # An upgrade to h2c is ignored, as a server may: the answer is HTTP/1.1.
-        await trio.lowlevel.checkpoint()
-
-    async def _handle_events(self) -> None:
+        if self._is_ending:
+            connection.end_when_idle()
+        self._answering.add(connection)
         try:
-            await super()._handle_events()
-        except _OtherProtocolError:
-            await self._send_error_response(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
-            await self.send(Closed())
-
-
-class _OtherProtocolError(Exception):
-    """The client speaks a protocol that the server does not."""
+            await connection.run()
+        finally:
+            self._answering.remove(connection)

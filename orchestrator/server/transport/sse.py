@@ -5,8 +5,15 @@ has: no run waits for a slow reader. A stream ends with its key: when that expir
 event, heartbeat or request of any client after it was revoked.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -26,6 +33,7 @@ from orchestrator.server.transport.errors import (
     server_stopping,
     to_http_error,
 )
+from orchestrator.server.transport.http11 import CLIENT_LEFT, DISCONNECT, Disconnect
 
 if TYPE_CHECKING:
     from orchestrator.server.served_journal import ServedJournal
@@ -80,28 +88,30 @@ class EventWriter:
             "status": status,
             "headers": headers,
         }
-        self._sending = trio.Lock()
-        self._begun = trio.Event()
+        self._beginning = trio.Lock()
+        self.has_begun = False
+        self.is_sending = False
         self.quiet_since = trio.current_time()
-
-    @property
-    def has_begun(self) -> bool:
-        return self._begun.is_set()
 
     async def begin(self) -> None:
         """Send the status and the headers, once."""
-        if self.has_begun:
-            await trio.lowlevel.checkpoint()
-            return
-        self._begun.set()
-        await self._send_in_time(self._start)
+        with trio.fail_after(WRITE_SECONDS):
+            await self._begin()
+            # A response begins with its body.
+            await self._send(_body(b""))
+
+    async def _begin(self) -> None:
+        # An event of another task waits until the response has begun.
+        async with self._beginning:
+            if not self.has_begun:
+                await self._send(self._start)
+                self.has_begun = True
 
     async def end(self, last: bytes = b"") -> None:
         """End the response with its last event, which a key that has ended gets, too."""
-        await self.begin()
-        await self._send_in_time(
-            {"type": "http.response.body", "body": last, "more_body": False}
-        )
+        with trio.fail_after(WRITE_SECONDS):
+            await self._begin()
+            await self._send(_body(last, more=False))
 
     async def send_event(
         self, data: bytes, *, name: str = "", id_: str | int | None = None
@@ -110,28 +120,45 @@ class EventWriter:
         await self.write(encode_event(data, name=name, id_=id_))
 
     async def write(self, chunk: bytes) -> None:
+        """Send events. A client that does not read them is disconnected by `watch`."""
         if not self._access.is_valid():
-            # `_cancel_with_key` is about to cancel this.
+            # Its stream is about to be cancelled: the access has seen that, too.
             await trio.sleep_forever()
         self.quiet_since = trio.current_time()
+        self.is_sending = True
         if not self.has_begun:
-            await self.begin()
-        await self._send_in_time(
-            {"type": "http.response.body", "body": _one_line(chunk), "more_body": True}
-        )
+            await self._begin()
+        await self._send(_body(_one_line(chunk)))
+        self.is_sending = False
 
-    async def _send_in_time(self, message: Message) -> None:
-        with trio.fail_after(WRITE_SECONDS):
-            async with self._sending:
-                await self._send(message)
+    async def watch(self, shutdown: trio.Event, reading: trio.CancelScope) -> None:
+        """Send a comment whenever the response has been silent for too long, until shutdown.
 
-    async def heartbeat_forever(self) -> None:
-        """Send a comment whenever the response has been silent for too long."""
-        await self._begun.wait()
-        while True:
-            await trio.sleep_until(self.quiet_since + HEARTBEAT_SECONDS)
-            if trio.current_time() >= self.quiet_since + HEARTBEAT_SECONDS:
-                await self.write(HEARTBEAT)
+        Args:
+            shutdown: is set when the server shuts down.
+            reading: is cancelled when the client has read nothing for too long.
+        """
+        while not shutdown.is_set():
+            since = self.quiet_since
+            due = since + HEARTBEAT_SECONDS
+            if self.is_sending and trio.current_time() >= due:
+                due = since + WRITE_SECONDS
+            with trio.move_on_at(due):
+                await shutdown.wait()
+            if shutdown.is_set() or self.quiet_since != since:
+                continue
+            if not self.has_begun and not self.is_sending:
+                self.quiet_since = trio.current_time()
+            elif not self.is_sending:
+                with trio.fail_after(WRITE_SECONDS):
+                    await self.write(HEARTBEAT)
+            elif trio.current_time() >= since + WRITE_SECONDS:
+                reading.cancel(reason="the client reads nothing")
+        await trio.lowlevel.checkpoint()
+
+
+def _body(chunk: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": chunk, "more_body": more}
 
 
 def encode_event(data: bytes, *, name: str = "", id_: str | int | None = None) -> bytes:
@@ -190,29 +217,33 @@ class EventStream(Response):
         self._failure: Exception | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope["state"]
+        access: Access = state["access"]
         # A client that stops reading is disconnected.
         with suppress(trio.TooSlowError), raising_one_error():
             # Owns the work for this client: when the block is left, none of it runs any more.
-            async with trio.open_nursery() as nursery:
+            async with (
+                trio.open_nursery() as nursery,
+                cancelled_on_disconnect(scope, receive, nursery.cancel_scope),
+            ):
                 produce_scope = trio.CancelScope()
                 if self._owned_work is not None:
                     nursery.start_soon(
                         self._run_owned_work, self._owned_work, produce_scope
                     )
-                nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
-                access: Access = scope["state"]["access"]
                 writer = EventWriter(send, self.status_code, self.raw_headers, access)
                 if not self._begins_at_first_event:
                     await writer.begin()
                 error: HttpError | None = None
                 if scope["method"] != "HEAD":
-                    shutdown: trio.Event = scope["state"]["shutdown"]
-                    nursery.start_soon(writer.heartbeat_forever)
-                    nursery.start_soon(_cancel_at_shutdown, shutdown, produce_scope)
-                    nursery.start_soon(_cancel_with_key, access, produce_scope)
-                    error = await self._produce_all(
-                        writer, produce_scope, shutdown, scope["state"].get("journal")
+                    shutdown: trio.Event = state["shutdown"]
+                    nursery.start_soon(
+                        _watch, writer, shutdown, nursery.cancel_scope, produce_scope
                     )
+                    with access.cancels(produce_scope):
+                        error = await self._produce_all(
+                            writer, produce_scope, shutdown, state.get("journal")
+                        )
                     if not access.is_valid():
                         error = key_ended()
                 if error is not None and not writer.has_begun:
@@ -268,18 +299,17 @@ class EventStream(Response):
             self._failure = exc
 
 
-async def _cancel_at_shutdown(shutdown: trio.Event, scope: trio.CancelScope) -> None:
-    """Cancel a scope soon after the server has begun to shut down."""
-    await shutdown.wait()
+async def _watch(
+    writer: EventWriter,
+    shutdown: trio.Event,
+    reading: trio.CancelScope,
+    produce_scope: trio.CancelScope,
+) -> None:
+    """Watch a stream, and cancel it soon after the server has begun to shut down."""
+    await writer.watch(shutdown, reading)
     # Runs that were just cancelled still send their outcome.
     await trio.sleep(LAST_EVENTS_SECONDS)
-    scope.cancel(reason="the server is shutting down")
-
-
-async def _cancel_with_key(access: Access, scope: trio.CancelScope) -> None:
-    """Cancel a scope when the key of its request has ended."""
-    await access.wait_ended()
-    scope.cancel(reason="the key has expired, or was revoked")
+    produce_scope.cancel(reason="the server is shutting down")
 
 
 async def wait_unless_disconnected(
@@ -292,22 +322,35 @@ async def wait_unless_disconnected(
         wait: is cancelled when the client disconnects, or its key ends.
     """
     is_done = False
-    with raising_one_error():
-        # Owns only the watches on the connection and the key: the wait itself runs in this task.
-        async with trio.open_nursery() as nursery:
-            scope = nursery.cancel_scope
-            nursery.start_soon(cancel_on_disconnect, request.receive, scope)
-            nursery.start_soon(_cancel_with_key, request.state.access, scope)
+    access: Access = request.state.access
+    with trio.CancelScope() as scope, access.cancels(scope):
+        async with cancelled_on_disconnect(request.scope, request.receive, scope):
             await wait()
             is_done = True
-            nursery.cancel_scope.cancel(reason="the wait is over")
-    return is_done
+    return is_done  # noqa: ASYNC910 (the wait checkpoints)
 
 
-async def cancel_on_disconnect(receive: Receive, scope: trio.CancelScope) -> None:
-    """Cancel a scope when the client disconnects."""
+@asynccontextmanager
+async def cancelled_on_disconnect(
+    scope: Scope, receive: Receive, cancelled: trio.CancelScope
+) -> AsyncGenerator[None]:
+    """Cancel a scope if the client disconnects before the block ends."""
+    disconnect: Disconnect | None = scope["state"].get(DISCONNECT)
+    if disconnect is not None:
+        with disconnect.cancels(cancelled):
+            yield
+        return
+    # Another ASGI server tells it only to a task that asks.
+    with raising_one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_when_told, receive, cancelled)
+            yield
+            nursery.cancel_scope.cancel(reason="the block has ended")
+
+
+async def _cancel_when_told(receive: Receive, cancelled: trio.CancelScope) -> None:
     await trio.lowlevel.checkpoint()
     kind = ""
     while kind != "http.disconnect":
         kind = (await receive())["type"]
-    scope.cancel(reason="the client has disconnected")
+    cancelled.cancel(reason=CLIENT_LEFT)

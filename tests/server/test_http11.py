@@ -1,0 +1,163 @@
+"""What a connection makes of requests that hostile clients do not send, and others rarely."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from starlette.requests import Request
+from starlette.responses import Response
+
+from orchestrator.server.transport.connections import Connections
+from orchestrator.server.transport.http11 import IDLE_SECONDS, MOST_UNREAD
+from orchestrator.server.transport.listener import Listening, bind
+from tests.server.raw_http import connected, read_answer, read_answers, until_closed
+
+pytestmark = pytest.mark.realtime
+
+GET = b"GET /a%20b?c=d HTTP/1.1\r\nHost: it\r\n\r\n"
+
+
+@asynccontextmanager
+async def answering(
+    app: Callable[[Any, Any, Any], Awaitable[None]],
+) -> AsyncGenerator[str]:
+    """Serve an application as long as the block lasts."""
+    connections = Connections(app, logging.getLogger(__name__))
+    shutdown = trio.Event()
+    with bind(Listening(port=0)) as listener:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(connections.serve, listener, shutdown)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            shutdown.set()
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    request = Request(scope, receive, send)
+    body = await request.body()
+    text = (
+        f"{request.method} {scope['path']} {scope['query_string'].decode()} {len(body)}"
+    )
+    await Response(text)(scope, receive, send)
+
+
+async def test_an_application_is_told_what_was_asked() -> None:
+    async with answering(echo) as url, connected(url) as stream:
+        await stream.send_all(GET)
+        answer = await read_answer(stream)
+
+    assert answer.body == b"GET /a b c=d 0"
+    assert answer.headers["date"].endswith(" GMT")
+
+
+async def test_a_client_that_waits_to_be_let_on_is() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: it\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+    async with answering(echo) as url, connected(url) as stream:
+        await stream.send_all(head)
+        assert await stream.receive_some() == b"HTTP/1.1 100 \r\n\r\n"
+        await stream.send_all(b"hello")
+        assert (await read_answer(stream)).body == b"POST /  5"
+
+
+async def test_a_body_longer_than_what_is_read_ahead_arrives_whole() -> None:
+    length = 5 * MOST_UNREAD
+    head = f"POST / HTTP/1.1\r\nHost: it\r\nContent-Length: {length}\r\n\r\n".encode()
+    async with answering(echo) as url, connected(url) as stream:
+        await stream.send_all(head + b"x" * length + GET)
+        answers = await read_answers(stream, 2)
+
+    assert [it.body for it in answers] == [
+        f"POST /  {length}".encode(),
+        b"GET /a b c=d 0",
+    ]
+
+
+async def test_a_connection_goes_on_after_a_body_that_was_not_read() -> None:
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        await Response(status_code=401)(scope, receive, send)
+
+    body = b"POST / HTTP/1.1\r\nHost: it\r\nContent-Length: 5\r\n\r\nhello"
+    async with answering(refuse) as url, connected(url) as stream:
+        await stream.send_all(body + body)
+        answers = await read_answers(stream, 2)
+
+    assert [it.status for it in answers] == [401, 401]
+
+
+async def test_a_client_that_goes_on_sending_reads_the_answer_to_that() -> None:
+    """A connection that is closed with bytes to read is reset, and the answer is lost."""
+
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        await Response("too long", status_code=413)(scope, receive, send)
+
+    head = b"POST / HTTP/1.1\r\nHost: it\r\nContent-Length: 9000000\r\n\r\n"
+    async with answering(refuse) as url, connected(url) as stream:
+        await stream.send_all(head)
+        for _ in range(60):
+            await stream.send_all(b"x" * 50_000)
+        assert (await until_closed(stream)).endswith(b"too long")
+
+
+async def test_an_old_client_gets_a_stream_that_ends_with_its_connection() -> None:
+    async def stream_of_two(scope: Any, receive: Any, send: Any) -> None:
+        del receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for more in (True, False):
+            await send(
+                {"type": "http.response.body", "body": b"word ", "more_body": more}
+            )
+
+    async with answering(stream_of_two) as url, connected(url) as stream:
+        await stream.send_all(b"GET / HTTP/1.0\r\n\r\n")
+        answer = await until_closed(stream)
+
+    assert answer.endswith(b"\r\n\r\nword word ")
+
+
+async def test_an_application_that_raises_ends_its_connection_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/bug":
+            raise ValueError("a bug")
+        await echo(scope, receive, send)
+
+    async with answering(fails) as url, connected(url) as other:
+        async with connected(url) as stream:
+            await stream.send_all(b"GET /bug HTTP/1.1\r\nHost: it\r\n\r\n")
+            assert await until_closed(stream) == b""
+        await other.send_all(GET)
+        assert (await read_answer(other)).status == 200
+
+    assert "a bug" in caplog.text
+
+
+async def test_an_answer_that_is_not_complete_is_the_last_one() -> None:
+    """Its client would take the next one for the rest of it."""
+
+    async def half(scope: Any, receive: Any, send: Any) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+
+    async with answering(half) as url, connected(url) as stream:
+        await stream.send_all(GET + GET)
+        answer = await until_closed(stream)
+
+    assert answer.count(b"HTTP/1.1 200") == 1
+    assert answer.endswith(b"half\r\n")
+
+
+async def test_a_client_that_is_silent_is_disconnected(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    mock_clock.rate = 1
+    async with answering(echo) as url, connected(url) as stream:
+        await stream.send_all(GET)
+        assert (await read_answer(stream)).status == 200
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        mock_clock.jump(IDLE_SECONDS + 1)
+        assert await stream.receive_some() == b""
