@@ -10,6 +10,7 @@
   x WrongLoopError         another event loop runs here than the one that what was called needs
   x SharedBudgetError      what is begun under a budget is in another journal than the budget
   x ServerSetupError       a server cannot be started with these settings
+  x LoginError             there is no login at an MCP server, or it cannot be made or kept
   x RunFailedError         a run has no output: it did not succeed
   x TaskFailedError        a task that a pipeline delegated did not succeed
     · FanOutFailedError    too many tasks of a fan-out did not succeed
@@ -96,6 +97,10 @@ def _named(journal: object) -> str:
     return (
         f"the journal {journal}" if isinstance(journal, str) else "a journal in memory"
     )
+
+
+class LoginError(OrchestratorError):
+    """There is no login at an MCP server, or it cannot be made or kept."""
 
 
 class ServerSetupError(OrchestratorError):

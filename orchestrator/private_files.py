@@ -3,9 +3,13 @@
 Whatever the umask says, no other user can look inside, not even for a moment.
 """
 
+import fcntl
 import os
 import stat
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 PRIVATE_FILE: Final = 0o600
@@ -99,3 +103,112 @@ def foreign_link(path: Path) -> Path | None:
             return path
         path = path.parent / path.readlink()
     return None
+
+
+class PrivateFile:
+    """A file that many read and one at a time changes: it is replaced as a whole.
+
+    Args:
+        path: where it is; its folder is made when it is first changed.
+        error: what to raise, with a sentence for people.
+        most_bytes: of the file.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        error: Callable[[str], Exception],
+        most_bytes: int = 10_000_000,
+    ) -> None:
+        self.path = path
+        self._error = error
+        self._most_bytes = most_bytes
+
+    def read(self) -> bytes | None:
+        """Return what is in the file; None if there is no file."""
+        path = self.path
+        self._require_own_folder()
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise self._error(f"{path} cannot be read: {exc.strerror}") from exc
+        with os.fdopen(descriptor, "rb") as opened:
+            found = os.fstat(opened.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                raise self._error(f"{path} is no file of yours; remove it")
+            if stat.S_IMODE(found.st_mode) & 0o077:
+                raise self._error(
+                    f"others can read or write {path}: look whether all that is in it is yours,"
+                    f" and then chmod 600 {path}"
+                )
+            return opened.read(self._most_bytes)
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Keep all others from changing it, as long as the block lasts."""
+        lock = self.open_lock()
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def open_lock(self, purpose: str = "") -> int:
+        """Return a descriptor that can be locked. What is locked by it is free when it is closed.
+
+        Args:
+            purpose: what it is locked for, if not for a change of the file.
+        """
+        folder = self.path.parent
+        make_private_folder(folder)
+        self._require_own_folder()
+        try:
+            return os.open(
+                folder / f"{self.path.name}{purpose}.lock",
+                os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+                PRIVATE_FILE,
+            )
+        except OSError as exc:
+            raise self._error(f"{folder} cannot be written to: {exc.strerror}") from exc
+
+    def replace(self, text: bytes) -> None:
+        """Write the file anew. Others read what was in it before, or all of this."""
+        temporary = self.path.with_name(f".{self.path.name}.{token_hex(6)}")
+        try:
+            descriptor = os.open(
+                temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE
+            )
+            try:
+                with os.fdopen(descriptor, "wb") as opened:
+                    opened.write(text)
+                    opened.flush()
+                    os.fsync(opened.fileno())
+                temporary.replace(self.path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as exc:
+            raise self._error(f"{self.path} cannot be written: {exc.strerror}") from exc
+
+    def _require_own_folder(self) -> None:
+        """Refuse a folder in which another user could put an older file back."""
+        folder = self.path.parent
+        try:
+            found = folder.stat()
+        except FileNotFoundError:
+            return
+        except OSError as exc:
+            raise self._error(f"{folder} cannot be read: {exc.strerror}") from exc
+        if foreign_link(folder) or foreign_owner(found) or found.st_mode & OTHERS_WRITE:
+            raise self._error(
+                f"others can change what is in {folder}: move it away, make a folder of yours, of"
+                " mode 700, and look whether all that is in it is yours"
+            )

@@ -238,15 +238,27 @@ class Redactor:
         self._remembered = 0
         self._trees: dict[int, tuple[object, object]] = {}
         """Values of many texts that were searched ahead, by their identity; the oldest first."""
-        self._index(known)
+        self._given = frozenset(known)
+        self._learned: dict[str, frozenset[str]] = {}
+        """What was learned later, by its source."""
+        self._index(self._given)
 
-    def learn(self, values: Iterable[str]) -> None:
-        """Remove these values, too, from now on."""
-        if not {*values} <= {*self.known}:
+    def learn(self, values: Iterable[str], *, source: str = "") -> None:
+        """Remove these values, too, from now on.
+
+        Args:
+            values: what is secret whatever it looks like.
+            source: what they replace, if anything: a token that is renewed every hour would fill
+                the memory otherwise. Those learned from this source before are forgotten.
+        """
+        before = self._learned.get(source, frozenset())
+        now = frozenset(values).union(() if source else before)
+        if now != before:
+            self._learned[source] = now
             self._searched.clear()
             self._trees.clear()
             self._remembered = 0
-            self._index([*self.known, *values])
+            self._index(self._given.union(*self._learned.values()))
 
     def _index(self, known: Iterable[str]) -> None:
         values = {value for value in known if value.strip("*")}

@@ -4,8 +4,9 @@ Equal servers share a connection, also between agents. Nothing of it is imported
 an agent that names a server runs.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,9 +27,9 @@ from orchestrator.mcp.left_programs import (
     end_left_programs,
     has_left_programs,
 )
+from orchestrator.mcp.login.file import logins_file
 
 if TYPE_CHECKING:
-    import httpx2
     from mcp.client._transport import TransportStreams
 
     from orchestrator.mcp.connection import ServerConnection
@@ -65,7 +66,6 @@ class McpConnections:
         *,
         workspace: Path,
         state: Path,
-        auth: "Callable[[McpUrl], httpx2.Auth | None] | None" = None,
     ) -> None:
         """Connect to nothing yet.
 
@@ -74,13 +74,11 @@ class McpConnections:
             redactor: learns their secrets.
             workspace: the folder in which commands start that name no other.
             state: the folder in which is noted what a crash would leave behind.
-            auth: signs the requests to a server that a person has logged in to.
         """
         self._environ = environ
         self._redactor = redactor
         self._workspace = workspace
         self._state = state
-        self._auth = auth
         self._lock = ProgramLock(state)
         self._shared: dict[_Key, _Shared] = {}
         self._queued: list[ServerConnection] = []
@@ -189,10 +187,7 @@ class McpConnections:
             log: "ServerLog",
         ) -> "AbstractAsyncContextManager[TransportStreams]":
             if isinstance(server, McpUrl):
-                from orchestrator.mcp.http import open_http
-
-                auth = None if self._auth is None else self._auth(server)
-                return open_http(server.url, server.headers, auth)
+                return open_url(server, self._environ, self._redactor)
             return self._open_command(server, log)
 
         return ServerConnection(
@@ -217,6 +212,24 @@ class McpConnections:
             tag=new_tag(),
             log=log,
         )
+
+
+def open_url(
+    server: McpUrl, environ: Mapping[str, str], redactor: Redactor
+) -> "AbstractAsyncContextManager[TransportStreams]":
+    """Open the streams of a server that is reached by HTTP, with the login of the user if any."""
+    from orchestrator.mcp.http import open_http
+    from orchestrator.mcp.login.stored_login import StoredLogin
+
+    if any(name.lower() == "authorization" for name in server.headers):
+        return open_http(server.url, server.headers)
+    login = StoredLogin(
+        server.name,
+        server.url,
+        logins_file(environ),
+        note_secrets=partial(redactor.learn, source=f"login {server.url}"),
+    )
+    return open_http(server.url, server.headers, login)
 
 
 class _TaskCaller:

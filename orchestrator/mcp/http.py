@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx2
 import trio
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from mcp.shared.inbound import MCP_METHOD_HEADER
 
 from agents.models.http.url import is_on_loopback
+from orchestrator.errors import LoginError
 from orchestrator.mcp.server_call import note_refused, note_sent
 
 if TYPE_CHECKING:
@@ -81,6 +83,11 @@ class _Client(httpx2.AsyncClient):
         except _NOT_SENT as exc:
             note_refused()
             return _error(request, UNREACHABLE, _sentence(exc))
+        except LoginError as exc:
+            note_refused()
+            if _is_probe(request):
+                raise
+            return _error(request, REFUSED, str(exc))
         except httpx2.TransportError as exc:
             return _error(
                 request, BROKEN_OFF, f"the connection broke: {_sentence(exc)}"
@@ -98,6 +105,11 @@ class _Client(httpx2.AsyncClient):
                 request, SESSION_GONE, "it does not know our session any more"
             )
         content_type = response.headers.get("content-type", "").lower()
+        if response.status_code in {401, 403} and _is_probe(request):
+            await response.aclose()
+            raise LoginError(
+                f"it refuses us: it answers {response.status_code} {response.reason_phrase}"
+            )
         if response.is_error and not content_type.startswith("application/json"):
             await response.aclose()
             # What the SDK makes of these decides about the version of the protocol.
@@ -124,6 +136,14 @@ class _Client(httpx2.AsyncClient):
             content=bytes(body),
             request=request,
         )
+
+
+def _is_probe(request: httpx2.Request) -> bool:
+    """Return whether a request asks what a server speaks.
+
+    An error would be taken for an answer of the older protocol, so a refusal is raised.
+    """
+    return request.headers.get(MCP_METHOD_HEADER) == "server/discover"
 
 
 def _without_coding(headers: httpx2.Headers) -> list[tuple[str, str]]:

@@ -34,11 +34,19 @@ def checked_arguments(call: ToolCall, listed: ListedTool) -> dict[str, Any]:
         ToolError: they do not.
     """
     arguments = dict(call.arguments)
-    if problems := schema_problems(listed.parameters, _as_json(arguments)):
-        raise ToolError(
-            f"the arguments of {call.name} do not fit: {'; '.join(problems)}"
-        )
-    return arguments
+    problems = schema_problems(listed.parameters, _as_json(arguments))
+    if not problems:
+        return arguments
+    # Models say null for what is not given.
+    required = listed.parameters.get("required") or ()
+    given = {
+        name: value
+        for name, value in arguments.items()
+        if value is not None or name in required
+    }
+    if given != arguments and not schema_problems(listed.parameters, _as_json(given)):
+        return given
+    raise ToolError(f"the arguments of {call.name} do not fit: {'; '.join(problems)}")
 
 
 async def short_enough(read: Callable[[], ToolResult]) -> ToolResult:

@@ -5,32 +5,22 @@ does, so no other user may.
 """
 
 import base64
-import fcntl
-import os
-import stat
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from secrets import token_hex
 from typing import Final, TypeAlias
 
 import attrs
 import msgspec
 
 from orchestrator.errors import ServerSetupError
-from orchestrator.private_files import (
-    OTHERS_WRITE,
-    foreign_link,
-    foreign_owner,
-    make_private_folder,
-)
+from orchestrator.private_files import PrivateFile
 from orchestrator.server.keys.key import Key, KeyLimits, Scope
 from orchestrator.server.keys.tokens import TokenHash
 
 FILE: Final = "keys/keys.json"
 """In a folder of its own, which a sandbox hides: a file alone would be seen by the commands that
 run while it is replaced."""
-LONGEST: Final = 10_000_000
 VERSION: Final = 1
 
 Signature: TypeAlias = tuple[int, ...]
@@ -83,23 +73,9 @@ def signature_of(file: Path) -> Signature | None:
 
 def read_keys(file: Path) -> list[StoredKey]:
     """Return the keys of a file; none if there is no file."""
-    _require_own_folder(file.parent)
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
+    raw = PrivateFile(file, error=ServerSetupError).read()
+    if raw is None:
         return []
-    except OSError as exc:
-        raise ServerSetupError(f"{file} cannot be read: {exc.strerror}") from exc
-    with os.fdopen(descriptor, "rb") as opened:
-        found = os.fstat(opened.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            raise ServerSetupError(f"{file} is no file of yours; remove it")
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            raise ServerSetupError(
-                f"others can read or write {file}: look whether all keys in it are yours, and"
-                f" then chmod 600 {file}"
-            )
-        raw = opened.read(LONGEST)
     try:
         stored = msgspec.json.decode(raw, type=_File)
         if stored.version != VERSION:
@@ -109,21 +85,6 @@ def read_keys(file: Path) -> list[StoredKey]:
         return [_restored(it) for it in stored.keys]
     except (msgspec.MsgspecError, ValueError) as exc:
         raise ServerSetupError(f"{file} is damaged: {exc}; restore a copy") from exc
-
-
-def _require_own_folder(folder: Path) -> None:
-    """Refuse a folder in which another user could put an older file of keys back."""
-    try:
-        found = folder.stat()
-    except FileNotFoundError:
-        return
-    except OSError as exc:
-        raise ServerSetupError(f"{folder} cannot be read: {exc.strerror}") from exc
-    if foreign_link(folder) or foreign_owner(found) or found.st_mode & OTHERS_WRITE:
-        raise ServerSetupError(
-            f"others can change what is in {folder}: move it away, make a folder of yours, of mode"
-            " 700, and look whether all keys in it are yours"
-        )
 
 
 def make_keys_file(file: Path) -> None:
@@ -136,51 +97,15 @@ def make_keys_file(file: Path) -> None:
 @contextmanager
 def changed_keys(file: Path) -> Generator[dict[str, StoredKey]]:
     """Change the keys of a file, by name: they are stored when the block ends without an error."""
-    folder = file.parent
-    make_private_folder(folder)
-    _require_own_folder(folder)
-    try:
-        # Held until it is closed: of two changes at once, the second one sees the first.
-        lock = os.open(
-            folder / f"{file.name}.lock",
-            os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o600,
-        )
-    except OSError as exc:
-        raise ServerSetupError(
-            f"{folder} cannot be written to: {exc.strerror}"
-        ) from exc
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    private = PrivateFile(file, error=ServerSetupError)
+    # Of two changes at once, the second one sees the first.
+    with private.locked():
         keys = {it.key.name: it for it in read_keys(file)}
         yield keys
-        _replace(file, keys.values())
-    finally:
-        os.close(lock)
-
-
-def _replace(file: Path, keys: Iterable[StoredKey]) -> None:
-    stored = _File(version=VERSION, keys=[_as_stored(it) for it in keys])
-    text = msgspec.json.format(msgspec.json.encode(stored), indent=1) + b"\n"
-    temporary = file.with_name(f".{file.name}.{token_hex(6)}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as opened:
-                opened.write(text)
-                opened.flush()
-                os.fsync(opened.fileno())
-            temporary.replace(file)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as exc:
-        raise ServerSetupError(f"{file} cannot be written: {exc.strerror}") from exc
+        stored = _File(version=VERSION, keys=[_as_stored(it) for it in keys.values()])
+        private.replace(
+            msgspec.json.format(msgspec.json.encode(stored), indent=1) + b"\n"
+        )
 
 
 def _as_stored(it: StoredKey) -> _Key:
