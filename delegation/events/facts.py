@@ -210,6 +210,8 @@ class JobSet:
     session: SessionId
     """Whose it is: the session in which it was set, or one of its own."""
     job: JobSpec
+    at: float
+    """When, by the clock that people read; the time of a fact goes on steadily instead."""
 
 
 @attrs.frozen
@@ -219,6 +221,7 @@ class JobPaused:
     session: SessionId
     job: JobId
     paused: bool
+    at: float
 
 
 @attrs.frozen

@@ -132,9 +132,9 @@ def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, 
         case ReplyPartDelivered():
             fold_sessions.reply_part_delivered(ledger, event)
         case JobSet():
-            fold_jobs.job_set(ledger, event, entry.at)
+            fold_jobs.job_set(ledger, event)
         case JobPaused():
-            fold_jobs.job_paused(ledger, event, entry.at)
+            fold_jobs.job_paused(ledger, event)
         case JobRemoved():
             fold_jobs.job_removed(ledger, event)
         case JobOccurred():

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from delegation.ledger.ledger import Ledger
 
 
-def job_set(ledger: "Ledger", event: JobSet, at: float) -> None:
+def job_set(ledger: "Ledger", event: JobSet) -> None:
     require(event.session in ledger.sessions, event, "there is no such session")
     session = ledger.sessions[event.session]
     require(not session.closed, event, "it was closed for good")
-    earlier = session.jobs.get(event.job.id)
+    earlier, at = session.jobs.get(event.job.id), event.at
     if earlier is None:
         job = JobRecord(event.job, session.id, set_at=at, since=at)
     else:
@@ -27,10 +27,10 @@ def job_set(ledger: "Ledger", event: JobSet, at: float) -> None:
     refresh_scheduled(ledger, session)
 
 
-def job_paused(ledger: "Ledger", event: JobPaused, at: float) -> None:
+def job_paused(ledger: "Ledger", event: JobPaused) -> None:
     session, job = _known_job(ledger, event)
     require(job.paused is not event.paused, event, "it is so already")
-    session.jobs[event.job] = attrs.evolve(job, paused=event.paused, since=at)
+    session.jobs[event.job] = attrs.evolve(job, paused=event.paused, since=event.at)
 
 
 def job_removed(ledger: "Ledger", event: JobRemoved) -> None:

@@ -74,6 +74,8 @@ class KeptDoor:
         nursery: trio.Nursery,
         pushes: Mapping[str, Push] = NO_PUSHES,
         client_tools: ClientTools = no_tools,
+        *,
+        kinds: Mapping[str, Push] = NO_PUSHES,
     ) -> None:
         """Serve agents.
 
@@ -83,12 +85,14 @@ class KeptDoor:
             nursery: owns the sessions that outlive their request.
             pushes: send the replies of sessions to a webhook, by the owner of the session.
             client_tools: what an unfinished session had of its client when it began.
+            kinds: send the replies of sessions of some kinds where these go, by their `KIND`.
         """
         self._services = services
         self._agents = agents
         self._nursery = nursery
         self._pushes = pushes
         self._client_tools = client_tools
+        self._kinds = kinds
         self._supervised: set[SessionId] = set()
         """The sessions that this door is connected to."""
 
@@ -102,7 +106,10 @@ class KeptDoor:
         """
         if request.tools:
             request = attrs.evolve(request, async_delivery=False)
-        if request.owner in self._pushes:
+        if (
+            request.owner in self._pushes
+            and request.labels.get(KIND) not in self._kinds
+        ):
             labels = {**request.labels, PUSHED: "true"}
             request = attrs.evolve(request, labels=labels)
         session = open_inbound_session(self._services, request, id_)
@@ -145,8 +152,10 @@ class KeptDoor:
             self._supervise(session, request.agent)
         return seq
 
-    async def resume_sessions(self) -> list[SessionRecord]:
+    async def resume_sessions(self, *, kind: str = "") -> list[SessionRecord]:
         """Go on with the sessions that an earlier process has left unfinished.
+
+        With a `kind`, only with those of that kind.
 
         Returns those that wait for an agent that is not here. A task whose folder is on another
         machine ends with that reason, which its parent and its client read: none waits for ever.
@@ -155,14 +164,15 @@ class KeptDoor:
         without_agent: list[SessionRecord] = []
         book = self._services.book
         unfinished = [id_ for id_ in book.ledger.sessions if id_ in book.cache.active]
-        untaken = [*book.cache.untaken] if self._pushes else []
+        untaken = [*book.cache.untaken] if self._pushes or self._kinds else []
         for id_ in (*unfinished, *untaken):
             await book.cache.load(id_)
             session = book.ledger.sessions[id_]
             is_over = session.has_nothing_pending and not (
                 session.undelivered or session.may_be_told_later
             )
-            if not session.labels.get(KIND) or session.closed or is_over:
+            found = session.labels.get(KIND, "")
+            if not found or (kind and kind != found) or session.closed or is_over:
                 continue
             if session.awaits_resume:
                 continue  # its client is gone
@@ -231,8 +241,10 @@ class KeptDoor:
 
     def _push_of(self, session: SessionRecord) -> Push | None:
         """Return how the replies of a session are pushed; None if its client polls for them."""
-        is_pushed = PUSHED in session.labels
-        return self._pushes.get(session.owner) if is_pushed else None
+        of_kind = self._kinds.get(session.labels.get(KIND, ""))
+        if of_kind is not None or PUSHED not in session.labels:
+            return of_kind
+        return self._pushes.get(session.owner)
 
     async def _supervise_until_over(self, session: SessionRecord, door: Door) -> None:
         book, deliveries = self._services.book, self._services.deliveries

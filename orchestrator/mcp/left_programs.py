@@ -66,11 +66,11 @@ def end_left_programs(state: Path) -> None:
 
 
 def has_left_programs(state: Path) -> bool:
-    """Return whether there may be any: a look into a folder that most have not."""
-    try:
-        return any((state / FOLDER).iterdir())
-    except OSError:
-        return False
+    """Return whether there are any: a look into a folder that most have not."""
+    for _, file in _unlocked(state / FOLDER):
+        os.close(file)
+        return True
+    return False
 
 
 def _unlocked(folder: Path) -> Iterator[tuple[Path, int]]:

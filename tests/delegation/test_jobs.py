@@ -52,7 +52,7 @@ def occurred(at: float, *, job: JobSpec = BRIEF, skipped: str = "") -> JobOccurr
 
 
 def test_a_session_with_a_job_is_not_at_rest(ledger: Ledger, tell: Tell) -> None:
-    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF))
+    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF, 2.0))
     session = ledger.sessions[S]
 
     assert session.jobs == {BRIEF.id: JobRecord(BRIEF, S, set_at=2.0, since=2.0)}
@@ -67,10 +67,14 @@ def test_a_session_with_a_job_is_not_at_rest(ledger: Ledger, tell: Tell) -> None
 def test_a_job_that_is_set_again_keeps_what_became_of_it(
     ledger: Ledger, tell: Tell
 ) -> None:
-    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF), JobPaused(S, BRIEF.id, True))
+    tell(
+        SessionOpened(S, "editor"),
+        JobSet(S, BRIEF, 2.0),
+        JobPaused(S, BRIEF.id, True, 3.0),
+    )
     tell(occurred(100.0))
     edited = attrs.evolve(BRIEF, schedule="0 9 * * *")
-    tell(JobSet(S, edited))
+    tell(JobSet(S, edited, 5.0))
 
     assert ledger.sessions[S].jobs == {
         BRIEF.id: JobRecord(
@@ -86,11 +90,15 @@ def test_a_job_that_is_set_again_keeps_what_became_of_it(
 
 
 def test_a_job_goes_on_from_the_end_of_its_pause(ledger: Ledger, tell: Tell) -> None:
-    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF), JobPaused(S, BRIEF.id, True))
+    tell(
+        SessionOpened(S, "editor"),
+        JobSet(S, BRIEF, 2.0),
+        JobPaused(S, BRIEF.id, True, 3.0),
+    )
     assert ledger.sessions[S].jobs[BRIEF.id].paused
     with pytest.raises(ImpossibleEventError, match="it is so already"):
-        tell(JobPaused(S, BRIEF.id, True))
-    tell(JobPaused(S, BRIEF.id, False))
+        tell(JobPaused(S, BRIEF.id, True, 3.0))
+    tell(JobPaused(S, BRIEF.id, False, 4.0))
 
     job = ledger.sessions[S].jobs[BRIEF.id]
     assert (job.paused, job.set_at, job.since) == (False, 2.0, 4.0)
@@ -99,7 +107,7 @@ def test_a_job_goes_on_from_the_end_of_its_pause(ledger: Ledger, tell: Tell) -> 
 def test_a_time_occurs_once_and_the_last_three_runs_are_remembered(
     ledger: Ledger, tell: Tell
 ) -> None:
-    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF))
+    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF, 2.0))
     tell(*map(occurred, (10.0, 20.0, 30.0, 40.0)))
     tell(occurred(50.0, skipped="the run before it is under way"))
     job = ledger.sessions[S].jobs[BRIEF.id]
@@ -113,7 +121,7 @@ def test_a_time_occurs_once_and_the_last_three_runs_are_remembered(
 
 
 def test_a_run_by_hand_stands_for_no_time(ledger: Ledger, tell: Tell) -> None:
-    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF), JobSet(S, ONCE))
+    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF, 2.0), JobSet(S, ONCE, 2.0))
     tell(occurred(50.0))
     tell(JobOccurred(S, BRIEF.id, 20.0, run(7), by_hand=True))
     tell(JobOccurred(S, ONCE.id, 20.0, run(8), by_hand=True))
@@ -128,7 +136,7 @@ def test_a_run_by_hand_stands_for_no_time(ledger: Ledger, tell: Tell) -> None:
 def test_a_job_that_is_due_once_ends_with_its_time(
     ledger: Ledger, tell: Tell, skipped: str
 ) -> None:
-    tell(SessionOpened(S, "editor"), JobSet(S, ONCE))
+    tell(SessionOpened(S, "editor"), JobSet(S, ONCE, 2.0))
     tell(occurred(10.0, job=ONCE, skipped=skipped))
 
     assert ledger.sessions[S].jobs == {}
@@ -136,16 +144,16 @@ def test_a_job_that_is_due_once_ends_with_its_time(
 
 
 def test_a_session_that_is_closed_has_no_jobs(ledger: Ledger, tell: Tell) -> None:
-    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF), SessionClosed(S))
+    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF, 2.0), SessionClosed(S))
 
     assert ledger.sessions[S].jobs == {}
     assert ledger.scheduled == {}
     with pytest.raises(ImpossibleEventError, match="closed for good"):
-        tell(JobSet(S, BRIEF))
+        tell(JobSet(S, BRIEF, 2.0))
 
 
 def test_jobs_outlive_a_restart_and_a_snapshot(ledger: Ledger, tell: Tell) -> None:
-    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF), occurred(10.0))
+    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF, 2.0), occurred(10.0))
     tell(JournalOpened("1.0"))
     jobs = ledger.sessions[S].jobs
     assert [*ledger.scheduled] == [S]

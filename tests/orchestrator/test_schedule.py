@@ -1,0 +1,425 @@
+"""Jobs: their runs begin once at each of their times, whatever crashes, and are told."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import attrs
+import pytest
+import trio
+
+from agents import Agent, DefinitionError, ScriptedModel, Transcript, UserMessage
+from delegation.events import (
+    DeliveryFailed,
+    JobOccurred,
+    JobRemoved,
+    JobSet,
+    MessageReceived,
+    ReplyPartDelivered,
+    SessionOpened,
+)
+from delegation.session_context import get_session_env
+from orchestrator import UnknownIdError
+from orchestrator.runtime import Orchestrator
+from orchestrator.schedule import Delivery, Job, Scheduler, open_schedule
+from orchestrator.schedule.local_zone import local_zone
+from orchestrator.testing import FailingModel, GatedModel, Harness
+
+BERLIN = "Europe/Berlin"
+HOUR, DAY = 3600.0, 86_400.0
+
+
+def local(text: str, zone: str = BERLIN) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
+
+
+class WallClock:
+    """A clock that a person may set; it goes on with trio's."""
+
+    def __init__(self, text: str) -> None:
+        self._offset = local(text) - trio.current_time()
+
+    def __call__(self) -> float:
+        return trio.current_time() + self._offset
+
+    def move(self, seconds: float) -> None:
+        self._offset += seconds
+
+    async def wait_until(self, text: str) -> None:
+        await trio.sleep(local(text) - self())
+
+
+class Chat:
+    """A target that keeps what it is sent."""
+
+    def __init__(self, *, refuses: int = 0) -> None:
+        self.texts: list[str] = []
+        self._refuses = refuses
+
+    async def send(self, delivery: Delivery) -> str:
+        await trio.lowlevel.checkpoint()
+        if self._refuses:
+            self._refuses -= 1
+            raise ConnectionError("the line is busy")
+        self.texts.append(delivery.text)
+        return f"message {len(self.texts)}"
+
+
+def writer(*answers: str) -> Agent:
+    return Agent(
+        "writer", model=ScriptedModel.always(answers[0] if answers else "News.")
+    )
+
+
+def brief(schedule: str = "0 8 * * *", agent: Agent | None = None, **given: Any) -> Job:
+    job = Job(schedule, agent or writer(), "Write the brief.", zone=BERLIN)
+    return attrs.evolve(job, **given)
+
+
+@asynccontextmanager
+async def scheduled(
+    harness: Harness,
+    jobs: Sequence[Job],
+    clock: Callable[[], float],
+    chat: Chat | None = None,
+    *,
+    crash_after: int | None = None,
+) -> AsyncGenerator[tuple[Orchestrator, Scheduler]]:
+    targets = {"chat": (chat or Chat()).send}
+    async with harness.open(crash_after=crash_after) as orchestrator:
+        async with open_schedule(
+            orchestrator, jobs, targets=targets, clock=clock
+        ) as scheduler:
+            yield orchestrator, scheduler
+
+
+def times_of(harness: Harness, *, skipped: bool = False) -> list[str]:
+    return [
+        datetime.fromtimestamp(fact.at, ZoneInfo(BERLIN)).strftime("%m-%d %H:%M")
+        for fact in harness.facts(JobOccurred)
+        if bool(fact.skipped) is skipped
+    ]
+
+
+async def test_a_job_runs_each_morning_of_a_fortnight_over_the_change_of_clocks() -> (
+    None
+):
+    harness, clock, chat = Harness(), WallClock("2026-10-18T12:00"), Chat()
+    async with scheduled(harness, [brief(deliver="chat:42")], clock, chat):
+        await clock.wait_until("2026-11-01T12:00")
+
+    days = [*range(19, 32)]
+    assert times_of(harness) == [*(f"10-{day} 08:00" for day in days), "11-01 08:00"]
+    assert chat.texts == ["News."] * 14
+
+
+async def test_a_run_reads_its_goal_and_knows_where_its_answer_goes() -> None:
+    seen: list[str] = []
+
+    def answer(transcript: Transcript) -> str:
+        message = transcript[-1]
+        assert isinstance(message, UserMessage)
+        seen.append(message.text)
+        names = ["SESSION_PLATFORM"]
+        names += [
+            f"CRON_AUTO_DELIVER_{it}" for it in ("PLATFORM", "CHAT_ID", "THREAD_ID")
+        ]
+        seen.extend(get_session_env(f"ORCHESTRATOR_{name}") for name in names)
+        return "Done."
+
+    agent = Agent("writer", model=ScriptedModel([answer]))
+    harness, clock = Harness(), WallClock("2026-11-17T07:00")
+    job = brief(agent=agent, deliver="chat:42:7")
+    async with scheduled(harness, [job], clock):
+        await clock.wait_until("2026-11-17T08:01")
+
+    assert seen == ["Write the brief.", "schedule", "chat", "42", "7"]
+    [message] = harness.facts(MessageReceived)
+    assert "job writer" in message.instructions
+
+
+async def test_three_days_without_a_process_are_one_late_run_and_what_was_missed_is_said() -> (
+    None
+):
+    harness, clock = Harness(), WallClock("2026-11-17T12:00")
+    job = brief("0 * * * *")
+    async with scheduled(harness, [job], clock):
+        await clock.wait_until("2026-11-17T12:30")
+    clock.move(3 * DAY)
+    async with scheduled(harness, [job], clock):
+        await trio.sleep(60)
+
+    [fact] = harness.facts(JobOccurred)
+    assert (times_of(harness), fact.missed) == (["11-20 12:00"], 71)
+
+
+async def test_what_is_too_late_is_skipped_and_said_once() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T12:00")
+    for _ in range(2):
+        async with scheduled(harness, [brief()], clock):
+            await trio.sleep(60)
+    clock.move(DAY)
+    for _ in range(2):
+        async with scheduled(harness, [brief()], clock):
+            await trio.sleep(60)
+
+    [fact] = harness.facts(JobOccurred)
+    assert "too late" in fact.skipped
+    assert len(harness.facts(SessionOpened)) == 1, "that of the job itself"
+
+
+async def test_a_clock_that_is_set_back_begins_nothing_twice() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T07:00")
+    async with scheduled(harness, [brief()], clock):
+        await clock.wait_until("2026-11-17T08:30")
+        clock.move(-2 * HOUR)
+        await clock.wait_until("2026-11-17T09:30")
+    async with scheduled(harness, [brief()], clock):
+        await trio.sleep(60)
+
+    assert times_of(harness) == ["11-17 08:00"]
+
+
+async def test_a_clock_that_is_set_forward_is_noticed_within_an_hour() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T05:00")
+    async with scheduled(harness, [brief()], clock):
+        await trio.sleep(60)
+        clock.move(3 * HOUR)
+        await trio.sleep(HOUR)
+
+    assert times_of(harness) == ["11-17 08:00"]
+
+
+async def test_a_run_that_takes_long_is_not_overlapped() -> None:
+    model = GatedModel("Late.")
+    harness, clock = Harness(), WallClock("2026-11-17T07:30")
+    job = brief("0 * * * *", Agent("writer", model=model))
+    async with scheduled(harness, [job], clock):
+        await clock.wait_until("2026-11-17T11:30")
+        model.release()
+        await clock.wait_until("2026-11-17T12:30")
+
+    assert times_of(harness) == ["11-17 08:00", "11-17 12:00"]
+    assert times_of(harness, skipped=True) == [
+        f"11-17 {it}:00" for it in ("09", 10, 11)
+    ]
+    skipped = [it.skipped for it in harness.facts(JobOccurred) if it.skipped]
+    assert all("still under way" in why for why in skipped)
+
+
+async def test_a_new_job_does_not_catch_up_what_was_due_before_it_was_there() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T08:30")
+    async with scheduled(harness, [brief()], clock):
+        await trio.sleep(60)
+
+    assert harness.facts(JobOccurred) == []
+
+
+async def test_a_job_that_is_not_in_the_program_any_more_is_removed() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T07:00")
+    other = brief(name="other", schedule="0 9 * * *")
+    async with scheduled(harness, [brief(), other], clock):
+        await trio.sleep(1)
+    async with scheduled(harness, [other], clock):
+        await clock.wait_until("2026-11-17T10:00")
+    async with scheduled(harness, [brief(), other], clock) as (_, scheduler):
+        await clock.wait_until("2026-11-18T08:30")
+        assert [job.spec.id for job in scheduler.jobs()] == ["other", "writer"]
+
+    assert times_of(harness) == ["11-17 09:00", "11-18 08:00"]
+    assert [it.job for it in harness.facts(JobRemoved)] == ["writer"]
+    assert len(harness.facts(JobSet)) == 3, "what is as it was is not set again"
+
+
+async def test_pause_resume_run_now_and_remove() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T07:00")
+    async with scheduled(harness, [brief()], clock) as (orchestrator, scheduler):
+        scheduler.pause(scheduler.find("writer"), paused=True)
+        scheduler.pause(scheduler.find("writer"), paused=True)
+        await clock.wait_until("2026-11-18T08:30")
+        scheduler.pause(scheduler.find("writer"), paused=False)
+        await trio.sleep(60)
+        assert harness.facts(JobOccurred) == [], "a pause is not caught up"
+        run = scheduler.run_now(scheduler.find("writer"))
+        await clock.wait_until("2026-11-19T08:30")
+        scheduler.remove(scheduler.find("writer"))
+        await clock.wait_until("2026-11-21T08:30")
+        assert run in orchestrator.read.session_ids
+        with pytest.raises(UnknownIdError, match="there is no job"):
+            scheduler.find("writer")
+
+    assert [it.by_hand for it in harness.facts(JobOccurred)] == [True, False]
+    assert times_of(harness)[1] == "11-19 08:00"
+
+
+async def test_an_agent_that_has_nothing_to_tell_is_silent_and_a_failure_never_is() -> (
+    None
+):
+    harness, clock, chat = Harness(), WallClock("2026-11-17T07:30"), Chat()
+    silent = brief(agent=writer("[SILENT]"), deliver="chat:42")
+    broken = Agent("broken", model=FailingModel([500, 500, 500]))
+    failing = brief("30 * * * *", broken, deliver="chat:42")
+    async with scheduled(harness, [silent, failing], clock, chat):
+        await clock.wait_until("2026-11-17T11:00")
+
+    assert len(chat.texts) == 3
+    assert all(text.startswith("Job broken did not succeed.") for text in chat.texts)
+    assert ["third time in a row" in text for text in chat.texts] == [
+        False,
+        False,
+        True,
+    ]
+
+
+async def test_a_reply_goes_to_several_targets_and_to_each_once() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T07:59")
+    chat, busy = Chat(), Chat(refuses=2)
+    job = brief(deliver=("chat:42", "busy:7"))
+    targets = {"chat": chat.send, "busy": busy.send}
+    async with harness.open() as orchestrator:
+        async with open_schedule(orchestrator, [job], targets=targets, clock=clock):
+            await clock.wait_until("2026-11-17T08:30")
+
+    assert chat.texts == busy.texts == ["News."]
+    assert [it.error for it in harness.facts(DeliveryFailed)] == [
+        "UndeliveredError: busy: the line is busy"
+    ] * 2
+    parts = [(it.part, it.receipt) for it in harness.facts(ReplyPartDelivered)]
+    assert parts == [("chat:42", "message 1"), ("busy:7", "message 1")]
+
+
+@pytest.mark.realtime
+async def test_a_file_has_the_last_reply_whole(tmp_path: Path) -> None:
+    job = brief(deliver=f"file:{tmp_path}/news/{{job}}.md")
+    async with (
+        Harness().open() as orchestrator,
+        open_schedule(orchestrator, [job]) as scheduler,
+    ):
+        for _ in range(2):
+            run = scheduler.run_now(scheduler.find("writer"))
+            session = orchestrator.services.book.ledger.sessions[run]
+            while session.undelivered or session.door is not None:
+                await orchestrator.services.book.wakeups.wait_session_changed(run)
+
+    [written] = (tmp_path / "news").iterdir()
+    assert (written.name, written.read_text()) == ("writer.md", "News.\n")
+
+
+async def test_an_agent_that_is_gone_is_said_and_its_job_stays() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T07:00")
+    async with harness.open() as orchestrator:
+        async with open_schedule(orchestrator, [brief()], clock=clock) as scheduler:
+            job = scheduler.find("writer")
+            gone = attrs.evolve(job.spec, agent="gone")
+            scheduler.set(job.session, gone)
+            await clock.wait_until("2026-11-17T08:30")
+            assert scheduler.find("writer").spec == gone
+
+    [fact] = harness.facts(JobOccurred)
+    assert fact.skipped == "there is no agent 'gone' here"
+
+
+@pytest.mark.parametrize(
+    ("job", "problem"),
+    [
+        (brief("* * * *"), "job 'writer': .* 4 fields"),
+        (brief("in 30m"), "with every start of the program"),
+        (brief(zone="Mars"), "no time zone"),
+        (brief(catch_up="soon"), "no duration"),
+        (brief(name="a b"), "is no name for a job"),
+        (brief(deliver="pigeon:7"), r"'pigeon:7', which is not there; .* file:"),
+        (brief(deliver="file:"), "which is not there"),
+    ],
+)
+async def test_a_job_that_cannot_be_is_refused_before_anything_is_set(
+    job: Job, problem: str
+) -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T07:00")
+    good = brief(name="good")
+    with pytest.raises(DefinitionError, match=problem):
+        async with scheduled(harness, [good, job], clock):
+            pass
+
+    assert harness.facts(JobSet) == []
+
+
+async def test_two_jobs_of_one_name_are_refused() -> None:
+    with pytest.raises(DefinitionError, match="two jobs are called 'writer'"):
+        async with scheduled(Harness(), [brief(), brief()], WallClock("2026-11-17")):
+            pass
+
+
+async def test_a_moment_runs_once_and_is_over_for_the_next_process() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T07:00")
+    job = brief("2026-11-17T08:00")
+    for _ in range(2):
+        async with scheduled(harness, [job], clock):
+            await trio.sleep(2 * HOUR)
+
+    assert times_of(harness) == ["11-17 08:00"]
+
+
+async def test_a_job_without_a_zone_keeps_that_of_the_machine_where_it_was_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T07:00")
+    for zone in (BERLIN, "America/New_York"):
+        monkeypatch.setenv("TZ", zone)
+        async with scheduled(harness, [brief(zone="")], clock) as (_, scheduler):
+            assert scheduler.find("writer").spec.zone == BERLIN
+    assert len(harness.facts(JobSet)) == 1
+
+
+def test_the_zone_of_a_machine_is_a_name(tmp_path: Path) -> None:
+    link = tmp_path / "localtime"
+    assert local_zone({}, link) == "UTC"
+    zone = tmp_path / "zoneinfo" / "Europe" / "Berlin"
+    zone.parent.mkdir(parents=True)
+    zone.touch()
+    link.symlink_to(zone)
+    assert local_zone({}, link) == BERLIN
+    assert local_zone({"TZ": ":Asia/Kathmandu"}, link) == "Asia/Kathmandu"
+    assert local_zone({"TZ": "nowhere"}, link) == BERLIN
+
+
+async def test_a_crash_after_every_entry_loses_no_run_and_begins_none_twice() -> None:
+    async def live(harness: Harness, crash_after: int | None) -> list[str]:
+        clock, chat = WallClock("2026-11-17T07:59"), Chat()
+        job, targets = brief(deliver="chat:42"), {"chat": chat.send}
+        async with harness.open(crash_after=crash_after) as orchestrator:
+            async with open_schedule(orchestrator, [job], targets=targets, clock=clock):
+                await clock.wait_until("2026-11-17T08:30")
+        if crash_after is not None:
+            async with scheduled(harness, [job], clock, chat):
+                await clock.wait_until("2026-11-17T09:00")
+        return chat.texts
+
+    whole = Harness()
+    assert await live(whole, None) == ["News."]
+    for crash_after in range(2, len(whole.entries)):
+        harness = Harness()
+        texts = await live(harness, crash_after)
+
+        assert times_of(harness) == ["11-17 08:00"], crash_after
+        runs = [it for it in harness.facts(SessionOpened) if it.session[0] == "r"]
+        assert len(runs) == 1, crash_after
+        # Told, and perhaps told again where the crash came before that was durable.
+        assert texts == ["News."] * len(texts), crash_after
+        assert len(texts) in {1, 2}, crash_after
+
+
+async def test_a_run_that_was_interrupted_goes_on_and_is_delivered() -> None:
+    harness, clock, chat = Harness(), WallClock("2026-11-17T07:59"), Chat()
+    model = GatedModel("News.")
+    job = brief(agent=Agent("writer", model=model), deliver="chat:42")
+    async with scheduled(harness, [job], clock, chat):
+        await clock.wait_until("2026-11-17T08:01")
+    model.release()
+    async with scheduled(harness, [job], clock, chat):
+        await trio.sleep(60)
+
+    assert chat.texts == ["News."]
+    assert times_of(harness) == ["11-17 08:00"]
