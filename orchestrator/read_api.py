@@ -31,12 +31,16 @@ from orchestrator.engine.model_events import (
 )
 from orchestrator.engine.shutdown import count_running
 from orchestrator.errors import UnknownIdError
+from orchestrator.export_formats import TreeFormat, export_tree
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.fact_feed import FactFeed, FactFeeds
 from orchestrator.journal.subscriptions import FactQueue, ReceiveFact
 
 ID_PATTERN: Final = re.compile(r"[a-z]_[0-9a-z_-]{1,64}")
 """The form of our ids; the journal is not searched for anything else."""
+
+DRAWN_IN_LOOP: Final = 500
+"""How many tasks a tree may have that is drawn in the event loop; a larger one blocks it."""
 
 
 @attrs.frozen
@@ -228,6 +232,18 @@ class ReadApi:
         past = await self._book.cache.read_evicted(id_)
         return self.tree(session) if past is None else past.sessions[id_].tree
 
+    async def draw_tree(self, session: SessionRecord, output_format: TreeFormat) -> str:
+        """Return the tree of a session in a format, as it is now."""
+        await trio.lowlevel.checkpoint()
+        now = self.now() if session.tree.is_at_work else None
+        if len(session.tree) <= DRAWN_IN_LOOP:
+            return export_tree(session.tree, output_format, now=now)
+        # It takes seconds, and the tree grows meanwhile: a thread draws it from entries of its own.
+        entries = await self.entries(session.id)
+        return await trio.to_thread.run_sync(
+            lambda: export_tree(_tree_of(session.id, entries), output_format, now=now)
+        )
+
     async def file_of_large_session(self, session: str, *, facts: int) -> Path | None:
         """Return the journal's file if a session is at rest and has more facts than this.
 
@@ -343,3 +359,12 @@ class ReadApi:
         A reader that falls behind misses events, and each event says how many; no model waits.
         """
         return self._model_events.open_channel()
+
+
+def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
+    # Imported late: the report is not needed to run anything.
+    from orchestrator.report import read_history
+
+    return read_history(
+        run, entries, has_writer=True, wants_transcript=lambda _: False
+    ).tree

@@ -19,7 +19,7 @@ VAGUE_AT_MOST = 4
 GERUNDS = {"replaying.py"}
 
 AGENTS = """
-    Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
+    Agent AgentArguments AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
     Compaction DefinitionError Failure Hooks PipelineContext Queued InputError LimitExceededError
     Limits McpCommand McpUrl Message MessageId Model ModelError ModelEvent ModelRequest ModelSettings
     InstructionContext OutputError Part

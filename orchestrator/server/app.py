@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
+from orchestrator.server import mcp_route
 from orchestrator.server.api import (
     approvals,
     events,
@@ -69,6 +70,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         handle=openapi,
         summary="This document",
         scope=None,
+        is_public=True,
         responses={
             200: ResponseSpec(description="In version 3.1", body=dict[str, Any])
         },
@@ -80,14 +82,15 @@ CONSOLE_OPERATIONS: Final[tuple[Operation, ...]] = (
     *console_events.OPERATIONS,
 )
 """What the console's own page asks for: no promise to other clients, so not in the document."""
-_ROUTES: Final = (*OPERATIONS, *CONSOLE_OPERATIONS)
-_PUBLIC_PATHS: Final = frozenset(it.path for it in _ROUTES if it.is_public)
+ROUTES: Final = (*OPERATIONS, *CONSOLE_OPERATIONS, *mcp_route.OPERATIONS)
+"""All routes. MCP is a protocol of its own, and no part of the document."""
+_PUBLIC_PATHS: Final = frozenset(it.path for it in ROUTES if it.is_public)
 
 
 def application(server: ServerState) -> ASGIApp:
     """Return the ASGI application of a server."""
     routes = [
-        Route(it.path, Endpoint(server, it), methods=[it.method]) for it in _ROUTES
+        Route(it.path, Endpoint(server, it), methods=[it.method]) for it in ROUTES
     ]
 
     def note_refusal(scope: Scope, status: int) -> None:

@@ -23,6 +23,7 @@ from orchestrator.journal.refusals import RefusalCounter
 if TYPE_CHECKING:
     from starlette.types import Scope
 
+    from orchestrator.server.json_rpc import RpcMessage
     from orchestrator.server.keys.key import Key
     from orchestrator.server.keys.store import Access
     from orchestrator.server.operation import Operation
@@ -100,10 +101,16 @@ class RequestAudit:
     ) -> None:
         self._audit = audit
         """None: the server holds no journal that could record it."""
-        self._operation = operation
         self._key = key
         self._peer = peer
+        self._action = operation.name
+        self._is_write = operation.method != "GET"
         self.is_recorded = False
+
+    def set_message(self, message: "RpcMessage") -> None:
+        """Say what a request does, where its body does and its route does not."""
+        self._action = message.action
+        self._is_write = message.is_write
 
     def set_journal(self, audit: HttpAudit) -> None:
         """Record it in the journal that the request is about."""
@@ -124,8 +131,7 @@ class RequestAudit:
             return
         if self._audit.writer.closed:
             return  # it went to another server meanwhile
-        is_write = self._operation.method != "GET"
-        if status >= 400 or is_write:
+        if status >= 400 or self._is_write:
             # A write that changed nothing, such as one that was sent again.
             self._audit.refusals.count(self._event(target, outcome=str(status)))
         elif self._audit.records_reads:
@@ -141,7 +147,7 @@ class RequestAudit:
         return AuditEvent(
             actor=UNKNOWN if key is None else key_actor(key.name),
             owner="" if key is None else key.owner,
-            action=self._operation.name,
+            action=self._action,
             target=target,
             peer=self._peer,
             outcome=outcome,

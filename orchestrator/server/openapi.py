@@ -140,7 +140,7 @@ def _operation(
         if (example := EXAMPLES.get(operation.name)) is not None:
             content["example"] = example
         described["requestBody"] = {"required": True, "content": {JSON: content}}
-    if operation.scope is None:
+    if operation.is_public or operation.scope is None:
         described["security"] = []
     else:
         # Since 3.1 these are the roles that a bearer must have.

@@ -32,6 +32,7 @@ from orchestrator.doors.inbound import (
 from orchestrator.errors import ClosedError, OrchestratorError
 from orchestrator.server.audit import RequestAudit, peer_of
 from orchestrator.server.cluster.forwarded_header import MOVED
+from orchestrator.server.json_rpc import RpcMessage, error_response, read_message
 from orchestrator.server.keys.key import DEFAULT, Key, Scope
 from orchestrator.server.keys.store import Access
 from orchestrator.server.most_pieces import MOST_MESSAGES
@@ -101,7 +102,7 @@ class Operation:
     handle: Handler
     summary: str
     scope: Scope | None
-    """What the key of a request must have; None needs no key."""
+    """What the key of a request must have; None is nothing in particular."""
     responses: Mapping[int, ResponseSpec]
     body: Any = None
     """The type of the JSON that it takes."""
@@ -111,11 +112,10 @@ class Operation:
     """The statuses of its own errors, in addition to those of `AccessCheck`."""
     takes_idempotency_key: bool = False
     takes_last_event_id: bool = False
-
-    @property
-    def is_public(self) -> bool:
-        """Whether it needs no key."""
-        return self.scope is None
+    is_public: bool = False
+    """It needs no key."""
+    is_json_rpc: bool = False
+    """Its body is a message of JSON-RPC, which says what it is about and which scope it needs."""
 
     @property
     def opens_session(self) -> bool:
@@ -153,6 +153,8 @@ class ApiCall:
         self.operation = operation
         self.answer_headers: Mapping[str, str] = {}
         """Headers of the answer, whatever it is."""
+        self.message: RpcMessage | None = None
+        """The message in the body, where that is JSON-RPC."""
         self._journal: ServedJournal | None = None
         self._drawn: SessionId | None = None
 
@@ -162,6 +164,23 @@ class ApiCall:
         if self._journal is None:
             self._journal = self.server.journals.first
         return self._journal
+
+    def set_message(self, message: RpcMessage) -> None:
+        """Say which message of JSON-RPC the body is."""
+        self.message = message
+        self._audit.set_message(message)
+
+    @property
+    def scope(self) -> Scope | None:
+        """What the key of the request must have."""
+        return self.operation.scope if self.message is None else self.message.scope
+
+    @property
+    def opens_session(self) -> bool:
+        """Whether the request opens a session."""
+        if self.message is not None:
+            return self.message.opens_session
+        return self.operation.opens_session
 
     @property
     def is_stopping(self) -> bool:
@@ -493,10 +512,12 @@ async def _handle(
             limit, refused = UNREAD_BODY, _takes_no_body()
         raw = await _read(request, limit, refused)
         call = ApiCall(server, operation, request, raw)
+        if operation.is_json_rpc:
+            await _read_message(call)
         if operation.takes_idempotency_key:
             # A wrong key is refused also where the route does not need it.
             call.id_from_key("")
-        if operation.scope is Scope.APPROVE and not call.is_forwarded:
+        if call.scope is Scope.APPROVE and not call.is_forwarded:
             await require_person(request.scope)
         return await _handle_at_home(call, tracked)
     except ClientDisconnect:
@@ -504,10 +525,25 @@ async def _handle(
     except trio.TooSlowError:
         return journal_moved().response()
     except HttpError as exc:
-        return exc.response()
+        return _refusal(call, exc)
     except (OrchestratorError, DelegationError, DefinitionError) as exc:
         is_stopping = server.is_stopping if call is None else call.is_stopping
-        return to_http_error(exc, is_stopping=is_stopping).response()
+        return _refusal(call, to_http_error(exc, is_stopping=is_stopping))
+
+
+async def _read_message(call: ApiCall) -> None:
+    """Read what a message of JSON-RPC is about, and refuse it if the key is not for that."""
+    message = await read_message(call.raw)
+    call.set_message(message)
+    if message.scope is not None:
+        await _require_scope(call.server, call.key, message.scope)
+
+
+def _refusal(call: ApiCall | None, error: HttpError) -> Response:
+    """Return the response of an error, in the words of the protocol of its request."""
+    if call is None or call.message is None:
+        return error.response()
+    return error_response(call.message, error)
 
 
 async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
@@ -540,7 +576,7 @@ async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
 
 def _is_allowed_still(operation: Operation, request: Request) -> bool:
     """Return whether an answer that may have taken long is still for the key of its request."""
-    return operation.scope is None or request.state.access.is_valid()
+    return operation.is_public or request.state.access.is_valid()
 
 
 async def _withheld(answer: Response) -> Response:

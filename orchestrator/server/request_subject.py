@@ -1,4 +1,6 @@
-"""What a request is about: the session, task or approval in its path, or of its Idempotency-Key."""
+"""What a request is about: the session, task or approval in its path or its message of JSON-RPC, or
+that of its Idempotency-Key.
+"""
 
 from enum import StrEnum
 from typing import Final
@@ -43,6 +45,9 @@ def subject_of(call: ApiCall) -> Subject | None:
             if name == "response":
                 id_ = session_id(id_) or ""
             return Subject(kind, id_)
+    if call.message is not None:
+        run = call.message.run
+        return None if run is None else Subject(SubjectKind.SESSION, run)
     if call.operation.takes_idempotency_key:
         id_ = call.session_id_from_key() or ""
         return Subject(SubjectKind.SESSION, id_) if id_ else None

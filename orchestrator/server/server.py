@@ -12,6 +12,7 @@ from agents.redaction.redactor import Redactor
 from agents.sandbox.detection import SandboxChoice
 from orchestrator.doors.kept import NO_PUSHES, Push
 from orchestrator.doors.request import RequestDoor
+from orchestrator.mcp_server.tools import tools_of
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.app import application
 from orchestrator.server.audit import HttpAudit
@@ -178,6 +179,7 @@ def new_state(
 
     return ServerState(
         agents=agents,
+        tools=tools_of(agents, settings.task_modes),
         journals=journals,
         metrics=Metrics(),
         settings=settings,

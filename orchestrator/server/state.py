@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from agents import Agent
 from agents.sandbox.detection import SandboxChoice
+from orchestrator.mcp_server.tools import AgentTool, TaskMode
 from orchestrator.server.audit import HttpAudit
 from orchestrator.server.cluster.placement import Placement, counts_in_a_journal
 from orchestrator.server.console.sign_in import SignIns
@@ -24,6 +25,7 @@ from orchestrator.state_files import FIRST_JOURNAL
 if TYPE_CHECKING:
     from orchestrator.server.cluster.peers import Peers
     from orchestrator.server.cluster.session_list import SessionListing
+    from orchestrator.server.mcp_endpoint import McpEndpoint
     from orchestrator.server.operation import ApiCall
 
 BODY_LIMIT: Final = 10_000_000
@@ -66,6 +68,8 @@ class Settings:
     """The file of those who are signed in to the console; None forgets them with the process."""
     is_view_only: bool = False
     """Whether people may change nothing by the console."""
+    task_modes: Mapping[str, TaskMode] = {}
+    """Whether calls of an agent over MCP are tasks, where that is not `optional`."""
 
 
 @attrs.define(kw_only=True)
@@ -74,6 +78,8 @@ class ServerState:
 
     agents: Mapping[str, Agent[Any]]
     """The agents, by the model name that clients use."""
+    tools: Mapping[str, AgentTool]
+    """The same, as tools for clients of MCP."""
     journals: HeldJournals
     metrics: Metrics
     settings: Settings
@@ -95,6 +101,8 @@ class ServerState:
     """Whether all journals are let go, because the server ends."""
     unusable_agents: Mapping[str, str] = attrs.field(factory=dict[str, str])
     """Why agents that are served cannot run, by their names: a key is missing, for example."""
+    mcp: "McpEndpoint | None" = None
+    """Speaks MCP, from the first request on that does."""
     shutdown: trio.Event = attrs.field(factory=trio.Event)
     """Set when the server shuts down."""
     sign_ins: SignIns = attrs.field(init=False)

@@ -17,6 +17,8 @@ from delegation.events import Event
 from orchestrator.server.operation import Operation
 
 SERVER: Final = "orchestrator.server"
+OURS: Final = (f"{SERVER}.", "orchestrator.mcp_server.")
+"""How the names of the modules begin that handle requests."""
 FORBIDDEN_MODULES: Final = frozenset(
     {
         "orchestrator.doors.lifecycle",
@@ -157,7 +159,7 @@ def _module_of(handle: Any) -> ModuleType:
 
 
 def _with_imports(module: ModuleType, seen: set[str]) -> Iterator[ModuleType]:
-    """Yield a module and every module of the server that it imports, each once."""
+    """Yield a module and every one that it imports and that handles requests, each once."""
     if module.__name__ in seen:
         return
     seen.add(module.__name__)
@@ -165,7 +167,7 @@ def _with_imports(module: ModuleType, seen: set[str]) -> Iterator[ModuleType]:
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         for name in _imported(node):
             # The package itself re-exports names that routes do not use.
-            if name.startswith(f"{SERVER}."):
+            if name.startswith(OURS):
                 yield from _with_imports(importlib.import_module(name), seen)
 
 

@@ -17,7 +17,7 @@ from delegation.session_context import (
     get_session_env,
 )
 from orchestrator.doors.inbound import InboundRequest
-from orchestrator.server.app import OPERATIONS
+from orchestrator.server.app import ROUTES
 from orchestrator.server.operation import Operation
 from orchestrator.testing import facts, hand_on
 from tests.server.chat_kit import HELLO
@@ -28,15 +28,15 @@ CHAT_ID = "ORCHESTRATOR_SESSION_CHAT_ID"
 
 
 def test_no_route_opens_a_session_by_itself() -> None:
-    assert breaches_of(OPERATIONS) == []
+    assert breaches_of(ROUTES) == []
 
 
 def test_every_route_is_looked_at() -> None:
     """The check would also pass if it found no routes."""
-    paths = {operation.path for operation in OPERATIONS}
+    paths = {operation.path for operation in ROUTES}
 
-    assert {"/v1/models", "/v1/chat/completions"} <= paths
-    assert all(operation.name for operation in OPERATIONS)
+    assert {"/v1/models", "/v1/chat/completions", "/mcp"} <= paths
+    assert all(operation.name for operation in ROUTES)
 
 
 MADE_UP = """

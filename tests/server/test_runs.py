@@ -13,7 +13,7 @@ from agents import Agent, Failure, ModelError, Pipeline, ScriptedModel
 from agents.pipelines.pipeline import PipelineContext
 from delegation import DeliveryCapability
 from delegation.events import DoorOpened, TaskRequested, TurnStarted
-from orchestrator.server.api import runs
+from orchestrator import read_api
 from orchestrator.server.most_pieces import MOST_MESSAGES
 from orchestrator.server.state import Settings
 from tests.kit import worker
@@ -328,7 +328,7 @@ async def test_a_large_tree_is_drawn_in_a_thread_and_looks_the_same(
         run = await ended(served, (await started(served, "boss"))["id"])
         path = f"/v1/runs/{run['id']}/tree?format={wanted}"
         small = await served.http.get(path)
-        monkeypatch.setattr(runs, "DRAWN_IN_LOOP", 0)
+        monkeypatch.setattr(read_api, "DRAWN_IN_LOOP", 0)
         large = await served.http.get(path)
 
     assert large.status_code == 200

@@ -37,6 +37,7 @@ from orchestrator.journal.backends import IN_MEMORY
 from orchestrator.journal.journals import HeldJournal, Journals
 from orchestrator.journal.separate_journals import OneJournal
 from orchestrator.journal.shards import MOST_SHARDS
+from orchestrator.mcp_server.tools import parse_modes
 from orchestrator.postgres.address import DatabaseAddress, is_database, parse_address
 from orchestrator.private_files import foreign_folder
 from orchestrator.runtime import (
@@ -98,6 +99,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     grace: float = GRACE_SECONDS,
     keep: str | None = None,
     audit_reads: bool = False,
+    mcp_tasks: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     shards: int | None = None,
     address: str | None = None,
     view: bool = False,
@@ -140,6 +142,9 @@ def serve(  # noqa: PLR0915 (a command with many options)
         keep: Delete runs that have ended and have no fact that is newer than this: 12h, 30d, 2w.
             By default all are kept.
         audit_reads: Record in the audit what clients read, too; by default only what they change.
+        mcp_tasks: Whether calls over MCP are tasks that outlive their request: forbidden, optional
+            (where the client can poll, which is the default) or required; AGENT=MODE for one agent,
+            several times for several.
         shards: How many journals the servers of a database divide among themselves, chosen when
             it is first served; by default 16.
         address: Where the other servers of the same journals reach this one, such as
@@ -232,6 +237,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
         logs_access=access_log,
         console_keys=None if str(journal) == IN_MEMORY else folder / SIGNED_IN,
         is_view_only=view,
+        task_modes=parse_modes(mcp_tasks, agents),
     )
 
     async def work(stop: Stop) -> int:

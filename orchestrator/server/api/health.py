@@ -62,6 +62,7 @@ OPERATIONS = (
         handle=health,
         summary="Whether the server is up",
         scope=None,
+        is_public=True,
         responses={200: ResponseSpec(description="It is up", body=Health)},
     ),
     Operation(
@@ -70,6 +71,7 @@ OPERATIONS = (
         handle=ready,
         summary="Whether the server accepts work",
         scope=None,
+        is_public=True,
         responses={
             200: ResponseSpec(description="It does", body=Readiness),
             503: ResponseSpec(

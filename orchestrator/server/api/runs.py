@@ -1,6 +1,5 @@
 """`/v1/runs`: runs in the background, and the trees of all runs."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import attrs
@@ -9,19 +8,15 @@ import trio
 from starlette.responses import Response
 
 from agents import Agent, InputError, Pipeline
-from delegation import SessionId, SessionRecord, Tree
-from delegation.events import Entry
+from delegation import SessionId
 from orchestrator.doors.inbound import InboundRequest, goal_message
 from orchestrator.doors.kept import KIND, is_over
 from orchestrator.export_formats import (
     MEDIA_TYPES,
     Format,
-    TreeFormat,
-    export_tree,
     html_report,
 )
 from orchestrator.read_api import FoundSession
-from orchestrator.report import read_history
 from orchestrator.server.api.bodies import (
     METADATA,
     Metadata,
@@ -56,8 +51,6 @@ from orchestrator.server.transport.idempotency import (
 from orchestrator.server.transport.session_headers import context_of
 
 RUN: Final = "run"
-DRAWN_IN_LOOP: Final = 500
-"""How many tasks a tree may have that is drawn in the event loop; a larger one blocks it."""
 # A browser may open the picture or the page, and must not let it act for its user.
 SANDBOX: Final = "sandbox allow-scripts allow-downloads"
 
@@ -221,7 +214,7 @@ async def get_tree(call: ApiCall) -> Response:
     if format_ == "html":
         text = await _report(call, session.id)
     else:
-        text = await _drawn(call, session, format_)
+        text = await call.journal.read.draw_tree(session, format_)
     return _tree_response(session.id, format_, text.encode())
 
 
@@ -243,24 +236,6 @@ async def _past_answer(call: ApiCall, tree: Format | None = None) -> bytes | Non
     if answer == b"":
         raise unknown_run(run)
     return answer
-
-
-async def _drawn(call: ApiCall, session: SessionRecord, format_: TreeFormat) -> str:
-    await trio.lowlevel.checkpoint()
-    now = call.journal.read.now() if session.tree.is_at_work else None
-    if len(session.tree) <= DRAWN_IN_LOOP:
-        return export_tree(session.tree, format_, now=now)
-    # It takes seconds, and the tree grows meanwhile: a thread draws it from entries of its own.
-    entries = await call.journal.read.entries(session.id)
-    return await trio.to_thread.run_sync(
-        lambda: export_tree(_tree_of(session.id, entries), format_, now=now)
-    )
-
-
-def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
-    return read_history(
-        run, entries, has_writer=True, wants_transcript=lambda _: False
-    ).tree
 
 
 async def _report(call: ApiCall, run: SessionId) -> str:

@@ -29,9 +29,14 @@ class Placement:
         """Return the shard of all sessions of a key; None if they may be anywhere."""
         return self.home_of(f"key:{key.name}") if counts_in_a_journal(key) else None
 
-    def draw(self, home: str) -> SessionId:
-        """Return a new id whose home is this shard."""
-        return SessionId(self.fit(lambda _: f"r_{token_hex(8)}", home))
+    def draw(self, home: str, *, size: int = 8) -> SessionId:
+        """Return a new id whose home is this shard.
+
+        Args:
+            home: the shard.
+            size: how many random bytes it has.
+        """
+        return SessionId(self.fit(lambda _: f"r_{token_hex(size)}", home))
 
     def fit(self, make: Callable[[int], str], home: str) -> str:
         """Return the first id that has this home.

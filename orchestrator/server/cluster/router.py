@@ -77,7 +77,7 @@ class ClusterRouter:
         """Return the journal that a request is about, or the answer of the server that has it."""
         subject = subject_of(call)
         if subject is None:
-            if call.operation.opens_session:
+            if call.opens_session:
                 return await self._home_of_new(call)
             return self._journals.first_or_none  # noqa: ASYNC910 (its caller has checkpointed)
         held = self._in_memory(subject)
@@ -85,7 +85,7 @@ class ClusterRouter:
             return held  # noqa: ASYNC910 (on the path of every request)
         name = await self._name_of(call, subject)
         if name is None:
-            if call.operation.opens_session:
+            if call.opens_session:
                 return await self._home_of_new(call)
             return self._journals.first_or_none
         return await self._reach(call, name, subject)
@@ -109,7 +109,7 @@ class ClusterRouter:
         home: str | None = None
         if self._placement is not None and subject.kind is SubjectKind.SESSION:
             home = self._placement.home_of(subject.id)
-            if call.operation.opens_session:
+            if call.opens_session:
                 await trio.lowlevel.checkpoint()
                 return home  # an Idempotency-Key: it is there already, or will be
         return await self._directory.locate(subject) or home
@@ -153,9 +153,7 @@ class ClusterRouter:
         is_checked = subject is None or call.key.is_admin
         while True:
             journal = self._journals.get(name)
-            if journal is not None and not (
-                journal.is_moving and call.operation.opens_session
-            ):
+            if journal is not None and not (journal.is_moving and call.opens_session):
                 await trio.lowlevel.checkpoint()
                 return journal
             if call.is_forwarded:

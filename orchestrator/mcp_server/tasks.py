@@ -1,0 +1,95 @@
+"""Tasks of MCP: look at one, answer its questions, cancel it.
+
+A task is a run whose client polls. What another caller has is looked up as what does not exist.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import trio
+
+from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.doors.kept import KIND, is_over
+from orchestrator.errors import UnknownIdError
+from orchestrator.mcp_server.caller import Caller, HeldRun
+from orchestrator.mcp_server.calls import TASK, TOOL
+from orchestrator.mcp_server.results import CONFIRM, REASON, Json, detailed_task_of
+from orchestrator.mcp_server.tools import AgentTool
+from orchestrator.read_api import FoundSession
+
+
+async def get_task(tools: Mapping[str, AgentTool], caller: Caller, task: str) -> Json:
+    """Return the state of a task, once that is durable."""
+    found = await caller.read_run(task)
+    _require_task(found.session.labels, task)
+    tool = tools.get(found.session.labels.get(TOOL, ""))
+    shown = detailed_task_of(found.session, _questions_of(found), tool)
+    await caller.wait_durable()
+    return shown
+
+
+async def update_task(caller: Caller, task: str, answers: Mapping[str, Any]) -> Json:
+    """Answer questions of a task. What is no open question of it is ignored."""
+    held = await _hold_task(caller, task)
+    orchestrator = held.journal.orchestrator
+    read = orchestrator.read
+    for question in read.open_questions(held.session.id):
+        # Another client may have answered it while this one's first answer was stored.
+        if question.id in answers and question.id in read.ledger.open_questions:
+            verdict, reason = _verdict_of(answers[question.id])
+            # No checkpoint until it is posted: the question is still open.
+            caller.record(question.id)
+            await orchestrator.answer(
+                question.id, verdict, reason=reason, by=caller.name
+            )
+    await trio.lowlevel.checkpoint()
+    return {}
+
+
+async def cancel_task(caller: Caller, task: str) -> Json:
+    """Cancel a task, and return when all its descendants have ended."""
+    held = await _hold_task(caller, task)
+    if not is_over(held.session):
+        caller.record(held.session.id)
+        await held.journal.door.close(held.session)
+    await trio.lowlevel.checkpoint()
+    return {}
+
+
+async def _hold_task(caller: Caller, task: str) -> HeldRun:
+    held = await caller.hold_run(task)
+    _require_task(held.session.labels, task)
+    return held
+
+
+def _require_task(labels: Mapping[str, str], task: str) -> None:
+    if labels.get(KIND) != TASK:
+        raise unknown_task(task)
+
+
+def unknown_task(task: str) -> UnknownIdError:
+    return UnknownIdError(
+        f"there is no task {task!r}: it never was, or was deleted, or has expired"
+    )
+
+
+def _questions_of(found: FoundSession) -> Sequence[ApprovalQuestion]:
+    """Return the calls of a run that wait for an approval, oldest first."""
+    ledger = found.ledger
+    return [
+        it
+        for it in ledger.open_questions.values()
+        if ledger.tasks[it.task].session == found.session.id
+    ]
+
+
+def _verdict_of(answer: object) -> tuple[ApprovalVerdict, str]:
+    """Return what the user of a client says to a call. Anything but a clear yes is a no."""
+    content: Any = None
+    if isinstance(answer, Mapping) and answer.get("action") == "accept":
+        content = answer.get("content")
+    content = content if isinstance(content, Mapping) else {}
+    reason = content.get(REASON)
+    is_confirmed = content.get(CONFIRM) is True
+    verdict = ApprovalVerdict.ONCE if is_confirmed else ApprovalVerdict.DENY
+    return verdict, reason if isinstance(reason, str) else ""
