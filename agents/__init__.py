@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from agents.models.providers.scripted import ScriptedModel
     from agents.nurseries import raising_one_error
     from agents.output.json_schema import require_schema
-    from agents.pipelines.arguments import AgentArguments
     from agents.turn import take_turn
 
 DISTRIBUTION = "delegation-orchestrator"
@@ -80,7 +79,6 @@ DISTRIBUTION = "delegation-orchestrator"
 
 __all__ = [
     "Agent",
-    "AgentArguments",
     "AgentError",
     "AssistantMessage",
     "Budget",
@@ -156,7 +154,6 @@ _RENAMED = {
 }
 """Names of version 0.1, which keep working."""
 _LATE = {
-    "AgentArguments": "agents.pipelines.arguments",
     "ScriptedModel": "agents.models.providers.scripted",
     "Step": "agents.turn_host",
     "raising_one_error": "agents.nurseries",

@@ -19,9 +19,10 @@ VAGUE_AT_MOST = 4
 GERUNDS = {"replaying.py"}
 
 AGENTS = """
-    Agent AgentArguments AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
+    Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
     Compaction DefinitionError Failure Hooks PipelineContext Queued InputError LimitExceededError
-    Limits McpCommand McpUrl Message MessageId Model ModelError ModelEvent ModelRequest ModelSettings
+    Limits McpCommand McpUrl Message MessageId Model ModelError ModelEvent ModelRequest
+    ModelSettings
     InstructionContext OutputError Part
     Patience Pipeline Price ReasoningBlock ReasoningDelta RefusedBy Retrying Sandbox
     ScriptExhaustedError

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import attrs
 
-from agents import Agent, AgentArguments, DefinitionError, Pipeline
+from agents import Agent, DefinitionError, Pipeline
+from agents.agent_arguments import AgentArguments
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The names of tools that MCP takes."""

@@ -110,6 +110,7 @@ OPERATIONS = (
         handle=log_in,
         summary="Sign in with a one-time link, or with the token of a key",
         scope=None,
+        is_public=True,
         body=Login,
         responses={NO_CONTENT: ResponseSpec(description="The cookie is set")},
         error_statuses=(400, 401, 403, 429),

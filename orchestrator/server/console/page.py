@@ -80,6 +80,7 @@ OPERATIONS = (
         handle=get_page,
         summary="The console",
         scope=None,
+        is_public=True,
         responses={200: ResponseSpec(description="HTML", media_types=("text/html",))},
     ),
     Operation(
@@ -88,6 +89,7 @@ OPERATIONS = (
         handle=get_icon,
         summary="The console's icon",
         scope=None,
+        is_public=True,
         responses={
             200: ResponseSpec(description="SVG", media_types=("image/svg+xml",))
         },
@@ -99,6 +101,7 @@ OPERATIONS = (
             handle=get_file,
             summary="A file of the console",
             scope=None,
+            is_public=True,
             responses={
                 200: ResponseSpec(description="The file", media_types=(media_type,))
             },
