@@ -34,11 +34,20 @@ from orchestrator.server.api.lookup import (
     read_run,
     unknown_run,
 )
+from orchestrator.server.json_rpc import error_response
 from orchestrator.server.keys.store import Access
 from orchestrator.server.operation import ApiCall
-from orchestrator.server.transport.errors import HttpError
+from orchestrator.server.transport.errors import (
+    HttpError,
+    key_ended,
+    server_stopping,
+)
 from orchestrator.server.transport.session_headers import context_of
-from orchestrator.server.transport.sse import cancel_at_shutdown, cancel_with_key
+from orchestrator.server.transport.sse import (
+    LAST_EVENTS_SECONDS,
+    SERVER_ENDED_RUN,
+    cancelled_on_disconnect,
+)
 
 ID_BYTES: Final = 16
 """How many random bytes the id of a run has that clients keep as a task."""
@@ -161,21 +170,51 @@ class _SdkResponse(Response):
         state = scope["state"]
         state[CALLER] = self._caller
         access: Access = state["access"]
+        has_begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        with raising_one_error():
+            # Owns what the SDK runs for this request.
+            async with (
+                trio.open_nursery() as nursery,
+                cancelled_on_disconnect(scope, receive, nursery.cancel_scope),
+            ):
+                sdk_scope = trio.CancelScope()
+                shutdown: trio.Event = state["shutdown"]
+                nursery.start_soon(_cancel_at_shutdown, shutdown, sdk_scope)
+                with sdk_scope, access.cancels(sdk_scope):
+                    await self._let_sdk_answer(scope, receive, send_noted)
+                if not has_begun:
+                    error = server_stopping(SERVER_ENDED_RUN)
+                    if not access.is_valid():
+                        error = key_ended()
+                    message = self._call.message
+                    assert message is not None, "it is JSON-RPC"
+                    await error_response(message, error)(scope, receive, send)
+                nursery.cancel_scope.cancel(reason="the request is answered")
+
+    async def _let_sdk_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         # It keeps no sessions, so one for each request is as good: its tasks end with the request.
         manager = StreamableHTTPSessionManager(
             self._protocol,
             stateless=True,
             max_request_body_size=self._call.server.settings.body_limit,
         )
-        with raising_one_error():
-            async with trio.open_nursery() as nursery:
-                ends = nursery.cancel_scope
-                nursery.start_soon(cancel_with_key, access, ends)
-                nursery.start_soon(cancel_at_shutdown, state["shutdown"], ends)
-                async with manager.run():
-                    body = _Body(self._call.raw, receive)
-                    await manager.handle_request(scope, body.receive, send)
-                ends.cancel(reason="the request is answered")
+        body = _Body(self._call.raw, receive)
+        async with manager.run():
+            await manager.handle_request(scope, body.receive, send)
+
+
+async def _cancel_at_shutdown(shutdown: trio.Event, scope: trio.CancelScope) -> None:
+    """Cancel a scope soon after the server has begun to shut down."""
+    await shutdown.wait()
+    # Runs that were just cancelled still send their outcome.
+    await trio.sleep(LAST_EVENTS_SECONDS)
+    scope.cancel(reason="the server is shutting down")
 
 
 class _Body:
