@@ -14,6 +14,7 @@ from agents.tools.terminal import terminal
 from orchestrator import open_orchestrator
 from orchestrator.cli.commands.serve import JournalOpener
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
+from orchestrator.cli.retention import Retention
 from orchestrator.journal.backends import journals_at
 from orchestrator.server.keys.file import FILE as KEYS
 from orchestrator.server.transport.api_key import FILE as API_KEY
@@ -176,7 +177,7 @@ async def test_a_server_hides_the_keys_beside_a_journal_that_is_a_link(
         hidden=[],
         workspace=home,
         sandbox=SandboxChoice("none"),
-        kept_seconds=None,
+        retention=Retention(),
         exchange=None,
     )
     agent = Agent(

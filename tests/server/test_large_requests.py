@@ -2,9 +2,11 @@
 
 import base64
 import json
+import random
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -12,7 +14,9 @@ import msgspec
 import pytest
 import trio
 
+from agents import Agent, ScriptedModel
 from delegation import SessionId
+from orchestrator.cli.retention import size_on_disk
 from orchestrator.server.transport.json_body import (
     LARGE,
     MOST_MARKS,
@@ -143,3 +147,28 @@ def test_what_is_in_strings_is_no_value(text: str, marks: int) -> None:
     raw = text.encode()
     assert not has_too_many_marks(raw, marks)
     assert has_too_many_marks(b"[" + raw, marks)
+
+
+async def test_an_image_is_stored_once_however_many_chats_have_it(
+    tmp_path: Path,
+) -> None:
+    """It stands beside the facts, which refer to it: in chats, responses and what goes on."""
+    image = random.Random(7).randbytes(300_000)
+    url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
+    content: Any = [{"type": "image_url", "image_url": {"url": url}}]
+    part: Any = {"type": "input_image", "image_url": url}
+    path = tmp_path / "journal.db"
+    async with serving(Agent("a", model=ScriptedModel.always("!")), journal=path) as it:
+        for number in range(10):
+            content[1:] = [{"type": "text", "text": f"What is it? {number}"}]
+            await it.openai.chat.completions.create(
+                model="a", messages=[{"role": "user", "content": content}]
+            )
+        first = await it.openai.responses.create(
+            model="a", input=[{"role": "user", "content": [part]}]
+        )
+        await it.openai.responses.create(
+            model="a", input="and now?", previous_response_id=first.id
+        )
+
+    assert size_on_disk(path) < 1.6 * len(url)

@@ -1,6 +1,7 @@
 """`orchestrator serve` as a process: what it says, and how it ends."""
 
 import os
+import random
 import shutil
 import signal
 import stat
@@ -12,6 +13,7 @@ import pytest
 import trio
 
 from orchestrator import open_orchestrator
+from orchestrator.cli.retention import size_on_disk
 from orchestrator.journal.backends import store_at
 from orchestrator.private_files import foreign_folder
 from tests.journal.kit import DAY, rewrite
@@ -143,6 +145,27 @@ async def test_it_deletes_runs_that_are_older_than_it_keeps_them(
                 await trio.sleep(0.01)
         assert listed == [new.id]
         assert await server.terminate() == 0
+    assert server.errors == ""
+
+
+async def test_it_deletes_the_oldest_runs_of_a_journal_that_is_too_large(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.db"
+    goals = [random.Random(it).randbytes(100_000).hex() for it in range(12)]
+    async with open_orchestrator(path) as orchestrator:
+        runs = [await orchestrator.run(worker(), goal) for goal in goals]
+    before = size_on_disk(path)
+    async with server_process(tmp_path, AGENTS, "--keep-size", "1MB") as server:
+        with trio.fail_after(30):
+            while size_on_disk(path) > 1_000_000:  # noqa: ASYNC110 (no one tells us)
+                await trio.sleep(0.01)
+        left = sessions_in(path)
+        assert await server.terminate() == 0
+
+    assert before > 2_000_000
+    assert 0 < len(left) < 6
+    assert list(left) == [run.id for run in runs[-len(left) :]]
     assert server.errors == ""
 
 

@@ -12,7 +12,7 @@ import webbrowser
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import attrs
@@ -28,11 +28,12 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
 from orchestrator.cli.journal_queries import parse_age
 from orchestrator.cli.options import JournalOption, journals_of, server_folder
+from orchestrator.cli.retention import Retention, parse_size
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
 from orchestrator.control.server import open_control
-from orchestrator.journal.audit import SERVER, AuditEvent, local_actor
+from orchestrator.journal.audit import AuditEvent, local_actor
 from orchestrator.journal.backends import IN_MEMORY
 from orchestrator.journal.journals import HeldJournal, Journals
 from orchestrator.journal.separate_journals import OneJournal
@@ -67,7 +68,6 @@ SWITCH_SECONDS: Final = 0.000_5
 M_MMAP_THRESHOLD: Final = -3
 """The number of that setting in `malloc.h`."""
 LARGE_BLOCK: Final = 1_000_000
-PRUNE_SECONDS: Final = 3600
 """How long after a pruning the next one begins."""
 SHARED_NAME: Final = "ORCHESTRATOR_CLUSTER_SECRET"
 """Names the secret of the servers among those that are redacted; no variable has it."""
@@ -98,6 +98,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     insecure_webhook: bool = False,
     grace: float = GRACE_SECONDS,
     keep: str | None = None,
+    keep_size: str | None = None,
     audit_reads: bool = False,
     mcp_tasks: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     shards: int | None = None,
@@ -141,6 +142,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
         grace: How many seconds what runs may go on after the first signal.
         keep: Delete runs that have ended and have no fact that is newer than this: 12h, 30d, 2w.
             By default all are kept.
+        keep_size: Delete the oldest runs that have ended while the file of a journal is larger
+            than this: 500MB, 2GB.
         audit_reads: Record in the audit what clients read, too; by default only what they change.
         mcp_tasks: Whether calls over MCP are tasks that outlive their request: forbidden, optional
             (where the client can poll, which is the default) or required; AGENT=MODE for one agent,
@@ -153,7 +156,10 @@ def serve(  # noqa: PLR0915 (a command with many options)
         view: Let people change nothing by the console, the page at /.
         open_browser: Open the console in a browser of this machine.
     """
-    kept_seconds = None if keep is None else parse_age(keep, "--keep")
+    retention = Retention(
+        seconds=None if keep is None else parse_age(keep, "--keep"),
+        size=None if keep_size is None else parse_size(keep_size, "--keep-size"),
+    )
     _require_positive(
         {
             "--body-limit": body_limit,
@@ -202,6 +208,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
     journals = journals_of(journal)
     database = parse_address(journal) if journal and is_database(journal) else None
     _require_for_database(database, shards, address, listening)
+    if database is not None and retention.size is not None:
+        raise CommandError("--keep-size is for journals in files: use --keep")
     is_one = isinstance(journals, OneJournal)
     folder = server_folder(journals)
     if problem := foreign_folder(folder):
@@ -251,7 +259,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
             hidden=[*filter(None, [tls_key or tls_cert])],
             workspace=workspace,
             sandbox=choice,
-            kept_seconds=kept_seconds,
+            retention=retention,
             exchange=None if database is None else _shared_exchange(database),
         )
         cluster = None
@@ -336,7 +344,7 @@ class JournalOpener:
     hidden: Sequence[Path]
     workspace: Path | None
     sandbox: SandboxChoice
-    kept_seconds: int | None
+    retention: Retention
     exchange: SharedExchange | None
     """What all journals lend tool calls by, where they are in a database."""
 
@@ -360,11 +368,11 @@ class JournalOpener:
                 await opened.enter_async_context(open_control(orchestrator, file))
             for url in self.webhooks:
                 orchestrator.services.book.audit(_webhook_set(url))
-            if self.kept_seconds is not None:
+            if self.retention != Retention():
                 opened.enter_context(raising_one_error())
                 nursery = await opened.enter_async_context(trio.open_nursery())
                 opened.callback(nursery.cancel_scope.cancel)
-                nursery.start_soon(_prune_forever, orchestrator, self.kept_seconds)
+                nursery.start_soon(self.retention.prune_forever, orchestrator, file)
             yield orchestrator
 
     def _state_files(self, file: Path | None) -> Iterator[Path]:
@@ -433,14 +441,6 @@ def _webhook_set(url: str) -> AuditEvent:
         target=f"{parts.scheme}://{parts.hostname}",
         peer=f"pid {os.getpid()}",
     )
-
-
-async def _prune_forever(orchestrator: Orchestrator, kept_seconds: int) -> NoReturn:
-    """Delete the runs that are older, now and again every hour."""
-    while True:
-        by = AuditEvent(actor=SERVER, action="prune")
-        await orchestrator.prune(before=orchestrator.now() - kept_seconds, by=by)
-        await trio.sleep(PRUNE_SECONDS)
 
 
 def _favour_event_loop() -> None:

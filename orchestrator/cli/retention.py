@@ -1,0 +1,88 @@
+"""Which ended runs a server keeps: by their age, and by the size of its journal.
+
+Both delete by the same pruning, the oldest runs first, while everything goes on. What is under way,
+and a reply that no client has taken, stays, whatever its age and size.
+"""
+
+import re
+from pathlib import Path
+from typing import Final, NoReturn
+
+import attrs
+import trio
+
+from orchestrator.cli.errors import CommandError
+from orchestrator.journal.audit import SERVER, AuditEvent
+from orchestrator.runtime import Orchestrator
+
+AGE_SECONDS: Final = 3600
+"""How often runs are looked for that have grown too old."""
+SIZE_SECONDS: Final = 60
+"""How often the size of the file is looked at."""
+STEPS: Final = 10
+"""Of a journal that is too large, the oldest of so many parts is deleted at once."""
+UNITS: Final = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def parse_size(size: str, option: str) -> int:
+    """Return the bytes of a size such as 500MB or 2GB."""
+    found = re.fullmatch(r"([0-9]{1,6})([MGT]B)", size.strip().upper())
+    if found is None:
+        raise CommandError(f"{option} is {size!r}; say how much: 500MB, 2GB or 1TB")
+    return int(found[1]) * UNITS[found[2]]
+
+
+@attrs.frozen(kw_only=True)
+class Retention:
+    """How long ended runs are kept, and how large a journal becomes by them."""
+
+    seconds: int | None = None
+    size: int | None = None
+    """In bytes; of each journal."""
+
+    async def prune_forever(
+        self, orchestrator: Orchestrator, file: Path | None
+    ) -> NoReturn:
+        """Delete what is not kept, now and again.
+
+        Args:
+            orchestrator: writes the journal.
+            file: the journal; None if that is a database, which has no size of its own.
+        """
+        next_age = 0.0
+        while True:
+            now = trio.current_time()
+            if self.seconds is not None and now >= next_age:
+                next_age = now + AGE_SECONDS
+                await _prune(orchestrator, orchestrator.now() - self.seconds)
+            if self.size is not None and file is not None:
+                await _prune_to_size(orchestrator, file, self.size)
+            await trio.sleep(AGE_SECONDS if self.size is None else SIZE_SECONDS)
+
+
+async def _prune(orchestrator: Orchestrator, before: float) -> int:
+    """Delete the idle runs without a newer fact, and return how many there were."""
+    by = AuditEvent(actor=SERVER, action="prune")
+    return (await orchestrator.prune(before=before, by=by)).runs
+
+
+async def _prune_to_size(orchestrator: Orchestrator, file: Path, size: int) -> None:
+    """Delete the oldest runs until a journal is no larger, or nothing idle is left."""
+    await trio.lowlevel.checkpoint()
+    while size_on_disk(file) > size:
+        runs = orchestrator.runs
+        last_times = [
+            last
+            for run in runs[: 1 + len(runs) // STEPS]
+            if (last := await orchestrator.services.book.read_last_time(run))
+        ]
+        # By the clock of the facts; a run whose last fact is the newest of these is among them.
+        before = max(last_times, default=0) + 1e-3
+        if not await _prune(orchestrator, before):
+            return
+
+
+def size_on_disk(file: Path) -> int:
+    """Return the size of a journal, with the log beside it."""
+    files = (file, file.with_name(f"{file.name}-wal"))
+    return sum(it.stat().st_size for it in files if it.exists())
