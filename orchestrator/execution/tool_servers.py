@@ -3,13 +3,15 @@
 A run again and a simulation have others, which connect to nothing either.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Protocol
 
 import attrs
+import trio
 
-from agents import Agent, Tool
+from agents import Agent, Tool, ToolCall
+from agents.tools.mcp.listed_tools import SEPARATOR
 from orchestrator.execution.executor import TaskHost, WorkOrder
 
 
@@ -61,3 +63,48 @@ class _NoServers:
 
 NO_TOOLS: Final = ServerTools()
 NO_SERVERS: Final = _NoServers()
+
+
+class StandInServers:
+    """Has a tool for every name that a run may call, where no tool of an agent is run."""
+
+    def __init__(self, names: Callable[[str], Iterable[str]]) -> None:
+        """Connect to nothing.
+
+        Args:
+            names: returns the names of tools that begin with that of a server.
+        """
+        self._names = names
+
+    def require(self, agent: Agent[Any]) -> None:
+        pass
+
+    async def run_forever(self) -> None:  # noqa: ASYNC910 (there is nothing to run)
+        pass
+
+    @asynccontextmanager
+    async def open_turn(
+        self, order: WorkOrder, host: TaskHost
+    ) -> AsyncGenerator[ServerTools]:
+        yield ServerTools(
+            [
+                _stand_in(server.name, name)
+                for server in order.agent.servers
+                for name in self._names(f"{server.name}{SEPARATOR}")
+            ]
+        )
+
+
+def _stand_in(server: str, name: str) -> Tool:
+    return Tool(
+        name=name,
+        description=f"a tool of the server {server}",
+        parameters={"type": "object", "properties": {}},
+        run=_not_run,
+        server=server,
+    )
+
+
+async def _not_run(call: ToolCall) -> str:
+    await trio.lowlevel.checkpoint()
+    raise AssertionError(f"{call.name} has a place that does not run it")

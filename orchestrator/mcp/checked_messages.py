@@ -29,6 +29,8 @@ _CHECKED: Final = {
     "prompts/get": ("messages",),
 }
 """The parts of answers that are checked by us, by method. The first of them is a list."""
+_OTHER_RESULTS: Final = ("input_required", "task")
+"""The types of answers that are none yet: they want input, or are found later."""
 _LISTS: Final = frozenset(it for it in _CHECKED if it.endswith("/list"))
 
 
@@ -51,8 +53,11 @@ async def checked(
 def harmless(method: str, result: dict[str, Any]) -> dict[str, Any]:
     """Return an answer that the SDK can read, with what the server sent beside it."""
     names = _CHECKED.get(method)
-    if names is None or _is_of_another_type(result):
+    kind = result.get("resultType", "complete")
+    if names is None or kind in _OTHER_RESULTS:
         return result
+    if kind != "complete":
+        result = _of_no_known_type(kind)
     raw = {name: result[name] for name in names if name in result}
     kept = {name: value for name, value in result.items() if name not in names}
     meta = kept.get("_meta")
@@ -72,9 +77,9 @@ def raw_part(meta: object, name: str) -> Any:
     return (_as_object((_as_object(meta) or {}).get(RAW)) or {}).get(name)
 
 
-def _is_of_another_type(result: dict[str, Any]) -> bool:
-    """Return whether an answer wants more input, or is a task."""
-    return bool(result.get("resultType", "complete") != "complete")
+def _of_no_known_type(kind: object) -> dict[str, Any]:
+    said = f"its server answered with a result of the unknown type {kind!r}"
+    return {"content": [{"type": "text", "text": said}], "isError": True}
 
 
 def _harmless_tool(at: int, tool: object) -> dict[str, Any]:

@@ -35,6 +35,8 @@ CLOSE_SECONDS: Final = 8.0
 SETTLE_SECONDS: Final = 0.2
 """How long after a change the tools are listed: changes come in swarms."""
 MOST_PAGES: Final = 50
+MOST_LISTED: Final = 5_000
+"""A listing is read up to so many pages, and so many of what it lists."""
 LONGEST_SAID: Final = 500
 """How many characters of an error of a server are passed on."""
 NAME: Final = "delegation-orchestrator"
@@ -223,7 +225,7 @@ class ServerConnection:
                 it for it in _as_list(raw_part(page.meta, name)) if _is_object(it)
             ]
             cursor = page.next_cursor
-            if not cursor:
+            if not cursor or len(found) >= MOST_LISTED:
                 break
         return found
 

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import anyio
+import attrs
 import trio
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -178,7 +179,8 @@ async def _read_messages(
 async def _message(line: "bytes | TooLong", log: ServerLog) -> JSONRPCMessage | None:
     if isinstance(line, TooLong):
         log.too_long += 1
-        return line.as_error()  # noqa: ASYNC910 (its caller waits for the next chunk)
+        why = f"its answer has more than {LONGEST_LINE:,} bytes"
+        return failure_of(line.head, why)  # noqa: ASYNC910 (its caller waits for the next chunk)
     if not line.strip():
         return None  # noqa: ASYNC910
     try:
@@ -187,27 +189,33 @@ async def _message(line: "bytes | TooLong", log: ServerLog) -> JSONRPCMessage | 
         return _parsed(line)  # noqa: ASYNC910
     except ValueError:
         log.note_strange(line)
-        return None  # noqa: ASYNC910
+        why = "its answer is none of the protocol"
+        return failure_of(line[:_HEAD], why)  # noqa: ASYNC910
 
 
 def _parsed(line: bytes) -> JSONRPCMessage:
     return jsonrpc_message_adapter.validate_json(line, by_name=False)
 
 
+def failure_of(head: bytes, why: str) -> JSONRPCError | None:
+    """Return an answer that cannot be read as the failure of its request, if it says which.
+
+    Args:
+        head: the beginning of the answer.
+        why: what is wrong with it.
+    """
+    found = _ID.search(head)
+    if found is None or b'"method"' in head[: found.start()]:
+        return None
+    error = ErrorData(code=INTERNAL_ERROR, message=why)
+    return JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
+
+
+@attrs.frozen
 class TooLong:
     """A line that was too long to be kept: its beginning."""
 
-    def __init__(self, head: bytes) -> None:
-        self._head = head
-
-    def as_error(self) -> JSONRPCError | None:
-        """Return it as the failure of the request that it answers, if it says which."""
-        found = _ID.search(self._head)
-        if found is None or b'"method"' in self._head[: found.start()]:
-            return None
-        why = f"its answer has more than {LONGEST_LINE:,} bytes"
-        error = ErrorData(code=INTERNAL_ERROR, message=why)
-        return JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
+    head: bytes
 
 
 class LineReader:

@@ -320,6 +320,17 @@ class RecordedRun:
         """Return the positions at which the end of a task was requested."""
         return self.cancel_seqs.get(task, ())
 
+    def called_tools(self, prefix: str) -> list[str]:
+        """Return the names of the tools that models called and that begin so, each once."""
+        calls = [
+            call.name
+            for entries in self.model_answers.values()
+            for entry in entries
+            if isinstance(entry.event, ModelAnswered)
+            for call in entry.event.message.calls
+        ]
+        return list(dict.fromkeys(name for name in calls if name.startswith(prefix)))
+
     def recorded_at(self, event: Event) -> float | None:
         """Return the recorded time of the fact that a fact of the replay repeats."""
         return self._dates.get(_key(event))

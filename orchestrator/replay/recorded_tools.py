@@ -81,7 +81,7 @@ class RecordedTools:
     async def run(
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
     ) -> str | ToolResult:
-        is_own = tool in self._registry.agent_of(task).tools
+        is_own = tool.server or tool in self._registry.agent_of(task).tools
         if is_own or tool.name == ASK_PARENT:
             return await self._answer_from_record(task, tool, call)
         return await self._run_delegation_tool(task, tool, call)
@@ -110,7 +110,8 @@ class RecordedTools:
         notices = self._command_notices(task, call)
         if not answer.failed:
             return ToolResult(answer.text, notices, answer.parts)
-        if answer.refused_by is RefusedBy.UNKNOWN_TOOL:
+        # Which tools a server has today is not asked.
+        if answer.refused_by is RefusedBy.UNKNOWN_TOOL and not tool.server:
             raise ToolError(f"there is a tool {tool.name!r} now", consumes=notices)
         raise ToolError(answer.text, consumes=notices, refused_by=answer.refused_by)
 

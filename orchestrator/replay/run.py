@@ -78,6 +78,7 @@ from delegation.events import (
 )
 from orchestrator.engine.deliveries import Deliveries
 from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.tool_servers import StandInServers
 from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.fact_redaction import EventT
@@ -265,6 +266,7 @@ class _Replayer:
                         self._models,
                         self._registry,
                     ),
+                    servers=StandInServers(self._record.called_tools),
                     timing=RecordedTiming(self._position),
                 )
             )

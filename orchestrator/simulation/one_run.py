@@ -17,6 +17,7 @@ from delegation.events import Entry
 from orchestrator.budget_scope import budget
 from orchestrator.doors.one_shot import run_once
 from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.tool_servers import StandInServers
 from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.memory import MemoryJournal
@@ -141,6 +142,8 @@ class _Simulation:
             NO_WORKSPACE,
             new_task_id=SimulatedIds().new_task_id,
             place=SimulatedTools(self._settings, self._tasks, registry),
+            # Which tools a server has is not known: one of them stands for all.
+            servers=StandInServers(lambda prefix: [f"{prefix}tool"]),
             timing=SimulatedTiming(self._tasks),
         ) as services:
             with self._budget(), book.subscribers.subscribe(peak.receive):

@@ -177,7 +177,8 @@ class SimulatedTools:
         # Calls of one answer run at the same time, so each draws by itself.
         rng = seeded_random(simulated.key, call.id)
         await simulated.sleep_jitter(rng)
-        if not any(tool is own for own in self._registry.agent_of(task).tools):
+        own = self._registry.agent_of(task).tools
+        if not tool.server and not any(tool is it for it in own):
             return await tool.run(call)
         began = trio.current_time()
         try:

@@ -65,3 +65,8 @@ async def use(*servers: McpServer, calls: Sequence[Any] = (), **options: Any) ->
     done = await run(user(model, *servers), **options)
     assert done.output == "done"
     return model
+
+
+def hostile(*arguments: str, **options: Any) -> McpCommand:
+    """Return a server that is wrong in the ways that its arguments say."""
+    return program("bad", "hostile.py", *arguments, **options)

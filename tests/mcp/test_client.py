@@ -1,5 +1,7 @@
 """An agent uses the tools of a server: of the official SDK, in a process of its own."""
 
+from pathlib import Path
+
 import pytest
 
 from agents import ToolCall
@@ -8,7 +10,42 @@ from tests.mcp.kit import calculator, use
 pytestmark = pytest.mark.realtime
 
 
-async def test_an_agent_calls_a_tool_of_a_server() -> None:
-    model = await use(calculator(), calls=[ToolCall("calc__add", {"a": 1, "b": 2})])
+async def test_an_agent_uses_a_server_of_the_official_sdk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Tools, their schemas and errors, a picture, a resource, a prompt, folder and environment."""
+    monkeypatch.setenv("GREETING", "hello")
+    model = await use(
+        calculator(env={"GIVEN": "${GREETING}"}, exclude=["list_*"]),
+        calls=[
+            ToolCall("calc__add", {"a": 1, "b": 2}),
+            ToolCall("calc__add", {"a": 1, "b": "two"}),
+            ToolCall("calc__fail"),
+            ToolCall("calc__picture"),
+            ToolCall("calc__variables"),
+            ToolCall("calc__folder"),
+            ToolCall("calc__read_resource", {"uri": "notes://today"}),
+            ToolCall("calc__get_prompt", {"name": "greet", "arguments": {"name": "A"}}),
+            ToolCall("calc__list_prompts"),
+        ],
+        workspace=tmp_path,
+    )
 
-    assert [it.text for it in model.answers] == ["3"]
+    answers = model.answers
+    assert answers[0].text == "3"
+    assert answers[1].failed
+    assert "/b" in answers[1].text
+    assert answers[2].failed
+    assert "fail" in answers[2].text
+    assert [it.media_type for it in answers[3].parts] == ["image/png"]
+    variables = answers[4].text.split()
+    assert {"GIVEN", "PATH"} <= {*variables}
+    assert "GREETING" not in variables
+    assert answers[5].text == str(tmp_path)
+    assert "buy milk" in answers[6].text
+    assert "Say hello to A." in answers[7].text
+    # It was left out by the filter.
+    assert "calc__list_prompts" not in model.tools
+    assert answers[8].failed
+    assert model.tools["calc__add"].idempotent
+    assert not model.tools["calc__fail"].idempotent

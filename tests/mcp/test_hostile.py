@@ -1,0 +1,349 @@
+"""A server that is down, slow or wrong costs its own calls their own time, and nothing else."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import ToolCall
+from orchestrator import open_orchestrator
+from tests.mcp.kit import Caller, hostile, program, use, user
+
+pytestmark = pytest.mark.realtime
+GOOD = program("good", "hostile.py")
+HELLO = ToolCall(
+    "good__reply", {"result": {"content": [{"type": "text", "text": "hello"}]}}
+)
+
+
+def reply(result: Any) -> ToolCall:
+    """Return a call that the hostile server answers with this very result."""
+    return ToolCall("bad__reply", {"result": result})
+
+
+def text(*texts: str) -> list[Any]:
+    return [{"type": "text", "text": it} for it in texts]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+async def test_a_server_that_exits_at_once_is_named_with_its_last_words() -> None:
+    model = await use(
+        hostile("--exits", "7", "--stderr", "no licence for TOKEN=sk-0123456789abcdef"),
+        GOOD,
+        calls=[HELLO],
+    )
+
+    assert "good__reply" in model.tools
+    assert model.answers[0].text == "hello"
+    said = model.requests[0].instructions
+    assert "'bad'" in said
+    assert "code 7" in said
+    assert "no licence" in said
+    assert "sk-0123456789abcdef" not in said
+
+
+async def test_a_server_that_never_answers_delays_no_longer_than_its_deadline() -> None:
+    with trio.fail_after(20):
+        model = await use(hostile("--silent", connect_timeout=0.5), GOOD, calls=[HELLO])
+
+    assert model.answers[0].text == "hello"
+    assert "not ready within 0.5 s" in model.requests[0].instructions
+
+
+async def test_a_program_that_is_not_there_is_a_sentence() -> None:
+    server = hostile()
+    model = await use(
+        type(server)("bad", ["no-such-program-anywhere"]), GOOD, calls=[HELLO]
+    )
+
+    assert "no-such-program-anywhere" in model.requests[0].instructions
+
+
+async def test_what_is_no_message_is_passed_over() -> None:
+    model = await use(
+        hostile("--noise"), calls=[reply({"content": text("still here")})]
+    )
+
+    assert model.answers[0].text == "still here"
+
+
+async def test_an_answer_that_comes_twice_or_to_another_is_read_once() -> None:
+    model = await use(
+        hostile(),
+        calls=[
+            ToolCall("bad__twice"),
+            ToolCall("bad__wrong_id"),
+            reply({"content": text("next")}),
+        ],
+    )
+
+    assert [it.text for it in model.answers] == ["first", "right", "next"]
+
+
+async def test_an_answer_that_is_too_long_fails_alone() -> None:
+    model = await use(
+        hostile(),
+        calls=[
+            [
+                ToolCall("bad__long", {"bytes": 17 * 2**20}),
+                reply({"content": text("fine")}),
+            ],
+            reply({"content": text("still fine")}),
+        ],
+    )
+
+    assert ["16,777,216 bytes" in it.text for it in model.answers if it.failed] == [
+        True
+    ]
+    assert [it.text for it in model.answers if not it.failed] == ["fine", "still fine"]
+
+
+PIXEL = base64.b64encode(b"\x89PNG").decode()
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"content": [{"type": "marble"}]}, "unknown type 'marble'"),
+        ({"content": [5, None, {"type": "text"}]}, "unknown type"),
+        ({"content": 5}, "(no content)"),
+        ({}, "(no content)"),
+        ({"content": [], "structuredContent": {"a": 1}}, '{"a": 1}'),
+        (
+            {"content": [{"type": "image", "mimeType": "image/png", "data": "%"}]},
+            "could not be read",
+        ),
+        (
+            {"content": [{"type": "image", "mimeType": 5, "data": PIXEL}]},
+            "no data, or no type",
+        ),
+        (
+            {"content": [{"type": "resource_link", "uri": "file:///a", "name": "A"}]},
+            "[A](file:///a)",
+        ),
+        (
+            {
+                "content": [
+                    {"type": "resource", "resource": {"uri": "f:///a", "text": "words"}}
+                ]
+            },
+            "f:///a:\nwords",
+        ),
+    ],
+)
+async def test_any_content_becomes_text(result: Any, said: str) -> None:
+    model = await use(hostile(), calls=[reply(result)])
+
+    assert not model.answers[0].failed
+    assert said in model.answers[0].text
+
+
+async def test_images_audio_and_embedded_files_come_back_as_parts() -> None:
+    model = await use(
+        hostile(),
+        calls=[
+            reply(
+                {
+                    "content": [
+                        {"type": "image", "mimeType": "image/png", "data": PIXEL},
+                        {"type": "audio", "mimeType": "audio/wav", "data": PIXEL},
+                        {
+                            "type": "resource",
+                            "resource": {
+                                "uri": "file:///a.pdf",
+                                "mimeType": "application/pdf",
+                                "blob": PIXEL,
+                            },
+                        },
+                    ]
+                }
+            )
+        ],
+    )
+
+    kinds = [it.media_type for it in model.answers[0].parts]
+    assert kinds == ["image/png", "audio/wav", "application/pdf"]
+    assert {it.data for it in model.answers[0].parts} == {b"\x89PNG"}
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"content": text("it broke"), "isError": True}, "it broke"),
+        ({"content": [], "isError": True}, "does not say why"),
+        ({"resultType": "marble", "content": []}, "unknown type 'marble'"),
+    ],
+)
+async def test_an_error_of_the_server_is_read_by_the_model(
+    result: Any, said: str
+) -> None:
+    model = await use(hostile(), calls=[reply(result)])
+
+    assert model.answers[0].failed
+    assert said in model.answers[0].text
+
+
+async def test_bad_tools_are_left_out_and_the_others_stay(tmp_path: Path) -> None:
+    listed = tmp_path / "tools.json"
+    good = {"name": "reply", "inputSchema": {"type": "object"}}
+    far = {"$ref": "https://example.invalid/schema"}
+    listed.write_text(
+        json.dumps(
+            [
+                good,
+                {"inputSchema": {"type": "object"}},
+                {"name": 5, "inputSchema": {"type": "object"}},
+                {"name": "", "inputSchema": {"type": "object"}},
+                "no tool",
+                None,
+                {"name": "array", "inputSchema": {"type": "array"}},
+                {"name": "nothing"},
+                {"name": "text", "inputSchema": "object"},
+                {"name": "nowhere", "inputSchema": {"$ref": "#/$defs/gone"}},
+                {"name": "far", "inputSchema": {"properties": {"a": far}}},
+                {"name": "reply", "inputSchema": {"type": "object"}},
+                {"name": "x" * 300, "inputSchema": {"type": "object"}},
+                {"name": "y" * 100, "inputSchema": {"type": "object"}},
+                {"name": "white space/ü", "inputSchema": {"type": "object"}},
+                {
+                    "name": "talkative",
+                    "description": "A" * 100_000,
+                    "inputSchema": {
+                        "type": "object",
+                        "properties": {"a": {"description": "seen\U000e0041\u200b"}},
+                    },
+                    "annotations": "none",
+                    "outputSchema": {"$ref": "https://example.invalid/schema"},
+                },
+            ]
+        )
+    )
+    model = await use(
+        hostile(env={"HOSTILE_TOOLS": str(listed)}),
+        calls=[reply({"content": text("works")})],
+    )
+
+    names = list(model.tools)
+    assert names[0] == "bad__reply"
+    assert names[-1] == "bad__talkative"
+    assert names[1].startswith("bad__yyyy")
+    assert names[2].startswith("bad__white_space___")
+    assert len(names) == 4
+    assert all(len(name) <= 64 for name in names)
+    assert len(model.tools["bad__talkative"].description) < 10_000
+    properties = model.tools["bad__talkative"].parameters["properties"]
+    assert properties["a"]["description"] == "seen"
+    assert model.answers[0].text == "works"
+
+
+async def test_a_listing_without_end_and_with_thousands_is_cut(tmp_path: Path) -> None:
+    listed = tmp_path / "tools.json"
+    many = [
+        {"name": f"t{it}", "inputSchema": {"type": "object"}} for it in range(1_500)
+    ]
+    listed.write_text(json.dumps(many))
+
+    model = await use(hostile("--endless", env={"HOSTILE_TOOLS": str(listed)}))
+
+    assert len(model.tools) == 1_000
+
+
+async def test_an_answer_that_is_none_fails_at_once() -> None:
+    model = await use(hostile(), calls=[reply(None), reply([1])])
+
+    assert all(it.failed for it in model.answers)
+    assert "none of the protocol" in model.answers[0].text
+
+
+async def test_a_tool_that_has_vanished_is_a_sentence(tmp_path: Path) -> None:
+    listed = tmp_path / "tools.json"
+    listed.write_text(json.dumps([{"name": "gone", "inputSchema": {"type": "object"}}]))
+    model = await use(
+        hostile(env={"HOSTILE_TOOLS": str(listed)}), calls=[ToolCall("bad__gone")]
+    )
+
+    assert model.answers[0].failed
+    assert "bad__gone" in model.answers[0].text
+    assert "Unknown tool: gone" in model.answers[0].text
+
+
+async def test_a_swarm_of_changes_is_one_listing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    server = hostile(env={"HOSTILE_LOG": str(log)})
+    model = Caller(ToolCall("bad__swarm", {"times": 500}))
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        await orchestrator.run(user(model, server), "go")
+        with trio.fail_after(10):
+            while methods(log).count("tools/list") < 2:
+                await trio.sleep(0.01)
+
+    assert methods(log).count("tools/list") <= 3
+
+
+def methods(log: Path) -> list[str]:
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [json.loads(it).get("method", "") for it in lines]
+
+
+async def test_a_slow_call_fails_alone_and_the_server_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    model = await use(
+        hostile(timeout=0.7, env={"HOSTILE_LOG": str(log)}),
+        calls=[[ToolCall("bad__hang"), reply({"content": text("quick")})]],
+    )
+
+    by_call = {it.failed: it.text for it in model.answers}
+    assert "did not answer within 0.7 s" in by_call[True]
+    assert by_call[False] == "quick"
+    assert "notifications/cancelled" in methods(log)
+
+
+async def test_a_call_that_may_have_run_is_not_made_again(tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    model = await use(
+        hostile(env={"HOSTILE_COUNT": str(count)}),
+        calls=[ToolCall("bad__count", {"die": 1}), ToolCall("bad__count")],
+    )
+
+    assert model.answers[0].failed
+    assert "may have happened or not" in model.answers[0].text
+    # It is connected again for the next one.
+    assert model.answers[1].text == "2"
+    assert count.read_text() == "2"
+
+
+async def test_a_call_that_does_no_harm_twice_is_made_again_once(
+    tmp_path: Path,
+) -> None:
+    count = tmp_path / "count"
+    model = await use(
+        hostile(env={"HOSTILE_COUNT": str(count)}),
+        calls=[
+            ToolCall("bad__count_safely", {"die": 1}),
+            ToolCall("bad__count_safely", {"die": 4}),
+        ],
+    )
+
+    assert model.answers[0].text == "2"
+    assert model.answers[1].failed
+    assert count.read_text() == "4"
+
+
+async def test_nothing_of_a_server_is_left_when_the_orchestrator_is_closed() -> None:
+    """Not a server that ignores TERM, and no grandchild that left its group."""
+    with trio.fail_after(30):
+        model = await use(hostile("--stubborn"), calls=[ToolCall("bad__grandchild")])
+
+    pid = int(model.answers[0].text)
+    assert not is_running(pid)
