@@ -7,10 +7,12 @@ the parts that a server may get wrong are taken out, and handed on beside the an
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, JSONRPCResponse
+
+from agents.tools.mcp.json_values import list_in, object_in
 
 if TYPE_CHECKING:
     import contextvars
@@ -61,9 +63,9 @@ def harmless(method: str, result: dict[str, Any]) -> dict[str, Any]:
     raw = {name: result[name] for name in names if name in result}
     kept = {name: value for name, value in result.items() if name not in names}
     meta = kept.get("_meta")
-    kept["_meta"] = {**(_as_object(meta) or {}), RAW: raw}
+    kept["_meta"] = {**object_in(meta), RAW: raw}
     kept[names[0]] = (
-        [_harmless_tool(at, tool) for at, tool in enumerate(_as_list(raw.get("tools")))]
+        [_harmless_tool(at, tool) for at, tool in enumerate(list_in(raw.get("tools")))]
         if method == "tools/list"
         else []
     )
@@ -74,7 +76,7 @@ def harmless(method: str, result: dict[str, Any]) -> dict[str, Any]:
 
 def raw_part(meta: object, name: str) -> Any:
     """Return a part of an answer as the server sent it, from the `_meta` of that answer."""
-    return (_as_object((_as_object(meta) or {}).get(RAW)) or {}).get(name)
+    return object_in(object_in(meta).get(RAW)).get(name)
 
 
 def _of_no_known_type(kind: object) -> dict[str, Any]:
@@ -84,21 +86,11 @@ def _of_no_known_type(kind: object) -> dict[str, Any]:
 
 def _harmless_tool(at: int, tool: object) -> dict[str, Any]:
     """Return a tool with the parts that the SDK itself needs to call it."""
-    fields = _as_object(tool) or {}
-    name, schema = fields.get("name"), _as_object(fields.get("inputSchema"))
-    is_whole = isinstance(name, str) and schema is not None
-    # No server can list a tool of that name.
-    known = name if is_whole else f"\0{at}"
-    shown = {**schema, "type": "object"} if schema and is_whole else {"type": "object"}
-    return {"name": known, "inputSchema": shown}
-
-
-def _as_object(value: object) -> dict[str, Any] | None:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
-
-
-def _as_list(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []
+    fields = object_in(tool)
+    name, schema = fields.get("name"), object_in(fields.get("inputSchema"))
+    # No server can list a tool of that other name.
+    known = name if isinstance(name, str) else f"\0{at}"
+    return {"name": known, "inputSchema": {**schema, "type": "object"}}
 
 
 class _CheckedReads:

@@ -5,10 +5,10 @@ that may have run is not made again, unless its server says that this does no ha
 """
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import mcp_types as types
 import trio
@@ -17,8 +17,9 @@ from mcp.client._transport import TransportStreams
 from pydantic import ValidationError
 
 from agents import DefinitionError, ToolError, raising_one_error
+from agents.tools.mcp.json_values import list_in, object_in
 from agents.tools.mcp.listed_tools import Listing, read_listing
-from agents.tools.mcp.server import McpServer
+from agents.tools.mcp.server import McpCommand, McpServer
 from delegation import printable
 from orchestrator.mcp.checked_messages import checked, raw_part
 from orchestrator.mcp.http import BROKEN_OFF, REFUSED, SESSION_GONE, UNREACHABLE
@@ -82,6 +83,8 @@ class ServerConnection:
         self._has_tried = False
         self._is_closing = False
         self._is_lost = False
+        self._lost_by = ""
+        """What a call said that has found it lost."""
         self._is_stale = False
         """The tools have changed since they were listed."""
         self._wake = trio.Event()
@@ -123,6 +126,7 @@ class ServerConnection:
     async def _connect(self) -> float:
         """Connect, and return after how many seconds the connection ended."""
         self._is_lost = self._is_stale = False
+        self._lost_by = ""
         connected_at = math.inf
         self._wake = trio.Event()
         scope = self._scope = trio.CancelScope()
@@ -174,10 +178,11 @@ class ServerConnection:
         self._is_lost = True
         self._wake.set()
 
-    def _note_lost(self, client: Client) -> None:
+    def _note_lost(self, client: Client, why: str) -> None:
         """Note that a call has found the connection gone."""
         if client is self._client:
             self._client = None
+            self._lost_by = why
             self._note_end()
 
     async def _stay(self, client: Client) -> None:
@@ -221,9 +226,7 @@ class ServerConnection:
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             page = await list_page(cursor=cursor)
-            found += [
-                it for it in _as_list(raw_part(page.meta, name)) if _is_object(it)
-            ]
+            found += map(object_in, list_in(raw_part(page.meta, name)))
             cursor = page.next_cursor
             if not cursor or len(found) >= MOST_LISTED:
                 break
@@ -236,7 +239,7 @@ class ServerConnection:
         if is_late:
             why = f"it was not ready within {self.server.connect_timeout:g} s"
         elif problem is None:
-            why = "the connection was closed"
+            why = self._lost_by or "the connection was closed"
         else:
             why = describe(problem)
         if log.exit_code is not None and log.exit_code >= 0 and not is_late:
@@ -313,8 +316,10 @@ class ServerConnection:
             except MCPError as exc:
                 if exc.code not in _CONNECTION_ERRORS:
                     raise ToolError(self._refusal(what, exc)) from exc
-                if exc.code in _LOST or self._is_lost:
-                    self._note_lost(client)
+                # Over HTTP it is the answer that was broken off, and not the connection.
+                is_command = isinstance(self.server, McpCommand)
+                if exc.code in _LOST or is_command:
+                    self._note_lost(client, exc.message)
                 if not is_second and (repeatable or not call.may_have_run):
                     is_second = True
                     continue
@@ -374,7 +379,8 @@ _CONNECTION_ERRORS: Final = frozenset(
 def describe(problem: BaseException) -> str:
     """Return the reason of an error of the SDK, which comes wrapped in groups."""
     while isinstance(problem, BaseExceptionGroup):
-        problem = problem.exceptions[-1]
+        group = cast("BaseExceptionGroup[BaseException]", problem)
+        problem = group.exceptions[-1]
     match problem:
         case MCPError():
             return problem.message
@@ -387,11 +393,3 @@ def describe(problem: BaseException) -> str:
         case _:
             said = str(problem)
             return said or type(problem).__name__
-
-
-def _as_list(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)

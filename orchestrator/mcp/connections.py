@@ -4,6 +4,7 @@ Equal servers share a connection, also between agents. Nothing of it is imported
 an agent that names a server runs.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -180,6 +181,9 @@ class McpConnections:
     def _new_connection(self, key: _Key) -> "ServerConnection":
         # Imported late: the SDK takes a second.
         from orchestrator.mcp.connection import ServerConnection
+
+        # It logs whole messages. What there is to say, we say in a sentence, without secrets.
+        logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
 
         server = key.server.resolved(self._environ)
 

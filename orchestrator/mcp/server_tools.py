@@ -15,6 +15,7 @@ from agents.tools.mcp.call_results import (
     read_result,
     short_enough,
 )
+from agents.tools.mcp.json_values import list_in, object_in
 from agents.tools.mcp.listed_tools import ListedTool, tool_name, visible_text
 from agents.tools.result_text import ToolResult
 from orchestrator.mcp.checked_messages import raw_part
@@ -180,7 +181,7 @@ def _read_resource(
             request, ServerCall(caller, call.id), what=call.name, repeatable=True
         )
         contents = raw_part(result.meta, "contents")
-        read = [read_resource(it) for it in contents or ()]
+        read = [read_resource(it) for it in list_in(contents)]
         texts = [text for text, _ in read if text]
         parts = [part for _, part in read if part is not None]
         return await short_enough(lambda: as_tool_result(texts, parts))
@@ -208,10 +209,8 @@ def _get_prompt(connection: ServerConnection, caller: Caller, name: str) -> Tool
 
     async def run(call: ToolCall) -> ToolResult:
         prompt = _text_argument(call, "name")
-        given: object = call.arguments.get("arguments") or {}
-        if not isinstance(given, Mapping):
-            raise ToolError(f"the arguments of {call.name} do not fit: /arguments")
-        arguments = {str(key): str(value) for key, value in given.items()}
+        given = object_in(call.arguments.get("arguments"))
+        arguments = {key: str(value) for key, value in given.items()}
 
         async def request(client: "Client") -> Any:
             return await client.get_prompt(prompt, arguments)
@@ -221,8 +220,8 @@ def _get_prompt(connection: ServerConnection, caller: Caller, name: str) -> Tool
         )
         texts: list[str] = []
         parts: list[Part] = []
-        for message in raw_part(result.meta, "messages") or ():
-            fields = message if isinstance(message, dict) else {}
+        for message in list_in(raw_part(result.meta, "messages")):
+            fields = object_in(message)
             said, files = read_blocks([fields.get("content")])
             role = visible_text(fields.get("role"), 20)
             texts += [f"{role}: {text}" for text in said]
@@ -248,8 +247,7 @@ def _described(item: Mapping[str, Any], key: str) -> str:
     about = visible_text(item.get("description"), 500)
     takes = [
         f"{visible_text(it.get('name'), 64)}{'' if it.get('required') else '?'}"
-        for it in item.get("arguments") or ()
-        if isinstance(it, Mapping)
+        for it in map(object_in, list_in(item.get("arguments")))
     ]
     words = [line, *([f"({', '.join(takes)})"] if takes else [])]
     words += [it for it in (name if name != line else "", about) if it]

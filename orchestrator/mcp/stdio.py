@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import anyio
 import attrs
@@ -29,7 +29,7 @@ from agents.tools.terminal.process_group import RunningCommand, open_program
 from orchestrator.mcp.server_call import note_sent
 
 if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams
+    from mcp.client._transport import ReadStream, TransportStreams
 
 LONGEST_LINE: Final = 16 * 2**20
 CHUNK: Final = 2**16
@@ -95,7 +95,8 @@ async def open_stdio(
                 nursery.start_soon(_read_messages, stdout, inbound, log)
                 nursery.start_soon(_write_messages, outbound, stdin)
                 try:
-                    yield received, _Writes(sent)
+                    # It is one but for the names of arguments that are given by place.
+                    yield cast("ReadStream[Any]", received), _Writes(sent)
                 finally:
                     await _end(program, stdin, received)  # noqa: ASYNC102 (shielded and bounded there)
                     log.exit_code = program.exit_code

@@ -54,7 +54,8 @@ class Hostile:
 
     def tools(self) -> list[Any]:
         if path := os.environ.get("HOSTILE_TOOLS"):
-            return json.loads(Path(path).read_text())
+            listed: list[Any] = json.loads(Path(path).read_text())
+            return listed
         return TOOLS
 
     def on_message(self, message: Any, write: Write) -> None:
@@ -196,7 +197,6 @@ def serve_http(hostile: Hostile, port: int) -> None:
             message = json.loads(body)
             known = self.headers.get("mcp-session-id")
             if known is not None and known != session:
-                hostile.heard({"refused": message.get("method")})
                 self._answer(404, b"", "text/plain")
                 return
             if hostile.options.status and message.get("method") == "tools/call":
@@ -223,7 +223,7 @@ def serve_http(hostile: Hostile, port: int) -> None:
             self._answer(405, b"", "text/plain")
 
         def do_DELETE(self) -> None:
-            hostile.heard({"deleted": self.headers.get("mcp-session-id")})
+            hostile.heard({"method": "deleted"})
             self._answer(200, b"", "text/plain")
 
         def log_message(self, *_: Any) -> None:

@@ -1,14 +1,21 @@
 """Agents with servers, and what they read, for the tests of the client."""
 
+import json
+import os
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import trio
 
 from agents import (
     Agent,
     AssistantMessage,
     McpCommand,
+    McpUrl,
     ModelRequest,
     ScriptedModel,
     Tool,
@@ -36,10 +43,19 @@ class Caller(ScriptedModel):
     def __init__(self, *steps: Any) -> None:
         super().__init__([*steps, "done"])
         self.requests: list[ModelRequest] = []
+        self._asked = trio.lowlevel.ParkingLot()
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         self.requests.append(request)
+        self._asked.unpark_all()
         return await super().answer(request)
+
+    async def wait_asked(self, times: int = 1) -> None:
+        """Wait until it was asked so often."""
+        await trio.lowlevel.checkpoint()
+        with trio.fail_after(30):
+            while len(self.requests) < times:
+                await self._asked.park()
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -70,3 +86,57 @@ async def use(*servers: McpServer, calls: Sequence[Any] = (), **options: Any) ->
 def hostile(*arguments: str, **options: Any) -> McpCommand:
     """Return a server that is wrong in the ways that its arguments say."""
     return program("bad", "hostile.py", *arguments, **options)
+
+
+class Log:
+    """The messages that a hostile server gets, as they come."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = str(path)
+        # For writing, too: so it does not end when the server closes it.
+        self._stream = trio.lowlevel.FdStream(os.open(path, os.O_RDWR))
+        self._rest = b""
+        self.messages: list[dict[str, Any]] = []
+
+    async def wait_heard(self, method: str, times: int = 1) -> None:
+        """Wait until the server has got messages of a method."""
+        await trio.lowlevel.checkpoint()
+        with trio.fail_after(20):
+            while self.count(method) < times:
+                *lines, self._rest = (
+                    self._rest + await self._stream.receive_some()
+                ).split(b"\n")
+                self.messages += map(json.loads, lines)
+
+    def count(self, method: str) -> int:
+        return sum(it.get("method") == method for it in self.messages)
+
+
+@asynccontextmanager
+async def serving(
+    *arguments: str, port: int = 0, file: str = "hostile.py", **environ: str
+) -> AsyncGenerator[int]:
+    """Run a server on HTTP for the block, and give its port."""
+    process = await trio.lowlevel.open_process(
+        [sys.executable, str(HERE / file), "--http", str(port), *arguments],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **environ},
+    )
+    assert process.stdout is not None
+    try:
+        with trio.fail_after(30):
+            line = b""
+            while not line.endswith(b"\n"):
+                line += await process.stdout.receive_some()
+        yield int(line)
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+            await process.stdout.aclose()
+
+
+def at(port: int, **options: Any) -> McpUrl:
+    """Return a server that is reached by HTTP."""
+    return McpUrl("bad", f"http://127.0.0.1:{port}/mcp", **options)

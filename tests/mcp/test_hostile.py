@@ -10,13 +10,16 @@ import trio
 
 from agents import ToolCall
 from orchestrator import open_orchestrator
-from tests.mcp.kit import Caller, hostile, program, use, user
+from tests.mcp.kit import Caller, Log, hostile, program, use, user
 
 pytestmark = pytest.mark.realtime
 GOOD = program("good", "hostile.py")
 HELLO = ToolCall(
     "good__reply", {"result": {"content": [{"type": "text", "text": "hello"}]}}
 )
+
+
+HELLO_BAD = ToolCall("bad__reply", {"result": {"content": []}})
 
 
 def reply(result: Any) -> ToolCall:
@@ -278,35 +281,32 @@ async def test_a_tool_that_has_vanished_is_a_sentence(tmp_path: Path) -> None:
 
 
 async def test_a_swarm_of_changes_is_one_listing(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    server = hostile(env={"HOSTILE_LOG": str(log)})
+    log = Log(tmp_path / "log")
+    server = hostile(env={"HOSTILE_LOG": log.path})
     model = Caller(ToolCall("bad__swarm", {"times": 500}))
 
     async with open_orchestrator(":memory:") as orchestrator:
         await orchestrator.run(user(model, server), "go")
-        with trio.fail_after(10):
-            while methods(log).count("tools/list") < 2:
-                await trio.sleep(0.01)
+        await log.wait_heard("tools/list", times=2)
+        later = Caller(HELLO_BAD)
+        await orchestrator.run(user(later, server), "go")
+        await log.wait_heard("tools/call", times=2)
 
-    assert methods(log).count("tools/list") <= 3
-
-
-def methods(log: Path) -> list[str]:
-    lines = log.read_text().splitlines() if log.exists() else []
-    return [json.loads(it).get("method", "") for it in lines]
+    # While they are listed the last of them may come.
+    assert log.count("tools/list") <= 3
 
 
 async def test_a_slow_call_fails_alone_and_the_server_is_told(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    log = Log(tmp_path / "log")
     model = await use(
-        hostile(timeout=0.7, env={"HOSTILE_LOG": str(log)}),
+        hostile(timeout=0.7, env={"HOSTILE_LOG": log.path}),
         calls=[[ToolCall("bad__hang"), reply({"content": text("quick")})]],
     )
 
     by_call = {it.failed: it.text for it in model.answers}
     assert "did not answer within 0.7 s" in by_call[True]
     assert by_call[False] == "quick"
-    assert "notifications/cancelled" in methods(log)
+    await log.wait_heard("notifications/cancelled")
 
 
 async def test_a_call_that_may_have_run_is_not_made_again(tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 
 from agents.errors import DefinitionError, ToolError
 from agents.messages import Part, ToolCall, well_formed
 from agents.output.json_schema import schema_problems
+from agents.tools.mcp.json_values import list_in, object_in
 from agents.tools.mcp.listed_tools import ListedTool, visible_text
 from agents.tools.result_text import (
     MOST_PART_BYTES,
@@ -112,7 +113,7 @@ def read_blocks(content: object) -> tuple[list[str], list[Part]]:
     """Return the texts and the files of content blocks, in JSON."""
     texts: list[str] = []
     parts: list[Part] = []
-    blocks = cast("list[object]", content) if isinstance(content, list) else []
+    blocks = list_in(content)
     for block in blocks[:MOST_BLOCKS]:
         said, part = _read_block(block)
         if said:
@@ -125,7 +126,7 @@ def read_blocks(content: object) -> tuple[list[str], list[Part]]:
 
 
 def _read_block(block: object) -> tuple[str, Part | None]:
-    fields = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
+    fields = object_in(block)
     kind = fields.get("type")
     match kind:
         case "text" if isinstance(text := fields.get("text"), str):
@@ -146,7 +147,7 @@ def _read_block(block: object) -> tuple[str, Part | None]:
 
 def read_resource(resource: object) -> tuple[str, Part | None]:
     """Return the text or the file of the contents of a resource, in JSON."""
-    fields = cast("dict[str, Any]", resource) if isinstance(resource, dict) else {}
+    fields = object_in(resource)
     uri = visible_text(fields.get("uri"), LONGEST_URI)
     if isinstance(text := fields.get("text"), str):
         return f"{uri}:\n{well_formed(text)}" if uri else well_formed(text), None

@@ -7,14 +7,14 @@ characters that people do not see are removed, since a model reads them.
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
-import msgspec
 
 from agents.errors import DefinitionError
 from agents.messages import well_formed
 from agents.output.json_schema import require_schema
+from agents.tools.mcp.json_values import list_in, object_in
 from agents.tools.mcp.server import McpServer
 
 SEPARATOR: Final = "__"
@@ -119,12 +119,13 @@ def _listed_tool(server: McpServer, tool: Mapping[str, Any]) -> ListedTool:
         raise DefinitionError("it has no name")
     if len(own_name) > LONGEST_OWN_NAME:
         raise DefinitionError(f"its name has {len(own_name)} characters")
-    given = _object(tool.get("inputSchema"))
-    if given is None or given.get("type", "object") != "object":
+    given = tool.get("inputSchema")
+    schema = object_in(given)
+    if not isinstance(given, dict) or schema.get("type", "object") != "object":
         raise DefinitionError("the schema of its arguments is none of an object")
-    schema = cast("dict[str, Any]", _visible_tree({"type": "object", **given}))
+    schema = object_in(_visible_tree({"type": "object", **schema}))
     require_schema(schema)
-    annotations = _object(tool.get("annotations")) or {}
+    annotations = object_in(tool.get("annotations"))
     title = visible_text(tool.get("title"), 200)
     return ListedTool(
         name=tool_name(server.name, own_name),
@@ -138,38 +139,25 @@ def _listed_tool(server: McpServer, tool: Mapping[str, Any]) -> ListedTool:
 
 
 def _output_schema(given: object) -> Mapping[str, Any] | None:
-    schema = _object(given)
-    if schema is None:
-        return None
+    schema = object_in(given)
     try:
         require_schema(schema)
     except DefinitionError:
         # Its answers are read all the same: a promise that cannot be checked is none.
         return None
-    return schema
+    return schema or None
 
 
 def _visible_tree(value: object) -> object:
     """Return a schema without the characters that people cannot see."""
     if isinstance(value, str):
         return visible_text(value)
-    if isinstance(value, list):
-        return [_visible_tree(it) for it in cast("list[object]", value)]
-    if isinstance(value, dict):
-        entries = cast("dict[str, object]", value)
+    if items := list_in(value):
+        return [_visible_tree(it) for it in items]
+    if entries := object_in(value):
         # `$schema` names a draft, and a pattern is no prose.
         return {
             name: it if name in {"pattern", "enum", "const"} else _visible_tree(it)
             for name, it in entries.items()
         }
     return value
-
-
-def _object(value: object) -> dict[str, Any] | None:
-    if not isinstance(value, Mapping):
-        return None
-    try:
-        plain: object = msgspec.to_builtins(dict(cast("Mapping[str, Any]", value)))
-    except (TypeError, RecursionError, msgspec.MsgspecError):
-        return None
-    return cast("dict[str, Any]", plain)

@@ -169,20 +169,28 @@ def secrets_of(server: McpServer, environ: Mapping[str, str]) -> list[str]:
     """Return the values of a server that no text may contain.
 
     Args:
-        server: as it is written; its variables are there.
-        environ: has them. Each that it uses is secret, whatever its name.
+        server: as it is written.
+        environ: has the variables that it names. Those in headers are secret, whatever their names.
     """
     # Imported late: an agent is defined more often than it is run.
     from agents.redaction.redactor import secret_values
 
-    written = server.env if isinstance(server, McpCommand) else server.headers
-    named = {it[1] for value in written.values() for it in VARIABLE.finditer(value)}
-    used = {name: environ[name] for name in named if name in environ}
     own = server.resolved(environ)
-    values = dict(own.env if isinstance(own, McpCommand) else own.headers)
+    if isinstance(own, McpCommand):
+        return secret_values(own.env)
+    assert isinstance(server, McpUrl), "what is resolved stays what it is"
+    named = {
+        found[1]
+        for value in server.headers.values()
+        for found in VARIABLE.finditer(value)
+        if found[1] in environ
+    }
+    values = {name: environ[name] for name in named}
     # Behind `Bearer`.
-    values |= {f"{it} key": value.split()[-1] for it, value in values.items() if value}
-    return secret_values({**values, **used}, declared=named)
+    values |= {
+        f"{it} key": value.split()[-1] for it, value in own.headers.items() if value
+    }
+    return secret_values({**own.headers, **values}, declared=named)
 
 
 def _matches(tool: str, patterns: Sequence[str]) -> bool:
@@ -204,13 +212,12 @@ def _resolved(
 ) -> Mapping[str, str]:
     def value_of(name: str) -> Callable[[re.Match[str]], str]:
         def found(match: re.Match[str]) -> str:
-            variable, default = match[1], match[2]
-            value = environ.get(variable, default)
-            if value is None:
+            variable, default = match.groups()
+            if variable not in environ and default is None:
                 raise server.error(
                     f"its {kind} {name} needs the variable {variable}, which is not set"
                 )
-            return value
+            return environ.get(variable, default)
 
         return found
 
