@@ -5,10 +5,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx2
 
+from orchestrator.server.keys.changes import add_key
+from orchestrator.server.keys.file import FILE as KEYS
+from orchestrator.server.keys.key import ORDINARY, Scope
 from tests.report.browser import Browser, Page
 
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -25,6 +28,8 @@ class ConsoleServer:
         self.port = 0
         self.link = ""
         """Signs one browser in, once."""
+        self.token = ""
+        """The token of a key of another person."""
         self._arguments = arguments
         self._team = team
         self._process: subprocess.Popen[str] | None = None
@@ -33,12 +38,14 @@ class ConsoleServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    @property
-    def token(self) -> str:
-        return (self.folder / "api_key").read_text().strip()
-
     def start(self) -> None:
         """Start it, and return when it has printed its link."""
+        if not self.token:
+            file = self.folder / KEYS
+            scopes = {*ORDINARY, Scope.APPROVE}
+            _, self.token = add_key(
+                file, "other", owner="default", now=0, scopes=scopes
+            )
         kept = ("PATH", "HOME", "LANG", "TMPDIR")
         environ = {name: os.environ[name] for name in kept if name in os.environ}
         with (self.folder / "stderr.txt").open("ab") as errors:
@@ -88,13 +95,24 @@ class ConsoleServer:
         with self.http() as http:
             assert http.post(f"/v1/runs/{run}/cancel").status_code == 200
 
+    def approvals(self, run: str) -> list[str]:
+        """Return the ids of what waits for an answer."""
+        with self.http() as http:
+            found = http.get("/v1/approvals").json()["data"]
+        return [it["id"] for it in found if it["run"] == run]
 
-def wait(page: Page, condition: str) -> Any:
-    """Wait until an expression is true in a page, and return what it gives."""
-    return page.run(
+    def answer(self, approval: str, verdict: str) -> httpx2.Response:
+        """Answer as another person."""
+        with self.http() as http:
+            return http.post(f"/v1/approvals/{approval}", json={"answer": verdict})
+
+
+def wait(page: Page, condition: str) -> None:
+    """Wait until an expression is true in a page."""
+    page.run(
         "new Promise((done, fail) => {const begun = performance.now();"
         f"const look = () => {{let found; try {{ found = ({condition}); }} catch {{}}"
-        " if (found) done(found);"
+        " if (found) done(true);"
         f" else if (performance.now() - begun > {PATIENCE * 900}) "
         "fail(new Error('it never became true; the page says: '"
         " + document.body.innerText.slice(0, 2000)));"

@@ -175,6 +175,21 @@ quick = Agent(
         )
     ],
 )
-writer = Agent("writer", instructions="Write.", model=SlowModel(ANSWER, 8))
+writer = Agent("writer", instructions="Write.", model=SlowModel(ANSWER, 3))
 hostile = Agent("hostile", model=ScriptedModel.always(HOSTILE, price=PRICE))
 sleeper = Agent("sleeper", model=ScriptedModel.always("At last.", 3600, price=PRICE))
+pair = Agent(
+    "pair",
+    model=ScriptedModel.always(
+        lambda transcript: (
+            "Both are done."
+            if len(transcript) > 1
+            else ToolCall(
+                "delegate_task",
+                {"tasks": [{"goal": "one"}, {"goal": "two"}], "background": False},
+            )
+        ),
+        price=PRICE,
+    ),
+    delegates=[sleeper],
+)

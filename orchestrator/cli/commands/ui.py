@@ -20,8 +20,8 @@ def ui(
 ) -> int:
     """Open the console in a browser: watch, steer, stop, chat and approve.
 
-    It is `orchestrator serve` on this machine, with a link that signs your browser in. It prints the
-    link, too.
+    It is `orchestrator serve` on this machine, with a link that signs your browser in. It prints
+    the link, too.
 
     Args:
         file: What defines agents: a Python file, a folder of agents (*.md), or a team.yaml, for all

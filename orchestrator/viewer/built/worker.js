@@ -1,4 +1,4 @@
-/*! sources sha256 3ba13391176014ed8c920a6f87af8e7d84f8c64060e0866e0d38c14d657105be */
+/*! sources sha256 c150103f1a27c72cdc9e09ab2866a06305c426347cd2739a9b3d5277f0d0a9a0 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -1,9 +1,16 @@
-// One run, live: the report's viewer, fed by the rows of the server.
+// One run, live: the report's viewer, fed by the rows of the server, with what people can do to it.
 
 import { element, fill } from '../run/dom.js';
+import { count, duration, money, oneLine } from '../run/format.js';
+import { COST } from '../run/model.js';
 import { Viewer } from '../run/viewer.js';
+import { answer, approvalBox, cancelDialog, messageDialog } from './actions.js';
+import { Conversation } from './conversation.js';
 import { applyRows, lastMoment } from './run_rows.js';
-import { LiveTranscripts } from './live_transcripts.js';
+
+const ACTIVE = ['running', 'waiting', 'queued', 'interrupted'];
+const OPEN_AFTER = 120; // milliseconds: who moves through rows reads none of them
+const SECOND = 1000;
 
 export class RunPage {
   constructor(console_) {
@@ -14,9 +21,9 @@ export class RunPage {
 
   show(route) {
     const { run, task } = route.params;
+    this.wanted = { task: task ?? null, view: route.query.get('view') ?? 'tree' };
     if (run !== this.run) this.open(run);
-    this.wanted = { task, view: route.query.get('view') ?? 'tree' };
-    this.follow();
+    else this.follow();
   }
 
   open(run) {
@@ -25,15 +32,24 @@ export class RunPage {
     this.model = null;
     this.viewer = null;
     this.seq = 0;
+    this.approvals = [];
+    this.boxes = new Map(); // approval id to its box: what is typed there stays
     fill(this.element, element('p', { class: 'empty' }, 'Reading the run …'));
-    this.stop = this.console.live.watch(`run:${run}`, (message) => this.receive(message));
-    this.timer = setInterval(() => this.tick(), 500);
+    const { live } = this.console;
+    const stops = [
+      live.watch(`run:${run}`, (message) => this.receive(message)),
+      live.watch('approvals', (message) => this.receiveApprovals(message)),
+    ];
+    this.timer = setInterval(() => this.tick(), SECOND / 2);
+    this.stop = () => stops.forEach((stop) => stop());
   }
 
   hide() {
     this.stop?.();
     this.stop = null;
+    this.conversation?.close();
     clearInterval(this.timer);
+    clearTimeout(this.opening);
     this.run = null;
   }
 
@@ -44,13 +60,27 @@ export class RunPage {
     }
     const { model, isNew, hasGrown } = applyRows(this.model, message);
     this.model = model;
-    if (message.more) return;
+    if (message.more) {
+      this.isIncomplete ||= isNew;
+      return;
+    }
+    const isOther = isNew || this.isIncomplete;
+    this.isIncomplete = false;
     this.seq = message.seq;
     this.isWorking = message.working;
     this.budgets = message.budgets;
     this.setTime(message.at);
-    if (isNew) this.build();
+    if (isOther) this.build();
     else this.viewer.changed({ hasGrown });
+  }
+
+  receiveApprovals({ approvals = [] }) {
+    this.approvals = approvals.filter((it) => it.run === this.run);
+    const open = new Set(this.approvals.map((it) => it.id));
+    for (const id of this.boxes.keys()) if (!open.has(id)) this.boxes.delete(id);
+    if (!this.viewer) return;
+    this.viewer.details.changed();
+    this.viewer.draw();
   }
 
   setTime(now) {
@@ -65,17 +95,17 @@ export class RunPage {
 
   build() {
     const { model } = this;
-    this.viewer = new Viewer(model, {
-      title: model.agent[0], transcripts: new LiveTranscripts(this.console.api), live: this,
-    });
+    const before = this.viewer;
+    this.viewer = new Viewer(model, { title: oneLine(model.goal[0] || model.agent[0], 120), live: this });
+    this.conversation?.close();
+    this.conversation = new Conversation(this.console, this.viewer.details.element);
     fill(this.element, this.viewer.element);
     this.viewer.collapseToFit();
+    // After a restart of the server the reader is where they were.
+    if (before?.active && model.numbers.has(before.active)) this.wanted.task = before.active;
     this.follow();
     this.viewer.drawNow();
-  }
-
-  header() {
-    return [element('span', { class: 'badge' }, this.isWorking ? 'live' : 'ended')];
+    if (document.activeElement === document.body) this.viewer.grid.focus();
   }
 
   // Show the task and the view that the address names.
@@ -90,4 +120,125 @@ export class RunPage {
   redraw() {
     this.viewer?.draw();
   }
+
+  // --- what the viewer asks for
+
+  // The viewer was drawn: the address says what is selected.
+  drawn() {
+    const { selected, tab } = this.viewer;
+    if (!this.run || this.console.page !== this) return;
+    const task = selected ? this.model.ids[selected] : null;
+    this.console.router.note(['runs', this.run, ...(task ? ['tasks', task] : [])], { view: tab === 'tree' ? '' : tab });
+    this.wanted = { task, view: tab };
+  }
+
+  header() {
+    const { rollups, model } = this.viewer ?? {};
+    const parts = [element('span', { class: `badge ${this.isWorking ? 'live' : ''}` }, this.isWorking ? 'live' : 'ended')];
+    const all = this.model.size - 1;
+    if (all > 0) parts.push(this.progress(all));
+    parts.push(...(this.budgets ?? []).map((it) => this.budget(it)).filter(Boolean).slice(0, 2));
+    parts.push(element('a', { class: 'chip', href: `v1/runs/${this.run}/tree?format=html`, download: `${this.run}.html`, title: 'One file that needs no server' }, 'Save as report'));
+    if (rollups && model && this.isWorking && this.console.may('steer')) {
+      parts.push(element('button', { type: 'button', class: 'chip danger', onclick: () => this.cancel(0) }, 'Cancel run'));
+    }
+    return parts;
+  }
+
+  // How many of the tasks that were asked for have ended, and when the others will at this pace.
+  progress(all) {
+    const { model } = this;
+    let [ended, last] = [0, 0];
+    for (let number = 1; number < model.size; number += 1) {
+      if (model.ended[number] === null) continue;
+      ended += 1;
+      last = Math.max(last, model.ended[number]);
+    }
+    const pace = ended ? (last - model.start) / ended : 0;
+    const left = this.isWorking && ended > 2 && ended < all ? ` · about ${duration(pace * (all - ended))} left` : '';
+    return element('span', { class: 'progress', title: 'Tasks that have ended, of those that were asked for so far' },
+      element('progress', { max: all, value: ended, 'aria-label': 'Tasks that have ended' }), `${count(ended)} of ${count(all)}${left}`);
+  }
+
+  budget({ limits, used }) {
+    const kinds = [['usd', used.cost / 1e6, (it) => money(it * 1e6, 0)], ['tokens', used.tokens, count], ['calls', used.calls, count], ['tasks', used.tasks, count]];
+    const found = kinds.find(([kind]) => limits[kind] !== null && limits[kind] !== undefined);
+    if (!found) return null;
+    const [kind, amount, words] = found;
+    const share = limits[kind] ? amount / limits[kind] : 1;
+    return element('span', { class: `gauge ${share >= 0.8 ? 'waiting' : ''}`, title: `Budget${limits.name ? ` ${limits.name}` : ''}: ${kind}` },
+      element('meter', { min: 0, max: limits[kind] || 1, value: amount, 'aria-label': `Budget of ${kind}` }), `${words(amount)} of ${words(limits[kind])}`);
+  }
+
+  asks(number) {
+    const id = this.model.ids[number];
+    return this.approvals.filter((it) => it.task === id).map((it) => {
+      if (!this.boxes.has(it.id)) this.boxes.set(it.id, approvalBox(this.console, it, { keys: true }));
+      return this.boxes.get(it.id);
+    });
+  }
+
+  actions(number) {
+    const isActive = this.activeBelow(number) > 0;
+    const may = this.console.may('steer');
+    const why = may ? 'It has ended' : 'Your key may not steer';
+    const isRunning = this.model.ended[number] === null;
+    const button = (words, does, isOn, title) => element('button', { type: 'button', disabled: !(may && isOn), title: may && isOn ? title : why, onclick: does }, words);
+    return [
+      button('Message (m)', () => this.message(number), isRunning, 'It is read before the next model call'),
+      button('Cancel subtree (x)', () => this.cancel(number), isActive, 'This task and all below it'),
+    ];
+  }
+
+  transcript(number) {
+    clearTimeout(this.opening);
+    this.opening = setTimeout(() => this.conversation.open(this.model.ids[number]), OPEN_AFTER);
+    return this.conversation.element;
+  }
+
+  letters() {
+    const on = (does) => () => this.viewer.selected !== null && does(this.viewer.selected);
+    return {
+      a: on((number) => this.answer(number, 'once')),
+      d: on((number) => this.answer(number, 'deny')),
+      m: on((number) => this.console.may('steer') && this.model.ended[number] === null && this.message(number)),
+      x: on((number) => this.console.may('steer') && this.activeBelow(number) && this.cancel(number)),
+    };
+  }
+
+  // --- what people do
+
+  activeBelow(number) {
+    const { groups } = this.viewer.rollups;
+    return ACTIVE.reduce((sum, group) => sum + groups[group][number], 0);
+  }
+
+  answer(number, verdict) {
+    const id = this.model.ids[number];
+    const approval = this.approvals.find((it) => it.task === id);
+    if (!approval) {
+      this.console.shell.say('This task asks nothing. w goes to the next one that waits.');
+      return;
+    }
+    const reason = this.boxes.get(approval.id)?.querySelector('input')?.value ?? '';
+    answer(this.console, approval, verdict, verdict === 'deny' ? reason : '');
+  }
+
+  message(number) {
+    messageDialog(this.console, this.model.ids[number], this.model.agent[number]);
+  }
+
+  cancel(number) {
+    const { model, viewer } = this;
+    cancelDialog(this.console, {
+      id: number ? model.ids[number] : this.run,
+      name: `${model.agent[number]} ${model.name(number)}`,
+      active: this.activeBelow(number),
+      all: viewer.rollups.tasks[number],
+      cost: model.ofTotal(number, COST),
+      unknown: model.unknownTotal(number),
+      isRun: number === 0,
+    });
+  }
 }
+

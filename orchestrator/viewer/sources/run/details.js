@@ -20,21 +20,32 @@ const REASONS = {
 export class Details {
   constructor(viewer) {
     this.viewer = viewer;
-    this.element = element('aside', { class: 'details', 'aria-label': 'Details' });
+    this.head = element('div', { class: 'about-task' });
+    this.element = element('aside', { class: 'details', 'aria-label': 'Details' }, this.head);
     this.shown = null;
+    this.isStale = false;
     this.ticket = 0;
+  }
+
+  // The run goes on: draw again what has changed, and leave the rest as the reader has it.
+  changed() {
+    this.isStale = true;
   }
 
   draw() {
     const row = this.viewer.rows[this.viewer.place] ?? null;
     const key = row === null ? null : `${row.kind}${row.key}`;
-    if (key === this.shown) return;
+    const isOther = key !== this.shown;
+    if (!isOther && !this.isStale) return;
     this.shown = key;
-    this.ticket += 1;
-    this.element.scrollTop = 0;
-    if (row === null) fill(this.element, element('p', { class: 'hint' }, 'Nothing is selected.'));
-    else if (row.kind === 'task') this.task(row.number);
-    else this.group(row);
+    this.isStale = false;
+    if (isOther) {
+      this.ticket += 1;
+      this.element.scrollTop = 0;
+    }
+    if (row === null) patch(this.head, [element('p', { class: 'hint' }, 'Nothing is selected.')]);
+    else patch(this.head, row.kind === 'task' ? this.task(row.number) : this.group(row));
+    if (isOther) fill(this.element, this.head, row?.kind === 'task' ? this.transcript(row.number) : null);
   }
 
   task(number) {
@@ -42,8 +53,7 @@ export class Details {
     const { glyph, word, group } = describe(model.status[number]);
     const facts = [word, model.models[number], `depth ${model.depth[number]}`];
     if (model.mode[number] !== 'root') facts.push(model.mode[number]);
-    fill(
-      this.element,
+    return [
       element('h2', {}, element('span', { class: `glyph ${group}`, 'aria-hidden': 'true' }, glyph), ' ',
         element('span', { class: 'agent' }, oneLine(model.agent[number], 60)), ' ',
         oneLine(model.label[number] || '', 120)),
@@ -55,12 +65,12 @@ export class Details {
         : null,
       model.error[number]
         ? element('p', { class: `error ${group}`, dir: 'auto' }, printable(model.error[number])) : null,
+      ...(viewer.live?.asks(number) ?? []),
       model.asks[number] ? this.ask(model.asks[number]) : null,
       this.numbers(number),
       this.actions(number),
       this.about(number),
-      this.transcript(number),
-    );
+    ];
   }
 
   path(number) {
@@ -120,8 +130,8 @@ export class Details {
     const { viewer } = this;
     const disabled = { type: 'button', disabled: true, title: 'This is a recording: nothing in it can be changed.' };
     return element('div', { class: 'actions' },
-      element('button', disabled, 'Message'),
-      element('button', disabled, 'Cancel subtree'),
+      ...(viewer.live?.actions(number) ?? [
+        element('button', disabled, 'Message'), element('button', disabled, 'Cancel subtree')]),
       element('button', { type: 'button', onclick: () => viewer.zoomTo(number), title: 'Zoom time to it and all below it' }, 'Zoom'),
       element('button', { type: 'button', onclick: (event) => copy(viewer.model.ids[number], event.target) }, 'Copy id'));
   }
@@ -147,6 +157,7 @@ export class Details {
   }
 
   transcript(number) {
+    if (this.viewer.live) return this.viewer.live.transcript(number);
     const section = element('section', { class: 'transcript', 'aria-label': 'Transcript', tabindex: 0 },
       element('h3', {}, 'Transcript'));
     const { transcripts } = this.viewer;
@@ -179,15 +190,25 @@ export class Details {
       const own = sum((member) => (rollups.own[member] === group ? 1 : 0));
       rows.push([`${glyph} ${word}`, count(own), count(all)]);
     }
-    fill(
-      this.element,
+    return [
       element('h2', {}, element('span', { class: 'agent' }, oneLine(row.agent, 60)), ` ×${count(row.members.length)}`),
       element('p', { class: 'facts' },
         `${row.kind === 'more' ? 'The others of' : 'Siblings of'} one agent below ${oneLine(model.path[row.parent], 200)}`),
       table(['', 'these', 'with all below'], rows),
       element('p', { class: 'hint' }, row.isExpanded ? 'Left folds it.' : 'Right or Enter opens it.'),
-    );
+    ];
   }
+}
+
+// Replace the children that are others now; those that are the same keep the focus and the selection.
+function patch(parent, content) {
+  const made = content.filter(Boolean);
+  made.forEach((child, at) => {
+    const old = parent.childNodes[at];
+    if (!old) parent.append(child);
+    else if (old !== child && !old.isEqualNode(child)) old.replaceWith(child);
+  });
+  while (parent.childNodes.length > made.length) parent.lastChild.remove();
 }
 
 function table(head, rows) {

@@ -22,11 +22,17 @@ const KEYS = [
   ['s', 'smart fold'],
 ];
 
-export function helpDialog() {
+const LIVE_KEYS = [
+  ['a, d', 'approve, deny what the row asks'],
+  ['m', 'message to the task'],
+  ['x', 'cancel the task and all below it'],
+];
+
+export function helpDialog(isLive) {
   const dialog = element('dialog', { class: 'help', 'aria-label': 'Keys' },
     element('h2', {}, 'Keys'),
     element('p', { class: 'hint' }, 'They act while the tree or a drawing has the focus.'),
-    element('table', {}, element('tbody', {}, ...KEYS.map(([keys, words]) =>
+    element('table', {}, element('tbody', {}, ...[...KEYS, ...(isLive ? LIVE_KEYS : [])].map(([keys, words]) =>
       element('tr', {}, element('th', { scope: 'row' }, element('kbd', {}, keys)), element('td', {}, words))))),
     element('form', { method: 'dialog' }, element('button', {}, 'Close')));
   return dialog;
@@ -128,6 +134,7 @@ export class Keys {
       '=': () => bigger[viewer.tab]?.(),
       '-': () => smaller[viewer.tab]?.(),
       '?': () => viewer.help.showModal(),
+      ...viewer.live?.letters(),
       Escape: () => this.leave(),
     };
   }
@@ -149,7 +156,7 @@ export class Keys {
   read() {
     // The details are drawn with the next frame: draw them now, so that they can take the focus.
     this.viewer.drawNow();
-    this.viewer.details.element.querySelector('.transcript')?.focus();
+    this.viewer.details.element.querySelector('.transcript, .conversation')?.focus();
   }
 
   tab(by) {

@@ -54,7 +54,7 @@ export class Viewer {
   changed({ hasGrown }) {
     this.sumUp();
     this.collapsed.rollups = this.rollups;
-    for (const view of Object.values(this.views)) view.changed();
+    for (const view of [...Object.values(this.views), this.details]) view.changed();
     fill(this.top, ...this.header());
     fill(this.note, ...this.stripNote());
     this.fillChips();
@@ -85,7 +85,7 @@ export class Viewer {
     this.footer = element('p', { class: 'rows' });
     this.announcer = element('p', { class: 'unseen', role: 'status', 'aria-live': 'polite' });
     this.keys = new Keys(this);
-    this.help = helpDialog();
+    this.help = helpDialog(Boolean(this.live));
     const button = (words, does, title) =>
       element('button', { type: 'button', class: 'chip', title, onclick: does }, words);
     this.element = element('div', { class: 'viewer' },
@@ -136,7 +136,8 @@ export class Viewer {
   }
 
   hints() {
-    const hints = [['↑↓←→', 'move, fold'], ['/', 'search'], ['n', 'next failed'], ['w', 'next waiting'], ['z', 'zoom time'], ['?', 'all keys']];
+    const acts = this.live ? [['a', 'approve'], ['m', 'message'], ['x', 'cancel']] : [['z', 'zoom time']];
+    const hints = [['↑↓←→', 'move, fold'], ['/', 'search'], ['n', 'next failed'], ['w', 'next waiting'], ...acts, ['?', 'all keys']];
     return element('p', { class: 'hints' }, ...hints.flatMap(([key, words]) =>
       [element('kbd', {}, key), ` ${words} `]));
   }
@@ -211,6 +212,7 @@ export class Viewer {
     if (!this.element.isConnected || !this.rows) return;
     this.views[this.tab]?.draw();
     this.details.draw();
+    this.live?.drawn();
     drawStrip(this.strip, this.changes, this.failures, this.wholeScale(this.strip.clientWidth), this.window);
     const all = counted(this.model.size, 'agent');
     const rows = counted(this.rows.length, 'row');

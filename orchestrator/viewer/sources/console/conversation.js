@@ -1,0 +1,207 @@
+// The conversation of one task: its messages as they come, and what its model is writing now.
+//
+// Tool calls are cards with their results inside. The end is followed as long as the reader is there.
+
+import { element, fill } from '../run/dom.js';
+import { count, exactMoney, oneLine, printable, tokens } from '../run/format.js';
+import { markdown, structured } from './markdown.js';
+
+const PAGE = 500;
+const FOLDED_LINES = 40;
+const NEAR = 48; // pixels from the end that are still at the end
+const NOTICES = {
+  retrying: 'The provider failed; it is asked again.',
+  switched: 'The provider failed; another model goes on.',
+  compacted: 'The conversation was summarized to fit the window of the model.',
+};
+
+export class Conversation {
+  // scroller: what scrolls when the conversation grows.
+  constructor(console_, scroller) {
+    this.console = console_;
+    this.scroller = scroller;
+    this.list = element('div', { class: 'messages' });
+    this.writing = element('article', { class: 'message assistant writing', hidden: true });
+    this.notices = element('div', { class: 'notices', role: 'status' });
+    this.jump = element('button', { type: 'button', class: 'chip jump', hidden: true, onclick: () => this.follow() }, '↓ go to the end');
+    this.element = element('section', { class: 'conversation', 'aria-label': 'Transcript', tabindex: 0 },
+      this.list, this.writing, this.notices, this.jump);
+    this.task = null;
+    this.onScroll = () => {
+      this.isFollowing = this.isAtEnd;
+      if (this.isFollowing) this.jump.hidden = true;
+    };
+    scroller.addEventListener('scroll', this.onScroll);
+  }
+
+  get isAtEnd() {
+    const { scrollTop, scrollHeight, clientHeight } = this.scroller;
+    return scrollHeight - scrollTop - clientHeight < NEAR;
+  }
+
+  open(task, { follow = false } = {}) {
+    if (task === this.task) return;
+    this.close();
+    this.task = task;
+    this.count = 0;
+    this.cards = new Map(); // call id to its card
+    this.text = '';
+    this.isFollowing = follow;
+    this.isEmpty = true;
+    fill(this.list, element('p', { class: 'hint' }, 'Reading …'));
+    fill(this.notices);
+    this.writing.hidden = true;
+    this.stop = this.console.live.watch(`task:${task}`, (message) => this.receive(message));
+  }
+
+  close() {
+    this.stop?.();
+    this.stop = null;
+    this.task = null;
+  }
+
+  async receive({ messages, afresh, text = '', notices = [], error }) {
+    if (error) {
+      fill(this.list, element('p', { class: 'hint' }, printable(error)));
+      return;
+    }
+    const { task } = this;
+    if (messages) {
+      // In turn: a page that comes later must not be put before this one.
+      this.reading = (this.reading ?? Promise.resolve()).then(() => this.read(task));
+      await this.reading;
+      if (task !== this.task) return;
+    }
+    if (afresh) this.text = '';
+    this.text += text;
+    for (const notice of notices) this.notices.append(element('p', { class: 'hint' }, NOTICES[notice] ?? notice));
+    this.drawWriting();
+    this.grown();
+  }
+
+  async read(task) {
+    for (let hasMore = true; hasMore;) {
+      let page;
+      try {
+        page = await this.console.api.get(`v1/tasks/${task}/transcript?limit=${PAGE}&after=${this.count}`);
+      } catch (error) {
+        if (task === this.task && this.isEmpty) fill(this.list, element('p', { class: 'hint' }, printable(error.message)));
+        return;
+      }
+      if (task !== this.task) return;
+      if (page.count < this.count) {
+        // It began anew: what was said before is forgotten.
+        this.count = 0;
+        this.isEmpty = true;
+        continue;
+      }
+      if (this.isEmpty) fill(this.list);
+      this.isEmpty = false;
+      for (const message of page.data) this.add(message);
+      this.count += page.data.length;
+      hasMore = page.has_more;
+      if (!this.count) fill(this.list, element('p', { class: 'hint' }, 'Nothing was said yet.'));
+      this.isEmpty = !this.count;
+    }
+  }
+
+  add(message) {
+    if (message.role === 'tool') {
+      const card = this.cards.get(message.call);
+      if (card) {
+        finish(card, message);
+        return;
+      }
+    }
+    this.list.append(this.element_(message));
+  }
+
+  element_(message) {
+    const { role, text } = message;
+    const calls = (message.calls ?? []).map((call) => {
+      const card = toolCard(call);
+      this.cards.set(call.id, card);
+      return card;
+    });
+    const who = { user: message.aside ? 'message to it' : 'input', assistant: message.model || 'model', tool: 'tool' }[role];
+    const { usage } = message;
+    const cost = usage && (usage.input_tokens || usage.output_tokens) ? element('span', { class: 'cost', title: 'read · written' },
+      `${tokens(usage.input_tokens)} · ${tokens(usage.output_tokens)} tokens${usage.cost ? ` · ${exactMoney(usage.cost, 0)}` : ''}`) : null;
+    return element('article', { class: `message ${role}${message.failed ? ' failed' : ''}${message.aside ? ' aside' : ''}` },
+      element('h4', {}, element('span', {}, oneLine(who, 60)), message.incomplete ? element('span', { class: 'badge' }, 'broken off') : null, cost),
+      text ? folded(role === 'tool' ? [structured(text)] : markdown(text), text) : null,
+      ...(message.parts ?? []).map((part) => element('p', { class: 'hint' }, `📎 ${oneLine(part.name || part.media_type, 80)}${part.bytes ? `, ${count(part.bytes)} bytes` : ''}`)),
+      ...calls);
+  }
+
+  drawWriting() {
+    this.writing.hidden = !this.text;
+    if (this.text) fill(this.writing, element('h4', {}, 'writing', element('span', { class: 'caret', 'aria-hidden': 'true' }, ' ▍')), element('div', { class: 'text' }, ...markdown(this.text)));
+    else fill(this.writing);
+  }
+
+  grown() {
+    if (this.isFollowing) this.follow();
+    else if (!this.isAtEnd && this.count) this.jump.hidden = this.writing.hidden;
+  }
+
+  follow() {
+    this.isFollowing = true;
+    this.jump.hidden = true;
+    this.scroller.scrollTop = this.scroller.scrollHeight;
+  }
+}
+
+// A long text is folded, and says how long it is.
+function folded(content, text) {
+  const body = element('div', { class: 'text', dir: 'auto' }, ...content);
+  const lines = text.split('\n').length;
+  if (lines <= FOLDED_LINES && text.length <= 6000) return body;
+  body.classList.add('is-folded');
+  const button = element('button', { type: 'button', class: 'link', onclick: () => {
+    body.classList.remove('is-folded');
+    button.remove();
+  } }, `show all ${count(lines)} lines`);
+  return element('div', {}, body, button);
+}
+
+// What a call is about, in few words: its first short argument.
+function aboutCall({ name, arguments: given }) {
+  if (name === 'delegate_task') {
+    const many = Array.isArray(given.tasks) ? given.tasks.length : 1;
+    return many === 1 ? oneLine(String(given.goal ?? given.tasks?.[0]?.goal ?? ''), 80) : `${count(many)} tasks`;
+  }
+  const first = Object.values(given).find((it) => typeof it === 'string' || typeof it === 'number');
+  return first === undefined ? '' : oneLine(String(first), 80);
+}
+
+function toolCard(call) {
+  const state = element('span', { class: 'state running' }, '◐ running');
+  const body = element('div', { class: 'body' });
+  const card = element('details', { class: 'tool', 'data-call': call.id },
+    element('summary', {}, element('code', { class: 'name' }, oneLine(call.name, 60)), element('span', { class: 'about' }, aboutCall(call)), state), body);
+  // Made when it is opened: a conversation may have thousands of them.
+  card.addEventListener('toggle', () => {
+    if (!card.open || body.firstChild) return;
+    fillCard(card, body, call);
+  });
+  card.fillAgain = () => body.firstChild && fillCard(card, body, call);
+  card.state = state;
+  return card;
+}
+
+function fillCard(card, body, call) {
+  const { result } = card;
+  fill(body, element('h5', {}, 'arguments'), structured(JSON.stringify(call.arguments)),
+    result ? element('h5', {}, result.failed ? 'error' : 'result') : null,
+    result ? folded([structured(result.text)], result.text) : null);
+}
+
+function finish(card, message) {
+  card.result = message;
+  card.classList.toggle('failed', message.failed);
+  card.state.className = `state ${message.failed ? 'failed' : 'done'}`;
+  card.state.textContent = message.failed ? '✗ failed' : '✓';
+  card.fillAgain();
+}
+

@@ -1,0 +1,164 @@
+"""A run, live: what people see of it in a real browser, and what they do to it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.console.kit import ConsoleServer, show, sign_in, wait
+from tests.report.browser import Browser, Page
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, server: ConsoleServer) -> Iterator[Page]:
+    page = sign_in(browser, server)
+    yield page
+    assert page.complaints == []
+
+
+def opened(page: Page, run: str, task: str = "") -> None:
+    show(page, f"#/runs/{run}" + (f"/tasks/{task}" if task else ""))
+    wait(page, f"orchestrator.page.run === '{run}' && orchestrator.page.viewer")
+
+
+def status(page: Page, agent: str) -> Any:
+    return page.run(
+        "(() => {const {model} = orchestrator.page;"
+        f" return model.status[model.agent.indexOf('{agent}')]}})()"
+    )
+
+
+def says(page: Page, words: str) -> None:
+    wait(page, f"document.body.innerText.includes({words!r})")
+
+
+def test_people_approve_by_keyboard_and_the_second_answer_is_told_of_the_first(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("operator", "clean up")
+    opened(page, run)
+    wait(page, "document.querySelector('.ask .subject')?.innerText === 'rm -r build/'")
+    [approval] = server.approvals(run)
+
+    page.press("w", "a")
+
+    says(page, "Approved: rm -r build/")
+    wait(page, "!document.querySelector('.ask')")
+    wait(page, "orchestrator.page.model.status[0] === 'succeeded'")
+    second = server.answer(approval, "deny")
+    assert second.status_code == 409
+    assert "answered already, by key console" in second.json()["error"]["message"]
+
+
+def test_a_denial_carries_its_reason_to_the_agent(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("operator", "clean up")
+    opened(page, run)
+    wait(page, "document.querySelector('.ask input')")
+    page.run("document.querySelector('.ask input').focus()")
+    page.type("not on a Friday")
+    page.run("orchestrator.page.viewer.grid.focus()")
+
+    page.press("d")
+
+    wait(page, "!document.querySelector('.ask')")
+    says(page, "not on a Friday")
+
+
+def test_a_message_to_a_task_has_a_receipt_and_stays_text(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("operator", "clean up")
+    opened(page, run)
+    wait(page, "document.querySelector('.ask')")
+    page.run("orchestrator.page.viewer.grid.focus()")
+    page.press("m")
+    page.type("<b>careful</b> <img src=x onerror=\"document.title='owned'\">")
+    page.click("dialog .primary")
+    wait(page, "document.querySelector('.receipt').dataset.state === 'waiting'")
+
+    [approval] = server.approvals(run)
+    server.answer(approval, "once")
+
+    wait(page, "document.querySelector('.receipt').dataset.state === 'seen'")
+    page.press("Escape")
+    says(page, "<b>careful</b>")
+    assert (
+        page.run(
+            "document.querySelectorAll('.conversation b, .conversation img').length"
+        )
+        == 0
+    )
+    assert page.run("document.title") != "owned"
+
+
+def test_cancelling_a_subtree_says_what_stops_and_leaves_its_sibling(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("pair")
+    opened(page, run)
+    wait(
+        page,
+        "orchestrator.page.model.status.filter(it => it === 'running').length === 3",
+    )
+    page.run("orchestrator.page.viewer.grid.focus()")
+    page.press("ArrowDown", "x")
+    says(page, "1 of 1 agent is active and will stop.")
+
+    page.click("dialog .danger")
+
+    says(page, "All of them have ended.")
+    page.press("Escape")
+    wait(page, "orchestrator.page.model.status[1] === 'cancelled'")
+    assert page.run("orchestrator.page.model.status[2]") == "running"
+    server.cancel(run)
+    wait(page, "!orchestrator.page.isWorking")
+
+
+def test_what_a_model_writes_is_seen_as_it_is_written_and_becomes_its_message(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("writer")
+    opened(page, run)
+    wait(
+        page,
+        "document.querySelector('.writing:not([hidden]) .text')?.innerText.length > 20",
+    )
+    wait(page, "document.querySelector('.message.assistant:not(.writing) table')")
+
+    assert page.run("document.querySelector('.writing').hidden")
+    shape = page.run(
+        "['h4.heading-2, h5.heading-2', 'ol li', 'pre.code', 'table tr', 'strong', 'a']"
+        ".map(it => document.querySelectorAll(`.message.assistant .text ${it}`).length)"
+    )
+    assert shape == [1, 3, 1, 3, 1, 1]
+    says(page, "<script>alert(1)</script>")
+
+
+def test_no_text_of_a_model_is_markup(page: Page, server: ConsoleServer) -> None:
+    run = server.begin("hostile")
+    opened(page, run)
+    wait(page, "document.querySelector('.message.assistant strong')")
+
+    assert page.run("document.querySelectorAll('.message img, .message a').length") == 0
+    assert page.run("document.title") != "owned"
+
+
+def test_every_task_and_view_has_an_address(page: Page, server: ConsoleServer) -> None:
+    run = server.begin("pair")
+    opened(page, run)
+    wait(page, "orchestrator.page.model.size === 3")
+    page.run("orchestrator.page.viewer.grid.focus()")
+    page.press("ArrowDown")
+    page.run("orchestrator.page.viewer.showTab('flame')")
+    page.settle()
+    address = page.run("location.hash")
+    task = page.run("orchestrator.page.model.ids[1]")
+
+    assert address == f"#/runs/{run}/tasks/{task}?view=flame"
+    show(page, "#/runs")
+    show(page, address)
+    wait(page, "orchestrator.page.viewer?.tab === 'flame'")
+    assert page.run("orchestrator.page.viewer.active") == task
+    server.cancel(run)
