@@ -59,7 +59,9 @@ class AuditEvent:
         The target alone may be a text of a client; the others are names that were checked.
         """
         # Redacted first: the half of a secret is not recognised.
-        target = redactor.redact(well_formed(self.target)) if self.target else ""
+        target = well_formed(self.target)
+        if redactor.may_hold_secret(target.encode()):
+            target = redactor.redact(target)
         return attrs.evolve(
             self,
             actor=_bounded(self.actor),

@@ -52,7 +52,11 @@ def _document() -> dict[str, Any]:
     return document(OPERATIONS)
 
 
+# The busiest first: a request is compared with each path until one fits.
 OPERATIONS: Final[tuple[Operation, ...]] = (
+    *chat.OPERATIONS,
+    *responses.OPERATIONS,
+    *completions.OPERATIONS,
     *models.OPERATIONS,
     *runs.OPERATIONS,
     *tasks.OPERATIONS,
@@ -60,9 +64,6 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *sessions.OPERATIONS,
     *inbox.OPERATIONS,
     *events.OPERATIONS,
-    *responses.OPERATIONS,
-    *chat.OPERATIONS,
-    *completions.OPERATIONS,
     *health.OPERATIONS,
     Operation(
         method="GET",

@@ -59,6 +59,12 @@ __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 """The buckets of request times: an agent may take minutes."""
 
+COUNTED: Final = (
+    *(SessionOpened, SessionClosed, TurnStarted, TurnResumed, TurnEnded),
+    *(TaskStarted, TaskSettled, ModelAnswered, ModelFailed),
+)
+"""The facts that something is counted of."""
+
 
 class Metrics:
     """The metrics of one server."""
@@ -66,6 +72,7 @@ class Metrics:
     def __init__(self) -> None:
         self._journals: list[_JournalFacts] = []
         self._unanswered = 0
+        self._streams = 0
         self._answered = trio.lowlevel.ParkingLot()
         self._registry = registry = CollectorRegistry()
 
@@ -95,10 +102,14 @@ class Metrics:
             registry=registry,
             buckets=SECONDS,
         )
-        self._requests_now = gauge(
-            "http_requests_under_way", "Requests that are not answered yet."
+        gauge(
+            "http_requests_under_way",
+            "Requests that are not answered yet.",
+            lambda: self._unanswered,
         )
-        self._streams_now = gauge("http_event_streams", "Event streams that are open.")
+        gauge(
+            "http_event_streams", "Event streams that are open.", lambda: self._streams
+        )
         self.started = counter("runs_started_total", "Runs that were begun.", "kind")
         self.ended = counter(
             "runs_ended_total", "Runs that have ended, by how.", "kind", "ending"
@@ -110,7 +121,8 @@ class Metrics:
             "tasks_ended_total", "Tasks that have ended, by how.", "ending"
         )
         self.calls = counter("model_calls_total", "Calls of models.")
-        self.tokens = counter("tokens_total", "Tokens of models.", "direction")
+        tokens = counter("tokens_total", "Tokens of models.", "direction")
+        self.tokens_in, self.tokens_out = tokens.labels("in"), tokens.labels("out")
         self.dollars = counter("cost_dollars_total", "What models have cost.")
         gauge(
             "runs_under_way",
@@ -146,7 +158,7 @@ class Metrics:
         facts = _JournalFacts(self, orchestrator)
         self._journals.append(facts)
         try:
-            with orchestrator.read.subscribe(facts.count):
+            with orchestrator.read.subscribe(facts.count, kinds=COUNTED):
                 yield
         finally:
             self._journals.remove(facts)
@@ -156,8 +168,7 @@ class Metrics:
         """Count a request that is under way, as long as the block lasts."""
         self._unanswered += 1
         try:
-            with self._requests_now.track_inprogress():
-                yield
+            yield
         finally:
             self._unanswered -= 1
             if not self._unanswered:
@@ -172,8 +183,11 @@ class Metrics:
     @contextmanager
     def track_stream(self) -> Generator[None]:
         """Count an event stream that is open, as long as the block lasts."""
-        with self._streams_now.track_inprogress():
+        self._streams += 1
+        try:
             yield
+        finally:
+            self._streams -= 1
 
     def count_answer(self, operation: Operation, status: int, seconds: float) -> None:
         """Count a response when it begins."""
@@ -275,6 +289,6 @@ class _JournalFacts:
 
     def _count_usage(self, usage: Usage) -> None:
         self._metrics.calls.inc(usage.calls)
-        self._metrics.tokens.labels("in").inc(usage.input_tokens)
-        self._metrics.tokens.labels("out").inc(usage.output_tokens)
+        self._metrics.tokens_in.inc(usage.input_tokens)
+        self._metrics.tokens_out.inc(usage.output_tokens)
         self._metrics.dollars.inc(usage.cost / 1_000_000)

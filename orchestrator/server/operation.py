@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import (
     AbstractContextManager,
     ExitStack,
-    aclosing,
     nullcontext,
     suppress,
 )
@@ -290,9 +289,8 @@ class ApiCall:
 
     async def body(self, kind: type[T]) -> T:
         """Return the body, decoded."""
-        await trio.lowlevel.checkpoint()
         try:
-            return await decoded(self.raw, kind)
+            return await decoded(self.raw, kind)  # noqa: ASYNC910 (`_handle` checkpoints)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise HttpError(
                 400,
@@ -506,10 +504,9 @@ async def _handle(
     try:
         if operation.scope is not None:
             await _require_scope(server, request.state.access.key, operation.scope)
-        refused = too_large(server.settings.body_limit)
-        limit = server.settings.body_limit
+        limit, refused = server.settings.body_limit, too_large
         if operation.body is None and limit > UNREAD_BODY:
-            limit, refused = UNREAD_BODY, _takes_no_body()
+            limit, refused = UNREAD_BODY, _takes_no_body
         raw = await _read(request, limit, refused)
         call = ApiCall(server, operation, request, raw)
         if operation.is_json_rpc:
@@ -589,9 +586,8 @@ async def _withheld(answer: Response) -> Response:
 
 async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
     """Refuse a request whose key is not for this."""
-    await trio.lowlevel.checkpoint()
     if key.may(scope):
-        return
+        return  # noqa: ASYNC910 (`_handle` checkpoints)
     hint = f"its scopes are {', '.join(sorted(key.scopes)) or 'none'}"
     if key.name == DEFAULT and key.is_admin and scope is Scope.APPROVE:
         if await server.may_default_approve():
@@ -609,31 +605,36 @@ async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
     )
 
 
-async def _read(request: Request, limit: int, refused: HttpError) -> bytes:
+async def _read(
+    request: Request, limit: int, refused: Callable[[int], HttpError]
+) -> bytes:
     """Return the body, unless it is too large or stops coming."""
-    body = bytearray()
-    chunks = request.stream()
-    try:
-        async with aclosing(chunks):
-            latest = trio.current_time() + WHOLE_BODY_SECONDS
-            with trio.fail_after(BODY_SECONDS) as timeout:
-                async for chunk in chunks:
-                    timeout.deadline = min(latest, trio.current_time() + BODY_SECONDS)
-                    body += chunk
-                    if len(body) > limit:
-                        raise refused
-    except trio.TooSlowError as exc:
-        raise HttpError(
-            408,
-            f"nothing came for {BODY_SECONDS} s, or the body took more than"
-            f" {WHOLE_BODY_SECONDS} s, and it is not complete",
-            code="body_too_slow",
-            headers={"connection": "close"},
-        ) from exc
-    return bytes(body)
+    pieces: list[bytes] = []
+    length, begun = 0, trio.current_time()
+    with trio.CancelScope(deadline=begun + BODY_SECONDS) as timeout:
+        while True:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            pieces.append(message.get("body", b""))
+            length += len(pieces[-1])
+            if length > limit:
+                raise refused(limit)
+            if not message.get("more_body"):
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            now = trio.current_time()
+            timeout.deadline = min(begun + WHOLE_BODY_SECONDS, now + BODY_SECONDS)
+    raise HttpError(
+        408,
+        f"nothing came for {BODY_SECONDS} s, or the body took more than"
+        f" {WHOLE_BODY_SECONDS} s, and it is not complete",
+        code="body_too_slow",
+        headers={"connection": "close"},
+    )
 
 
-def _takes_no_body() -> HttpError:
+def _takes_no_body(limit: int) -> HttpError:
+    del limit
     return HttpError(413, "this route takes no body; send none", code="body_too_large")
 
 

@@ -30,6 +30,9 @@ from orchestrator.read_api import ReadApi
 MAX_BUFFERED_UPDATES: Final = 10_000
 """How many updates of a session a channel holds before its reader misses some."""
 
+NOTED: Final = (TurnStarted, TurnResumed, TurnEnded, TaskSettled, ModelAnswered)
+"""The facts with which an unfinished answer begins or ends."""
+
 ReceiveText: TypeAlias = Callable[[str | None], None]
 """Takes the next text of an answer; None if the model begins the answer again."""
 
@@ -88,7 +91,7 @@ class LiveText:
     def collect(self) -> Generator[None]:
         """Collect text, as long as the block lasts."""
         with (
-            self._read.subscribe(self._receive_fact),
+            self._read.subscribe(self._receive_fact, kinds=NOTED),
             self._read.subscribe_model_events(self._receive_model_event),
         ):
             yield

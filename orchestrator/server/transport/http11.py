@@ -338,14 +338,18 @@ class _Exchange:
             await connection.refuse(exc.error_status_hint)
             connection.disconnect.note()
             return {"type": "http.disconnect"}
-        if isinstance(event, h11.Data):
-            return {
-                "type": "http.request",
-                "body": bytes(event.data),
-                "more_body": True,
-            }
-        self._is_read = True
-        return {"type": "http.request", "body": b"", "more_body": False}
+        pieces: list[bytes] = []
+        # Mostly the rest has arrived, too. An error is raised again the next time.
+        with suppress(h11.RemoteProtocolError):
+            while isinstance(event, h11.Data):
+                pieces.append(bytes(event.data))
+                event = connection.parser.next_event()
+        self._is_read = isinstance(event, h11.EndOfMessage)
+        return {
+            "type": "http.request",
+            "body": pieces[0] if len(pieces) == 1 else b"".join(pieces),
+            "more_body": not self._is_read,
+        }
 
     async def send(self, message: Message) -> None:
         """Send a part of the response. It begins with its body, as ASGI demands."""

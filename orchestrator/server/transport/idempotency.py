@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Final
 
-import trio
-
 from agents import Failure, MessageId, new_message_id
 from delegation import Cause, SessionId, SessionRecord
 from orchestrator.doors.kept import is_over
@@ -55,11 +53,10 @@ async def find_attempt(
         call: the request.
         others: returns the further sessions that a request has opened, by its first one.
     """
-    await trio.lowlevel.checkpoint()
     for attempt in count():
         id_ = call.new_session_id(attempt)
         if not session_exists(call, id_):
-            return None, id_
+            return None, id_  # noqa: ASYNC910 (there is nothing to wait for)
         first = await session_for_key(call, id_)
         door = call.journal.door
         sessions = [first, *[await door.find(it) for it in others(first)]]

@@ -7,7 +7,6 @@ the whole tree: nothing of it runs any more when the request has ended.
 from collections.abc import Sequence
 
 import attrs
-import trio
 from starlette.responses import Response
 
 from delegation import SessionRecord
@@ -36,7 +35,6 @@ from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, wait_unless_discon
 
 
 async def create_chat_completion(call: ApiCall) -> Response:
-    await trio.lowlevel.checkpoint()
     request = await call.body(ChatRequest)
     inbound, call.answer_headers = to_inbound_request(
         call.server.agent(request.model),
