@@ -17,6 +17,7 @@ from orchestrator.cli.commands.demo import demo
 from orchestrator.cli.commands.doctor import doctor
 from orchestrator.cli.commands.export import export
 from orchestrator.cli.commands.keys import keys
+from orchestrator.cli.commands.mcp import mcp
 from orchestrator.cli.commands.models import models
 from orchestrator.cli.commands.replay import replay
 from orchestrator.cli.commands.report import report
@@ -49,6 +50,7 @@ for _command in (
     chat,
     ui,
     serve,
+    mcp,
     worker,
     workers,
     keys,

@@ -79,6 +79,7 @@ def open_protocol(tools: Mapping[str, AgentTool], caller_of: CallerOf) -> Server
     """
     handlers = _Handlers(tools, caller_of)
     lasting = CacheHint(ttl_ms=FRESH_MS, scope="private")
+    changing = CacheHint(ttl_ms=0, scope="private")
     server: Server[Any] = Server(
         NAME,
         version=version("delegation-orchestrator"),
@@ -88,6 +89,9 @@ def open_protocol(tools: Mapping[str, AgentTool], caller_of: CallerOf) -> Server
             "server/discover": lasting,
             "tools/list": lasting,
             "resources/templates/list": lasting,
+            # A run goes on, and its owner may delete it.
+            "resources/list": changing,
+            "resources/read": changing,
         },
         on_list_tools=_typed(handlers.list_tools),
         on_call_tool=_typed(handlers.call_tool),

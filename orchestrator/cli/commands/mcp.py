@@ -1,0 +1,116 @@
+"""`orchestrator mcp`: agents as tools of the program that starts it, over stdin and stdout."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import trio
+from cyclopts import App, Parameter
+
+from orchestrator.cli.agent_file import load_agents
+from orchestrator.cli.commands.serve import JournalOpener
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.options import JournalOption, journals_of
+from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
+from orchestrator.cli.signals import Stop, run_stoppable
+from orchestrator.journal.audit import local_actor
+from orchestrator.mcp_server.tools import parse_modes, tools_of
+from orchestrator.runtime import Orchestrator
+
+INSTALL: Final = "pip install 'delegation-orchestrator[mcp]'"
+
+mcp = App(
+    name="mcp",
+    help="Agents as tools of MCP clients: orchestrator mcp FILE speaks MCP on stdin and stdout.",
+)
+
+
+@mcp.default
+def speak(
+    file: str,
+    /,
+    *,
+    tasks: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    workspace: Path | None = None,
+    journal: JournalOption = None,
+    sandbox: SandboxOption = None,
+) -> int:
+    """Speak MCP on stdin and stdout: each agent is a tool of the program that starts this.
+
+    Nothing else is written to stdout; what the file prints goes to stderr. It ends with its stdin.
+    A task that a client polls for goes on when this is started again.
+
+    Args:
+        file: What defines agents: a Python file, a folder of agents (*.md), or a team.yaml, for all
+            of them; FILE:NAME for one.
+        tasks: Whether calls are tasks that outlive their request: forbidden, optional (where the
+            client can poll, which is the default) or required; AGENT=MODE for one agent, several
+            times for several.
+        workspace: The folder that tools work in; by default this one.
+    """
+    if workspace is not None and not workspace.is_dir():
+        raise CommandError(f"--workspace {workspace} is no folder")
+    try:
+        # Imported late: the SDK is an extra, and slow to import.
+        from orchestrator.mcp_server.local_caller import open_local_caller
+        from orchestrator.mcp_server.protocol import open_protocol
+        from orchestrator.mcp_server.stdio import serve_stdio, take_stdio
+    except ModuleNotFoundError as exc:
+        raise CommandError(f"MCP needs {exc.name}: {INSTALL}") from exc
+    # Before the file runs: it may print.
+    wire = take_stdio()
+    agents = load_agents(file)
+    tools = tools_of(agents, parse_modes(tasks, agents))
+    journals = journals_of(journal)
+    user = local_actor(os.getuid())
+
+    async def work(stop: Stop) -> int:
+        opener = JournalOpener(
+            journals=journals,
+            secrets={},
+            webhooks=(),
+            hidden=(),
+            workspace=workspace,
+            sandbox=await choose_sandbox(sandbox, agents.values()),
+            kept_seconds=None,
+            exchange=None,
+        )
+        async with open_local_caller(journals, opener.open, agents, user) as (
+            caller,
+            orchestrators,
+        ):
+            stop.set_orchestrator(_All(orchestrators))
+            with stop.end_wait_on_signal():
+                await serve_stdio(open_protocol(tools, lambda _: caller), wire)
+            await stop.wait_drained()
+        return 0
+
+    return run_stoppable(work)
+
+
+class _All:
+    """The orchestrators of one process, as one that a signal drains."""
+
+    def __init__(self, orchestrators: Sequence[Orchestrator]) -> None:
+        self._orchestrators = orchestrators
+
+    @property
+    def working(self) -> int:
+        return sum(it.working for it in self._orchestrators)
+
+    async def drain(self, seconds: float) -> bool:
+        have_ended: list[bool] = []
+
+        async def drain(orchestrator: Orchestrator) -> None:
+            have_ended.append(await orchestrator.drain(seconds))
+
+        async with trio.open_nursery() as nursery:
+            for it in self._orchestrators:
+                nursery.start_soon(drain, it)
+        return all(have_ended)
+
+    async def abandon(self) -> None:
+        await trio.lowlevel.checkpoint()
+        for it in self._orchestrators:
+            await it.abandon()
