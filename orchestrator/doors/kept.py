@@ -22,7 +22,7 @@ from delegation import (
     SessionRecord,
     TaskId,
 )
-from delegation.events import SteeringOrigin
+from delegation.events import LabelsChanged, SessionOpened, SteeringOrigin
 from orchestrator.budget_scope import current_grants
 from orchestrator.doors.door import Door
 from orchestrator.doors.inbound import (
@@ -62,6 +62,8 @@ Journals have called it so since all requests came over HTTP."""
 STEERED_BY: Final = "outside"
 CONVERSATION: Final = "session"
 """The kind that stays open until the client closes it; any other ends with its request."""
+RECORD: Final = "conversation"
+"""The kind in which no agent works: it keeps what its client stores in labels. It is no run."""
 
 
 class KeptDoor:
@@ -136,6 +138,30 @@ class KeptDoor:
         # Until its first message it has nothing to do; `receive` registers the agent again.
         self._services.registry.unregister_session(session.id)
         return session
+
+    def new_session_id(self) -> SessionId:
+        """Return an id for a session that is opened next."""
+        return self._services.new_session_id()
+
+    def open_record(
+        self,
+        labels: Mapping[str, str],
+        id_: SessionId | None = None,
+        *,
+        owner: str = "",
+    ) -> SessionRecord:
+        """Open a session in which no agent works: it keeps what its client stores in labels."""
+        services = self._services
+        services.book.admission.require_running()
+        id_ = self.new_session_id() if id_ is None else id_
+        labels = {**labels, KIND: RECORD}
+        services.book.post(SessionOpened(id_, RECORD, labels=labels, owner=owner))
+        return services.book.ledger.sessions[id_]
+
+    def change_labels(self, session: SessionRecord, labels: Mapping[str, str]) -> None:
+        """Change labels of a session; an empty text takes one away."""
+        self._services.book.admission.require_running()
+        self._services.book.post(LabelsChanged(session.id, labels))
 
     def receive(self, session: SessionRecord, request: InboundRequest) -> int:
         """Post a message to a session, and return the sequence number of the fact."""

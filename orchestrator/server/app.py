@@ -26,6 +26,7 @@ from orchestrator.server.console import events as console_events
 from orchestrator.server.console import login, page
 from orchestrator.server.openai.chat import routes as chat
 from orchestrator.server.openai.completions import routes as completions
+from orchestrator.server.openai.conversations import routes as conversations
 from orchestrator.server.openai.responses import routes as responses
 from orchestrator.server.openapi import document
 from orchestrator.server.operation import (
@@ -56,6 +57,7 @@ def _document() -> dict[str, Any]:
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *chat.OPERATIONS,
     *responses.OPERATIONS,
+    *conversations.OPERATIONS,
     *completions.OPERATIONS,
     *models.OPERATIONS,
     *runs.OPERATIONS,

@@ -50,7 +50,7 @@ from delegation.events import (
     TurnStarted,
     WorkspaceOpened,
 )
-from orchestrator.doors.kept import CONVERSATION, KIND, is_over
+from orchestrator.doors.kept import CONVERSATION, KIND, RECORD, is_over
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.operation import Operation
 
@@ -222,7 +222,7 @@ class _JournalFacts:
         match entry.event:
             case SessionOpened(session=session, labels=labels) if KIND in labels:
                 self._metrics.started.labels(labels[KIND]).inc()
-                if labels[KIND] != CONVERSATION:
+                if labels[KIND] not in {CONVERSATION, RECORD}:
                     self.under_way.add(session)
             case TurnStarted(session=session) | TurnResumed(session=session):
                 if KIND in self.ledger.sessions[session].labels:

@@ -24,6 +24,11 @@ SOURCES: Final[Mapping[str, Mapping[str, str]]] = {
         "response": "$response.body#/id",
         "run": "$response.body#/run",
     },
+    "create_conversation": {"conversation": "$response.body#/id"},
+    "create_items": {
+        "conversation": "$request.path.conversation",
+        "item": "$response.body#/data/0/id",
+    },
     "create_chat_completion": {"run": "$response.body#/run_id"},
     "create_completion": {"run": "$response.body#/run_id"},
 }
@@ -36,6 +41,12 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "steer_task": {"text": "Look at the coast, too."},
     "answer_approval": {"answer": "once"},
     "create_response": {"model": MODEL, "input": "What is the capital of Peru?"},
+    "create_conversation": {
+        "items": [{"role": "user", "content": "What is the capital of Peru?"}],
+        "metadata": {"topic": "Peru"},
+    },
+    "update_conversation": {"metadata": {"topic": "Lima"}},
+    "create_items": {"items": [{"role": "user", "content": "And of Chile?"}]},
     "create_chat_completion": {
         "model": MODEL,
         "messages": [{"role": "user", "content": "What is the capital of Peru?"}],

@@ -10,6 +10,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import attrs
@@ -115,6 +116,8 @@ class Operation:
     """It needs no key."""
     is_json_rpc: bool = False
     """Its body is a message of JSON-RPC, which says what it is about and which scope it needs."""
+    companion: "Callable[[bytes], SessionId | None] | None" = None
+    """Returns the session that a body names, whose journal has what the request opens, too."""
 
     @property
     def opens_session(self) -> bool:
@@ -365,7 +368,9 @@ class ApiCall:
         Args:
             attempt: how many sessions of the same key have come to nothing.
         """
-        return self.session_id_from_key(attempt) or self._drawn
+        if (id_ := self.session_id_from_key(attempt) or self._drawn) is not None:
+            return id_
+        return None if self.companion is None else self.further_session_id()
 
     def session_id_from_key(self, attempt: int = 0) -> SessionId | None:
         """Return the id that the Idempotency-Key of the request stands for."""
@@ -376,6 +381,8 @@ class ApiCall:
         if placement is None:
             return SessionId(self._id_from_key("r_", attempt=attempt) or "")
         home = placement.home_of_key(self.key)
+        if self.companion is not None:
+            home = placement.home_of(self.companion)
         if home is not None or attempt:
             # All attempts are in one journal.
             home = home or placement.home_of(id_)
@@ -383,6 +390,12 @@ class ApiCall:
                 lambda it: self._id_from_key("r_", it, attempt) or "", home
             )
         return SessionId(id_)
+
+    @cached_property
+    def companion(self) -> SessionId | None:
+        """The session that the body names, and whose journal has what the request opens, too."""
+        find = self.operation.companion
+        return None if find is None else find(self.raw)
 
     def further_session_id(self) -> SessionId | None:
         """Return the id of another session that the request opens; None if any will do."""

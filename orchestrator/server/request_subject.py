@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from orchestrator.server.openai.conversations.kept_items import conversation_session
 from orchestrator.server.openai.responses.response import session_id
 from orchestrator.server.operation import ApiCall
 
@@ -31,6 +32,7 @@ PARAMETERS: Final = {
     "run": SubjectKind.SESSION,
     "session": SubjectKind.SESSION,
     "response": SubjectKind.SESSION,
+    "conversation": SubjectKind.SESSION,
     "task": SubjectKind.TASK,
     "approval": SubjectKind.APPROVAL,
 }
@@ -44,10 +46,14 @@ def subject_of(call: ApiCall) -> Subject | None:
             id_ = call.path(name)
             if name == "response":
                 id_ = session_id(id_) or ""
+            elif name == "conversation":
+                id_ = conversation_session(id_) or ""
             return Subject(kind, id_)
     if call.message is not None:
         run = call.message.run
         return None if run is None else Subject(SubjectKind.SESSION, run)
+    if call.companion is not None:
+        return Subject(SubjectKind.SESSION, call.companion)
     if call.operation.takes_idempotency_key:
         id_ = call.session_id_from_key() or ""
         return Subject(SubjectKind.SESSION, id_) if id_ else None

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from agents import Agent, InputError, Pipeline
 from delegation import SessionId
 from orchestrator.doors.inbound import InboundRequest, goal_message
-from orchestrator.doors.kept import KIND, is_over
+from orchestrator.doors.kept import KIND, RECORD, is_over
 from orchestrator.export_formats import (
     MEDIA_TYPES,
     Format,
@@ -185,13 +185,16 @@ async def list_runs(call: ApiCall) -> Response:
     query = call.query(RunsQuery)
 
     def show(found: FoundSession) -> RunSummary | None:
+        if found.session.labels.get(KIND) == RECORD:
+            return None
         if query.status not in {None, status_of(found.session, found.ledger)}:
             return None
         return summary_of(found.session, found.ledger)
 
     def show_past(body: bytes) -> RunSummary | None:
         summary = msgspec.json.decode(body, type=RunSummary)
-        return summary if query.status in {None, summary.status} else None
+        is_run = summary.kind != RECORD
+        return summary if is_run and query.status in {None, summary.status} else None
 
     page = await page_of(call, query, show, show_past=show_past)
     return json_response(

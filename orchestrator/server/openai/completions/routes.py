@@ -12,6 +12,7 @@ import msgspec
 import trio
 from starlette.responses import Response
 
+from orchestrator.doors.inbound import InboundRequest
 from orchestrator.doors.kept import KIND
 from orchestrator.server.keys.key import Scope
 from orchestrator.server.openai.chat.bodies import (
@@ -61,7 +62,7 @@ async def create_completion(call: ApiCall) -> Response:
     prompts = _prompts(request)
     asked = {name: getattr(request, name) for name in SAME}
     unknown = await call.unknown_parameters(CompletionRequest)
-    inbound = []
+    inbound: list[InboundRequest] = []
     for prompt in prompts:
         chat = ChatRequest(model=request.model, messages=[User(prompt)], **asked)
         one, call.answer_headers = to_inbound_request(

@@ -125,16 +125,24 @@ class Reasoning(msgspec.Struct, kw_only=True):
     """How much the model is to think before it answers."""
 
 
+class ConversationRef(msgspec.Struct):
+    id: str
+
+
 class CreateResponse(msgspec.Struct, kw_only=True):
     """A request for a response."""
 
     model: str
     """The name of an agent."""
-    input: str | Annotated[list[Item], msgspec.Meta(max_length=MOST_MESSAGES)]
+    input: (
+        str | Annotated[list[Item], msgspec.Meta(max_length=MOST_MESSAGES)] | None
+    ) = None
     instructions: str | None = None
     """Instructions for this response, in addition to the agent's own."""
     previous_response_id: str | None = None
     """The response whose conversation this one continues."""
+    conversation: str | ConversationRef | None = None
+    """The conversation that this response reads, and adds to."""
     store: bool | None = None
     """Whether it can be retrieved later; by default it can."""
     background: bool | None = None
@@ -158,9 +166,20 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     text: TextConfig | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int | None, allow_only(0)] = None
-    conversation: Annotated[str | dict[str, Any] | None, UNSUPPORTED] = None
     prompt: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
     moderation: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
+
+
+class GivenInput(msgspec.Struct):
+    """The input of a request as it was sent: a conversation keeps it so."""
+
+    input: str | list[dict[str, Any]] | None = None
+
+
+class NamedConversation(msgspec.Struct):
+    """The conversation that a request names."""
+
+    conversation: str | ConversationRef | None = None
 
 
 Progress: TypeAlias = Literal["in_progress", "completed", "incomplete"]
@@ -323,6 +342,7 @@ class ResponseBody(msgspec.Struct, kw_only=True):
     """Of the whole tree, when it is over."""
     instructions: str | None = None
     previous_response_id: str | None = None
+    conversation: ConversationRef | None = None
     metadata: dict[str, str] = {}
     tools: list[ResponseTool] = []
     tool_choice: str | dict[str, Any] = "auto"

@@ -16,6 +16,7 @@ from orchestrator.doors.kept import KIND
 from orchestrator.server.api.bodies import METADATA, encode_metadata, metadata_of
 from orchestrator.server.openai.answer_format import PlainText
 from orchestrator.server.openai.responses.bodies import (
+    ConversationRef,
     CreateResponse,
     ResponseTool,
     TextConfig,
@@ -28,6 +29,7 @@ RESPONSE: Final = "response"
 _STORE: Final = "store"
 _BACKGROUND: Final = "background"
 _PREVIOUS: Final = "previous"
+_CONVERSATION: Final = "conversation"
 _INSTRUCTIONS: Final = "instructions"
 _TOOLS: Final = "tools"
 _TOOL_CHOICE: Final = "tool_choice"
@@ -49,6 +51,8 @@ class ResponseLabels:
     is_background: bool
     previous: str | None
     """The id of the response whose conversation it continues."""
+    conversation: str | None
+    """The id of the conversation that it adds to."""
     instructions: str | None
     system_instructions: str
     """The system and developer messages of its conversation."""
@@ -68,6 +72,7 @@ def labels_of(session: SessionRecord) -> ResponseLabels:
         is_stored=labels.get(_STORE) != _FALSE,
         is_background=labels.get(_BACKGROUND) == _TRUE,
         previous=labels.get(_PREVIOUS),
+        conversation=labels.get(_CONVERSATION),
         instructions=labels.get(_INSTRUCTIONS),
         system_instructions=labels.get(_SYSTEM_INSTRUCTIONS, ""),
         tools=msgspec.json.decode(labels.get(_TOOLS, "[]"), type=list[ResponseTool]),
@@ -77,6 +82,12 @@ def labels_of(session: SessionRecord) -> ResponseLabels:
         message=labels.get(_MESSAGE),
         metadata=metadata_of(session),
     )
+
+
+def conversation_of(body: CreateResponse) -> str | None:
+    """Return the id of the conversation that a request names."""
+    named = body.conversation
+    return named.id if isinstance(named, ConversationRef) else named
 
 
 def is_response(session: SessionRecord) -> bool:
@@ -108,6 +119,7 @@ def encode_labels(
         _STORE: _FALSE if body.store is False else "",
         _BACKGROUND: _TRUE if body.background else "",
         _PREVIOUS: body.previous_response_id or "",
+        _CONVERSATION: conversation_of(body) or "",
         METADATA: encode_metadata(notes) if notes else "",
         _INSTRUCTIONS: body.instructions or "",
         _TOOLS: msgspec.json.encode(body.tools).decode() if body.tools else "",

@@ -92,12 +92,17 @@ class ParsedInput:
 
 def require_supported(body: CreateResponse) -> None:
     """Refuse options that would change the meaning of the answer, and are not supported."""
-    for name in ("conversation", "prompt", "moderation"):
+    for name in ("prompt", "moderation"):
         if getattr(body, name) is not None:
             raise bad_request(f"{name!r} is not supported here", param=name)
     if body.top_logprobs or LOGPROBS in (body.include or ()):
         param = "top_logprobs" if body.top_logprobs else "include"
         raise bad_request("the probabilities of tokens are not known here", param=param)
+    if body.conversation is not None and body.previous_response_id is not None:
+        raise RESPONSES.invalid_value(
+            "a response continues a conversation or another response: leave one of them out",
+            "previous_response_id",
+        )
     if body.background and body.store is False:
         raise bad_request(
             "a response in the background is retrieved later, so it must be stored: leave out"
@@ -211,27 +216,21 @@ def as_input(item: OutputItem | InputItem) -> Item:
             )
 
 
-def parse_input(body: CreateResponse, earlier: Sequence[Message]) -> ParsedInput:
-    """Return the input as messages, behind the conversation that it continues."""
-    is_text = isinstance(body.input, str)
-    items = [Item(content=body.input)] if isinstance(body.input, str) else body.input
-    instructions: list[str] = []
-    messages: list[EarlierMessage] = []
-    custom: set[str] = set()
-    call_ids = {call.id for it in earlier for call in getattr(it, "calls", ())}
-    for number, item in enumerate(items):
-        param = "input" if is_text else f"input[{number}]"
-        if item.type == "reasoning":
-            continue  # another model cannot read it, and the one that has thought it needs it not
-        if item.type == "message" and item.role in {"system", "developer"}:
-            instructions.append(_text(item.content, f"{param}.content"))
-        elif item.type in {"function_call", "custom_tool_call"}:
-            _add_call(messages, item, call_ids, param)
-            call_ids.add(item.call_id)
-            if item.type == "custom_tool_call":
-                custom.add(item.name)
-        else:
-            messages.append(_parse_item(item, param))
+def parse_input(
+    body: CreateResponse, earlier: Sequence[Message], kept: Sequence[Item] = ()
+) -> ParsedInput:
+    """Return the input as messages, behind the conversation that it continues.
+
+    Args:
+        body: the request.
+        earlier: the messages of the response that it continues.
+        kept: the items of the conversation that it continues.
+    """
+    given = body.input or ()
+    items = [Item(content=given)] if isinstance(given, str) else given
+    instructions, messages = read_items(
+        [*kept, *items], "input", earlier, len(kept), is_text=isinstance(given, str)
+    )
     require_answerable(
         [LocatedMessage(message, "input", "input") for message in messages],
         RESPONSES,
@@ -243,8 +242,46 @@ def parse_input(body: CreateResponse, earlier: Sequence[Message]) -> ParsedInput
         history=(*map(_as_said, earlier), *history),
         message=message,
         system_instructions="\n\n".join(instructions),
-        custom_tools=frozenset(custom),
+        custom_tools=frozenset(
+            it.name for it in (*kept, *items) if it.type == "custom_tool_call"
+        ),
     )
+
+
+def read_items(
+    items: Sequence[Item],
+    name: str,
+    earlier: Sequence[Message] = (),
+    kept: int = 0,
+    *,
+    is_text: bool = False,
+) -> tuple[list[str], list[EarlierMessage]]:
+    """Return the instructions in items, and their messages.
+
+    Args:
+        items: the items.
+        name: what the request calls them.
+        earlier: the messages before them.
+        kept: how many of them are of the conversation, and not of the request.
+        is_text: the request has a text instead of items.
+    """
+    instructions: list[str] = []
+    messages: list[EarlierMessage] = []
+    call_ids = {call.id for it in earlier for call in getattr(it, "calls", ())}
+    for number, item in enumerate(items, -kept):
+        param = name if is_text else f"{name}[{number}]"
+        if number < 0:
+            param = "conversation"
+        if item.type == "reasoning":
+            continue  # another model cannot read it, and the one that has thought it needs it not
+        if item.type == "message" and item.role in {"system", "developer"}:
+            instructions.append(_text(item.content, f"{param}.content"))
+        elif item.type in {"function_call", "custom_tool_call"}:
+            _add_call(messages, item, call_ids, param)
+            call_ids.add(item.call_id)
+        else:
+            messages.append(_parse_item(item, param))
+    return instructions, messages
 
 
 def _parse_item(item: Item, param: str) -> EarlierMessage:

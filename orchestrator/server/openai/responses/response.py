@@ -22,6 +22,7 @@ from orchestrator.server.openai.responses.bodies import (
     CallOutputItem,
     Code,
     Content,
+    ConversationRef,
     CustomCallItem,
     CustomCallOutputItem,
     IncompleteDetails,
@@ -136,6 +137,9 @@ def initial_body(session: SessionRecord) -> ResponseBody:
         run=session.id,
         instructions=labels.instructions,
         previous_response_id=labels.previous,
+        conversation=None
+        if labels.conversation is None
+        else ConversationRef(labels.conversation),
         metadata=dict(labels.metadata),
         tools=labels.tools,
         tool_choice=labels.tool_choice,

@@ -6,8 +6,9 @@ continue the same one, and either may be deleted.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import attrs
 import msgspec
@@ -29,15 +30,26 @@ from orchestrator.server.openai.client_tools import (
     tool_labels,
 )
 from orchestrator.server.openai.conversation import RESPONSES
+from orchestrator.server.openai.conversations.kept_items import (
+    ContinuedConversation,
+    continue_conversation,
+    conversation_session,
+    find_conversation,
+)
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.openai.responses.bodies import (
+    ConversationRef,
     CreateResponse,
     Deleted,
+    GivenInput,
     InputItems,
     Item,
+    NamedConversation,
     ResponseBody,
 )
+from orchestrator.server.openai.responses.item_page import ItemsQuery, page_of_items
 from orchestrator.server.openai.responses.labels import (
+    conversation_of,
     encode_labels,
     is_response,
     labels_of,
@@ -74,7 +86,7 @@ from orchestrator.server.operation import (
 )
 from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.session_status import OPENING
-from orchestrator.server.transport.errors import JSON, HttpError, not_found
+from orchestrator.server.transport.errors import JSON, HttpError
 from orchestrator.server.transport.idempotency import find_attempt
 from orchestrator.server.transport.session_headers import context_of
 from orchestrator.server.transport.sse import (
@@ -82,9 +94,6 @@ from orchestrator.server.transport.sse import (
     EventStream,
     wait_unless_disconnected,
 )
-
-PAGE: Final = 20
-LONGEST_PAGE: Final = 100
 
 
 @attrs.frozen(kw_only=True)
@@ -97,16 +106,6 @@ class RetrieveQuery:
     """The number of the last event that the client has."""
 
 
-@attrs.frozen(kw_only=True)
-class InputItemsQuery:
-    """Which items of the input are listed."""
-
-    limit: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_PAGE)] = PAGE
-    order: Literal["asc", "desc"] = "desc"
-    after: str = ""
-    """The id of the last item that the client has."""
-
-
 async def create_response(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     body = await call.body(CreateResponse)
@@ -114,13 +113,21 @@ async def create_response(call: ApiCall) -> Response:
     known, id_ = await find_attempt(call)
     if known is None:
         unknown = await call.unknown_parameters(CreateResponse)
-        await _resolve_references(call, body)
-        request = _inbound_request(call, body, await _previous(call, body), unknown)
+        conversation = await _continued_conversation(call, body)
+        await _resolve_references(call, body, conversation)
+        request = _inbound_request(
+            call, body, await _previous(call, body), conversation, unknown
+        )
         await call.take_request(request)
         # Of two equal requests at once, one finds the other's session.
         known, id_ = await find_attempt(call)
         if known is None:
+            if conversation is not None:
+                conversation.require_unchanged()
             with call.begin_run():
+                if conversation is not None:
+                    id_ = id_ or call.journal.door.new_session_id()
+                    conversation.begin(call, id_)
                 known = _open_session(call, body, request, id_)
                 call.record(known.id)
     session = known
@@ -137,11 +144,33 @@ async def create_response(call: ApiCall) -> Response:
     return await _wait_and_show(call, session, partial(wait_settled, call.journal))
 
 
-async def _resolve_references(call: ApiCall, body: CreateResponse) -> None:
+async def _continued_conversation(
+    call: ApiCall, body: CreateResponse
+) -> ContinuedConversation | None:
+    """Return the conversation that a new response continues."""
+    await trio.lowlevel.checkpoint()
+    if (id_ := conversation_of(body)) is None:
+        return None
+    session = await find_conversation(call, id_, param="conversation")
+    given = (await call.body(GivenInput)).input
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    return await continue_conversation(call, session, items)
+
+
+async def _resolve_references(
+    call: ApiCall, body: CreateResponse, conversation: ContinuedConversation | None
+) -> None:
     """Replace references to items of stored responses by the items."""
     await trio.lowlevel.checkpoint()
-    if isinstance(body.input, str):
+    if body.input is None or isinstance(body.input, str):
         return
+    if conversation is not None:
+        # What the conversation has is read with it.
+        body.input = [
+            it
+            for it in body.input
+            if it.type != "item_reference" or it.id not in conversation.ids
+        ]
     for number, item in enumerate(body.input):
         if item.type == "item_reference":
             body.input[number] = await _referred_item(call, item.id or "", number)
@@ -183,13 +212,18 @@ def _inbound_request(
     call: ApiCall,
     body: CreateResponse,
     previous: SessionRecord | None,
+    conversation: ContinuedConversation | None,
     unknown: Iterable[str],
 ) -> InboundRequest:
     """Return the request of a new response to its agent."""
     if call.journal.is_stopping:
         raise ClosedError("the server is stopping, and begins nothing new")
     agent = call.server.agent(body.model)
-    parsed = parse_input(body, () if previous is None else previous.root.transcript)
+    parsed = parse_input(
+        body,
+        () if previous is None else previous.root.transcript,
+        () if conversation is None else conversation.items,
+    )
     ignores = call.server.settings.ignores_hosted_tools
     chosen = tools_of_client(
         body.tools or (), body.tool_choice, agent, ignores_others=ignores
@@ -321,23 +355,16 @@ async def retrieve_response(call: ApiCall) -> Response:
 
 
 async def list_input_items(call: ApiCall) -> Response:
-    query = call.query(InputItemsQuery)
+    query = call.query(ItemsQuery)
     session = await _find(call, call.path("response"))
-    items = input_of(session)
-    if query.order == "desc":
-        items.reverse()
-    ids = [item.id for item in items]
-    if query.after:
-        if query.after not in ids:
-            raise not_found(f"there is no item {query.after!r} to go on after")
-        del items[: ids.index(query.after) + 1]
-    page = items[: query.limit]
+    items = {it.id: it for it in input_of(session)}
+    ids, has_more = page_of_items(list(items), query)
     return json_response(
         InputItems(
-            data=page,
-            first_id=page[0].id if page else None,
-            last_id=page[-1].id if page else None,
-            has_more=len(page) < len(items),
+            data=[items[it] for it in ids],
+            first_id=ids[0] if ids else None,
+            last_id=ids[-1] if ids else None,
+            has_more=has_more,
         )
     )
 
@@ -352,6 +379,10 @@ async def cancel_response(call: ApiCall) -> Response:
 
 async def delete_response(call: ApiCall) -> Response:
     session = await _find(call, call.path("response"))
+    if (conversation := labels_of(session).conversation) is not None:
+        # It keeps what this one has said.
+        with suppress(HttpError):
+            await find_conversation(call, conversation)
     call.record(session.id)
     await call.journal.door.close(session, deleted=True)
     return json_response(Deleted(id=response_id(session)))
@@ -380,6 +411,18 @@ async def _find(
     return session
 
 
+def _companion(raw: bytes) -> SessionId | None:
+    """Return the session of the conversation that a body names."""
+    if b'"conversation"' not in raw:
+        return None
+    try:
+        named = msgspec.json.decode(raw, type=NamedConversation).conversation
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None  # refused where the body is decoded
+    id_ = named.id if isinstance(named, ConversationRef) else named
+    return None if id_ is None else conversation_session(id_)
+
+
 _BODY: Final = ResponseSpec(description="The response", body=ResponseBody)
 _RESPONSE_OR_EVENTS: Final = ResponseSpec(
     description="The response, or its events",
@@ -397,6 +440,7 @@ OPERATIONS: Final = (
         responses={200: _RESPONSE_OR_EVENTS},
         error_statuses=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
         takes_idempotency_key=True,
+        companion=_companion,
     ),
     Operation(
         method="GET",
@@ -414,7 +458,7 @@ OPERATIONS: Final = (
         handle=list_input_items,
         summary="The input of a response",
         scope=Scope.READ,
-        query=InputItemsQuery,
+        query=ItemsQuery,
         responses={200: ResponseSpec(description="A page of it", body=InputItems)},
         error_statuses=(400, 404),
     ),

@@ -1,0 +1,1 @@
+"""Conversations of OpenAI's protocol: items that responses read, and add to."""
