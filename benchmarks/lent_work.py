@@ -126,8 +126,9 @@ async def _lend(url: str, queue: str, leaf: Leaf, server: PostgresServer) -> Len
                     began = time.perf_counter()
                     await writer.lend(f"alone {number}")
                     walls.append(time.perf_counter() - began)
+                # The last answer is sent by then: without it the worker would never end.
+                await trio.to_thread.run_sync(worker.wait)
                 nursery.cancel_scope.cancel()
-            await trio.to_thread.run_sync(worker.wait)
     return LentWork(
         writer=own * 1000 / AT_ONCE,
         worker=(after[0] - before[0]) * 1000 / AT_ONCE,
