@@ -162,3 +162,22 @@ def test_every_task_and_view_has_an_address(page: Page, server: ConsoleServer) -
     wait(page, "orchestrator.page.viewer?.tab === 'flame'")
     assert page.run("orchestrator.page.viewer.active") == task
     server.cancel(run)
+
+
+def test_failures_are_grouped_by_their_errors(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("quick", "ship 6 items")
+    opened(page, run)
+    wait(page, "!orchestrator.page.isWorking")
+    page.run("orchestrator.page.viewer.showTab('failures')")
+    page.settle()
+
+    found = page.run(
+        "[...document.querySelectorAll('.failure')].map(it => [it.querySelector('b').innerText,"
+        " it.querySelectorAll('li').length])"
+    )
+    failed = page.run(
+        "orchestrator.page.model.status.filter(it => it === 'failed').length"
+    )
+    assert found == [[f"✗ {failed}", failed]]

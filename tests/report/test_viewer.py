@@ -27,7 +27,7 @@ from tests.report.conftest import Opened, Written, write
 
 AXE = gzip.decompress((Path(__file__).parent / "axe.min.js.gz").read_bytes()).decode()
 VIEWER = "delegation.viewer"
-TABS = ("summary", "tree", "graph", "flame", "cost")
+TABS = ("summary", "tree", "graph", "flame", "cost", "failures")
 
 
 def active(page: Page) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-/*! sources sha256 c150103f1a27c72cdc9e09ab2866a06305c426347cd2739a9b3d5277f0d0a9a0 */
+/*! sources sha256 f2f26bfd8919a08b2b47a5ceaa90f3c1c46f54650a9918bb35d607d974097078 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

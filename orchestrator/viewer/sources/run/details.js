@@ -1,6 +1,6 @@
 // The details of a task or a group: its own numbers, those of its subtree, and its transcript.
 
-import { element, fill } from './dom.js';
+import { element, fill, patch } from './dom.js';
 import { count, counted, duration, exactMoney, oneLine, printable, tokens } from './format.js';
 import { CACHED, CALLS, COST, ESTIMATED, INPUT, OUTPUT, REASONING, UNPRICED } from './model.js';
 import { GROUPS, describe } from './status.js';
@@ -42,6 +42,7 @@ export class Details {
     if (isOther) {
       this.ticket += 1;
       this.element.scrollTop = 0;
+      fill(this.head);
     }
     if (row === null) patch(this.head, [element('p', { class: 'hint' }, 'Nothing is selected.')]);
     else patch(this.head, row.kind === 'task' ? this.task(row.number) : this.group(row));
@@ -198,17 +199,6 @@ export class Details {
       element('p', { class: 'hint' }, row.isExpanded ? 'Left folds it.' : 'Right or Enter opens it.'),
     ];
   }
-}
-
-// Replace the children that are others now; those that are the same keep the focus and the selection.
-function patch(parent, content) {
-  const made = content.filter(Boolean);
-  made.forEach((child, at) => {
-    const old = parent.childNodes[at];
-    if (!old) parent.append(child);
-    else if (old !== child && !old.isEqualNode(child)) old.replaceWith(child);
-  });
-  while (parent.childNodes.length > made.length) parent.lastChild.remove();
 }
 
 function table(head, rows) {

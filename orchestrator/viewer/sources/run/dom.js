@@ -15,6 +15,37 @@ export function fill(parent, ...content) {
   parent.replaceChildren(...content.filter((it) => it !== null && it !== undefined && it !== ''));
 }
 
+// Make the children of an element like these, and keep what is the same: the focus, a selection, and
+// the button that a pointer is pressing stay. What has `data-own` is never made into something else.
+export function patch(parent, content) {
+  const made = content.filter((it) => it !== null && it !== undefined && it !== '' && it !== false);
+  made.forEach((child, at) => {
+    const old = parent.childNodes[at];
+    const node = typeof child === 'string' ? document.createTextNode(child) : child;
+    if (!old) parent.append(node);
+    else merge(old, node);
+  });
+  while (parent.childNodes.length > made.length) parent.lastChild.remove();
+}
+
+export function merge(old, node) {
+  if (old === node) return;
+  const isAlike = old.nodeName === node.nodeName && !old.dataset?.own && !node.dataset?.own;
+  if (!isAlike) old.replaceWith(node);
+  else if (node.nodeType === Node.TEXT_NODE) {
+    if (old.data !== node.data) old.data = node.data;
+  } else {
+    for (const { name } of [...old.attributes]) if (!node.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of node.attributes) {
+      if (old.getAttribute(name) === value) continue;
+      // As an attribute, a style would be against the policy of the page.
+      if (name === 'style') old.style.cssText = node.style.cssText;
+      else old.setAttribute(name, value);
+    }
+    patch(old, [...node.childNodes]);
+  }
+}
+
 // The drawing context of a canvas, as sharp as the screen; null if the canvas is hidden.
 export function drawingContext(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;

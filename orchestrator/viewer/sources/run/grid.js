@@ -1,7 +1,7 @@
 // The tree as a grid of rows: only those on the screen are in the page, however many there are.
 
 import { Bars, ROW, drawAxis } from './time_bars.js';
-import { element } from './dom.js';
+import { element, merge } from './dom.js';
 import { count, counted, duration, money, oneLine, tokens } from './format.js';
 import { COST, ESTIMATED } from './model.js';
 import { GROUPS, describe } from './status.js';
@@ -89,6 +89,20 @@ export class Grid {
     else if (under > 0) scroller.scrollTop = (place + 1) * ROW - height;
   }
 
+  // The row that stays where it is on the screen when rows come and go: the selected one, or the first.
+  anchor() {
+    const { rows, place } = this.viewer;
+    const first = Math.ceil(this.scroller.scrollTop / ROW);
+    const isSeen = place >= first && (place + 1) * ROW <= this.scroller.scrollTop + this.height;
+    const at = isSeen ? place : first;
+    return { key: rows[at]?.key, over: at * ROW - this.scroller.scrollTop };
+  }
+
+  hold({ key, over }) {
+    const place = this.viewer.places.get(key);
+    if (place !== undefined) this.scroller.scrollTop = place * ROW - over;
+  }
+
   draw() {
     const { viewer, scroller } = this;
     const { rows } = viewer;
@@ -108,15 +122,19 @@ export class Grid {
   // stay as they are.
   fillWindow(first, last, active) {
     const { rows } = this.viewer;
-    if (this.drawn.rows !== rows) this.drawn = { rows, active, at: new Map() };
-    if (this.drawn.active !== active) {
+    const isOther = this.drawn.rows !== rows;
+    this.drawn.rows = rows;
+    if (isOther) this.drawn.active = active;
+    else if (this.drawn.active !== active) {
       for (const place of [this.drawn.active, active]) this.forget(place);
       this.drawn.active = active;
     }
     for (const place of this.drawn.at.keys()) if (place < first || place >= last) this.forget(place);
     const made = [];
     for (let place = first; place < last; place += 1) {
-      if (!this.drawn.at.has(place)) this.drawn.at.set(place, this.row(rows[place], place));
+      const old = this.drawn.at.get(place);
+      if (!old) this.drawn.at.set(place, this.row(rows[place], place));
+      else if (isOther) merge(old, this.row(rows[place], place));
       made.push(this.drawn.at.get(place));
     }
     let next = this.window.firstChild;

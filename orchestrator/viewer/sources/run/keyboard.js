@@ -18,7 +18,7 @@ const KEYS = [
   ['z', 'zoom time to the row'],
   ['0', 'all of the time'],
   ['+ −', 'depth of the flame; size of the graph'],
-  ['1 … 5', 'the tabs'],
+  ['1 … 6', 'the tabs'],
   ['s', 'smart fold'],
 ];
 

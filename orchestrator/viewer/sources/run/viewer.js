@@ -3,19 +3,22 @@
 import { ROW, TreeOrder } from './time_bars.js';
 import { Cost } from './cost.js';
 import { Details } from './details.js';
-import { element, fill } from './dom.js';
+import { element, patch } from './dom.js';
+import { Failures } from './failures.js';
 import { Flame } from './flame.js';
 import { CollapsedTree, searchTasks } from './collapse.js';
-import { count, counted, duration, money, tokens } from './format.js';
+import { count, counted } from './format.js';
 import { Graph } from './graph.js';
 import { Grid } from './grid.js';
 import { Keys, helpDialog } from './keyboard.js';
-import { COST, ESTIMATED, Rollups } from './model.js';
+import { headline, hints, stripNote } from './headline.js';
+import { Rollups } from './model.js';
 import { Scale, idleTimes } from './time_scale.js';
-import { GROUPS, describe } from './status.js';
-import { drawStrip, peakOf, workChanges } from './activity.js';
+import { GROUPS } from './status.js';
+import { drawStrip, workChanges } from './activity.js';
 
-const TABS = [['tree', 'Tree + time'], ['graph', 'Graph'], ['flame', 'Flame'], ['cost', 'Cost']];
+const TABS = [['tree', 'Tree + time'], ['graph', 'Graph'], ['flame', 'Flame'], ['cost', 'Cost'], ['failures', 'Failures']];
+const SMALL = 2000; // tasks: what follows from so many is found within a frame
 const MARGIN = 0.02; // of the time axis, left free at both ends
 
 export class Viewer {
@@ -37,6 +40,8 @@ export class Viewer {
     this.result = null;
     this.active = model.size ? model.ids[0] : null;
     this.tab = 'tree';
+    this.changedAt = 0; // when all of a live run was last drawn anew
+    this.isGrown = false; // since then
     this.build();
   }
 
@@ -45,29 +50,47 @@ export class Viewer {
     const { model } = this;
     this.rollups = new Rollups(model);
     this.treeOrder = new TreeOrder(model, this.rollups);
+    this.sumUpTimes();
+  }
+
+  sumUpTimes() {
+    const { model } = this;
     this.idle = idleTimes(model);
     this.changes = workChanges(model);
     this.failures = this.treeOrder.failed.map((number) => model.until(number)).sort((a, b) => a - b);
   }
 
-  // Show the tasks of a live run as they are now, where the reader is.
-  changed({ hasGrown }) {
-    this.sumUp();
+  // Show the tasks of a live run as they are now, where the reader is. What takes long for a large run
+  // is done once a second, and when it has ended.
+  changed({ hasGrown, isOver }) {
+    this.rollups = new Rollups(this.model);
+    this.isGrown ||= hasGrown;
+    this.treeOrder = new TreeOrder(this.model, this.rollups);
     this.collapsed.rollups = this.rollups;
-    for (const view of [...Object.values(this.views), this.details]) view.changed();
-    fill(this.top, ...this.header());
-    fill(this.note, ...this.stripNote());
+    this.grid.changed();
+    this.details.changed();
+    const now = performance.now();
+    if (isOver || this.model.size <= SMALL || now - this.changedAt >= 1000) {
+      this.changedAt = now;
+      this.sumUpTimes();
+      for (const view of Object.values(this.views)) view.changed();
+      patch(this.note, stripNote(this));
+      if (this.isGrown && this.isFitted) this.collapsed.fit(this.grid.capacity);
+      this.isGrown = false;
+    }
+    patch(this.top, headline(this));
     this.fillChips();
-    if (hasGrown && this.isFitted) this.collapsed.fit(this.grid.capacity);
+    const held = this.grid.anchor();
     this.refresh();
+    this.grid.hold(held);
   }
 
   build() {
-    this.top = element('header', { class: 'top' }, ...this.header());
-    this.note = element('p', { class: 'strip-note' }, ...this.stripNote());
+    this.top = element('header', { class: 'top' }, ...headline(this));
+    this.note = element('p', { class: 'strip-note' }, ...stripNote(this));
     this.grid = new Grid(this);
     this.details = new Details(this);
-    this.views = { tree: this.grid, graph: new Graph(this), flame: new Flame(this), cost: new Cost(this) };
+    this.views = { tree: this.grid, graph: new Graph(this), flame: new Flame(this), cost: new Cost(this), failures: new Failures(this) };
     this.field = element('input', {
       type: 'search', placeholder: 'Search name, id, error', 'aria-label': 'Search name, id, error',
       'aria-keyshortcuts': '/', oninput: () => this.search(this.field.value),
@@ -98,7 +121,7 @@ export class Viewer {
       element('section', { class: 'strip-line', 'aria-label': 'Over time' }, this.note, this.strip),
       element('main', { class: 'main' }, element('div', { class: 'panels' }, ...this.panels),
         this.details.element),
-      element('footer', { class: 'footer' }, this.footer, this.hints()),
+      element('footer', { class: 'footer' }, this.footer, hints(this)),
       this.announcer, this.help);
     this.addListeners();
     this.fillChips();
@@ -109,46 +132,13 @@ export class Viewer {
     return this.summary ? [['summary', 'Summary'], ...TABS] : TABS;
   }
 
-  header() {
-    const { model } = this;
-    const figures = model.size ? [
-      ['agents', count(model.size)], ['tokens', tokens(model.tokens(0), model.ofTotal(0, ESTIMATED))],
-      ['cost', money(model.ofTotal(0, COST), model.unknownTotal(0))],
-      ['time', duration(model.last - model.start)], ['peak', `${count(peakOf(this.changes))} at once`],
-    ] : [];
-    const state = model.size ? describe(model.status[0]) : null;
-    return [
-      element('h1', {}, this.title),
-      state && element('span', { class: `state ${state.group}` }, `${state.glyph} ${state.word}`),
-      ...(this.live?.header() ?? [element('span', { class: 'badge' }, 'replay · read-only')]),
-      element('dl', { class: 'figures' }, ...figures.map(([name, value]) =>
-        element('div', {}, element('dt', {}, name), element('dd', {}, value)))),
-      this.live ? null : element('button', { type: 'button', class: 'chip theme', title: 'Light or dark', 'aria-label': 'Light or dark', onclick: () => this.swapTheme() }, '◑'),
-    ];
-  }
-
-  stripNote() {
-    const failed = this.failures.length
-      ? [' · ', element('span', { class: 'count failed' }, '✗'), ` ${counted(this.failures.length, 'failure')} below the line`] : [];
-    return [`agents at work, at most ${count(peakOf(this.changes))}`,
-      ...failed, element('span', { class: 'wide-only' }, ' · drag to zoom time, click to see all'),
-      this.critical.size ? element('span', { class: 'wide-only' }, ' · line over a bar: critical path') : ''];
-  }
-
-  hints() {
-    const acts = this.live ? [['a', 'approve'], ['m', 'message'], ['x', 'cancel']] : [['z', 'zoom time']];
-    const hints = [['↑↓←→', 'move, fold'], ['/', 'search'], ['n', 'next failed'], ['w', 'next waiting'], ...acts, ['?', 'all keys']];
-    return element('p', { class: 'hints' }, ...hints.flatMap(([key, words]) =>
-      [element('kbd', {}, key), ` ${words} `]));
-  }
-
   fillChips() {
     const has = Object.keys(GROUPS).filter((group) => this.model.size && this.rollups.groups[group][0]);
-    fill(this.chips, ...has.map((group) => {
+    patch(this.chips, has.map((group) => {
       const { glyph, word } = GROUPS[group];
       return element('button', {
         type: 'button', class: 'chip', 'aria-pressed': String(this.groups.has(group)),
-        'data-group': group, onclick: () => this.filter(group),
+        'data-group': group, onclick: (event) => this.filter(event.currentTarget.dataset.group),
       }, element('span', { class: `glyph ${group}`, 'aria-hidden': 'true' }, glyph), ` ${word} `,
       element('b', {}, count(this.rollups.groups[group][0])));
     }));
