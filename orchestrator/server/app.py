@@ -25,6 +25,7 @@ from orchestrator.server.api import (
 from orchestrator.server.console import events as console_events
 from orchestrator.server.console import login, page
 from orchestrator.server.openai.chat import routes as chat
+from orchestrator.server.openai.chat import stored as stored_chats
 from orchestrator.server.openai.completions import routes as completions
 from orchestrator.server.openai.conversations import routes as conversations
 from orchestrator.server.openai.responses import routes as responses
@@ -59,6 +60,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *responses.OPERATIONS,
     *conversations.OPERATIONS,
     *completions.OPERATIONS,
+    *stored_chats.OPERATIONS,
     *models.OPERATIONS,
     *runs.OPERATIONS,
     *tasks.OPERATIONS,

@@ -29,7 +29,10 @@ SOURCES: Final[Mapping[str, Mapping[str, str]]] = {
         "conversation": "$request.path.conversation",
         "item": "$response.body#/data/0/id",
     },
-    "create_chat_completion": {"run": "$response.body#/run_id"},
+    "create_chat_completion": {
+        "run": "$response.body#/run_id",
+        "completion": "$response.body#/id",
+    },
     "create_completion": {"run": "$response.body#/run_id"},
 }
 """Where the answer of an operation has the parameters of others."""
@@ -51,6 +54,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "model": MODEL,
         "messages": [{"role": "user", "content": "What is the capital of Peru?"}],
     },
+    "update_completion": {"metadata": {"topic": "Lima"}},
     "create_completion": {"model": MODEL, "prompt": "The capital of Peru is"},
 }
 """A body that an operation takes; its model is one that `GET /v1/models` lists."""

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from orchestrator.server.openai.chat.response import completion_session
 from orchestrator.server.openai.conversations.kept_items import conversation_session
 from orchestrator.server.openai.responses.response import session_id
 from orchestrator.server.operation import ApiCall
@@ -33,6 +34,7 @@ PARAMETERS: Final = {
     "session": SubjectKind.SESSION,
     "response": SubjectKind.SESSION,
     "conversation": SubjectKind.SESSION,
+    "completion": SubjectKind.SESSION,
     "task": SubjectKind.TASK,
     "approval": SubjectKind.APPROVAL,
 }
@@ -46,6 +48,8 @@ def subject_of(call: ApiCall) -> Subject | None:
             id_ = call.path(name)
             if name == "response":
                 id_ = session_id(id_) or ""
+            elif name == "completion":
+                id_ = completion_session(id_) or ""
             elif name == "conversation":
                 id_ = conversation_session(id_) or ""
             return Subject(kind, id_)

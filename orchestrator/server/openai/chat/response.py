@@ -1,10 +1,13 @@
 """From a session to the body of its chat completion."""
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-from delegation import SessionRecord
+from agents import ToolCall
+from delegation import SessionId, SessionRecord
 from orchestrator.server.openai.chat.bodies import (
     Call,
     ChatCompletion,
@@ -30,6 +33,8 @@ from orchestrator.server.session_status import (
     is_shown,
     refusal_of,
 )
+
+_ID: Final = re.compile(r"chatcmpl-([0-9a-f]{16})")
 
 
 def completion(sessions: Sequence[SessionRecord]) -> ChatCompletion:
@@ -77,12 +82,14 @@ def calls_of(session: SessionRecord) -> list[Call]:
     return [
         CustomCall(id=it.id, custom=CustomInput(it.name, custom_input(it)))
         if it.name in custom
-        else FunctionCall(
-            id=it.id,
-            function=Function(it.name, msgspec.json.encode(it.arguments).decode()),
-        )
+        else function_call(it)
         for it in client_calls(session)
     ]
+
+
+def function_call(call: ToolCall) -> FunctionCall:
+    arguments = msgspec.json.encode(call.arguments).decode()
+    return FunctionCall(id=call.id, function=Function(call.name, arguments))
 
 
 def function_of(calls: Sequence[Call]) -> Function:
@@ -94,6 +101,12 @@ def function_of(calls: Sequence[Call]) -> Function:
 
 def completion_id(session: SessionRecord) -> str:
     return f"chatcmpl-{session.id.removeprefix('r_')}"
+
+
+def completion_session(completion: str) -> SessionId | None:
+    """Return the first session of a completion; None if no completion has such an id."""
+    found = _ID.fullmatch(completion)
+    return None if found is None else SessionId(f"r_{found[1]}")
 
 
 def created(session: SessionRecord) -> int:

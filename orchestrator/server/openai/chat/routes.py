@@ -19,6 +19,7 @@ from orchestrator.server.openai.chat.bodies import (
 )
 from orchestrator.server.openai.chat.request import to_inbound_request
 from orchestrator.server.openai.chat.response import completion
+from orchestrator.server.openai.chat.stored import stored_labels
 from orchestrator.server.openai.chat.stream import chat_stream
 from orchestrator.server.openai.choices import begin_choices, wait_for_turns
 from orchestrator.server.openai.failures import run_header, session_error
@@ -45,7 +46,11 @@ async def create_chat_completion(call: ApiCall) -> Response:
         is_strict=call.server.settings.is_strict,
         ignores_hosted_tools=call.server.settings.ignores_hosted_tools,
     )
-    inbound = attrs.evolve(inbound, owner=call.owner)
+    inbound = attrs.evolve(
+        inbound,
+        owner=call.owner,
+        labels={**inbound.labels, **stored_labels(request, inbound.instructions)},
+    )
     await call.take_request(inbound)
     sessions = await begin_choices(call, [inbound] * (request.n or 1))
     if request.stream:
