@@ -68,13 +68,8 @@ def speak(
     async def work(stop: Stop) -> int:
         opener = JournalOpener(
             journals=journals,
-            secrets={},
-            webhooks=(),
-            hidden=(),
             workspace=workspace,
             sandbox=await choose_sandbox(sandbox, agents.values()),
-            kept_seconds=None,
-            exchange=None,
         )
         async with open_local_caller(journals, opener.open, agents, user) as (
             caller,

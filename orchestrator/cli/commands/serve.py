@@ -76,7 +76,7 @@ REACHABLE_AT: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 (c
 """An address to reach a server that listens at all addresses."""
 
 
-def serve(  # noqa: PLR0915 (a command with many options)
+def serve(  # noqa: C901, PLR0915 (a command with many options)
     file: str,
     /,
     *,
@@ -339,13 +339,13 @@ class JournalOpener:
     """Opens the orchestrators of a server, each with all that belongs to one journal."""
 
     journals: Journals
-    secrets: Mapping[str, str] = attrs.field(repr=False)
-    webhooks: Sequence[str] = attrs.field(repr=False)
-    hidden: Sequence[Path]
+    secrets: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+    webhooks: Sequence[str] = attrs.field(default=(), repr=False)
+    hidden: Sequence[Path] = ()
     workspace: Path | None
     sandbox: SandboxChoice
-    retention: Retention
-    exchange: SharedExchange | None
+    retention: Retention = attrs.Factory(Retention)
+    exchange: SharedExchange | None = None
     """What all journals lend tool calls by, where they are in a database."""
 
     @asynccontextmanager
