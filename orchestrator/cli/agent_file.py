@@ -15,6 +15,7 @@ from delegation import printable
 from orchestrator.cli.errors import CommandError
 from orchestrator.execution.model_resolver import known_providers
 from orchestrator.loaded_file import loads_agents
+from orchestrator.schedule import Job
 
 MODULE: Final = "__orchestrator_file__"
 DEFINITIONS: Final = frozenset({".md", ".yaml", ".yml"})
@@ -84,6 +85,26 @@ def load_agents(target: str) -> dict[str, Agent[Any]]:
     return agents
 
 
+def load_schedule(target: str) -> list[Job]:
+    """Return the jobs of a Python file: all of type `Job`, and those of lists of them.
+
+    The variable `schedule` is such a list by custom; no name is special.
+    """
+    file, name = _split(target)
+    if name or file.is_dir() or file.suffix.lower() in DEFINITIONS:
+        raise CommandError(
+            f"{target} has no jobs: a schedule is the variable of a Python file, such as"
+            " schedule = [Job(...)]"
+        )
+    found: dict[int, Job] = {}
+    for value in _module(file).values():
+        several = value if isinstance(value, list | tuple) else (value,)
+        found |= {id(it): it for it in several if isinstance(it, Job)}
+    if not found:
+        raise CommandError(f"{file} defines no Job at its top level")
+    return list(found.values())
+
+
 def _named(name: str, found: dict[str, Agent[Any]], file: Path) -> Agent[Any]:
     if name not in found:
         raise CommandError(f"{file} has no agent {name!r}; {_choice(found)}")
@@ -132,6 +153,16 @@ def _defined_in(file: Path, model: str | None, *, calls_models: bool) -> _Found:
 
 
 def _run(file: Path) -> dict[str, Agent[Any]]:
+    found: dict[str, Agent[Any]] = {}
+    for variable, value in _module(file).items():
+        if is_agent(value):
+            found[variable] = value
+            found.setdefault(value.name, value)
+    return found
+
+
+def _module(file: Path) -> dict[str, Any]:
+    """Run a Python file, and return its variables."""
     # The file can import modules beside it. Last: what an agent writes there hides no module.
     if (folder := str(file.resolve().parent)) not in sys.path:
         sys.path.append(folder)
@@ -157,12 +188,7 @@ def _run(file: Path) -> dict[str, Agent[Any]]:
         ]
         where = f"{file}, line {lines[-1]}" if lines else str(file)
         raise CommandError(f"{where}: {type(exc).__name__}: {exc}") from exc
-    found: dict[str, Agent[Any]] = {}
-    for variable, value in vars(module).items():
-        if is_agent(value):
-            found[variable] = value
-            found.setdefault(value.name, value)
-    return found
+    return vars(module)
 
 
 def _choice(found: dict[str, Agent[Any]]) -> str:

@@ -16,6 +16,7 @@ from orchestrator.cli.commands.chat import chat
 from orchestrator.cli.commands.demo import demo
 from orchestrator.cli.commands.doctor import doctor
 from orchestrator.cli.commands.export import export
+from orchestrator.cli.commands.jobs import jobs
 from orchestrator.cli.commands.keys import keys
 from orchestrator.cli.commands.mcp import mcp
 from orchestrator.cli.commands.models import models
@@ -24,6 +25,7 @@ from orchestrator.cli.commands.report import report
 from orchestrator.cli.commands.resume import resume
 from orchestrator.cli.commands.run import run
 from orchestrator.cli.commands.runs import runs
+from orchestrator.cli.commands.schedule import schedule
 from orchestrator.cli.commands.serve import serve
 from orchestrator.cli.commands.show import show
 from orchestrator.cli.commands.simulate import simulate
@@ -51,6 +53,8 @@ for _command in (
     ui,
     serve,
     mcp,
+    schedule,
+    jobs,
     worker,
     workers,
     keys,

@@ -10,6 +10,8 @@ A client sends requests in lines of JSON, and gets responses in lines of JSON:
     {"id": 4, "do": "answer", "approval": "a_...", "answer": "once", "reason": ""}
     {"id": 5, "do": "prune", "before": 1790000000.0}     idle runs without a fact since that time
     {"id": 6, "do": "delete", "run": "r_..."}            {"id": 6, "ok": true, "runs": 1, ...}
+    {"id": 7, "do": "job", "job": "brief", "action": "run"}     or pause, resume, remove; of a run,
+                                                         {"id": 7, "ok": true, "run": "r_..."}
 
 A response has the `id` of its request, and `ok` or `error`. No line hurts the run: one that is no
 request gets an error. A command that an agent has started may subscribe, and not act: it would
@@ -47,6 +49,7 @@ from orchestrator.errors import JournalError, OrchestratorError
 from orchestrator.journal.audit import AuditEvent, AuditWriter, local_actor
 from orchestrator.journal.refusals import RefusalCounter
 from orchestrator.runtime import Orchestrator
+from orchestrator.schedule import JobAction, Scheduler
 
 MOST_CONNECTIONS: Final = 32
 BACKLOG: Final = 128
@@ -100,7 +103,13 @@ class DeleteRun:
     run: str
 
 
-Action: TypeAlias = Cancel | Steer | AnswerApproval | Prune | DeleteRun
+@attrs.frozen
+class ControlJob:
+    job: str
+    action: JobAction
+
+
+Action: TypeAlias = Cancel | Steer | AnswerApproval | Prune | DeleteRun | ControlJob
 ControlRequest: TypeAlias = Subscribe | Action
 REQUEST_TYPES: Final[dict[str, type[ControlRequest]]] = {
     "subscribe": Subscribe,
@@ -109,12 +118,13 @@ REQUEST_TYPES: Final[dict[str, type[ControlRequest]]] = {
     "answer": AnswerApproval,
     "prune": Prune,
     "delete": DeleteRun,
+    "job": ControlJob,
 }
 
 
 @asynccontextmanager
 async def open_control(
-    orchestrator: Orchestrator, journal: Path
+    orchestrator: Orchestrator, journal: Path, jobs: Scheduler | None = None
 ) -> AsyncGenerator[Path | None]:
     """Serve other processes, as long as the block lasts.
 
@@ -124,6 +134,7 @@ async def open_control(
         orchestrator: the orchestrator that they read and control. It holds the lock of the
             journal, so no other process opens the same socket.
         journal: the file that it writes.
+        jobs: begins the jobs of the journal; None if this process begins none.
     """
     path = socket_path(journal)
     try:
@@ -135,7 +146,7 @@ async def open_control(
     audit = _Audit(orchestrator.services.book)
 
     async def serve(stream: trio.SocketStream) -> None:
-        await _serve(orchestrator, stream, connected, audit)
+        await _serve(orchestrator, stream, connected, audit, jobs)
 
     with _remove_at_exit(path), raising_one_error():
         async with trio.open_nursery() as nursery:
@@ -216,6 +227,7 @@ async def _serve(
     stream: trio.SocketStream,
     connected: _Connected,
     audit: "_Audit",
+    jobs: Scheduler | None,
 ) -> None:
     await trio.lowlevel.checkpoint()
     # The client may close the connection at any time.
@@ -229,7 +241,8 @@ async def _serve(
                         error = {"error": "too many are connected"}
                         await stream.send_all(encode_line(error))
                         return
-                    await _Connection(orchestrator, stream, peer, audit).serve()
+                    connection = _Connection(orchestrator, stream, peer, audit, jobs)
+                    await connection.serve()
 
 
 class _Audit:
@@ -265,8 +278,10 @@ class _Connection:
         stream: trio.SocketStream,
         peer: Peer,
         audit: _Audit,
+        jobs: Scheduler | None,
     ) -> None:
         self._orchestrator = orchestrator
+        self._jobs = jobs
         self._stream = stream
         self._peer = peer
         self._audit = audit
@@ -342,6 +357,8 @@ class _Connection:
                 target = ""
             case DeleteRun(run):
                 target = run
+            case ControlJob(job):
+                target = job
             case _:
                 assert_never(request)
         names = {kind: name for name, kind in REQUEST_TYPES.items()}
@@ -370,6 +387,12 @@ class _Connection:
             case DeleteRun(run):
                 pruned = await self._orchestrator.delete_run(run, by=event)
                 return attrs.asdict(pruned)
+            case ControlJob(job, action):
+                if self._jobs is None:
+                    raise ValueError("this process begins no jobs")
+                run = self._jobs.act(job, action)
+                await self._orchestrator.services.book.wait_durable()
+                return {"run": run}
             case _:
                 assert_never(request)
         return {}

@@ -1,7 +1,7 @@
 """Runs on a schedule: jobs begin their agents by the clock, and their replies are delivered."""
 
 from orchestrator.schedule.job import Job
-from orchestrator.schedule.scheduler import Scheduler, open_schedule
+from orchestrator.schedule.scheduler import JobAction, Scheduler, open_schedule
 from orchestrator.schedule.targets import Delivery, Target
 
-__all__ = ["Delivery", "Job", "Scheduler", "Target", "open_schedule"]
+__all__ = ["Delivery", "Job", "JobAction", "Scheduler", "Target", "open_schedule"]

@@ -8,9 +8,16 @@ hour, since clocks are set and machines sleep.
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn, TypeAlias, assert_never
 
 import attrs
 import msgspec
@@ -70,6 +77,7 @@ LONGEST_SLEEP: Final = 3600.0
 PLATFORM: Final = "schedule"
 NO_CHATS: Final = frozenset({FILE, ORIGIN, "webhook"})
 """The kinds of targets that are no platforms of chats."""
+JobAction: TypeAlias = Literal["run", "pause", "resume", "remove"]
 _JOB_FACTS: Final = (JobSet, JobPaused, JobRemoved)
 
 
@@ -122,13 +130,7 @@ class Scheduler:
         Raises:
             UnknownIdError: there is none, or several sessions have one of that name.
         """
-        found = [it for it in self.jobs() if job in {it.spec.id, full_name(it)}]
-        if not found:
-            raise UnknownIdError(f"there is no job {job!r}")
-        if len(found) > 1:
-            names = ", ".join(map(full_name, found))
-            raise UnknownIdError(f"several jobs are called {job!r}; say which: {names}")
-        return found[0]
+        return find_job(self.jobs(), job)
 
     async def declare(self, jobs: Sequence[Job]) -> None:
         """Set the jobs of a program, and remove those that it had before and has no more.
@@ -181,6 +183,24 @@ class Scheduler:
     def run_now(self, job: JobRecord) -> SessionId:
         """Begin a run of a job beside its times, and return its session."""
         return self._begin(job, self._clock(), by_hand=True)
+
+    def act(self, job: str, action: JobAction) -> str:
+        """Do something with a job, and return the run that it began, if any.
+
+        Raises:
+            UnknownIdError: there is no such job.
+        """
+        record = self.find(job)
+        match action:
+            case "run":
+                return self.run_now(record)
+            case "pause" | "resume":
+                self.pause(record, paused=action == "pause")
+            case "remove":
+                self.remove(record)
+            case _:
+                assert_never(action)
+        return ""
 
     async def run_forever(self) -> NoReturn:
         """Begin the runs of jobs when they are due."""
@@ -372,6 +392,21 @@ class Scheduler:
         except ClosedError:
             return "the session is closed"
         return id_
+
+
+def find_job(jobs: Iterable[JobRecord], name: str) -> JobRecord:
+    """Return the job of a name.
+
+    Raises:
+        UnknownIdError: there is none, or several sessions have one of that name.
+    """
+    found = [it for it in jobs if name in {it.spec.id, full_name(it)}]
+    if not found:
+        raise UnknownIdError(f"there is no job {name!r}")
+    if len(found) > 1:
+        names = ", ".join(map(full_name, found))
+        raise UnknownIdError(f"several jobs are called {name!r}; say which: {names}")
+    return found[0]
 
 
 def full_name(job: JobRecord) -> str:

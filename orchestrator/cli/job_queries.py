@@ -1,0 +1,87 @@
+"""What the commands about jobs read of their journal."""
+
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+from zoneinfo import ZoneInfo
+
+from cyclopts import Parameter
+
+from delegation import SessionId
+from delegation.events.jobs import JobRecord
+from delegation.schedule import due
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.journal_queries import read_journal
+from orchestrator.errors import UnknownIdError
+from orchestrator.journal.backends import journals_at
+from orchestrator.journal.journal import fold_entries
+from orchestrator.journal.reader import JournalReader
+from orchestrator.runtime import default_folder
+from orchestrator.schedule.scheduler import find_job
+
+FILE: Final = "schedule.db"
+
+JobsJournalOption = Annotated[
+    str | None,
+    Parameter(
+        help=f"The file in which jobs and their runs are recorded. By default {FILE} in the user's"
+        " state directory, or in ORCHESTRATOR_HOME."
+    ),
+]
+
+
+def jobs_journal(option: str | None) -> Path:
+    """Return the file of `--journal`, or the user's own."""
+    path = default_folder(os.environ) / FILE if option is None else Path(option)
+    if path.is_dir() or str(option).startswith("postgres"):
+        raise CommandError(
+            f"--journal is {option}: jobs are recorded in one file, such as {FILE}"
+        )
+    return path
+
+
+def read_jobs(path: Path) -> list[JobRecord]:
+    """Return the jobs of a journal, in the order in which their sessions began."""
+    if not path.exists():
+        raise CommandError(
+            f"there are no jobs yet: there is no journal {path}; begin with: orchestrator schedule"
+            " FILE"
+        )
+    store = journals_at(path, host="").store("")
+    found, _ = read_journal(store, lambda reader: list(_jobs(reader, path)))
+    return found
+
+
+def _jobs(reader: JournalReader, path: Path) -> Iterator[JobRecord]:
+    for session in reader.active_sessions():
+        yield from _records(reader, session, path)
+
+
+def _records(
+    reader: JournalReader, session: SessionId, path: Path
+) -> Iterator[JobRecord]:
+    ledger = fold_entries(reader.entries(session), path)
+    yield from ledger.sessions[session].jobs.values()
+
+
+def find(jobs: list[JobRecord], name: str) -> JobRecord:
+    """Return the job of a name."""
+    try:
+        return find_job(jobs, name)
+    except UnknownIdError as exc:
+        raise CommandError(f"{exc}; see: orchestrator jobs list") from exc
+
+
+def next_text(job: JobRecord, now: float) -> str:
+    """Return when a job begins next, in its own time zone."""
+    if job.paused:
+        return "paused"
+    at = due(job, now).next
+    return "never again" if at is None else moment_text(at, job.spec.zone)
+
+
+def moment_text(at: float, zone: str) -> str:
+    """Return a time as people read it, with the name of its zone."""
+    return f"{datetime.fromtimestamp(at, ZoneInfo(zone)):%a %Y-%m-%d %H:%M %Z}"

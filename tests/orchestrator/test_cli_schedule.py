@@ -1,0 +1,195 @@
+"""`orchestrator schedule` and `orchestrator jobs`, as a user has them: real processes, one file."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import run_command
+from orchestrator.cli.exit_codes import USAGE
+
+FILE = """
+from orchestrator import Agent, ScriptedModel
+from orchestrator.schedule import Job
+
+editor = Agent("editor", model=ScriptedModel.always("All is well."))
+schedule = [
+    Job("0 8 * * MON", editor, "Write the week.", name="week", zone="Europe/Berlin",
+        deliver="file:news/{job}.md"),
+]
+"""
+KILLED = """
+import sys
+import trio
+from agents import Agent, ScriptedModel
+from orchestrator.journal.backends import journals_at
+from orchestrator.journal.journals import open_journal
+from orchestrator.runtime import open_orchestrator
+from orchestrator.schedule import Delivery, Job, open_schedule
+from orchestrator.testing import CrashingJournal
+
+path, told, after = sys.argv[1:]
+editor = Agent("editor", model=ScriptedModel.always("News."))
+job = Job("0 * * * *", editor, "Write.", zone="UTC", deliver="chat:42")
+done = trio.Event()
+
+async def send(delivery: Delivery) -> str:
+    with open(told, "a") as file:
+        file.write(delivery.due + "\\n")
+    done.set()
+    return ""
+
+async def main() -> None:
+    journals = journals_at(path, host="")
+    async with open_journal(journals) as held:
+        journal = CrashingJournal(held.journal, after=int(after), kill=True)
+        async with open_orchestrator(journal) as orchestrator:
+            # It is a second before the full hour, and a second is a twentieth of one.
+            began = trio.current_time()
+            clock = lambda: 1_800_000_000 - 1 + 20 * (trio.current_time() - began)
+            targets = {"chat": send}
+            async with open_schedule(orchestrator, [job], targets=targets, clock=clock):
+                await done.wait()
+                await trio.sleep(0.05)
+
+trio.run(main)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "team.py").write_text(FILE)
+    return tmp_path
+
+
+@contextmanager
+def scheduled(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "schedule",
+            "team.py",
+            "--journal",
+            "s.db",
+        ],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        try:
+            assert any("the jobs run as process" in line for line in process.stderr)
+            yield process
+        finally:
+            process.kill()
+
+
+def jobs(*arguments: str) -> int:
+    return run_command(["jobs", *arguments, "--journal", "s.db"])
+
+
+def test_jobs_are_listed_run_paused_and_resumed_while_another_process_begins_them(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with scheduled(folder) as process:
+        assert jobs("list") == 0
+        row = capsys.readouterr().out.splitlines()[1]
+        assert row.split()[:6] == ["week", "0", "8", "*", "*", "MON"]
+        assert "08:00 CET" in row or "08:00 CEST" in row
+
+        assert jobs("pause", "week") == 0
+        assert jobs("list") == 0
+        assert "paused" in capsys.readouterr().out
+        assert jobs("resume", "week") == 0
+        assert jobs("run", "week") == 0
+        run = capsys.readouterr().out.strip()
+        # The first signal lets what runs end.
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+    assert (folder / "news" / "week.md").read_text() == "All is well.\n"
+    assert jobs("history", "week") == 0
+    history = capsys.readouterr().out
+    assert "(by hand)" in history
+    assert run in history
+    assert "succeeded" in history
+
+
+def test_a_job_is_paused_also_while_no_process_begins_it_and_runs_only_in_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with scheduled(folder):
+        pass
+    assert jobs("pause", "week") == 0
+    assert jobs("run", "week") == USAGE
+    assert "orchestrator schedule FILE" in capsys.readouterr().err
+    assert jobs("list") == 0
+    assert "paused" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["jobs", "list", "--journal", "none.db"], "there is no journal none.db"),
+        (["jobs", "list", "--journal", "."], "jobs are recorded in one file"),
+        (["schedule", "nope.py"], "there is no file nope.py"),
+        (["schedule", "empty.py"], "defines no Job"),
+        (["schedule", "wrong.py", "--journal", "w.db"], "job 'a': .* 4 fields"),
+        (["schedule", "."], "a schedule is the variable of a Python file"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_exit_code_2(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    problem: str,
+) -> None:
+    (folder / "empty.py").write_text("")
+    (folder / "wrong.py").write_text(
+        "from orchestrator import Agent, ScriptedModel\n"
+        "from orchestrator.schedule import Job\n"
+        'a = Agent("a", model=ScriptedModel.always("x"))\n'
+        'job = Job("* * * *", a, "x")\n'
+    )
+
+    assert run_command(arguments) == USAGE
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("orchestrator: ")
+    assert re.search(problem, line)
+
+
+def test_a_process_that_is_killed_after_any_write_begins_each_run_once_and_loses_none(
+    folder: Path, python: list[str]
+) -> None:
+    program = folder / "killed.py"
+    program.write_text(KILLED)
+
+    def live(after: int) -> int:
+        command = [*python, str(program), "j.db", "told.txt", str(after)]
+        return subprocess.run(
+            command, cwd=folder, capture_output=True, check=False
+        ).returncode
+
+    told = folder / "told.txt"
+    journal = folder / "j.db"
+    after, has_ended = 3, False
+    while not has_ended:
+        has_ended = live(after) == 0
+        if not has_ended:
+            assert live(10_000) == 0, after
+        times = told.read_text().splitlines()
+        # Killed between the telling and the fact that says so, it tells again.
+        assert set(times) == {times[0]}, after
+        assert len(times) <= 2, after
+        for path in (told, *folder.glob(f"{journal.name}*")):
+            path.unlink()
+        after += 1
+    assert after > 10, "it was killed after each of its facts"
