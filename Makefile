@@ -105,7 +105,14 @@ chaos: $(VENV)/.dev ## kill processes for ROUNDS rounds from SEED on, and all ot
 SECONDS ?= 600
 
 .PHONY: acceptance
-acceptance: $(VENV)/.dev ## let a server and a library live for SECONDS: what they use does not grow
+acceptance: clients soak ## the clients of others, and a long life
+
+.PHONY: clients
+clients: $(VENV)/.dev ## try the clients that others wrote against a real server, and print the matrix of docs/http.md
+	@$(BIN)/python -m tests.clients
+
+.PHONY: soak
+soak: $(VENV)/.dev ## let a server and a library live for SECONDS: what they use does not grow
 	@$(BIN)/python -m tests.soak --seconds $(SECONDS)
 
 .PHONY: bench

@@ -122,3 +122,15 @@ async def test_a_cancelled_run_has_no_answer() -> None:
 
     assert caught.value.status_code == 499
     assert caught.value.code == "cancelled"
+
+
+async def test_a_context_that_is_too_long_is_said_in_the_words_that_libraries_know() -> (
+    None
+):
+    """LangChain and litellm read no code."""
+    error = ModelError("it is too long", kind=Failure.CONTEXT_TOO_LONG)
+    async with serving(Agent("a", model=ScriptedModel.always(error))) as served:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await served.openai.chat.completions.create(model="a", messages=HELLO)
+
+    assert "Input tokens exceed the configured limit" in refused.value.message

@@ -27,6 +27,10 @@ _TYPES: Final[Mapping[str, str]] = {
     "quota": "insufficient_quota",
     "context": "invalid_request_error",
 }
+_HINTS: Final[Mapping[str, str]] = {
+    # LangChain and litellm read no code: they know an overflow by this sentence of OpenAI's.
+    "context": ". Input tokens exceed the configured limit of the model.",
+}
 _NO_OUTCOME: Final = Outcome(
     Ending.CANCELLED, error="it was stopped", cause=Cause.ASKED
 )
@@ -57,7 +61,7 @@ def session_error(session: SessionRecord) -> HttpError | None:
         headers["retry-after"] = str(math.ceil(retry_after))
     return HttpError(
         reason.status,
-        reason.message,
+        reason.message + _HINTS.get(reason.code, ""),
         code=_CODES.get(reason.code, reason.code),
         type=_TYPES.get(reason.code, "server_error"),
         headers=headers,

@@ -1,0 +1,55 @@
+"""The matrix of clients in the docs is the recorded one, and the official client is as recorded.
+
+`make clients` tries the others, which need environments of their own.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clients.__main__ import AGENTS, run_program
+from tests.clients.environments import CLIENTS, PINS, PROGRAMS
+from tests.clients.matrix import FEATURES, read_record, table, table_of_page
+from tests.server.server_process import server_process
+
+
+def test_the_table_of_the_page_is_the_recorded_one() -> None:
+    """`python -m tests.clients --record` writes both."""
+    assert table_of_page() == table(read_record())
+
+
+def test_each_client_is_recorded_and_each_check_has_its_row() -> None:
+    record = read_record()
+    features = {it.feature for trial in record.values() for it in trial.checks}
+
+    assert [*record] == [client.title for client in CLIENTS]
+    assert features == set(FEATURES)
+
+
+def test_what_clients_are_installed_from_is_pinned_by_hash_without_an_address() -> None:
+    for client in CLIENTS:
+        if client.is_python:
+            text = (PINS / f"{client.pins}.txt").read_text().replace("\\\n", "")
+            for requirement in text.splitlines():
+                assert "==" in requirement
+                assert "--hash=sha256:" in requirement
+                assert "//" not in requirement
+        else:
+            lock = json.loads((PINS / client.pins / "package-lock.json").read_text())
+            packages = [one for name, one in lock["packages"].items() if name]
+            assert all(one["integrity"].startswith("sha512-") for one in packages)
+            assert not any("resolved" in one for one in packages)
+
+
+@pytest.mark.realtime
+async def test_the_official_client_does_what_is_recorded(tmp_path: Path) -> None:
+    recorded = read_record()["openai (Python)"]
+    command = [sys.executable, str(PROGRAMS / "openai_checks.py")]
+    async with server_process(tmp_path, AGENTS) as server:
+        trial = await run_program(server, command, tmp_path)
+
+    works = {it.check for it in recorded.checks if it.works}
+    assert [it.check for it in trial.checks] == [it.check for it in recorded.checks]
+    assert [it for it in trial.checks if it.check in works and not it.works] == []
