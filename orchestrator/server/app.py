@@ -28,6 +28,7 @@ from orchestrator.server.openai.chat import routes as chat
 from orchestrator.server.openai.chat import stored as stored_chats
 from orchestrator.server.openai.completions import routes as completions
 from orchestrator.server.openai.conversations import routes as conversations
+from orchestrator.server.openai.responses import input_tokens
 from orchestrator.server.openai.responses import routes as responses
 from orchestrator.server.openapi import document
 from orchestrator.server.operation import (
@@ -58,6 +59,7 @@ def _document() -> dict[str, Any]:
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *chat.OPERATIONS,
     *responses.OPERATIONS,
+    *input_tokens.OPERATIONS,
     *conversations.OPERATIONS,
     *completions.OPERATIONS,
     *stored_chats.OPERATIONS,

@@ -54,6 +54,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "model": MODEL,
         "messages": [{"role": "user", "content": "What is the capital of Peru?"}],
     },
+    "count_input_tokens": {"model": MODEL, "input": "What is the capital of Peru?"},
     "update_completion": {"metadata": {"topic": "Lima"}},
     "create_completion": {"model": MODEL, "prompt": "The capital of Peru is"},
 }

@@ -50,8 +50,6 @@ ANSWER: Any = {"role": "tool", "tool_call_id": "c1", "content": "x"}
 
 REFUSED: list[tuple[Any, str, str, str]] = [
     ({"n": 0}, "n", "invalid_body", ">= 1"),
-    ({"logprobs": True}, "logprobs", "unsupported", "logprobs"),
-    ({"top_logprobs": 3}, "top_logprobs", "unsupported", "logprobs"),
     (
         {"response_format": {"type": "json_schema", "json_schema": {}}},
         "response_format.json_schema.name",

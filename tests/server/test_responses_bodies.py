@@ -135,8 +135,6 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"temperature": 3}, "temperature"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"text": {"format": {"type": "json_schema"}}}, "text.format.name"),
-    ({"top_logprobs": 3}, "top_logprobs"),
-    ({"include": ["message.output_text.logprobs"]}, "include"),
     ({"conversation": "conv_1"}, "conversation"),
     ({"metadata": {"key": "x" * 513}}, "metadata[...]"),
 ]

@@ -22,7 +22,9 @@ MOST_NAMES: Final = 20
 WITHOUT_EFFECT: Final = frozenset(
     {
         *("user", "safety_identifier", "store", "service_tier"),
-        *("prompt_cache_key", "prompt_cache_retention"),
+        *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+        # What is only about speed, padding, or who may ask.
+        *("prediction", "stream_options", "access_programs"),
     }
 )
 """The parameters that change no answer: nothing is said of them."""

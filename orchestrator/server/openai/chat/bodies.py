@@ -14,7 +14,7 @@ from orchestrator.server.most_pieces import MOST_MESSAGES, MOST_PIECES
 from orchestrator.server.openai.answer_format import ChatFormat
 from orchestrator.server.openai.choices import MOST_CHOICES
 from orchestrator.server.openai.client_tools import AnyText, GrammarText, Syntax
-from orchestrator.server.operation import UNSUPPORTED, allow_only
+from orchestrator.server.operation import UNSUPPORTED
 
 RequestMessage: TypeAlias = (
     "System | Developer | User | Assistant | ToolAnswer | FunctionAnswer"
@@ -184,8 +184,9 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     """How many answers: each is a run of the agent."""
     store: bool | None = None
     """Whether it can be retrieved later; by default it cannot."""
-    logprobs: Annotated[bool | None, allow_only(False)] = None
-    top_logprobs: Annotated[int | None, allow_only(0)] = None
+    logprobs: bool | None = None
+    """No agent has them: it is named in the header `x-ignored-parameters`."""
+    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
     response_format: ChatFormat | None = None
     """JSON that the answer has to fit, whatever the agent promises."""
     modalities: list[str] | None = None

@@ -101,7 +101,7 @@ def to_inbound_request(
     kept = keep_settings(
         agent,
         _parameters(request, chosen, has_tools=bool(tools or agent.tools)),
-        [*unknown, *chosen.ignored],
+        [*unknown, *chosen.ignored, *_unkept(request)],
         CHAT,
         is_strict=is_strict,
     )
@@ -147,6 +147,13 @@ def _parameters(
     yield Parameter("tool_choice", "tool_choice", chosen.choice)
 
 
+def _unkept(request: ChatRequest) -> Iterator[str]:
+    """Yield the parameters that no agent keeps."""
+    for name in ("logprobs", "top_logprobs"):
+        if getattr(request, name):
+            yield name
+
+
 def _metadata(request: ChatRequest) -> dict[str, str]:
     """Return the client's own notes as a label."""
     notes = dict(request.metadata or {})
@@ -157,9 +164,6 @@ def _metadata(request: ChatRequest) -> dict[str, str]:
 
 def _require_supported(request: ChatRequest) -> None:
     """Refuse options that would change the meaning of the answer, and are not supported."""
-    if request.logprobs or request.top_logprobs:
-        param = "logprobs" if request.logprobs else "top_logprobs"
-        raise bad_request("an agent has no logprobs: leave them out", param=param)
     if request.audio is not None or set(request.modalities or ()) - {"text"}:
         param = "modalities" if request.audio is None else "audio"
         raise bad_request("an agent answers in text only", param=param)

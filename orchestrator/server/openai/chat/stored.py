@@ -4,8 +4,7 @@ A chat with `store: true` is its session, with a label that says so. The list lo
 that have this label, and loads no session but those on its page.
 """
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import attrs
@@ -46,6 +45,7 @@ from orchestrator.server.operation import (
     ResponseSpec,
     json_response,
 )
+from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.transport.errors import HttpError, not_found
 
 STORED: Final = "c_stored_chat"
@@ -137,7 +137,7 @@ async def update_completion(call: ApiCall) -> Response:
 async def delete_completion(call: ApiCall) -> Response:
     session = await _find(call)
     call.record(session.id)
-    for choice in await choices_of(call, session):
+    for choice in await choices_of(call.journal, session):
         await call.journal.door.close(choice, deleted=True)
     return json_response(CompletionDeleted(id=completion_id(session)))
 
@@ -147,16 +147,19 @@ async def list_completions(call: ApiCall) -> Response:
     metadata = _metadata_in(call.request.query_params)
     found: list[StoredCompletion] = []
     has_begun = not query.after
-    sessions = _stored(call, query)
-    async with aclosing(sessions):
-        async for session in sessions:
-            if not has_begun:
-                has_begun = completion_id(session) == query.after
-                continue
-            if metadata.items() <= metadata_of(session).items():
-                found.append(await _body(call, session))
-            if len(found) > query.limit:
-                break
+    for journal, id_ in await _stored(call, query):
+        try:
+            session = await journal.door.find(id_)
+        except UnknownIdError:
+            continue  # it was deleted
+        if not has_begun:
+            has_begun = completion_id(session) == query.after
+            continue
+        is_wanted = metadata.items() <= metadata_of(session).items()
+        if is_wanted and _is_answered(session):
+            found.append(await _body(journal, session))
+        if len(found) > query.limit:
+            break
     if not has_begun:
         raise not_found(f"there is no completion {query.after!r} to go on after")
     page = found[: query.limit]
@@ -190,11 +193,11 @@ async def list_messages(call: ApiCall) -> Response:
 
 async def _stored(
     call: ApiCall, query: StoredQuery
-) -> AsyncGenerator[SessionRecord, None]:
-    """Yield the stored chats that the key of a request sees, in their order."""
-    opened: list[tuple[float, SessionId]] = []
-    journals = list(call.server.journals)
-    for journal in journals:
+) -> list[tuple[ServedJournal, SessionId]]:
+    """Return the stored chats that the key of a request sees, in their order."""
+    await trio.lowlevel.checkpoint()
+    opened: list[tuple[float, ServedJournal, SessionId]] = []
+    for journal in call.server.journals:
         for entry in await journal.read.entries_naming(SessionOpened, STORED):
             fact = entry.event
             if (
@@ -204,16 +207,9 @@ async def _stored(
                 and query.model in {"", fact.agent}
                 and journal.owners.sees(call.key, fact.session)
             ):
-                opened.append((entry.at, fact.session))
-    for _, id_ in sorted(opened, reverse=query.order == "desc"):
-        for journal in journals:
-            if journal.owners.sees(call.key, id_):
-                try:
-                    session = await journal.door.find(id_)
-                except UnknownIdError:
-                    continue  # it was deleted
-                if _is_answered(session):
-                    yield session
+                opened.append((entry.at, journal, fact.session))
+    opened.sort(key=lambda it: it[0], reverse=query.order == "desc")
+    return [(journal, id_) for _, journal, id_ in opened]
 
 
 def _metadata_in(query: Mapping[str, str]) -> dict[str, str]:
@@ -251,14 +247,14 @@ def _is_answered(session: SessionRecord) -> bool:
 
 
 async def _show(call: ApiCall, session: SessionRecord) -> Response:
-    body = await _body(call, session)
+    body = await _body(call.journal, session)
     await call.journal.read.wait_durable()
     return json_response(body, x_run_id=session.id)
 
 
-async def _body(call: ApiCall, session: SessionRecord) -> StoredCompletion:
+async def _body(journal: ServedJournal, session: SessionRecord) -> StoredCompletion:
     await trio.lowlevel.checkpoint()
-    answer = completion(await choices_of(call, session))
+    answer = completion(await choices_of(journal, session))
     fields: dict[str, Any] = msgspec.structs.asdict(answer)
     return StoredCompletion(**fields, metadata=metadata_of(session))
 

@@ -13,7 +13,7 @@ from orchestrator.server.api.bodies import Metadata
 from orchestrator.server.most_pieces import MOST_MESSAGES, MOST_PIECES
 from orchestrator.server.openai.answer_format import PlainText, ResponseFormat
 from orchestrator.server.openai.client_tools import AnyText, GrammarText, Syntax
-from orchestrator.server.operation import UNSUPPORTED, allow_only
+from orchestrator.server.operation import UNSUPPORTED
 
 
 class InputText(msgspec.Struct, tag_field="type", tag="input_text"):
@@ -118,6 +118,8 @@ class ResponseTool(msgspec.Struct, kw_only=True):
 class TextConfig(msgspec.Struct):
     format: ResponseFormat | None = None
     """JSON that the answer has to fit, whatever the agent promises."""
+    verbosity: str | None = None
+    """How much the model is to say: no agent keeps it."""
 
 
 class Reasoning(msgspec.Struct, kw_only=True):
@@ -165,7 +167,8 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     """Whom the client asks for: kept with its metadata."""
     text: TextConfig | None = None
     include: list[str] | None = None
-    top_logprobs: Annotated[int | None, allow_only(0)] = None
+    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
+    """No agent has them: it is named in the header `x-ignored-parameters`."""
     prompt: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
     moderation: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
 

@@ -95,9 +95,6 @@ def require_supported(body: CreateResponse) -> None:
     for name in ("prompt", "moderation"):
         if getattr(body, name) is not None:
             raise bad_request(f"{name!r} is not supported here", param=name)
-    if body.top_logprobs or LOGPROBS in (body.include or ()):
-        param = "top_logprobs" if body.top_logprobs else "include"
-        raise bad_request("the probabilities of tokens are not known here", param=param)
     if body.conversation is not None and body.previous_response_id is not None:
         raise RESPONSES.invalid_value(
             "a response continues a conversation or another response: leave one of them out",
@@ -143,6 +140,9 @@ def kept_settings(
         *unknown,
         *chosen.ignored,
         *(["truncation"] if body.truncation == "auto" else []),
+        *(["top_logprobs"] if body.top_logprobs else []),
+        *([f"include.{LOGPROBS}"] if LOGPROBS in (body.include or ()) else []),
+        *(["text.verbosity"] if body.text is not None and body.text.verbosity else []),
     ]
     return keep_settings(agent, parameters, others, RESPONSES, is_strict=is_strict)
 

@@ -112,13 +112,7 @@ async def create_response(call: ApiCall) -> Response:
     require_supported(body)
     known, id_ = await find_attempt(call)
     if known is None:
-        unknown = await call.unknown_parameters(CreateResponse)
-        conversation = await _continued_conversation(call, body)
-        await _resolve_references(call, body, conversation)
-        request = _inbound_request(
-            call, body, await _previous(call, body), conversation, unknown
-        )
-        await call.take_request(request)
+        request, conversation = await prepare_response(call, body)
         # Of two equal requests at once, one finds the other's session.
         known, id_ = await find_attempt(call)
         if known is None:
@@ -142,6 +136,20 @@ async def create_response(call: ApiCall) -> Response:
     if owns_turn:
         return await _wait_and_show(call, session, _take_turn(call))
     return await _wait_and_show(call, session, partial(wait_settled, call.journal))
+
+
+async def prepare_response(
+    call: ApiCall, body: CreateResponse
+) -> tuple[InboundRequest, ContinuedConversation | None]:
+    """Return what a body asks an agent, and the conversation that it continues."""
+    unknown = await call.unknown_parameters(CreateResponse)
+    conversation = await _continued_conversation(call, body)
+    await _resolve_references(call, body, conversation)
+    request = _inbound_request(
+        call, body, await _previous(call, body), conversation, unknown
+    )
+    await call.take_request(request)
+    return request, conversation
 
 
 async def _continued_conversation(
