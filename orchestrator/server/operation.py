@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 import attrs
 import msgspec
 import trio
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Send
@@ -185,6 +186,11 @@ class ApiCall:
         return self.operation.opens_session
 
     @property
+    def headers(self) -> Headers:
+        """The headers of the request."""
+        return cast("Headers", self.request.scope["state"]["headers"])
+
+    @property
     def is_stopping(self) -> bool:
         """Whether the journal of the request begins nothing new."""
         journal = self._journal
@@ -343,7 +349,7 @@ class ApiCall:
     def _id_from_key(
         self, prefix: str, number: int = 0, attempt: int = 0
     ) -> str | None:
-        key = self.request.headers.get("idempotency-key")
+        key = self.headers.get("idempotency-key")
         if key is None:
             return None
         if not key or len(key) > LONGEST_KEY:
@@ -408,7 +414,7 @@ class ApiCall:
 
     @property
     def has_idempotency_key(self) -> bool:
-        return "idempotency-key" in self.request.headers
+        return "idempotency-key" in self.headers
 
     @property
     def fingerprint(self) -> str:

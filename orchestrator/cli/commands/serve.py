@@ -310,6 +310,9 @@ def serve(  # noqa: C901, PLR0915 (a command with many options)
                 await trio.to_thread.run_sync(
                     webbrowser.open, link, abandon_on_cancel=True
                 )
+            # What is there by now stays: no collection of garbage looks at it again.
+            gc.collect()
+            gc.freeze()
             await stop.wait_requested()
             await stop.wait_drained()
         return 0

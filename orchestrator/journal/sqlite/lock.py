@@ -39,13 +39,14 @@ class WriterLock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock_path = lock_path(path)
         self._descriptor = self._open()
         self.last_writer = LastWriter()
         """The writer before this one, and then this one."""
         self._is_closed = False
 
     def _open(self) -> int:
-        path = lock_path(self._path)
+        path = self._lock_path
         flags = os.O_RDWR | os.O_CREAT | NEVER_ELSEWHERE
         descriptor = os.open(path, flags, PRIVATE_FILE)
         if problem := foreign_hand(os.fstat(descriptor)):
@@ -95,7 +96,7 @@ class WriterLock:
             JournalInUseError: another process has taken it first.
         """
         with suppress(FileNotFoundError):
-            if _is_at(self._descriptor, lock_path(self._path)):
+            if _is_at(self._descriptor, self._lock_path):
                 return
         descriptor = self._open()
         try:

@@ -156,7 +156,7 @@ def _by(call: ApiCall) -> str:
     known = f"key {key.name}"
     if key.owner != key.name:
         known += f" (owner {key.owner})"
-    claimed = context_of(call.request.headers)["user_name"]
+    claimed = context_of(call.headers)["user_name"]
     return f"{known}, who says to be {claimed!r}" if claimed else known
 
 

@@ -141,7 +141,7 @@ async def create_run(call: ApiCall) -> Response:
     request = InboundRequest(
         agent=agent,
         message=goal_message(agent, _goal(agent, body.input)),
-        context=context_of(call.request.headers),
+        context=context_of(call.headers),
         owner=call.owner,
         instructions=body.instructions,
         labels={

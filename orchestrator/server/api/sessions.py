@@ -242,7 +242,7 @@ async def get_session(call: ApiCall) -> Response:
 
 async def tell_session(call: ApiCall) -> Response:
     body = await call.body(NewMessage)
-    context = context_of(call.request.headers)
+    context = context_of(call.headers)
     parts = _parts(body)
     text, instructions = well_formed(body.text), well_formed(body.instructions)
     await call.take_texts([text, instructions])

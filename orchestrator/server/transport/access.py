@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 import trio
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.server.cluster.forwarded_header import (
@@ -27,9 +27,12 @@ from orchestrator.server.keys.wrong_keys import WrongKeys
 from orchestrator.server.operation import too_large
 from orchestrator.server.transport.errors import HttpError
 from orchestrator.server.transport.peers import peer_of
+from orchestrator.server.transport.request_headers import RequestHeaders
 
 WRITES: Final = frozenset({"POST", "PUT", "PATCH"})
 LONGEST_ID: Final = 128
+ADDED: Final = frozenset({b"x-request-id", b"x-content-type-options", b"cache-control"})
+"""The headers of every response: what an application says of them does not hold."""
 HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::[0-9]*)?")
 
 
@@ -60,16 +63,20 @@ class AccessCheck:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        headers = Headers(scope=scope)
+        headers = RequestHeaders(scope)
         id_ = _request_id(headers.get("x-request-id", ""))
-        scope.setdefault("state", {}).update(request_id=id_, shutdown=self.shutdown)
+        scope.setdefault("state", {}).update(
+            request_id=id_, shutdown=self.shutdown, headers=headers
+        )
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                added = MutableHeaders(scope=message)
-                added["x-request-id"] = id_
-                added["x-content-type-options"] = "nosniff"
-                added["cache-control"] = "no-store"
+                message["headers"] = [
+                    *(it for it in message["headers"] if it[0] not in ADDED),
+                    (b"x-request-id", id_.encode("latin-1")),
+                    (b"x-content-type-options", b"nosniff"),
+                    (b"cache-control", b"no-store"),
+                ]
             await send(message)
 
         with ExitStack() as held:

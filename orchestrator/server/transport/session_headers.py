@@ -32,13 +32,9 @@ LONGEST: Final = 256
 
 def context_of(headers: Headers) -> dict[str, str]:
     """Return the session context of a request, with every variable set."""
-    context = dict.fromkeys(HEADERS.values(), "")
-    # One pass: most requests have none of them.
-    for header, value in headers.items():
-        if (name := HEADERS.get(header)) is None or context[name]:
-            continue
-        context[name] = value
-        if len(value) > LONGEST or not value.isprintable():
+    context = {name: headers.get(header, "") for header, name in HEADERS.items()}
+    for header, name in HEADERS.items():
+        if len(context[name]) > LONGEST or not context[name].isprintable():
             raise HttpError(
                 400,
                 f"the header {header} has up to {LONGEST} printable characters",

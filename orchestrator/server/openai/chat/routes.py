@@ -40,7 +40,7 @@ async def create_chat_completion(call: ApiCall) -> Response:
     inbound, call.answer_headers = to_inbound_request(
         call.server.agent(request.model),
         request,
-        context_of(call.request.headers),
+        context_of(call.headers),
         {KIND: "chat", FINGERPRINT: call.fingerprint, **call.labels},
         unknown=await call.unknown_parameters(ChatRequest),
         is_strict=call.server.settings.is_strict,

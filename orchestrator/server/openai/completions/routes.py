@@ -68,7 +68,7 @@ async def create_completion(call: ApiCall) -> Response:
         one, call.answer_headers = to_inbound_request(
             call.server.agent(request.model),
             chat,
-            context_of(call.request.headers),
+            context_of(call.headers),
             {KIND: "completion", FINGERPRINT: call.fingerprint, **call.labels},
             unknown=unknown,
             is_strict=call.server.settings.is_strict,

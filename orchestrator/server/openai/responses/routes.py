@@ -250,7 +250,7 @@ def _inbound_request(
     return InboundRequest(
         agent=agent,
         message=parsed.message,
-        context=context_of(call.request.headers),
+        context=context_of(call.headers),
         owner=call.owner,
         instructions=_paragraphs(system_instructions, body.instructions or ""),
         history=parsed.history,
