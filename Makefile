@@ -115,6 +115,18 @@ clients: $(VENV)/.dev ## try the clients that others wrote against a real server
 soak: $(VENV)/.dev ## let a server and a library live for SECONDS: what they use does not grow
 	@$(BIN)/python -m tests.soak --seconds $(SECONDS)
 
+# npm runs no script of a package: node is one of the packages, and all are compared with their hashes.
+CONFORMANCE := tests/mcp/conformance
+ONLY ?=
+
+.PHONY: conformance
+conformance: $(VENV)/.dev $(CONFORMANCE)/node_modules/.done ## the official MCP suite, the Inspector, and servers of others; ONLY=tasks- (needs npm)
+	@$(BIN)/python -m tests.mcp.conformance $(ONLY)
+
+$(CONFORMANCE)/node_modules/.done: $(CONFORMANCE)/package-lock.json
+	@cd $(CONFORMANCE) && npm ci --silent --ignore-scripts --no-audit --no-fund
+	@touch $@
+
 .PHONY: bench
 bench: $(VENV)/.dev ## what a delegation costs, against raw trio
 	@$(BIN)/python -m benchmarks

@@ -104,3 +104,32 @@ async def test_tool_with_task(name: str) -> str:
     """Greet a person whose name is asked for."""
     await trio.lowlevel.checkpoint()
     return f"Hello, {name}!"
+
+
+@agent
+async def test_input_required_result_elicitation(name: str) -> str:
+    """Greet a person whose name is asked for, where the client can be asked."""
+    await trio.lowlevel.checkpoint()
+    return f"Hello, {name}!"
+
+
+@agent
+async def test_simple_text() -> str:
+    """Answer with a text."""
+    await trio.lowlevel.checkpoint()
+    return "This is a simple text response for testing."
+
+
+@agent
+async def test_error_handling() -> str:
+    """Fail, because a child fails."""
+    return await delegate(_worker, "the job")
+
+
+@agent
+async def test_tool_with_progress() -> str:
+    """Delegate, step by step: each begin and each end is progress."""
+    step = Agent("step", model=ScriptedModel.always("done"))
+    for number in range(3):
+        await delegate(step, f"step {number}")
+    return "All steps are done."
