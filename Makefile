@@ -111,6 +111,13 @@ acceptance: clients soak ## the clients of others, and a long life
 clients: $(VENV)/.dev ## try the clients that others wrote against a real server, and print the matrix of docs/http.md
 	@$(BIN)/python -m tests.clients
 
+.PHONY: client-pins
+client-pins: ## pin the newest versions of the clients that are tried (needs uv and npm)
+	@for pins in tests/clients/pins/*.in; do $(COMPILE) --upgrade $$pins -o $${pins%.in}.txt || exit 1; done
+	@for folder in tests/clients/pins/*/; do (cd $$folder && npm install --silent --save-exact \
+	    --package-lock-only --omit-lockfile-registry-resolved \
+	    $$(node -p 'Object.keys(require("./package.json").dependencies).map(it => it + "@latest").join(" ")')) || exit 1; done
+
 .PHONY: soak
 soak: $(VENV)/.dev ## let a server and a library live for SECONDS: what they use does not grow
 	@$(BIN)/python -m tests.soak --seconds $(SECONDS)

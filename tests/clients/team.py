@@ -45,7 +45,7 @@ PACE: Final = 0.01
 VALUES: Final[Mapping[str, Any]] = {
     "string": "Lima",
     "integer": 18,
-    "number": 18.5,
+    "number": 18,
     "boolean": True,
     "null": None,
 }
