@@ -95,6 +95,16 @@ class ConsoleServer:
         with self.http() as http:
             assert http.post(f"/v1/runs/{run}/cancel").status_code == 200
 
+    def wait_for_reply(self, session: str, words: str) -> None:
+        """Wait until a reply with these words is in the inbox of a conversation."""
+        with (
+            self.http() as http,
+            http.stream("GET", f"/v1/sessions/{session}/events") as events,
+        ):
+            for line in events.iter_lines():
+                if line.startswith("data: ") and "TurnEnded" in line and words in line:
+                    return
+
     def approvals(self, run: str) -> list[str]:
         """Return the ids of what waits for an answer."""
         with self.http() as http:

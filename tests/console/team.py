@@ -17,6 +17,7 @@ from orchestrator import (
     ScriptedModel,
     TextDelta,
     ToolCall,
+    ToolMessage,
     Transcript,
     Usage,
     ask,
@@ -192,4 +193,22 @@ pair = Agent(
         price=PRICE,
     ),
     delegates=[sleeper],
+)
+
+
+def converse(transcript: Transcript) -> Any:
+    """Have every question looked up in the background."""
+    last = transcript[-1]
+    if "Output:" in last.text:
+        return "The archivist is back: it has **two** roots."
+    if isinstance(last, ToolMessage):
+        return "I have handed that to the archivist. Go on, I will tell you."
+    return ToolCall("delegate_task", {"goal": last.text, "background": True})
+
+
+companion = Agent(
+    "companion",
+    instructions="Have every question looked up.",
+    model=paced(converse, 0.3),
+    delegates=[Agent("archivist", model=SlowModel("Two roots, in C and Python.", 2))],
 )

@@ -1,4 +1,4 @@
-/*! sources sha256 f2f26bfd8919a08b2b47a5ceaa90f3c1c46f54650a9918bb35d607d974097078 */
+/*! sources sha256 eceb66a719b470cdd114995020498ad3171d4ff75996980eb7bfb2f7cc15979f */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

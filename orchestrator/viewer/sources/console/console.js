@@ -1,6 +1,9 @@
 // The entry point: signs in, then shows the page that the address names.
 
 import { Api } from './api.js';
+import { ChatPage } from './chat_page.js';
+import { Inbox } from './inbox.js';
+import { InboxPage } from './inbox_page.js';
 import { Live } from './live.js';
 import { Login } from './login.js';
 import { Router } from './router.js';
@@ -13,8 +16,11 @@ const PAGES = [
   ['runs', RunsPage, 'runs'],
   ['runs/:run', RunPage, 'runs'],
   ['runs/:run/tasks/:task', RunPage, 'runs'],
+  ['chat', ChatPage, 'chat'],
+  ['chat/:session', ChatPage, 'chat'],
+  ['inbox', InboxPage, 'inbox'],
 ];
-const PLACES = [['runs', 'Runs']];
+const PLACES = [['runs', 'Runs'], ['chat', 'Chat'], ['inbox', 'Inbox']];
 
 class Console {
   constructor() {
@@ -53,6 +59,8 @@ class Console {
     document.body.replaceChildren(this.shell.element);
     this.router ??= new Router(PAGES.map(([pattern, ...page]) => [pattern, page]), (route) => this.show(route));
     this.pages.clear();
+    this.inbox ??= new Inbox(this);
+    this.inbox.open();
     this.router.read();
   }
 
@@ -81,6 +89,7 @@ class Console {
   }
 
   signedOut() {
+    this.inbox?.close();
     this.page?.hide();
     this.page = null;
     document.body.replaceChildren(this.login.element);

@@ -8,6 +8,9 @@ import { markdown, structured } from './markdown.js';
 
 const PAGE = 500;
 const FOLDED_LINES = 40;
+// The id of what no person wrote, after its fact: a task or a command in the background has ended. The
+// ids of messages have ten places.
+const NOTICE = /^m_\d{1,9}$/;
 const NEAR = 48; // pixels from the end that are still at the end
 const NOTICES = {
   retrying: 'The provider failed; it is asked again.',
@@ -17,15 +20,18 @@ const NOTICES = {
 
 export class Conversation {
   // scroller: what scrolls when the conversation grows.
-  constructor(console_, scroller) {
+  // names: how the roles of messages are called.
+  constructor(console_, scroller, { names = {} } = {}) {
     this.console = console_;
+    this.names = { user: 'input', assistant: 'model', tool: 'tool', ...names };
     this.scroller = scroller;
     this.list = element('div', { class: 'messages' });
     this.writing = element('article', { class: 'message assistant writing', hidden: true });
     this.notices = element('div', { class: 'notices', role: 'status' });
     this.jump = element('button', { type: 'button', class: 'chip jump', hidden: true, onclick: () => this.follow() }, '↓ go to the end');
+    this.pending = element('div', { class: 'messages' });
     this.element = element('section', { class: 'conversation', 'aria-label': 'Transcript', tabindex: 0 },
-      this.list, this.writing, this.notices, this.jump);
+      this.list, this.writing, this.pending, this.notices, this.jump);
     this.task = null;
     this.onScroll = () => {
       this.isFollowing = this.isAtEnd;
@@ -50,6 +56,7 @@ export class Conversation {
     this.isEmpty = true;
     fill(this.list, element('p', { class: 'hint' }, 'Reading …'));
     fill(this.notices);
+    fill(this.pending);
     this.writing.hidden = true;
     this.stop = this.console.live.watch(`task:${task}`, (message) => this.receive(message));
   }
@@ -105,7 +112,16 @@ export class Conversation {
     }
   }
 
+  // Show a message that was sent until the conversation has it: a turn reads it when it begins.
+  expect({ id, text }) {
+    if (this.list.querySelector(`[data-message="${id}"]`)) return;
+    this.pending.append(element('article', { class: 'message user pending', 'data-message': id },
+      element('h4', {}, this.names.user, element('span', { class: 'badge' }, 'queued')), element('div', { class: 'text', dir: 'auto' }, ...markdown(text))));
+    this.follow();
+  }
+
   add(message) {
+    this.pending.querySelector(`[data-message="${CSS.escape(message.id)}"]`)?.remove();
     if (message.role === 'tool') {
       const card = this.cards.get(message.call);
       if (card) {
@@ -113,7 +129,7 @@ export class Conversation {
         return;
       }
     }
-    this.list.append(this.element_(message));
+    this.list.append(NOTICE.test(message.id) && message.role === 'user' && this.count ? notice(message) : this.element_(message));
   }
 
   element_(message) {
@@ -123,11 +139,11 @@ export class Conversation {
       this.cards.set(call.id, card);
       return card;
     });
-    const who = { user: message.aside ? 'message to it' : 'input', assistant: message.model || 'model', tool: 'tool' }[role];
+    const who = role === 'user' && message.aside ? 'message to it' : (role === 'assistant' && message.model) || this.names[role];
     const { usage } = message;
     const cost = usage && (usage.input_tokens || usage.output_tokens) ? element('span', { class: 'cost', title: 'read · written' },
       `${tokens(usage.input_tokens)} · ${tokens(usage.output_tokens)} tokens${usage.cost ? ` · ${exactMoney(usage.cost, 0)}` : ''}`) : null;
-    return element('article', { class: `message ${role}${message.failed ? ' failed' : ''}${message.aside ? ' aside' : ''}` },
+    return element('article', { 'data-message': message.id, class: `message ${role}${message.failed ? ' failed' : ''}${message.aside ? ' aside' : ''}` },
       element('h4', {}, element('span', {}, oneLine(who, 60)), message.incomplete ? element('span', { class: 'badge' }, 'broken off') : null, cost),
       text ? folded(role === 'tool' ? [structured(text)] : markdown(text), text) : null,
       ...(message.parts ?? []).map((part) => element('p', { class: 'hint' }, `📎 ${oneLine(part.name || part.media_type, 80)}${part.bytes ? `, ${count(part.bytes)} bytes` : ''}`)),
@@ -150,6 +166,14 @@ export class Conversation {
     this.jump.hidden = true;
     this.scroller.scrollTop = this.scroller.scrollHeight;
   }
+}
+
+// What has woken the agent, in one line; all of it when asked for.
+function notice({ id, text }) {
+  const [first] = text.split('\n');
+  return element('details', { class: 'tool notice', 'data-message': id },
+    element('summary', {}, element('span', { class: 'about' }, oneLine(first, 160)), element('span', { class: 'state' }, 'woke it')),
+    element('div', { class: 'body' }, folded([structured(text)], text)));
 }
 
 // A long text is folded, and says how long it is.

@@ -33,13 +33,12 @@ export class RunPage {
     this.model = null;
     this.viewer = null;
     this.seq = 0;
-    this.approvals = [];
     this.boxes = new Map(); // approval id to its box: what is typed there stays
     fill(this.element, element('p', { class: 'empty' }, 'Reading the run …'));
-    const { live } = this.console;
+    const { live, inbox } = this.console;
     const stops = [
       live.watch(`run:${run}`, (message) => this.receive(message)),
-      live.watch('approvals', (message) => this.receiveApprovals(message)),
+      inbox.listen(() => this.changedApprovals()),
     ];
     this.timer = setInterval(() => this.tick(), SECOND / 2);
     this.stop = () => stops.forEach((stop) => stop());
@@ -75,8 +74,11 @@ export class RunPage {
     else this.viewer.changed({ hasGrown, isOver: !this.isWorking });
   }
 
-  receiveApprovals({ approvals = [] }) {
-    this.approvals = approvals.filter((it) => it.run === this.run);
+  get approvals() {
+    return this.console.inbox.approvals.filter((it) => it.run === this.run);
+  }
+
+  changedApprovals() {
     const open = new Set(this.approvals.map((it) => it.id));
     for (const id of this.boxes.keys()) if (!open.has(id)) this.boxes.delete(id);
     if (!this.viewer) return;

@@ -1,0 +1,97 @@
+// What waits for a person: approvals, and replies of conversations that were not read.
+//
+// It is known on every page: a number in the bar and in the title, and a notification if that is allowed.
+
+import { oneLine } from '../run/format.js';
+
+const SOON = 400; // milliseconds: replies come in bursts
+
+export class Inbox {
+  constructor(console_) {
+    this.console = console_;
+    this.approvals = [];
+    this.replies = []; // {session, agent, turn, text, status}
+    this.listeners = new Set();
+    this.known = null; // the ids that were seen: none is a novelty when the page is opened
+  }
+
+  open() {
+    const { live } = this.console;
+    this.close();
+    const stops = [
+      live.watch('approvals', ({ approvals }) => approvals && this.receive(approvals)),
+      live.watch('runs', ({ runs = [] }) => runs.some((it) => it.kind === 'session') && this.readSoon()),
+    ];
+    this.stop = () => stops.forEach((stop) => stop());
+    this.read();
+  }
+
+  close() {
+    this.stop?.();
+    this.stop = null;
+    clearTimeout(this.timer);
+  }
+
+  get count() {
+    return this.approvals.length + this.replies.length;
+  }
+
+  // Call `changed` whenever something comes or goes; return what ends it.
+  listen(changed) {
+    this.listeners.add(changed);
+    return () => this.listeners.delete(changed);
+  }
+
+  receive(approvals) {
+    this.approvals = approvals;
+    this.changed();
+  }
+
+  readSoon() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.read(), SOON);
+  }
+
+  async read() {
+    try {
+      const { data } = await this.console.api.get('v1/sessions?limit=100');
+      const unread = data.filter((it) => it.inbox);
+      const inboxes = await Promise.all(unread.map((it) => this.console.api.get(`v1/sessions/${it.id}/inbox`)));
+      this.replies = inboxes.flatMap((inbox, at) => inbox.data.map((reply) => ({ ...reply, session: unread[at].id, agent: unread[at].agent })));
+    } catch {
+      return; // It is read again with the next change.
+    }
+    this.changed();
+  }
+
+  // A person has seen the replies of a conversation.
+  async take(session) {
+    const mine = this.replies.filter((it) => it.session === session);
+    if (!mine.length || !this.console.may('run')) return;
+    this.replies = this.replies.filter((it) => it.session !== session);
+    this.changed();
+    for (const { turn } of mine) await this.console.api.remove(`v1/sessions/${session}/inbox/${turn}`).catch(() => {});
+  }
+
+  changed() {
+    this.console.shell.count('inbox', this.count);
+    document.title = this.count ? `(${this.count}) Orchestrator` : 'Orchestrator';
+    const now = new Map([
+      ...this.approvals.map((it) => [it.id, [`Approval needed: ${it.tool}`, it.subject, `#/runs/${it.run}/tasks/${it.task}`]]),
+      ...this.replies.map((it) => [`${it.session} ${it.turn}`, [`${it.agent} has answered`, it.text, `#/chat/${it.session}`]]),
+    ]);
+    if (this.known) for (const [id, words] of now) if (!this.known.has(id)) this.notify(id, ...words);
+    this.known = new Set(now.keys());
+    for (const listener of this.listeners) listener();
+  }
+
+  notify(id, title, body, address) {
+    if (!document.hidden || globalThis.Notification?.permission !== 'granted') return;
+    // By its tag, several tabs show it once.
+    const notification = new Notification(oneLine(title, 80), { body: oneLine(body, 160), tag: id });
+    notification.addEventListener('click', () => {
+      window.focus();
+      location.hash = address;
+    });
+  }
+}
