@@ -1,4 +1,4 @@
-/*! sources sha256 eceb66a719b470cdd114995020498ad3171d4ff75996980eb7bfb2f7cc15979f */
+/*! sources sha256 d12c817289af9f4801a9f867fd2fa8d41d95b1a01936508d2500a3c24e5d35ee */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

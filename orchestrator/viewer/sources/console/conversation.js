@@ -129,7 +129,7 @@ export class Conversation {
         return;
       }
     }
-    this.list.append(NOTICE.test(message.id) && message.role === 'user' && this.count ? notice(message) : this.element_(message));
+    this.list.append(NOTICE.test(message.id) && message.role === 'user' && this.list.firstChild ? notice(message) : this.element_(message));
   }
 
   element_(message) {
