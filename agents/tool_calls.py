@@ -284,7 +284,12 @@ class TurnSteps:
             self._results[fingerprint] = (given, times + 1 if given == last else 1)
 
     def _is_repeatable(self, call: ToolCall) -> bool:
-        return call.name in self._tools and self._tools[call.name].idempotent
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return False
+        # What a server has made a task of goes on there, and is found again.
+        is_found_again = bool(tool.server) and self._host.may_have_begun(call)
+        return tool.idempotent or is_found_again
 
     def _lacks_secret(self, call: ToolCall) -> bool:
         """Return whether a call that a crash interrupted would run without its secret.

@@ -338,7 +338,9 @@ class CallPlaced:
     """A call waits for a worker at a place, or a worker has begun to run it there.
 
     The second is durable before the worker begins: a call without it has never run. Of an agent
-    with a place it is said once for a turn, by the first call that needs the worker.
+    with a place it is said once for a turn, by the first call that needs the worker. Of a tool of
+    an MCP server it says which task the server has made of the call: `place` is `mcp:` and the
+    name of the server, `run` is the id of the task.
     """
 
     task: TaskId

@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from agents import RefusedBy, Tool, ToolCall, ToolError, well_formed
+from agents import CallId, RefusedBy, Tool, ToolCall, ToolError, well_formed
 from agents.approval import (
     OPERATORS,
     ApprovalRule,
@@ -26,6 +26,7 @@ from agents.approval import (
 from agents.approved_call import ApprovedCall
 from agents.redaction.redactor import Redactor
 from agents.tools.context import commands_are_walled
+from agents.tools.mcp.forms import filled_form, needs_words
 from delegation import SessionId, TaskId, TaskRecord
 from delegation.events import ApprovalAnswered, ApprovalAsked
 from delegation.events.approvals import (
@@ -68,6 +69,9 @@ CONTENT_ARGUMENTS: Final = frozenset({"content", "old", "new", "all"})
 REMEDY: Final = (
     'its author can allow all calls, with approve=[allow("*")], or some of them.'
 )
+FORM_MARK: Final = "?form-"
+"""In the id under which a form is asked about: no call of a model has it."""
+FORM_SECONDS: Final = 300.0
 LONGEST_COMMAND: Final = 100_000
 """How many characters of a command are looked at for what of it can be shown."""
 
@@ -165,6 +169,58 @@ class TaskApprovalCheck:
                 " now. It was not run; call it again to have that approved."
             )
         return attrs.evolve(approved, subject=subject)
+
+    async def ask_person(
+        self, call: CallId, tool: str, message: str, form: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Have a person fill in a form of a server; None if the answer is no.
+
+        Where no person can be asked that is at once. The question is about no call that could be
+        run, so no answer to it approves one.
+        """
+        await trio.lowlevel.checkpoint()
+        if not self._book.ledger.can_ask_approval(self._record.id):
+            return None
+        id_ = f"{call}{FORM_MARK}{secrets.token_hex(4)}"
+        question = ToolCall(f"{tool} asks", {}, id=CallId(id_))
+        redact = self._book.redactor.redact
+        shown = as_json(self._book.redactor.redact_tree(form))
+        words = "answer with the form as JSON" if needs_words(form) else ""
+        self._book.post(
+            ApprovalAsked(
+                self._record.id,
+                ApprovalId(f"a_{secrets.token_hex(8)}"),
+                question.id,
+                question.name,
+                redact(visible(message)),
+                self._book.clock() + FORM_SECONDS,
+                redact(visible_in_short(shown)),
+                words,
+            )
+        )
+        try:
+            ask = await self._wait_answered(question)
+        except BaseException:
+            self.close_forms()
+            raise
+        is_no = ask.answer is ApprovalVerdict.DENY
+        return None if is_no else filled_form(form, ask.reason)
+
+    def close_forms(self) -> None:
+        """Close the forms that no server waits for any more: their calls were broken off."""
+        if self._book.closed or self._book.is_broken:
+            return
+        for ask in list(self._record.questions.values()):
+            if ask.is_open and FORM_MARK in ask.call:
+                self._book.post(
+                    ApprovalAnswered(
+                        self._record.id,
+                        ask.id,
+                        ApprovalVerdict.DENY,
+                        "its call was broken off",
+                        BY_DEADLINE,
+                    )
+                )
 
     def _default_rule(self, call: ToolCall) -> ApprovalRule | None:
         """Return what decides about a call of an agent that no rule is about."""

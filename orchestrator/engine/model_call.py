@@ -40,6 +40,7 @@ from orchestrator.engine.reservations import (
 from orchestrator.errors import error_text
 
 ANSWERED: Final = "its parent answered a question"
+SAMPLED: Final = "a server asked its model"
 BROKEN_OFF: Final = "it was broken off"
 SEARCH_SECONDS: Final = 30
 """How long a search of what was said may take; then it is searched where it is booked."""
@@ -102,8 +103,21 @@ class BookedModel:
 class QuestionModel(BookedModel):
     """A model that a task asks beside its turn: it pays, and its transcript has nothing of it."""
 
+    def __init__(
+        self,
+        model: Model,
+        task: TaskRecord,
+        reservations: Reservations,
+        *,
+        booked_as: str = ANSWERED,
+    ) -> None:
+        super().__init__(model, task, reservations)
+        self._booked_as = booked_as
+
     def _call(self, request: ModelRequest) -> "_ModelCall":
-        return _QuestionCall(self._model, self._task, self._reservations, request)
+        call = _QuestionCall(self._model, self._task, self._reservations, request)
+        call.booked_as = self._booked_as
+        return call
 
 
 class _ModelCall:
@@ -299,6 +313,8 @@ class _QuestionCall(_ModelCall):
     """
 
     unmade = ModelFailure.QUESTION
+    booked_as = ANSWERED
+    """What its fact says that the call was for."""
 
     def answered(self, answer: AssistantMessage) -> AssistantMessage:
         """Return an answer, which is booked by then."""
@@ -310,7 +326,7 @@ class _QuestionCall(_ModelCall):
             if self._reservation is not None:
                 charged = self._reservation.charged(usage)
         self._is_open = False
-        self._book(ModelFailure.QUESTION, ANSWERED, usage, charged=charged)
+        self._book(ModelFailure.QUESTION, self.booked_as, usage, charged=charged)
         return answer
 
     def _book(

@@ -21,7 +21,7 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 
 
 class ParentQuestions:
-    """The questions of one task in one turn, one after another: a task has one call at a time."""
+    """The questions of one task in one turn, one after another: `one_call` is held by each."""
 
     def __init__(
         self,
@@ -31,13 +31,14 @@ class ParentQuestions:
         registry: AgentRegistry,
         reservations: Reservations,
         activity: TaskActivity | None,
+        one_call: trio.Lock,
     ) -> None:
         self._task = task
         self._book = book
         self._registry = registry
         self._reservations = reservations
         self._activity = activity
-        self._one_call = trio.Lock()
+        self._one_call = one_call
 
     async def ask(self, question: str) -> str:
         """Return what the parent answers.

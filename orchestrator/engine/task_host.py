@@ -3,9 +3,10 @@
 One host is made for every task that runs, so it is small.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import attrs
 import trio
 from msgspec import UNSET, UnsetType
 
@@ -14,14 +15,18 @@ from agents import (
     AssistantMessage,
     CallId,
     Compacted,
+    Message,
     Model,
     ModelError,
     ModelEvent,
+    ModelRequest,
     Pipeline,
     Tool,
     ToolCall,
+    ToolError,
     Usage,
     UserMessage,
+    ignore_event,
 )
 from agents.approved_call import ApprovedCall
 from agents.redaction.long_texts import has_long_text, search_ahead, texts_in
@@ -30,13 +35,20 @@ from delegation import (
     Cause,
     Ending,
     Mode,
+    OverBudgetError,
     ask_parent_tool,
     control_tool,
     delegate_tool,
 )
-from delegation.events import ModelAnswered, ModelFailure, SteeringSeen, ToolAnswered
+from delegation.events import (
+    CallPlaced,
+    ModelAnswered,
+    ModelFailure,
+    SteeringSeen,
+    ToolAnswered,
+)
 from orchestrator.engine.approvals import TaskApprovalCheck
-from orchestrator.engine.model_call import BookedModel
+from orchestrator.engine.model_call import SAMPLED, BookedModel, QuestionModel
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.parent_questions import ParentQuestions
 from orchestrator.engine.reservations import Reservations
@@ -52,6 +64,12 @@ from orchestrator.pipelines.runner import PipelineRun
 if TYPE_CHECKING:
     from orchestrator.engine.task_runner import TaskDelegator
 
+
+def server_place(server: str) -> str:
+    """Return the name of a server as a place of calls. No place of workers has a colon."""
+    return f"mcp:{server}"
+
+
 ABANDONED: Final = "the call that asked for it failed when it was made again"
 
 
@@ -65,6 +83,7 @@ class LocalTaskHost:
         "_delegator",
         "_instructions",
         "_left_out",
+        "_one_call",
         "_order",
         "_record",
         "_registry",
@@ -99,6 +118,8 @@ class LocalTaskHost:
         self._scope = scope
         self._activity = activity
         self._approvals = approvals
+        self._one_call: trio.Lock | None = None
+        """Held by a model call beside the turn: a task has one at a time."""
         self._left_out = 0
         """How many characters the model does not read in the call under way."""
         self._instructions: str | UnsetType = UNSET
@@ -122,8 +143,66 @@ class LocalTaskHost:
             registry=self._registry,
             reservations=self._reservations,
             activity=self._activity,
+            one_call=self._side_calls(),
         )
         return (*below, ask_parent_tool(agent, questions.ask))
+
+    def _side_calls(self) -> trio.Lock:
+        if self._one_call is None:
+            self._one_call = trio.Lock()
+        return self._one_call
+
+    async def sample(
+        self, instructions: str, messages: Sequence[Message], max_output: int
+    ) -> AssistantMessage:
+        agent = self._order.agent
+        model = QuestionModel(
+            self._registry.models.model_of(agent),
+            self._record,
+            self._reservations,
+            booked_as=SAMPLED,
+        )
+        request = ModelRequest(
+            instructions=instructions,
+            transcript=messages,
+            tools=(),
+            max_output=max_output,
+            # There is no tool to choose.
+            settings=attrs.evolve(agent.settings, tool_choice=None),
+            tell=ignore_event,
+        )
+        async with self._side_calls():
+            try:
+                return await model.answer(request)
+            except ModelError as exc:
+                raise ToolError(f"the model gave no answer: {error_text(exc)}") from exc
+            except OverBudgetError as exc:
+                raise ToolError(f"the budget cannot pay for it: {exc}") from exc
+
+    async def ask_person(
+        self, call: CallId, tool: str, message: str, form: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        if self._approvals is None:
+            return None  # noqa: ASYNC910 (only an agent without servers has none)
+        return await self._approvals.ask_person(call, tool, message, form)
+
+    async def note_task(self, call: CallId, server: str, task: str) -> None:
+        self._book.post(
+            CallPlaced(
+                self._record.id, call, server_place(server), worker=server, run=task
+            )
+        )
+        await self._book.wait_durable()
+
+    def noted_task(self, call: CallId, server: str) -> str:
+        placed = self._record.placed.get(call)
+        is_there = placed is not None and placed.place == server_place(server)
+        return placed.run if placed is not None and is_there else ""
+
+    @property
+    def is_over(self) -> bool:
+        ledger = self._book.ledger
+        return self.is_cancelled or ledger.settles_on_teardown(self._record.id)
 
     def _tools_for_children(self, agent: Agent[Any]) -> Sequence[Tool]:
         ledger = self._book.ledger
@@ -217,6 +296,8 @@ class LocalTaskHost:
             if approvals is not None
             else ()
         )
+        if approvals is not None:
+            approvals.close_forms()
         await self._book.wait_durable()
         return held
 

@@ -1,12 +1,12 @@
 """The ports for where a task runs: `Executor` runs a `WorkOrder`, `TaskHost` is its way home."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from agents import Agent, Model, Pipeline, Tool
+from agents import Agent, AssistantMessage, CallId, Message, Model, Pipeline, Tool
 from agents.turn_host import TurnHost
 from delegation import NO_TERMS, AnswerTerms, Origin, TaskId, TaskRecord
 
@@ -32,6 +32,42 @@ class TaskHost(TurnHost, Protocol):
 
     def budgeted_model(self, model: Model) -> Model:
         """Return a model whose every call the budgets of the task pay for, and is booked."""
+        ...
+
+    async def sample(
+        self, instructions: str, messages: Sequence[Message], max_output: int
+    ) -> AssistantMessage:
+        """Ask the model of the task something beside its turn; the task pays for it.
+
+        Raises:
+            ToolError: it cannot be asked, and why.
+        """
+        ...
+
+    async def ask_person(
+        self, call: CallId, tool: str, message: str, form: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Have the person who approves fill in a form for a server; None is no.
+
+        Args:
+            call: the call that is under way.
+            tool: the name of its tool.
+            message: what the server says.
+            form: the JSON schema of what it wants to know.
+        """
+        ...
+
+    async def note_task(self, call: CallId, server: str, task: str) -> None:
+        """Note which task a server has made of a call, and return when that is durable."""
+        ...
+
+    def noted_task(self, call: CallId, server: str) -> str:
+        """Return the task that a server had made of a call before a crash; empty if none."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """The task has ended, or ends when it is torn down: no process goes on with it."""
         ...
 
     def add_tools(self, tools: Sequence[Tool]) -> None:

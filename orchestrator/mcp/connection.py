@@ -5,8 +5,14 @@ that may have run is not made again, unless its server says that this does no ha
 """
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -21,9 +27,18 @@ from agents.tools.mcp.json_values import list_in, object_in
 from agents.tools.mcp.listed_tools import Listing, read_listing
 from agents.tools.mcp.server import McpCommand, McpServer
 from delegation import printable
-from orchestrator.mcp.checked_messages import checked, raw_part
+from orchestrator.mcp.checked_messages import checked, harmless, raw_part
 from orchestrator.mcp.http import BROKEN_OFF, REFUSED, SESSION_GONE, UNREACHABLE
 from orchestrator.mcp.server_call import CURRENT, ServerCall
+from orchestrator.mcp.server_requests import ServerRequests
+from orchestrator.mcp.server_tasks import (
+    BecameTaskError,
+    TasksExtension,
+    ask_about,
+    cancel,
+    give_input,
+    interval_of,
+)
 from orchestrator.mcp.stdio import ServerLog
 
 FIRST_PAUSE: Final = 0.5
@@ -41,6 +56,9 @@ MOST_LISTED: Final = 5_000
 LONGEST_SAID: Final = 500
 """How many characters of an error of a server are passed on."""
 NAME: Final = "delegation-orchestrator"
+VERSION: Final = version(NAME)
+CANCEL_SECONDS: Final = 5.0
+"""How long a server has to take note that its task is cancelled."""
 
 OpenTransport: TypeAlias = Callable[
     [ServerLog], AbstractAsyncContextManager[TransportStreams]
@@ -75,10 +93,10 @@ class ServerConnection:
         """Why there is no connection; empty if there is one, or none was tried."""
         self._open_transport = open_transport
         self._redact = redact
-        self._root = root
         self._client: Client | None = None
         self._calls: set[ServerCall] = set()
         """Those under way."""
+        self._requests = ServerRequests(server, self._calls, root)
         self._ready_by = trio.current_time() + server.connect_timeout
         self._has_tried = False
         self._is_closing = False
@@ -167,9 +185,11 @@ class ServerConnection:
         transport = checked(self._open_transport(log), on_end=self._note_end)
         async with Client(
             transport,
-            client_info=types.Implementation(name=NAME, version="0"),
+            client_info=types.Implementation(name=NAME, version=VERSION),
             message_handler=self._on_message,
             cache=None,
+            extensions=[TasksExtension()],
+            **self._requests.callbacks(),
         ) as client:
             yield client
 
@@ -273,7 +293,6 @@ class ServerConnection:
         request: "Callable[[Client], Awaitable[ResultT]]",
         server_call: ServerCall,
         *,
-        what: str,
         repeatable: bool,
     ) -> ResultT:
         """Make a call, and return the answer of the server.
@@ -281,31 +300,23 @@ class ServerConnection:
         Args:
             request: makes it with a client.
             server_call: on whose behalf.
-            what: the name of the tool, as the model calls it.
             repeatable: it may be made again, also if it may have run.
 
         Raises:
             ToolError: there is no answer, and why.
         """
-        seconds = self.server.timeout
-        token = CURRENT.set(server_call)
-        self._calls.add(server_call)
-        try:
-            with server_call.scope as scope:
-                scope.deadline = trio.current_time() + seconds
-                return await self._call_twice(request, server_call, what, repeatable)
-        finally:
-            self._calls.discard(server_call)
-            CURRENT.reset(token)
-        raise ToolError(self._no_answer(server_call, what))
+        with self._under_way(server_call), server_call.scope as scope:
+            scope.deadline = trio.current_time() + self.server.timeout
+            return await self._call_twice(request, server_call, repeatable)
+        raise ToolError(self._no_answer(server_call))
 
     async def _call_twice(
         self,
         request: "Callable[[Client], Awaitable[ResultT]]",
         call: ServerCall,
-        what: str,
         repeatable: bool,
     ) -> ResultT:
+        what = call.tool
         is_second = False
         while True:
             client = await self._connected(what)
@@ -323,12 +334,96 @@ class ServerConnection:
                 if not is_second and (repeatable or not call.may_have_run):
                     is_second = True
                     continue
-                raise ToolError(self._broken_off(call, what, exc)) from exc
+                raise ToolError(self._broken_off(call, exc)) from exc
+            except BecameTaskError as exc:
+                await call.caller.note_task(call.id, self.server.name, exc.task)
+                result = await self._wait_task(call, exc.task, exc.interval)
+                # Only a call of a tool becomes a task.
+                return cast("ResultT", result)
             except (ValidationError, DefinitionError, RuntimeError) as exc:
                 raise ToolError(
                     f"{what}: its server answered what cannot be read:"
                     f" {self._said(describe(exc))}"
                 ) from exc
+
+    async def wait_task(
+        self, server_call: ServerCall, task: str
+    ) -> types.CallToolResult:
+        """Return what a task of the server came to that a call had become before a crash.
+
+        Raises:
+            ToolError: it failed, or is not known any more.
+        """
+        with self._under_way(server_call):
+            return await self._wait_task(server_call, task, 0)
+
+    @contextmanager
+    def _under_way(self, call: ServerCall) -> Generator[None]:
+        """Let the server ask on behalf of a call for the block."""
+        token = CURRENT.set(call)
+        self._calls.add(call)
+        try:
+            yield
+        finally:
+            self._calls.discard(call)
+            CURRENT.reset(token)
+
+    async def _wait_task(
+        self, call: ServerCall, task: str, interval: float
+    ) -> types.CallToolResult:
+        # It may take as long as it takes: that is what it is for.
+        call.scope.deadline = math.inf
+        has_ended = False
+        try:
+            while True:
+                await trio.sleep(interval)
+                state = await self._task_state(call, task)
+                interval = interval_of(state.get("pollIntervalMs"))
+                match state.get("status"):
+                    case "working" | "input_required":
+                        pass
+                    case "completed":
+                        has_ended = True
+                        result = harmless("tools/call", object_in(state.get("result")))
+                        return types.CallToolResult.model_validate(result)
+                    case status:
+                        has_ended = True
+                        said = object_in(state.get("error")).get("message")
+                        why = self._said(str(said or state.get("statusMessage") or ""))
+                        raise ToolError(
+                            f"{call.tool} is {status!s:.20} at its server{why and ': '}{why}"
+                        )
+        finally:
+            # A task of ours that is only interrupted goes on with it in another process.
+            if not has_ended and call.caller.is_over:
+                await self._cancel_task(task)  # noqa: ASYNC102 (shielded and bounded there)
+
+    async def _task_state(self, call: ServerCall, task: str) -> dict[str, Any]:
+        """Return how far a task has come, however often the connection is lost meanwhile."""
+        while True:
+            client = await self._connected(call.tool)
+            try:
+                with raising_one_error():
+                    state = await ask_about(client.session, task)
+                    if state.get("status") == "input_required":
+                        await give_input(client.session, task, state)
+                    return state
+            except MCPError as exc:
+                if exc.code not in _CONNECTION_ERRORS:
+                    raise ToolError(
+                        f"{call.tool}: its server knows nothing of its task any more:"
+                        f" {self._said(exc.message)}"
+                    ) from exc
+                if exc.code in _LOST or isinstance(self.server, McpCommand):
+                    self._note_lost(client, exc.message)
+                await trio.sleep(FIRST_PAUSE)
+
+    async def _cancel_task(self, task: str) -> None:
+        with trio.move_on_after(CANCEL_SECONDS, shield=True):
+            await trio.lowlevel.checkpoint()
+            if (client := self._client) is not None:
+                with suppress(MCPError, ValidationError):
+                    await cancel(client.session, task)
 
     async def _connected(self, what: str) -> Client:
         await trio.lowlevel.checkpoint()
@@ -338,7 +433,8 @@ class ServerConnection:
             await self._changed.park()
         return self._client
 
-    def _no_answer(self, call: ServerCall, what: str) -> str:
+    def _no_answer(self, call: ServerCall) -> str:
+        what = call.tool
         seconds = f"{self.server.timeout:g} s"
         if self._client is None and not call.may_have_run:
             why = self.problem or "it is not connected yet"
@@ -351,7 +447,8 @@ class ServerConnection:
             " have happened or not"
         )
 
-    def _broken_off(self, call: ServerCall, what: str, exc: MCPError) -> str:
+    def _broken_off(self, call: ServerCall, exc: MCPError) -> str:
+        what = call.tool
         said = self._said(exc.message)
         if not call.may_have_run:
             return f"{what} was not called: {said}"

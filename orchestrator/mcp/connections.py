@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from agents import Agent, CallId, DefinitionError, ToolError, raising_one_error
+from agents import Agent, DefinitionError, ToolError, raising_one_error
 from agents.redaction.command_environment import only_named
 from agents.redaction.redactor import Redactor
 from agents.tools.context import current_tool_context
@@ -134,13 +134,13 @@ class McpConnections:
         ]
         connections = [self._use(key) for key in keys]
         try:
-            yield await self._tools(connections, _TaskCaller(order, host, root))
+            yield await self._tools(connections, host)
         finally:
             for key in keys:
                 self._leave(key)
 
     async def _tools(
-        self, connections: "list[ServerConnection]", caller: "_TaskCaller"
+        self, connections: "list[ServerConnection]", caller: TaskHost
     ) -> ServerTools:
         from orchestrator.mcp.server_tools import tools_of
 
@@ -234,18 +234,3 @@ def open_url(
         note_secrets=partial(redactor.learn, source=f"login {server.url}"),
     )
     return open_http(server.url, server.headers, login)
-
-
-class _TaskCaller:
-    """The task on whose behalf servers are called (`orchestrator.mcp.server_call.Caller`)."""
-
-    def __init__(self, order: WorkOrder, host: TaskHost, root: Path) -> None:
-        self._order = order
-        self._host = host
-        self.root = root
-
-    async def sample(self, params: Any) -> Any:
-        raise NotImplementedError
-
-    async def elicit(self, call: CallId, message: str, schema: Any) -> Any:
-        raise NotImplementedError

@@ -54,12 +54,13 @@ def _listed(connection: ServerConnection, caller: Caller, listed: ListedTool) ->
         async def request(client: "Client") -> Any:
             return await client.call_tool(listed.own_name, arguments)
 
-        result = await connection.call(
-            request,
-            ServerCall(caller, call.id),
-            what=call.name,
-            repeatable=listed.repeatable,
-        )
+        server_call = ServerCall(caller, call.id, call.name)
+        if task := caller.noted_task(call.id, connection.server.name):
+            result = await connection.wait_task(server_call, task)
+        else:
+            result = await connection.call(
+                request, server_call, repeatable=listed.repeatable
+            )
         answer = {
             name: raw_part(result.meta, name)
             for name in ("content", "structuredContent", "isError")
@@ -148,7 +149,7 @@ def _reader(
 ) -> Tool:
     async def run(call: ToolCall) -> ToolResult:
         lines = await connection.call(
-            request, ServerCall(caller, call.id), what=call.name, repeatable=True
+            request, ServerCall(caller, call.id, call.name), repeatable=True
         )
         shown = lines[:MOST_LISTED]
         if more := len(lines) - len(shown):
@@ -178,7 +179,7 @@ def _read_resource(
             return await client.read_resource(uri)
 
         result = await connection.call(
-            request, ServerCall(caller, call.id), what=call.name, repeatable=True
+            request, ServerCall(caller, call.id, call.name), repeatable=True
         )
         contents = raw_part(result.meta, "contents")
         read = [read_resource(it) for it in list_in(contents)]
@@ -216,7 +217,7 @@ def _get_prompt(connection: ServerConnection, caller: Caller, name: str) -> Tool
             return await client.get_prompt(prompt, arguments)
 
         result = await connection.call(
-            request, ServerCall(caller, call.id), what=call.name, repeatable=True
+            request, ServerCall(caller, call.id, call.name), repeatable=True
         )
         texts: list[str] = []
         parts: list[Part] = []

@@ -19,6 +19,14 @@ from typing import Any
 
 Write = Callable[[Any], None]
 OBJECT = {"type": "object"}
+TASKS = "io.modelcontextprotocol/tasks"
+TASK = {
+    "taskId": "task-1",
+    "createdAt": "2026-01-01T00:00:00Z",
+    "lastUpdatedAt": "2026-01-01T00:00:00Z",
+    "ttlMs": None,
+    "pollIntervalMs": 50,
+}
 TOOLS: list[Any] = [
     {
         "name": "reply",
@@ -33,7 +41,10 @@ TOOLS: list[Any] = [
     },
     *(
         {"name": name, "inputSchema": OBJECT}
-        for name in ("hang", "long", "swarm", "ask", "grandchild", "twice", "wrong_id")
+        for name in (
+            *("hang", "long", "swarm", "ask", "grandchild", "twice", "wrong_id"),
+            *("task", "want"),
+        )
     ),
 ]
 
@@ -44,8 +55,8 @@ class Hostile:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.answers: dict[str, Callable[[Any], None]] = {}
-        self.calls = 0
         self.asked = 0
+        self.polls = 0
 
     def heard(self, message: Any) -> None:
         if path := os.environ.get("HOSTILE_LOG"):
@@ -58,7 +69,7 @@ class Hostile:
             return listed
         return TOOLS
 
-    def on_message(self, message: Any, write: Write) -> None:
+    def on_message(self, message: Any, write: Write) -> None:  # noqa: C901 (a case a method)
         self.heard(message)
         method, id_ = message.get("method"), message.get("id")
         if method is None:
@@ -69,9 +80,28 @@ class Hostile:
             return
 
         def reply(result: Any) -> None:
+            if self.options.modern and isinstance(result, dict):
+                cached = {"ttlMs": 0, "cacheScope": "public"}
+                result = {"resultType": "complete", **cached, **result}
             write({"jsonrpc": "2.0", "id": id_, "result": result})
 
         match method:
+            case "server/discover" if self.options.modern:
+                reply(
+                    {
+                        "supportedVersions": ["2026-07-28"],
+                        "capabilities": {"tools": {}, "extensions": {TASKS: {}}},
+                    }
+                )
+            case "tasks/get":
+                self.polls += 1
+                task: dict[str, Any] = {**TASK, "status": "working"}
+                if self.polls > self.options.polls >= 0:
+                    content = [{"type": "text", "text": "the task is done"}]
+                    task |= {"status": "completed", "result": {"content": content}}
+                reply(task)
+            case "tasks/cancel":
+                reply({})
             case "initialize":
                 reply(
                     {
@@ -86,17 +116,16 @@ class Hostile:
                     page["nextCursor"] = "again"
                 reply(page)
             case "tools/call":
-                params = message["params"]
-                self.on_call(
-                    params["name"], params.get("arguments") or {}, id_, reply, write
-                )
+                self.on_call(message["params"], id_, reply, write)
             case _:
                 error = {"code": -32601, "message": f"no {method}"}
                 write({"jsonrpc": "2.0", "id": id_, "error": error})
 
-    def on_call(  # noqa: C901 (a case for each wrong)
-        self, name: str, arguments: Any, id_: Any, reply: Write, write: Write
+    def on_call(  # noqa: C901, PLR0912 (a case for each wrong)
+        self, params: Any, id_: Any, reply: Write, write: Write
     ) -> None:
+        name, arguments = params["name"], params.get("arguments") or {}
+
         def say(text: Any) -> None:
             reply({"content": [{"type": "text", "text": str(text)}]})
 
@@ -133,6 +162,15 @@ class Hostile:
                         "params": arguments.get("params") or {},
                     }
                 )
+            case "task":
+                reply({"resultType": "task", **TASK, "status": "working"})
+            case "want":
+                given = params.get("inputResponses")
+                if given is not None:
+                    say(json.dumps(given))
+                else:
+                    requests = {"it": arguments["request"]}
+                    reply({"resultType": "input_required", "inputRequests": requests})
             case "grandchild":
                 say(_grandchild())
             case "twice":
@@ -241,7 +279,8 @@ def main() -> None:
     parser.add_argument("--exits", type=int)
     parser.add_argument("--status", type=int)
     parser.add_argument("--stderr", default="")
-    for flag in ("silent", "noise", "stubborn", "endless"):
+    parser.add_argument("--polls", type=int, default=-1)
+    for flag in ("modern", "silent", "noise", "stubborn", "endless"):
         parser.add_argument(f"--{flag}", action="store_true")
     options = parser.parse_args()
     hostile = Hostile(options)

@@ -202,6 +202,8 @@ def _network_request(event: NetworkRequested) -> Iterator[Text]:
 def placed_text(event: CallPlaced) -> str:
     """Return where a call or turn that is lent runs or waits."""
     what = "its turn" if event.turn else "a call"
+    if event.place.startswith("mcp:"):
+        return f"{what} goes on as the task {event.run} of the server {event.worker}"
     if event.worker:
         return f"{what} runs at {event.place!r}, on worker {event.worker}"
     wants = f" with version {event.wants}" if event.wants else ""
