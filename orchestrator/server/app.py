@@ -156,12 +156,15 @@ async def _internal_error(request: Request, exc: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """Return the methods of a path, over all of its routes."""
-    routes = request.app.routes
-    found = {
-        method
-        for route in routes
-        if isinstance(route, Route) and route.path_regex.match(request.url.path)
-        for method in route.methods or ()
-    }
-    return sorted(found)
+    """Return the methods of a path, over all of its routes.
+
+    A path that a route has word for word is none with parameters.
+    """
+    path = request.url.path
+    routes = [
+        route
+        for route in request.app.routes
+        if isinstance(route, Route) and route.path_regex.match(path)
+    ]
+    exact = [route for route in routes if route.path == path]
+    return sorted({method for it in exact or routes for method in it.methods or ()})
