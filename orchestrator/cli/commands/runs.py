@@ -22,6 +22,7 @@ from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.control.client import connect_control
 from orchestrator.control.server import DeleteRun, Prune
+from orchestrator.doors.kept import KIND, RECORD
 from orchestrator.errors import JournalInUseError
 from orchestrator.journal.audit import AuditEvent, local_actor
 from orchestrator.journal.journal import Pruned
@@ -103,7 +104,8 @@ def _cells(session: SessionRecord) -> tuple[str, ...]:
         session.id,
         f"{began:%Y-%m-%d %H:%M}",
         node["agent"],
-        node["status"],
+        # No agent works in a record, so it is in no state.
+        "" if session.labels.get(KIND) == RECORD else node["status"],
         str(len(session.tree)),
         session.tree.total.tokens_text,
         usd(session.tree.total),
