@@ -214,6 +214,8 @@ class ReasoningBlock:
     """In the words of the protocol. Empty if a secret was in it: then it cannot be sent back."""
     position: int = 0
     """0 if it came before the text, else 1 and how many calls came before it."""
+    text: str = ""
+    """What it says, for readers who have asked to see it; no provider is sent this."""
 
 
 @attrs.frozen

@@ -52,9 +52,11 @@ def is_long(step: AssistantMessage | ToolMessage) -> bool:
     """Return whether the search of a step for secrets would stall the event loop."""
     if has_long_text(step.text):
         return True
-    return isinstance(step, AssistantMessage) and any(
-        [has_long_text(call.arguments) for call in step.calls]  # noqa: C419 (twice as fast)
-    )
+    if not isinstance(step, AssistantMessage):
+        return False
+    if step.reasoning and any(has_long_text(it.text) for it in step.reasoning):
+        return True
+    return any([has_long_text(call.arguments) for call in step.calls])  # noqa: C419 (twice as fast)
 
 
 class TurnSteps:

@@ -16,6 +16,8 @@ class AnswerTerms:
     """Fields of `ModelSettings` that are put over those of the agent."""
     output_schema: Mapping[str, Any] | None = None
     """The JSON schema of the answer."""
+    keeps_reasoning: bool = False
+    """What the model says of its reasoning is recorded with its answers."""
 
 
 NO_TERMS: Final = AnswerTerms()

@@ -10,6 +10,7 @@ from agents import (
     Message,
     MessageId,
     Part,
+    ReasoningBlock,
     ToolCall,
     ToolMessage,
     UserMessage,
@@ -28,6 +29,8 @@ class EarlierMessage:
     """The calls of an assistant's message."""
     call: str = ""
     """The id of the call that a tool's message answers."""
+    reasoning: tuple[ReasoningBlock, ...] = ()
+    """What the model thought before the calls of an assistant's message."""
 
     def message(self, number: int) -> Message:
         """Return it as a message of the transcript.
@@ -39,5 +42,7 @@ class EarlierMessage:
         if self.role == "user":
             return UserMessage(self.text, self.parts, id=id_)
         if self.role == "assistant":
-            return AssistantMessage(self.text, self.calls, id=id_)
+            return AssistantMessage(
+                self.text, self.calls, reasoning=self.reasoning, id=id_
+            )
         return ToolMessage(CallId(self.call), self.text, id=id_)

@@ -40,6 +40,11 @@ class Retention:
     size: int | None = None
     """In bytes; of each journal."""
 
+    def require_file(self, *, is_database: bool) -> None:
+        """Refuse a size where the journal is a database, which has none of its own."""
+        if is_database and self.size is not None:
+            raise CommandError("--keep-size is for journals in files: use --keep")
+
     async def prune_forever(
         self, orchestrator: Orchestrator, file: Path | None
     ) -> NoReturn:
@@ -47,7 +52,7 @@ class Retention:
 
         Args:
             orchestrator: writes the journal.
-            file: the journal; None if that is a database, which has no size of its own.
+            file: the journal; None if that is a database.
         """
         next_age = 0.0
         while True:

@@ -20,11 +20,13 @@ from agents import (
     ModelEvent,
     ModelRequest,
     Queued,
+    ReasoningBlock,
     ReasoningDelta,
     Retrying,
     Switched,
     TextDelta,
     Usage,
+    well_formed,
 )
 from agents.models.cost import with_cost
 from agents.models.token_estimate import estimated_usage, message_length
@@ -148,6 +150,9 @@ class _ModelCall:
         self._error: ModelError | None = None
         """Why another call is made."""
         self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        """What came of its reasoning before any text, if that is kept."""
+        self._keeps_reasoning = reservations.keeps_reasoning(task)
         self._written = 0
         """How many characters came, those of reasoning and of tool calls included."""
         self._is_queued = False
@@ -162,6 +167,7 @@ class _ModelCall:
         self._asked = model or self._model
         self._reservations.note_settings(self._task.id, request.settings)
         self._texts.clear()
+        self._thoughts.clear()
         self._written = 0
         self._is_queued = False
         if self._task.accounts:
@@ -287,6 +293,9 @@ class _ModelCall:
             paid = with_cost(usage, self._asked, answer.model)
         if self._reservation is not None:
             self._reservation.used = paid
+        if thought := "".join(self._thoughts):
+            block = ReasoningBlock(answer.model, {}, text=well_formed(thought))
+            answer = attrs.evolve(answer, reasoning=(block, *answer.reasoning))
         return answer if paid is usage else attrs.evolve(answer, usage=paid)
 
     def _on_event(self, event: ModelEvent) -> None:
@@ -296,6 +305,8 @@ class _ModelCall:
             self._written += len(event.text)
         elif isinstance(event, ReasoningDelta):
             self._written += len(event.text)
+            if self._keeps_reasoning and not self._texts:
+                self._thoughts.append(event.text)
         elif isinstance(event, CallDelta):
             self._written += len(event.arguments)
         elif isinstance(event, Queued):
@@ -303,6 +314,7 @@ class _ModelCall:
         elif isinstance(event, (Retrying, Switched)):
             # What was said before is void, and is booked.
             self._texts.clear()
+            self._thoughts.clear()
         self._emit(event)
 
 

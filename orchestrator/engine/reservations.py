@@ -56,6 +56,11 @@ class Reservations:
         self._settings: dict[TaskId, GivenSettings] = {}
         """Those of the calls under way that have any."""
 
+    def keeps_reasoning(self, task: TaskRecord) -> bool:
+        """Return whether the client of a task has asked to see what its model thinks."""
+        session = self._book.ledger.sessions[task.session]
+        return session.terms.keeps_reasoning and task is session.root
+
     async def reserve(
         self,
         task: TaskRecord,

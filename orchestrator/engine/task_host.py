@@ -278,6 +278,7 @@ class LocalTaskHost:
         texts: list[str] = [step.text]
         if isinstance(step, AssistantMessage):
             texts += texts_in([call.arguments for call in step.calls])
+            texts += [it.text for it in step.reasoning]
         # An answer is paid for: it is recorded also when its task is cancelled meanwhile.
         with trio.CancelScope(shield=isinstance(step, AssistantMessage)):
             await search_ahead(self._book.redactor, texts)

@@ -219,7 +219,8 @@ def _redacted_fields(value: Any, redactor: Redactor) -> object:
         return value
     if kind is ReasoningBlock:
         # Its provider has signed it: what is changed cannot be sent back.
-        changed = {"data": {}}
+        text = changed.get("text", value.text)
+        changed = {"data": {} if "data" in changed else value.data, "text": text}
     replace = msgspec.structs.replace if is_struct else attrs.evolve
     return replace(value, **changed)
 

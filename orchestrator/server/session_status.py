@@ -140,12 +140,23 @@ class AgentMessage:
     text: str
     incomplete: bool = False
     """Its turn ended in the middle of it."""
+    is_reasoning: bool = False
+    """It is what the model thought before it, for a client that has asked for that."""
 
 
 def is_shown(session: SessionRecord, text: str) -> bool:
     """Return whether a message is shown: what is said before an answer in JSON is not."""
     opening = session.labels.get(OPENING)
     return opening is None or (bool(text.strip()) and text.lstrip()[0] in opening)
+
+
+def messages_in(answer: AssistantMessage) -> list[AgentMessage]:
+    """Return what an answer of a model says to its client: its reasoning, if kept, and its text."""
+    thought = "".join(block.text for block in answer.reasoning)
+    found = [AgentMessage(answer.id, thought, is_reasoning=True)] if thought else []
+    if answer.text:
+        found.append(AgentMessage(answer.id, answer.text, answer.incomplete))
+    return found
 
 
 def agent_messages(session: SessionRecord) -> list[AgentMessage]:
@@ -156,12 +167,16 @@ def agent_messages(session: SessionRecord) -> list[AgentMessage]:
     # What a shutdown broke off is said again when the turn is resumed.
     end = -1 if session.is_interrupted_in_answer else None
     every = [
-        AgentMessage(message.id, message.text, message.incomplete)
+        it
         for message in session.root.transcript[:end]
-        if isinstance(message, AssistantMessage) and message.text
+        if isinstance(message, AssistantMessage)
+        for it in messages_in(message)
     ]
     own = [
-        it for it in every if not it.id.startswith("h_") and is_shown(session, it.text)
+        it
+        for it in every
+        if not it.id.startswith("h_")
+        and (it.is_reasoning or is_shown(session, it.text))
     ]
     outcome = session.last_outcome
     is_ended = is_over(session) and session.turn is None

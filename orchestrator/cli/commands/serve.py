@@ -208,8 +208,7 @@ def serve(  # noqa: C901, PLR0915 (a command with many options)
     journals = journals_of(journal)
     database = parse_address(journal) if journal and is_database(journal) else None
     _require_for_database(database, shards, address, listening)
-    if database is not None and retention.size is not None:
-        raise CommandError("--keep-size is for journals in files: use --keep")
+    retention.require_file(is_database=database is not None)
     is_one = isinstance(journals, OneJournal)
     folder = server_folder(journals)
     if problem := foreign_folder(folder):

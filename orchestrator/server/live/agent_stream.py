@@ -22,6 +22,7 @@ from orchestrator.server.session_status import (
     AgentMessage,
     agent_messages,
     is_shown,
+    messages_in,
 )
 
 
@@ -34,6 +35,7 @@ class PartialText:
     offset: int
     """How many characters of the message came before."""
     text: str
+    is_reasoning: bool = False
 
 
 @attrs.frozen
@@ -73,8 +75,14 @@ class AgentStream:
         """Whether the message is shown; None if it has not begun."""
         self._blank: str = ""
         """What has come of a message that has not begun."""
+        self._thought_length = 0
+        """How many characters were queued of the reasoning before the next message."""
+        self._model_thought_length = 0
+        """How many the model has thought: one that is asked again repeats them."""
         self._begin_message()
         self._put_new()
+        if thought := journal.live_text.reasoning_so_far(session.root.id):
+            self.receive_reasoning(thought)
         if so_far := journal.live_text.text_so_far(session.root.id):
             self.receive_text(so_far)
 
@@ -101,10 +109,11 @@ class AgentStream:
             self._queue
             and isinstance(more := self._queue[0], PartialText)
             and more.item == piece.item
+            and more.is_reasoning == piece.is_reasoning
         ):
             texts.append(more.text)
             self._queue.popleft()
-        return PartialText(piece.item, piece.offset, "".join(texts))
+        return attrs.evolve(piece, text="".join(texts))
 
     def receive_text(self, text: str | None) -> None:
         """Take the next text of a message; None if the model begins it again."""
@@ -118,7 +127,19 @@ class AgentStream:
         if known < len(text):
             self._put_partial(text[known:])
 
+    def receive_reasoning(self, text: str) -> None:
+        """Take the next piece of what the model thinks before a message."""
+        known = max(0, self._thought_length - self._model_thought_length)
+        self._model_thought_length += len(text)
+        # What was sent of a message stands, also if its model is asked again.
+        if known < len(text) and not self._queued_length:
+            new = text[known:]
+            offset = self._thought_length
+            self._thought_length += len(new)
+            self._put(PartialText(self._items, offset, new, is_reasoning=True))
+
     def _begin_message(self) -> None:
+        self._model_thought_length = 0
         self._is_shown = None if self._opening else True
         self._blank = ""
 
@@ -136,12 +157,11 @@ class AgentStream:
         del encoded
         match entry.event:
             case ModelAnswered(task, message) if task == self._session.root.id:
-                if message.text and is_shown(self._session, message.text):
-                    self._put(
-                        FullText(self._items, AgentMessage(message.id, message.text))
-                    )
-                    self._items += 1
-                self._model_length = self._queued_length = 0
+                for said in messages_in(message):
+                    if said.is_reasoning or is_shown(self._session, said.text):
+                        self._put(FullText(self._items, said))
+                        self._items += 1
+                self._model_length = self._queued_length = self._thought_length = 0
                 self._begin_message()
             case TurnStarted():
                 # The model does not go on with what it wrote in the turn before.
@@ -149,7 +169,7 @@ class AgentStream:
                 self._begin_message()
             case TurnEnded():
                 self._put_new()  # a message that was broken off
-                self._model_length = self._queued_length = 0
+                self._model_length = self._queued_length = self._thought_length = 0
                 self._begin_message()
             case _:
                 pass
@@ -167,7 +187,8 @@ class AgentStream:
             self._put(_EndOfText())
 
     def _put_partial(self, text: str) -> None:
-        piece = PartialText(self._items, self._queued_length, text)
+        item = self._items + bool(self._thought_length)
+        piece = PartialText(item, self._queued_length, text)
         self._queued_length += len(text)
         self._put(piece)
 
@@ -185,5 +206,8 @@ def open_agent_stream(
     with (
         journal.read.subscribe(stream.receive_fact, session=session.id),
         journal.live_text.subscribe(session.root.id, stream.receive_text),
+        journal.live_text.subscribe_reasoning(
+            session.root.id, stream.receive_reasoning
+        ),
     ):
         yield stream

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
-from agents import ModelEvent, Retrying, Switched, TextDelta
+from agents import ModelEvent, ReasoningDelta, Retrying, Switched, TextDelta
 from agents.redaction.redactor import Redactor
 from agents.redaction.streamed_text import StreamRedactor
 from delegation import Encoded, SessionId, TaskId, root_of
@@ -45,8 +45,8 @@ class TextUpdate:
     text: str
 
 
-class _LiveAnswer:
-    """The unfinished answer of one task's model."""
+class _LiveText:
+    """A text that a model is writing."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -73,6 +73,35 @@ class _LiveAnswer:
         return self._released.getvalue()
 
 
+class _LiveAnswer(_LiveText):
+    """The unfinished answer of one task's model, and what it thought before that."""
+
+    def __init__(self, redactor: Redactor, *, keeps_reasoning: bool = False) -> None:
+        self._reasoning = _LiveText(redactor) if keeps_reasoning else None
+        super().__init__(redactor)
+
+    def reset(self) -> None:
+        super().reset()
+        self._has_text = False
+        if self._reasoning is not None:
+            self._reasoning.reset()
+
+    def add(self, text: str) -> None:
+        self._has_text = True
+        super().add(text)
+
+    def think(self, text: str) -> str:
+        """Add a piece of the reasoning, and return what may be shown of it."""
+        # What it thinks after its first words is not kept.
+        if self._reasoning is None or self._has_text:
+            return ""
+        self._reasoning.add(text)
+        return self._reasoning.take_new()
+
+    def all_reasoning(self) -> str:
+        return "" if self._reasoning is None else self._reasoning.all_text()
+
+
 class LiveText:
     """The unfinished answers of sessions that were opened by HTTP, and of what has a reader."""
 
@@ -81,11 +110,30 @@ class LiveText:
         self._redactor = redactor
         self._answers: dict[TaskId, _LiveAnswer] = {}
         self._subscribers: dict[TaskId, list[ReceiveText]] = {}
+        self._reasoning_subscribers: dict[TaskId, list[Callable[[str], None]]] = {}
         self._channels: dict[SessionId, list[trio.MemorySendChannel[TextUpdate]]] = {}
 
     def text_so_far(self, root: TaskId) -> str:
         """Return the answer that the agent of a task is writing, as far as it was collected."""
         return self._answers[root].all_text() if root in self._answers else ""
+
+    def reasoning_so_far(self, root: TaskId) -> str:
+        """Return what the agent of a session has thought before the answer that it writes."""
+        return self._answers[root].all_reasoning() if root in self._answers else ""
+
+    @contextmanager
+    def subscribe_reasoning(
+        self, root: TaskId, receive: Callable[[str], None]
+    ) -> Generator[None]:
+        """Call `receive` with what the agent of a session thinks, as long as the block lasts."""
+        receivers = self._reasoning_subscribers.setdefault(root, [])
+        receivers.append(receive)
+        try:
+            yield
+        finally:
+            receivers.remove(receive)
+            if not receivers:
+                del self._reasoning_subscribers[root]
 
     @contextmanager
     def collect(self) -> Generator[None]:
@@ -129,8 +177,11 @@ class LiveText:
         del encoded
         match entry.event:
             case TurnStarted(session) | TurnResumed(session):
-                if KIND in self._read.ledger.sessions[session].labels:
-                    self._answers[root_of(session)] = _LiveAnswer(self._redactor)
+                record = self._read.ledger.sessions[session]
+                if KIND in record.labels:
+                    self._answers[root_of(session)] = _LiveAnswer(
+                        self._redactor, keeps_reasoning=record.terms.keeps_reasoning
+                    )
             case TurnEnded(session):
                 self._answers.pop(root_of(session), None)
             case TaskSettled(task):
@@ -144,6 +195,10 @@ class LiveText:
         match event:
             case TextDelta(text):
                 self._add_text(task, text)
+            case ReasoningDelta(text) if task in self._answers:
+                if shown := self._answers[task].think(text):
+                    for receive_thought in self._reasoning_subscribers.get(task, ()):
+                        receive_thought(shown)
             case Retrying() | Switched() if task in self._answers:
                 self._answers[task].reset()
                 for receive in self._subscribers.get(task, ()):

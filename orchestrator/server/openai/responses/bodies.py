@@ -70,7 +70,7 @@ ItemContent: TypeAlias = str | list[Content | ReasoningText] | None
 class Item(msgspec.Struct, kw_only=True):
     """An item of the input: a message, a call, its result, or a reference to one.
 
-    Items of reasoning are taken, and left out.
+    An item of reasoning is read by its `encrypted_content`, and left out without it.
     """
 
     type: str = "message"
@@ -90,6 +90,8 @@ class Item(msgspec.Struct, kw_only=True):
     """Of a call of a function: JSON, as text."""
     input: str = ""
     """Of a call of a custom tool."""
+    encrypted_content: str | None = None
+    """Of reasoning."""
     output: ItemContent = ""
     """Of a result."""
 
@@ -122,9 +124,16 @@ class TextConfig(msgspec.Struct):
     """How much the model is to say: no agent keeps it."""
 
 
+Summary: TypeAlias = Literal["auto", "concise", "detailed"]
+
+
 class Reasoning(msgspec.Struct, kw_only=True):
     effort: str | None = None
     """How much the model is to think before it answers."""
+    summary: Summary | None = None
+    """Show what it thinks, as far as its provider does."""
+    generate_summary: Summary | None = None
+    """The older name of `summary`."""
 
 
 class ConversationRef(msgspec.Struct):
@@ -221,8 +230,22 @@ class CustomCallItem(
     status: Progress
 
 
+class SummaryText(msgspec.Struct, tag_field="type", tag="summary_text"):
+    text: str
+
+
+class ReasoningItem(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning"):
+    """What the agent's model thought before what follows."""
+
+    id: str
+    summary: list[SummaryText]
+    encrypted_content: str | None = None
+    """Stands for the reasoning itself, which the journal has: the client sends it back."""
+    status: Progress
+
+
 AnyCall: TypeAlias = CallItem | CustomCallItem
-OutputItem: TypeAlias = MessageItem | AnyCall
+OutputItem: TypeAlias = MessageItem | ReasoningItem | AnyCall
 
 
 Role: TypeAlias = Literal["user", "developer", "assistant"]

@@ -26,6 +26,8 @@ from orchestrator.server.transport.idempotency import FINGERPRINT
 RESPONSE: Final = "response"
 """The kind of a session that is a response."""
 
+ENCRYPTED_REASONING: Final = "reasoning.encrypted_content"
+
 _STORE: Final = "store"
 _BACKGROUND: Final = "background"
 _PREVIOUS: Final = "previous"
@@ -37,6 +39,8 @@ _SETTINGS: Final = "settings"
 _MESSAGE: Final = "message"
 _SYSTEM_INSTRUCTIONS: Final = "standing"
 _TEXT: Final = "text"
+_SUMMARY: Final = "summary"
+_ENCRYPTED: Final = "encrypted_reasoning"
 _TRUE: Final = "true"
 _FALSE: Final = "false"
 _PLAIN_TEXT: Final = '{"format":{"type":"text"}}'
@@ -64,6 +68,10 @@ class ResponseLabels:
     message: str | None
     """The id of the user message that it answers."""
     metadata: Mapping[str, str]
+    summary: str | None
+    """How the client wants to see what the model thinks; None if it does not."""
+    has_encrypted_reasoning: bool
+    """Whether the client sends reasoning back itself."""
 
 
 def labels_of(session: SessionRecord) -> ResponseLabels:
@@ -81,6 +89,8 @@ def labels_of(session: SessionRecord) -> ResponseLabels:
         text=msgspec.json.decode(labels.get(_TEXT, _PLAIN_TEXT), type=TextConfig),
         message=labels.get(_MESSAGE),
         metadata=metadata_of(session),
+        summary=labels.get(_SUMMARY),
+        has_encrypted_reasoning=labels.get(_ENCRYPTED) == _TRUE,
     )
 
 
@@ -88,6 +98,12 @@ def conversation_of(body: CreateResponse) -> str | None:
     """Return the id of the conversation that a request names."""
     named = body.conversation
     return named.id if isinstance(named, ConversationRef) else named
+
+
+def summary_of(body: CreateResponse) -> str | None:
+    """Return how a client wants to see what the model thinks."""
+    asked = body.reasoning
+    return None if asked is None else asked.summary or asked.generate_summary
 
 
 def is_response(session: SessionRecord) -> bool:
@@ -130,6 +146,8 @@ def encode_labels(
         else msgspec.json.encode(body.text).decode(),
         _MESSAGE: message or "",
         _SYSTEM_INSTRUCTIONS: system_instructions,
+        _SUMMARY: summary_of(body) or "",
+        _ENCRYPTED: _TRUE if ENCRYPTED_REASONING in (body.include or ()) else "",
     }
     return {name: value for name, value in labels.items() if value}
 

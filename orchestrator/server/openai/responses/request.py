@@ -4,7 +4,7 @@ Nothing that would change the meaning of an answer is ignored silently: it is re
 names the parameter.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -16,6 +16,7 @@ from agents import (
     Message,
     Part,
     Pipeline,
+    ReasoningBlock,
     ToolMessage,
     UserMessage,
     unanswered_calls,
@@ -65,6 +66,7 @@ from orchestrator.server.openai.responses.bodies import (
     MessageItem,
     OutputItem,
     OutputText,
+    ReasoningItem,
     ReasoningText,
     Refusal,
     ResponseGrammar,
@@ -74,6 +76,7 @@ from orchestrator.server.transport.errors import HttpError, bad_request
 
 SAMPLING: Final = ("temperature", "top_p", "max_output_tokens")
 """The parameters that `ModelSettings` has under the same names."""
+NO_REASONING: Final[Mapping[str, tuple[ReasoningBlock, ...]]] = {}
 LOGPROBS: Final = "message.output_text.logprobs"
 
 
@@ -192,6 +195,8 @@ def as_input(item: OutputItem | InputItem) -> Item:
             return Item(role="assistant", content=list(item.content))
         case InputMessageItem():
             return Item(role=item.role, content=list(item.content))
+        case ReasoningItem():
+            return Item(type="reasoning", encrypted_content=item.encrypted_content)
         case CallItem():
             return Item(
                 type="function_call",
@@ -206,18 +211,16 @@ def as_input(item: OutputItem | InputItem) -> Item:
                 name=item.name,
                 input=item.input,
             )
-        case CallOutputItem():
-            return Item(
-                type="function_call_output", call_id=item.call_id, output=item.output
-            )
-        case CustomCallOutputItem():
-            return Item(
-                type="custom_tool_call_output", call_id=item.call_id, output=item.output
-            )
+        case CallOutputItem() | CustomCallOutputItem():
+            kind = type(item).__struct_config__.tag
+            return Item(type=str(kind), call_id=item.call_id, output=item.output)
 
 
 def parse_input(
-    body: CreateResponse, earlier: Sequence[Message], kept: Sequence[Item] = ()
+    body: CreateResponse,
+    earlier: Sequence[Message],
+    kept: Sequence[Item] = (),
+    reasoning: Mapping[str, tuple[ReasoningBlock, ...]] = NO_REASONING,
 ) -> ParsedInput:
     """Return the input as messages, behind the conversation that it continues.
 
@@ -225,11 +228,17 @@ def parse_input(
         body: the request.
         earlier: the messages of the response that it continues.
         kept: the items of the conversation that it continues.
+        reasoning: what the items of reasoning stand for, by their encrypted content.
     """
     given = body.input or ()
     items = [Item(content=given)] if isinstance(given, str) else given
     instructions, messages = read_items(
-        [*kept, *items], "input", earlier, len(kept), is_text=isinstance(given, str)
+        [*kept, *items],
+        "input",
+        earlier,
+        len(kept),
+        reasoning,
+        is_text=isinstance(given, str),
     )
     require_answerable(
         [LocatedMessage(message, "input", "input") for message in messages],
@@ -253,6 +262,7 @@ def read_items(
     name: str,
     earlier: Sequence[Message] = (),
     kept: int = 0,
+    reasoning: Mapping[str, tuple[ReasoningBlock, ...]] = NO_REASONING,
     *,
     is_text: bool = False,
 ) -> tuple[list[str], list[EarlierMessage]]:
@@ -263,21 +273,29 @@ def read_items(
         name: what the request calls them.
         earlier: the messages before them.
         kept: how many of them are of the conversation, and not of the request.
+        reasoning: what the items of reasoning stand for, by their encrypted content.
         is_text: the request has a text instead of items.
     """
     instructions: list[str] = []
     messages: list[EarlierMessage] = []
+    thoughts: tuple[ReasoningBlock, ...] = ()
     call_ids = {call.id for it in earlier for call in getattr(it, "calls", ())}
     for number, item in enumerate(items, -kept):
         param = name if is_text else f"{name}[{number}]"
         if number < 0:
             param = "conversation"
         if item.type == "reasoning":
-            continue  # another model cannot read it, and the one that has thought it needs it not
+            # What another model has thought, or came before a final answer, is of no use.
+            thoughts += reasoning.get(item.encrypted_content or "", ())
+            continue
         if item.type == "message" and item.role in {"system", "developer"}:
             instructions.append(_text(item.content, f"{param}.content"))
         elif item.type in {"function_call", "custom_tool_call"}:
             _add_call(messages, item, call_ids, param)
+            messages[-1] = attrs.evolve(
+                messages[-1], reasoning=(*messages[-1].reasoning, *thoughts)
+            )
+            thoughts = ()
             call_ids.add(item.call_id)
         else:
             messages.append(_parse_item(item, param))
@@ -331,13 +349,21 @@ def _add_call(
         messages.append(EarlierMessage(role="assistant", calls=(call,)))
 
 
+def sendable(reasoning: Iterable[ReasoningBlock]) -> tuple[ReasoningBlock, ...]:
+    """Return the reasoning that a provider wants back, without what is for people."""
+    return tuple(attrs.evolve(it, text="") for it in reasoning if it.data)
+
+
 def _as_said(message: Message) -> EarlierMessage:
     match message:
         case UserMessage():
             return EarlierMessage(role="user", text=message.text, parts=message.parts)
         case AssistantMessage():
             return EarlierMessage(
-                role="assistant", text=message.text, calls=message.calls
+                role="assistant",
+                text=message.text,
+                calls=message.calls,
+                reasoning=sendable(message.reasoning) if message.calls else (),
             )
         case ToolMessage():
             return EarlierMessage(role="tool", call=message.call, text=message.text)

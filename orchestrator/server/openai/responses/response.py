@@ -4,12 +4,14 @@ import base64
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 from agents import (
     AssistantMessage,
     Message,
+    MessageId,
     Part,
+    ReasoningBlock,
     ToolCall,
     ToolMessage,
     UserMessage,
@@ -35,10 +37,13 @@ from orchestrator.server.openai.responses.bodies import (
     OutputItem,
     OutputText,
     Reasoning,
+    ReasoningItem,
     Refusal,
     ResponseBody,
     ResponseError,
     Role,
+    Summary,
+    SummaryText,
     response_usage,
 )
 from orchestrator.server.openai.responses.labels import labels_of
@@ -60,8 +65,9 @@ BLANK_LINE: Final = "\n\n"
 Status: TypeAlias = State | Literal["incomplete"]
 
 _ID: Final = re.compile(r"resp_([0-9a-f]{16})")
+_REASONING: Final = re.compile(r"(r_[0-9a-f]{16}) ([0-9A-Za-z_~.-]{1,80})")
 _ITEM_ID: Final = re.compile(
-    r"(?:msg|fc|fco|ctc|ctco)_([0-9a-f]{16})_(?:in)?[0-9]{1,9}"
+    r"(?:msg|fc|fco|ctc|ctco|rs)_([0-9a-f]{16})_(?:in)?[0-9]{1,9}"
 )
 # The codes that OpenAI's clients know.
 _CODES: Final[Mapping[str, Code]] = {
@@ -147,7 +153,10 @@ def initial_body(session: SessionRecord) -> ResponseBody:
         max_output_tokens=labels.settings.get("max_output_tokens"),
         temperature=labels.settings.get("temperature"),
         top_p=labels.settings.get("top_p"),
-        reasoning=Reasoning(effort=labels.settings.get("reasoning_effort")),
+        reasoning=Reasoning(
+            effort=labels.settings.get("reasoning_effort"),
+            summary=cast("Summary | None", labels.summary),
+        ),
         text=labels.text,
     )
 
@@ -180,7 +189,16 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
     is_answered = state_of(session) == "completed" and not calls
     items: list[OutputItem] = []
     for number, message in enumerate(messages):
-        is_last = number == len(messages) - 1
+        if message.is_reasoning:
+            items.append(
+                ReasoningItem(
+                    id=item_id(id_suffix(session), number, "rs"),
+                    summary=[SummaryText(message.text)],
+                    status="completed",
+                )
+            )
+            continue
+        is_last = not any(not it.is_reasoning for it in messages[number + 1 :])
         text = message.text if is_last else message.text + BLANK_LINE
         items.append(
             MessageItem(
@@ -200,16 +218,58 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
             )
         )
     custom = custom_tools_of(session)
-    for number, call in enumerate(calls, len(messages)):
+    if calls and (reference := _reasoning_reference(session)) is not None:
+        items.append(
+            ReasoningItem(
+                id=item_id(id_suffix(session), len(items), "rs"),
+                summary=[],
+                encrypted_content=reference,
+                status="completed",
+            )
+        )
+    for number, call in enumerate(calls, len(items)):
         item = call_item(call, custom)
         item.id = f"{item.id}_{id_suffix(session)}_{number}"
         items.append(item)
     return items
 
 
-def item_id(suffix: str, number: int) -> str:
-    """Return the id of a message item. It is known before the message is complete."""
-    return f"msg_{suffix}_{number}"
+def item_id(suffix: str, number: int, kind: str = "msg") -> str:
+    """Return the id of an item. It is known before the message is complete."""
+    return f"{kind}_{suffix}_{number}"
+
+
+def _reasoning_reference(session: SessionRecord) -> str | None:
+    """Return what stands for the reasoning before the calls that the client is to run."""
+    if not labels_of(session).has_encrypted_reasoning:
+        return None
+    last = _last_answer(session)
+    if last is None or not any(block.data for block in last.reasoning):
+        return None
+    return base64.urlsafe_b64encode(f"{session.id} {last.id}".encode()).decode()
+
+
+def _last_answer(session: SessionRecord) -> AssistantMessage | None:
+    for message in reversed(session.root.transcript):
+        if isinstance(message, AssistantMessage):
+            return message
+    return None
+
+
+def run_of_reasoning(encrypted: str) -> tuple[SessionId, MessageId] | None:
+    """Return the run and the message that have some reasoning; None if it is not ours."""
+    try:
+        text = base64.urlsafe_b64decode(encrypted.encode()).decode()
+    except ValueError:
+        return None
+    found = _REASONING.fullmatch(text)
+    return None if found is None else (SessionId(found[1]), MessageId(found[2]))
+
+
+def reasoning_of(session: SessionRecord, id_: MessageId) -> tuple[ReasoningBlock, ...]:
+    """Return what a model thought before the calls of a message."""
+    message = session.root.transcript.find(id_)
+    return message.reasoning if isinstance(message, AssistantMessage) else ()
 
 
 def call_item(call: ToolCall, custom: Collection[str]) -> AnyCall:

@@ -5,7 +5,7 @@ has the journal can show it. A response that continues another one copies its co
 continue the same one, and either may be deleted.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Final
@@ -15,7 +15,7 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from agents import Agent, Pipeline, Tool
+from agents import Agent, Pipeline, ReasoningBlock, Tool
 from delegation import AnswerTerms, SessionId, SessionRecord
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.doors.kept import is_over
@@ -53,12 +53,14 @@ from orchestrator.server.openai.responses.labels import (
     encode_labels,
     is_response,
     labels_of,
+    summary_of,
 )
 from orchestrator.server.openai.responses.request import (
     as_input,
     kept_settings,
     parse_input,
     require_supported,
+    sendable,
     tools_of_client,
 )
 from orchestrator.server.openai.responses.response import (
@@ -66,8 +68,10 @@ from orchestrator.server.openai.responses.response import (
     id_suffix,
     input_of,
     output_of,
+    reasoning_of,
     response_id,
     response_of_item,
+    run_of_reasoning,
     session_id,
     status_of,
 )
@@ -145,8 +149,10 @@ async def prepare_response(
     unknown = await call.unknown_parameters(CreateResponse)
     conversation = await _continued_conversation(call, body)
     await _resolve_references(call, body, conversation)
+    reasoning = await _find_reasoning(call, body, conversation)
+    previous = await _previous(call, body)
     request = _inbound_request(
-        call, body, await _previous(call, body), conversation, unknown
+        call, body, previous, conversation, unknown, reasoning=reasoning
     )
     await call.take_request(request)
     return request, conversation
@@ -182,6 +188,26 @@ async def _resolve_references(
     for number, item in enumerate(body.input):
         if item.type == "item_reference":
             body.input[number] = await _referred_item(call, item.id or "", number)
+
+
+async def _find_reasoning(
+    call: ApiCall, body: CreateResponse, conversation: ContinuedConversation | None
+) -> Mapping[str, tuple[ReasoningBlock, ...]]:
+    """Return what the items of reasoning stand for, by their encrypted content."""
+    await trio.lowlevel.checkpoint()
+    given = [] if body.input is None or isinstance(body.input, str) else body.input
+    kept = [] if conversation is None else conversation.items
+    found: dict[str, tuple[ReasoningBlock, ...]] = {}
+    for item in (*kept, *given):
+        content = item.encrypted_content or ""
+        place = run_of_reasoning(content)
+        if item.type != "reasoning" or place is None or content in found:
+            continue
+        # What was deleted since then is left out, as what another server has made.
+        with suppress(UnknownIdError):
+            session = await read_other_run(call, place[0])
+            found[content] = sendable(reasoning_of(session, place[1]))
+    return found
 
 
 async def _referred_item(call: ApiCall, id_: str, number: int) -> Item:
@@ -222,6 +248,8 @@ def _inbound_request(
     previous: SessionRecord | None,
     conversation: ContinuedConversation | None,
     unknown: Iterable[str],
+    *,
+    reasoning: Mapping[str, tuple[ReasoningBlock, ...]],
 ) -> InboundRequest:
     """Return the request of a new response to its agent."""
     if call.journal.is_stopping:
@@ -231,6 +259,7 @@ def _inbound_request(
         body,
         () if previous is None else previous.root.transcript,
         () if conversation is None else conversation.items,
+        reasoning,
     )
     ignores = call.server.settings.ignores_hosted_tools
     chosen = tools_of_client(
@@ -267,7 +296,9 @@ def _inbound_request(
             **call.labels,
         },
         tools=chosen.tools,
-        terms=AnswerTerms(kept.settings, schema),
+        terms=AnswerTerms(
+            kept.settings, schema, keeps_reasoning=summary_of(body) is not None
+        ),
     )
 
 

@@ -34,8 +34,10 @@ from orchestrator.server.openai.responses.bodies import (
     OutputItem,
     OutputText,
     Progress,
+    ReasoningItem,
     Refusal,
     ResponseBody,
+    SummaryText,
 )
 from orchestrator.server.openai.responses.response import (
     BLANK_LINE,
@@ -83,6 +85,8 @@ class ResponseEvents:
         """The length of that text."""
         self._full: AgentMessage | None = None
         """The message of the present item, once it is durable."""
+        self._is_reasoning = False
+        """Whether the present item is reasoning."""
 
     def take(self) -> list[tuple[str, bytes]]:
         """Return the events that are due, by name."""
@@ -95,13 +99,13 @@ class ResponseEvents:
 
     def add_partial(self, partial: PartialText) -> None:
         """Add a piece of the agent's text."""
-        self._go_to(partial.item)
+        self._go_to(partial.item, is_reasoning=partial.is_reasoning)
         known = self._length - partial.offset
         self._add(partial.text[max(0, known) :])
 
     def add_full(self, full: FullText) -> None:
         """Add the rest of a message, now that it is durable."""
-        self._go_to(full.item)
+        self._go_to(full.item, is_reasoning=full.message.is_reasoning)
         self._full = full.message
         self._add(self._full.text[self._length :])
 
@@ -117,7 +121,7 @@ class ResponseEvents:
                 self._finish(number, item)
         if self._is_open:
             # The model had begun anew, and said nothing more: the journal has no such message.
-            partial = self._message("".join(self._texts), "incomplete")
+            partial = self._present("".join(self._texts), "incomplete")
             self._close(partial)
             response.output.append(partial)
         ending = response.status
@@ -141,15 +145,25 @@ class ResponseEvents:
             }
         )
 
-    def _go_to(self, item: int) -> None:
+    def _go_to(self, item: int, *, is_reasoning: bool) -> None:
         """Finish the items before this one, and open it."""
         while self._item < item:
             text = "".join(self._texts) if self._full is None else self._full.text
             is_broken_off = self._full is not None and self._full.incomplete
             status: Progress = "incomplete" if is_broken_off else "completed"
-            self._finish(self._item, self._message(f"{text}{BLANK_LINE}", status))
+            blank = "" if self._is_reasoning else BLANK_LINE
+            self._finish(self._item, self._present(f"{text}{blank}", status))
         if not self._is_open:
-            self._open(self._message("", "in_progress"))
+            self._open(is_reasoning=is_reasoning)
+
+    def _present(self, text: str, status: Progress) -> MessageItem | ReasoningItem:
+        if not self._is_reasoning:
+            return self._message(text, status)
+        return ReasoningItem(
+            id=item_id(self._suffix, self._item, "rs"),
+            summary=[SummaryText(text)],
+            status=status,
+        )
 
     def _message(self, text: str, status: Progress) -> MessageItem:
         return MessageItem(
@@ -164,31 +178,53 @@ class ResponseEvents:
         if isinstance(item, CallItem | CustomCallItem):
             self._append_call(item)
             return
-        if isinstance(said := item.content[0], Refusal):
+        if isinstance(item, ReasoningItem):
+            if not item.summary:
+                self._append_encrypted(item)
+                return
+            text = item.summary[0].text
+        elif isinstance(said := item.content[0], Refusal):
             self._append_refusal(item, said)
             return
-        text = said.text
+        else:
+            text = said.text
         if not self._is_open:
-            self._open(self._message("", "in_progress"))
+            self._open(is_reasoning=isinstance(item, ReasoningItem))
         self._add(text[self._length :])
         self._close(item)
 
-    def _open(self, item: MessageItem) -> None:
+    def _open(self, *, is_reasoning: bool) -> None:
         self._is_open = True
+        self._is_reasoning = is_reasoning
         self._texts, self._length = [], 0
         self._full = None
-        content, item.content = item.content, []
+        item = self._present("", "in_progress")
+        begun: OutputItem = (
+            replace(item, summary=[])
+            if isinstance(item, ReasoningItem)
+            else replace(item, content=[])
+        )
         self._append(
             self._start,
             "response.output_item.added",
             output_index=self._item,
-            item=item,
+            item=begun,
         )
         self._append(
             self._start + 1,
-            "response.content_part.added",
+            self._event("part.added"),
             **self._place(item.id),
-            part=content[0],
+            part=_part_of(item),
+        )
+
+    def _event(self, kind: str) -> str:
+        """Return the name of an event of the present item."""
+        if self._is_reasoning:
+            return f"response.reasoning_summary_{kind}"
+        return (
+            f"response.output_{kind}"
+            if kind.startswith("text")
+            else f"response.content_{kind}"
         )
 
     def _add(self, text: str) -> None:
@@ -198,35 +234,49 @@ class ResponseEvents:
         self._length += len(text)
         known = max(before, self._after - self._start - 1)
         if known < self._length:
+            kind = "rs" if self._is_reasoning else "msg"
             self._append(
                 self._start + 1 + self._length,
-                "response.output_text.delta",
-                **self._place(item_id(self._suffix, self._item)),
+                self._event("text.delta"),
+                **self._place(item_id(self._suffix, self._item, kind)),
                 delta=text[known - before :],
-                logprobs=[],
+                **self._logprobs(),
             )
 
-    def _close(self, item: MessageItem) -> None:
-        content = item.content[0]
-        assert isinstance(content, OutputText), "it was opened with a text"
+    def _logprobs(self) -> dict[str, Any]:
+        return {} if self._is_reasoning else {"logprobs": []}
+
+    def _close(self, item: MessageItem | ReasoningItem) -> None:
+        content = _part_of(item)
         end = self._start + 2 + len(content.text)
         place = self._place(item.id)
         # An answer that does not fit its schema, and is repaired, would not be parsed.
-        if not (self._is_json and item.phase == "commentary"):
+        is_commentary = isinstance(item, MessageItem) and item.phase == "commentary"
+        if not (self._is_json and is_commentary):
             self._append(
                 end,
-                "response.output_text.done",
+                self._event("text.done"),
                 **place,
                 text=content.text,
-                logprobs=[],
+                **self._logprobs(),
             )
-            self._append(end + 1, "response.content_part.done", **place, part=content)
+            self._append(end + 1, self._event("part.done"), **place, part=content)
         self._append(
             end + 2, "response.output_item.done", output_index=self._item, item=item
         )
         self._is_open = False
         self._item += 1
         self._start = end + 3
+
+    def _append_encrypted(self, item: ReasoningItem) -> None:
+        """Add the events of reasoning that is not shown."""
+        begun = replace(item, encrypted_content=None, status="in_progress")
+        place = {"output_index": self._item}
+        self._append(self._start, "response.output_item.added", **place, item=begun)
+        done = self._start + 4
+        self._append(done, "response.output_item.done", **place, item=item)
+        self._item += 1
+        self._start = done + 1
 
     def _append_refusal(self, item: MessageItem, said: Refusal) -> None:
         """Add the events of a refusal, which is complete at once."""
@@ -294,7 +344,8 @@ class ResponseEvents:
         self._start = start + 5 + length
 
     def _place(self, item: str) -> dict[str, Any]:
-        return {"item_id": item, "output_index": self._item, "content_index": 0}
+        part = "summary_index" if item.startswith("rs_") else "content_index"
+        return {"item_id": item, "output_index": self._item, part: 0}
 
     def _append(self, number: int, event: str, /, **fields: Any) -> None:
         if number <= self._after:
@@ -302,6 +353,15 @@ class ResponseEvents:
         self._last = max(number, self._last + 1)
         data = {"type": event, "sequence_number": self._last, **fields}
         self._events.append((event, msgspec.json.encode(data)))
+
+
+def _part_of(item: MessageItem | ReasoningItem) -> OutputText | SummaryText:
+    """Return the only part of an item."""
+    if isinstance(item, ReasoningItem):
+        return item.summary[0]
+    content = item.content[0]
+    assert isinstance(content, OutputText), "it was opened with a text"
+    return content
 
 
 async def send_events(
