@@ -76,7 +76,7 @@ REACHABLE_AT: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 (c
 """An address to reach a server that listens at all addresses."""
 
 
-def serve(  # noqa: C901, PLR0915 (a command with many options)
+def serve(  # noqa: PLR0915 (a command with many options)
     file: str,
     /,
     *,
