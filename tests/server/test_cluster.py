@@ -63,6 +63,42 @@ async def test_any_server_answers_for_the_sessions_of_all(cluster: Cluster) -> N
         assert missing.status_code == 404
 
 
+async def test_a_conversation_goes_on_at_any_server(cluster: Cluster) -> None:
+    """Its responses are in its journal, whichever server is asked, and lock it for all."""
+    first, second = await cluster.start(), await cluster.start()
+    made = await first.http.post("/v1/conversations", json={"metadata": {"a": "b"}})
+    id_ = made.json()["id"]
+    body = {"input": "look", "conversation": id_}
+
+    begun = await second.http.post(
+        "/v1/responses", json={"model": "helper", "background": True, **body}
+    )
+    assert begun.status_code == 200, begun.text
+    call = await cluster.oracle.next()
+    for client in (first, second):
+        locked = await client.http.post(
+            "/v1/responses", json={"model": "quick", **body}
+        )
+        assert locked.json()["error"]["code"] == "conversation_locked"
+    await call.answer("yes")
+    await second.end_of(begun.json()["run"])
+    for number, client in enumerate((first, second)):
+        for _ in range(2):
+            answer = await client.http.post(
+                "/v1/responses",
+                json={"model": "quick", **body},
+                headers={"idempotency-key": f"key {number}"},
+            )
+            assert answer.status_code == 200, answer.text
+    for client in (first, second):
+        items = await client.get(f"/v1/conversations/{id_}/items?order=asc")
+        assert [it["content"][0]["text"] for it in items["data"]] == [
+            *("look", "it said yes"),
+            *("look", "42"),
+            *("look", "42"),
+        ]
+
+
 async def test_cancels_and_approvals_reach_the_writer(database: Cluster) -> None:
     first, second = await database.start(), await database.start()
 
