@@ -161,10 +161,9 @@ async def _take_turn(
     ):
         # Owns nothing but the reports: the turn runs in this task.
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(progress.report_forever)
+            nursery.start_soon(progress.report_all)
             outcome = await home.door.run_turn(session)
-            nursery.cancel_scope.cancel(reason="the turn has ended")
-        await progress.report_rest()
+            progress.end()
     return outcome
 
 

@@ -1,12 +1,13 @@
 """The progress of a joined call: what its tree delegates, told as it becomes durable."""
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, TypeAlias
+
+import trio
 
 from delegation import SessionId, TaskId
-from delegation.events import Event, TaskRequested, TaskSettled
+from delegation.events import TaskRequested, TaskSettled
 from orchestrator.journal.subscriptions import FactQueue
 from orchestrator.read_api import ReadApi
 
@@ -22,22 +23,30 @@ class CallProgress:
         self._read = read
         self._facts = facts
         self._report = report
-        self._unreported: deque[Event] = deque()
+        self._idle = trio.CancelScope()
+        self._has_ended = False
         self._count = 0
 
-    async def report_forever(self) -> NoReturn:
-        """Report what becomes durable, until cancelled."""
-        while True:
-            await self._facts.wait()
-            await self.report_rest()
+    def end(self) -> None:
+        """Say that the run has ended: what it has posted by now is the rest."""
+        self._has_ended = True
+        self._idle.cancel(reason="the run has ended")
 
-    async def report_rest(self) -> None:
-        """Report what was posted until now."""
+    async def report_all(self) -> None:
+        """Report what becomes durable, until the run has ended and all is told."""
+        while not self._has_ended:
+            with self._idle:
+                await self._facts.wait()
+            # Not cancelled by the end: what is told in the middle of it would be told twice.
+            self._idle = trio.CancelScope()
+            await self._report_posted()
+        await self._report_posted()
+
+    async def _report_posted(self) -> None:
         until = self._read.last_seq
         await self._read.wait_durable()
-        self._unreported += (it.event for it, _ in self._facts.take(until=until))
-        while self._unreported:
-            match self._unreported[0]:
+        for entry, _ in self._facts.take(until=until):
+            match entry.event:
                 case TaskRequested(request):
                     goal = " ".join(request.goal.split())[:LONGEST_GOAL]
                     await self._tell(request.id, f"begins: {goal}")
@@ -45,8 +54,6 @@ class CallProgress:
                     await self._tell(task, str(outcome.ending))
                 case _:
                     pass
-            # Only now: a report that is cancelled is made by `report_rest`.
-            self._unreported.popleft()
 
     async def _tell(self, task: TaskId, text: str) -> None:
         self._count += 1

@@ -124,12 +124,6 @@ def outcome_of(session: SessionRecord) -> Outcome:
     return PROCESS_DIED if session.awaits_resume or outcome is None else outcome
 
 
-def is_cancelled(session: SessionRecord) -> bool:
-    """Return whether a run was cancelled before it had ended."""
-    outcome = session.last_outcome
-    return session.closed and (outcome is None or outcome.ending is Ending.CANCELLED)
-
-
 def _status_of(
     session: SessionRecord, questions: Sequence[ApprovalQuestion]
 ) -> tuple[str, str]:
@@ -141,7 +135,8 @@ def _status_of(
         counted = session.tree.counts()
         return "working", ", ".join(f"{it}: {n}" for it, n in counted.items())
     outcome = outcome_of(session)
-    if is_cancelled(session) or outcome.ending is Ending.CANCELLED:
+    # Only what is not over is closed: an earlier turn of it may have succeeded.
+    if session.closed or outcome.ending is Ending.CANCELLED:
         return "cancelled", ""
     if is_fault(outcome):
         return "failed", outcome.error

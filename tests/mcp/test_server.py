@@ -1,0 +1,367 @@
+"""Agents as tools over HTTP: joined or a task, by what the very request declares."""
+
+import attrs
+import httpx2
+import pytest
+import trio
+from mcp.client.context import ClientRequestContext
+from mcp.types import ElicitRequestParams, ElicitResult
+
+from agents import Agent, ScriptedModel
+from delegation import DeliveryCapability, Ending
+from delegation.events import (
+    Entry,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TurnStarted,
+)
+from orchestrator.mcp_server.tools import TaskMode
+from orchestrator.server.state import Settings
+from orchestrator.testing import facts
+from tests.mcp.server_kit import (
+    TASKS,
+    add,
+    broken,
+    deleter,
+    failing_job,
+    greet,
+    official_client,
+    reporter,
+    rpc_of,
+    slow_team,
+)
+from tests.server.kit import TOKEN, Served, serving
+
+pytestmark = [
+    pytest.mark.realtime,
+    # The official client leaves streams of its responses to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+BOTH = pytest.mark.parametrize("mode", ["auto", "legacy"])
+
+
+async def journal_of(served: Served) -> list[Entry]:
+    """Return the facts of all sessions."""
+    read = served.orchestrator.read
+    entries = [await read.entries(it) for it in read.session_ids]
+    return [entry for each in entries for entry in each]
+
+
+@BOTH
+async def test_an_agent_is_a_tool_with_its_name_description_and_schema(
+    mode: str,
+) -> None:
+    helper = Agent("helper", instructions="Help.\n\nMuch.", model=ScriptedModel([]))
+    async with (
+        serving(add, helper, reporter()) as served,
+        official_client(served, mode=mode) as client,
+    ):
+        listed = {it.name: it for it in (await client.list_tools()).tools}
+
+    assert [*listed] == ["add", "helper", "reporter"]
+    assert listed["add"].description == "Add two numbers."
+    assert listed["add"].input_schema["required"] == ["left", "right"]
+    assert listed["helper"].description == "Help."
+    assert [*listed["helper"].input_schema["properties"]] == ["goal"]
+    assert listed["reporter"].description == "Reports."
+    assert (listed["reporter"].output_schema or {})["required"] == ["title", "pages"]
+    assert listed["helper"].output_schema is None
+
+
+@BOTH
+async def test_the_answer_of_a_typed_agent_is_structured(mode: str) -> None:
+    async with (
+        serving(reporter()) as served,
+        official_client(served, mode=mode) as client,
+    ):
+        answer = await client.call_tool("reporter", {"goal": "Peru"})
+
+    assert answer.structured_content == {"title": "Peru", "pages": 3}
+    assert not answer.is_error
+
+
+@BOTH
+async def test_a_client_that_asks_for_progress_is_told_of_each_delegation(
+    mode: str,
+) -> None:
+    told: list[tuple[float, str | None]] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        await trio.lowlevel.checkpoint()
+        told.append((progress, message))
+
+    boss, gate = slow_team()
+    gate.release()
+    async with (
+        serving(boss) as served,
+        official_client(served, mode=mode) as client,
+    ):
+        answer = await client.call_tool("boss", {"goal": "x"}, progress_callback=note)
+        capabilities = [
+            it.capability for it in facts(await journal_of(served), TurnStarted)
+        ]
+
+    assert told == [
+        (1, "/boss/reader[1] begins: read it"),
+        (2, "/boss/reader[1] succeeded"),
+    ]
+    assert "decided" in str(answer.content)
+    assert capabilities == [DeliveryCapability.NONE]
+
+
+async def test_only_the_request_itself_makes_its_call_a_task() -> None:
+    """A client that declared the extension before, and not now, is joined."""
+    async with serving(greet) as served:
+        can, cannot = rpc_of(served), rpc_of(served, can_poll=False)
+        first = await can.call("greet", name="Ann")
+        second = await cannot.call("greet", name="Ann")
+        task = await can.until(first["taskId"], "completed")
+        capabilities = [
+            it.capability for it in facts(await journal_of(served), TurnStarted)
+        ]
+
+    assert first["resultType"] == "task"
+    assert first["ttlMs"] is None
+    assert task["result"]["content"] == [{"type": "text", "text": "Hello, Ann!"}]
+    assert second["resultType"] == "complete"
+    assert second["content"] == task["result"]["content"]
+    assert capabilities == [DeliveryCapability.POLL, DeliveryCapability.NONE]
+
+
+async def test_a_task_is_durable_before_it_is_answered() -> None:
+    async with serving(greet) as served:
+        task = await rpc_of(served).call("greet", name="Ann")
+        read = served.orchestrator.read
+        opened = next(
+            it
+            for it in await read.entries(task["taskId"])
+            if isinstance(it.event, SessionOpened)
+        )
+
+        assert opened.seq <= read.durable_seq
+        assert len(task["taskId"]) == len("r_") + 32
+
+
+@pytest.mark.parametrize(
+    ("mode", "can_poll", "gets"),
+    [
+        ("forbidden", True, "complete"),
+        ("optional", True, "task"),
+        ("optional", False, "complete"),
+        ("required", True, "task"),
+    ],
+)
+async def test_the_mode_of_an_agent_is_said_where_it_is_served(
+    mode: str, can_poll: bool, gets: str
+) -> None:
+    settings = Settings(token=TOKEN, task_modes={"greet": TaskMode(mode)})
+    async with serving(greet, settings=settings) as served:
+        answer = await rpc_of(served, can_poll=can_poll).call("greet", name="Ann")
+
+    assert answer["resultType"] == gets
+
+
+async def test_an_agent_that_requires_tasks_runs_nothing_for_others() -> None:
+    settings = Settings(token=TOKEN, task_modes={"greet": TaskMode.REQUIRED})
+    async with serving(greet, settings=settings) as served:
+        client = rpc_of(served, can_poll=False)
+        error = await client.refused(
+            "tools/call", name="greet", arguments={"name": "A"}
+        )
+
+        assert error["code"] == -32021
+        assert error["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+        assert not served.orchestrator.runs
+
+
+async def test_a_question_of_a_task_is_answered_by_an_update() -> None:
+    async with serving(deleter()) as served:
+        client = rpc_of(served)
+        id_ = (await client.call("deleter", goal="a.txt"))["taskId"]
+        asked = await client.until(id_, "input_required")
+        ((key, form),) = asked["inputRequests"].items()
+        for ignored in ({}, {"other": {"action": "accept"}}):
+            assert await client.ask("tasks/update", taskId=id_, inputResponses=ignored)
+        still = await client.task(id_)
+        answers = {key: {"action": "accept", "content": {"confirm": True}}}
+        await client.ask("tasks/update", taskId=id_, inputResponses=answers)
+        done = await client.until(id_, "completed")
+        again = await client.ask("tasks/update", taskId=id_, inputResponses=answers)
+
+    assert "/deleter wants to use delete_file" in form["params"]["message"]
+    assert [*form["params"]["requestedSchema"]["required"]] == ["confirm"]
+    assert still["inputRequests"] == asked["inputRequests"]
+    assert done["result"]["isError"] is False
+    assert again["resultType"] == "complete"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"action": "decline"},
+        {"action": "cancel"},
+        {"action": "accept"},
+        {"action": "accept", "content": {"confirm": "yes"}},
+        {"action": "accept", "content": {"confirm": False, "reason": "not that one"}},
+        "rubbish",
+    ],
+)
+async def test_anything_but_a_clear_yes_denies(answer: object) -> None:
+    async with serving(deleter()) as served:
+        client = rpc_of(served)
+        id_ = (await client.call("deleter", goal="a.txt"))["taskId"]
+        asked = await client.until(id_, "input_required")
+        answers = dict.fromkeys(asked["inputRequests"], answer)
+        await client.ask("tasks/update", taskId=id_, inputResponses=answers)
+        await client.until(id_, "completed")
+        transcript = await served.orchestrator.read.transcript(id_)
+
+    assert "is deleted" not in str(transcript)
+
+
+async def test_cancelling_returns_when_every_descendant_has_ended() -> None:
+    boss, gate = slow_team()
+    async with serving(boss) as served:
+        client = rpc_of(served)
+        id_ = (await client.call("boss", goal="x"))["taskId"]
+        await gate.wait_called()
+        working = await client.task(id_)
+        await client.ask("tasks/cancel", taskId=id_)
+        settled = facts(await journal_of(served), TaskSettled)
+        then = await client.task(id_)
+        await client.ask("tasks/cancel", taskId=id_)
+
+    assert working["status"] == "working"
+    assert [it.outcome.ending for it in settled] == [Ending.CANCELLED]
+    assert then["status"] == "cancelled"
+    assert "result" not in then
+
+
+async def test_a_fault_is_failed_and_any_other_ending_is_a_result() -> None:
+    async with serving(broken, failing_job) as served:
+        client = rpc_of(served)
+        fault = await client.until((await client.call("broken"))["taskId"], "failed")
+        job = (await client.call("failing_job"))["taskId"]
+        failed = await client.until(job, "completed")
+        joined = rpc_of(served, can_poll=False)
+        error = await joined.refused("tools/call", name="broken", arguments={})
+        result = await joined.call("failing_job")
+
+    assert fault["error"]["code"] == -32603
+    assert "the program has a fault" in fault["error"]["message"]
+    assert "result" not in fault
+    assert failed["result"]["isError"] is True
+    assert "no such model" in failed["result"]["content"][0]["text"]
+    assert error == fault["error"]
+    assert result["isError"] is True
+
+
+async def test_hanging_up_on_a_joined_call_cancels_its_tree() -> None:
+    boss, gate = slow_team()
+    async with serving(boss) as served:
+        client = rpc_of(served, can_poll=False)
+        async with trio.open_nursery() as nursery:
+            hung_up = nursery.cancel_scope
+            nursery.start_soon(
+                client.send, "tools/call", {"name": "boss", "arguments": {"goal": "x"}}
+            )
+            await gate.wait_called()
+            hung_up.cancel()
+        with trio.fail_after(10):
+            seq = 0
+            while served.orchestrator.working:
+                seq = await served.orchestrator.wait_changed(after=seq)
+        settled = facts(await journal_of(served), TaskSettled)
+
+    assert [it.outcome.ending for it in settled] == [Ending.CANCELLED]
+
+
+async def test_hanging_up_after_a_task_was_made_cancels_nothing() -> None:
+    boss, gate = slow_team()
+    async with serving(boss) as served:
+        client = rpc_of(served)
+        async with httpx2.AsyncClient(base_url=served.url) as http:
+            task = await attrs.evolve(client, http=http).call("boss", goal="x")
+        await gate.wait_called()
+        gate.release()
+        done = await client.until(task["taskId"], "completed")
+        requested = facts(await journal_of(served), TaskRequested)
+
+    assert done["result"]["isError"] is False
+    assert len(requested) == 1
+
+
+async def test_missing_arguments_are_asked_for_where_the_user_can_be_asked() -> None:
+    async with serving(add, greet) as served:
+        client = rpc_of(served, can_ask=True)
+        asked = await client.call("add", left=1)
+        ((key, form),) = asked["inputRequests"].items()
+        filled = {"action": "accept", "content": {"right": 2, "left": 40}}
+        made = await client.ask(
+            "tools/call",
+            name="add",
+            arguments={"left": 1},
+            inputResponses={key: filled},
+        )
+        done = await client.until(made["taskId"], "completed")
+        declined = await client.ask(
+            "tools/call",
+            name="add",
+            arguments={"left": 1},
+            inputResponses={key: {"action": "decline"}},
+        )
+        unasked = await rpc_of(served).call("add", left=1)
+
+    assert asked["resultType"] == "input_required"
+    assert form["params"]["requestedSchema"]["required"] == ["right"]
+    assert "Add two numbers" in form["params"]["message"]
+    assert done["result"]["content"][0]["text"] == "3"
+    assert declined["isError"] is True
+    assert unasked["isError"] is True
+    assert "right" in unasked["content"][0]["text"]
+
+
+async def test_the_official_client_fills_in_the_form_by_itself() -> None:
+    async def fill_in(
+        context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult:
+        await trio.lowlevel.checkpoint()
+        return ElicitResult(action="accept", content={"name": "Ann"})
+
+    async with (
+        serving(greet) as served,
+        official_client(served, elicitation_callback=fill_in) as client,
+    ):
+        answer = await client.call_tool("greet", {})
+
+    assert "Hello, Ann!" in str(answer.content)
+
+
+@BOTH
+async def test_the_tree_of_a_run_is_a_resource(mode: str) -> None:
+    boss, gate = slow_team()
+    gate.release()
+    async with (
+        serving(boss) as served,
+        official_client(served, mode=mode) as client,
+    ):
+        await client.call_tool("boss", {"goal": "Which one?"})
+        (listed,) = (await client.list_resources()).resources
+        templates = (await client.list_resource_templates()).resource_templates
+        read = {
+            last: (await client.read_resource(listed.uri + last)).contents[0]
+            for last in ("", ".txt", ".mermaid", ".svg")
+        }
+
+    assert listed.name == "boss: Which one?"
+    assert len(templates) == 4
+    assert {last: it.mime_type for last, it in read.items()} == {
+        "": "application/json",
+        ".txt": "text/plain",
+        ".mermaid": "text/vnd.mermaid",
+        ".svg": "image/svg+xml",
+    }
+    shown = {last: str(it) for last, it in read.items()}
+    assert all("reader" in it for it in shown.values())
