@@ -129,7 +129,7 @@ def test_what_a_model_writes_is_seen_as_it_is_written_and_becomes_its_message(
 
     assert page.run("document.querySelector('.writing').hidden")
     shape = page.run(
-        "['h4.heading-2, h5.heading-2', 'ol li', 'pre.code', 'table tr', 'strong', 'a']"
+        "['h4.heading-2', 'ol li', 'pre.code', 'table tr', 'strong', 'a']"
         ".map(it => document.querySelectorAll(`.message.assistant .text ${it}`).length)"
     )
     assert shape == [1, 3, 1, 3, 1, 1]

@@ -1,4 +1,4 @@
-/*! sources sha256 d12c817289af9f4801a9f867fd2fa8d41d95b1a01936508d2500a3c24e5d35ee */
+/*! sources sha256 1eb05d33a7d7eb437f256027c77c12ab6064861102cd9526b38ba002e8ed2670 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

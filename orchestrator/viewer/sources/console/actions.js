@@ -37,7 +37,7 @@ export function approvalBox(console_, approval, { keys = false } = {}) {
       });
     },
   }, words);
-  const box = element('section', { class: 'ask', 'data-own': approval.id, 'aria-label': `Approval needed: ${approval.tool}` },
+  const box = element('div', { class: 'ask', role: 'group', 'data-own': approval.id, 'aria-label': `Approval needed: ${approval.tool}` },
     element('h3', {}, '! Approval needed ', element('span', { class: 'badge' }, oneLine(approval.tool, 60))),
     element('pre', { class: 'subject', tabindex: 0 }, printable(approval.subject)),
     approval.details && approval.details !== approval.subject ? element('pre', { class: 'given', tabindex: 0 }, printable(approval.details)) : null,

@@ -30,7 +30,7 @@ export class ChatPage {
     this.composer = new Composer(console_, { send: (message) => this.send(message), stop: () => this.cancel() });
     this.children = element('aside', { class: 'children', 'aria-label': 'Tasks of this conversation' });
     this.conversation = new Conversation(console_, this.scroller, { names: { user: 'you' } });
-    this.scroller.append(this.conversation.element, this.asks);
+    this.scroller.append(element('h2', { class: 'unseen' }, 'Messages'), this.conversation.element, this.asks);
     this.main = element('section', { class: 'chat-main' }, this.head, this.scroller, this.composer.element);
     this.empty = element('p', { class: 'empty' }, 'Choose a conversation, or begin one. It goes on while this page is closed.');
     this.element = element('main', { class: 'chat' },

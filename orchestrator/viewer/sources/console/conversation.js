@@ -116,7 +116,7 @@ export class Conversation {
   expect({ id, text }) {
     if (this.list.querySelector(`[data-message="${id}"]`)) return;
     this.pending.append(element('article', { class: 'message user pending', 'data-message': id },
-      element('h4', {}, this.names.user, element('span', { class: 'badge' }, 'queued')), element('div', { class: 'text', dir: 'auto' }, ...markdown(text))));
+      element('h3', {}, this.names.user, element('span', { class: 'badge' }, 'queued')), element('div', { class: 'text', dir: 'auto' }, ...markdown(text))));
     this.follow();
   }
 
@@ -144,7 +144,7 @@ export class Conversation {
     const cost = usage && (usage.input_tokens || usage.output_tokens) ? element('span', { class: 'cost', title: 'read · written' },
       `${tokens(usage.input_tokens)} · ${tokens(usage.output_tokens)} tokens${usage.cost ? ` · ${exactMoney(usage.cost, 0)}` : ''}`) : null;
     return element('article', { 'data-message': message.id, class: `message ${role}${message.failed ? ' failed' : ''}${message.aside ? ' aside' : ''}` },
-      element('h4', {}, element('span', {}, oneLine(who, 60)), message.incomplete ? element('span', { class: 'badge' }, 'broken off') : null, cost),
+      element('h3', {}, element('span', {}, oneLine(who, 60)), message.incomplete ? element('span', { class: 'badge' }, 'broken off') : null, cost),
       text ? folded(role === 'tool' ? [structured(text)] : markdown(text), text) : null,
       ...(message.parts ?? []).map((part) => element('p', { class: 'hint' }, `📎 ${oneLine(part.name || part.media_type, 80)}${part.bytes ? `, ${count(part.bytes)} bytes` : ''}`)),
       ...calls);
@@ -152,7 +152,7 @@ export class Conversation {
 
   drawWriting() {
     this.writing.hidden = !this.text;
-    if (this.text) fill(this.writing, element('h4', {}, 'writing', element('span', { class: 'caret', 'aria-hidden': 'true' }, ' ▍')), element('div', { class: 'text' }, ...markdown(this.text)));
+    if (this.text) fill(this.writing, element('h3', {}, 'writing', element('span', { class: 'caret', 'aria-hidden': 'true' }, ' ▍')), element('div', { class: 'text' }, ...markdown(this.text)));
     else fill(this.writing);
   }
 
@@ -216,8 +216,8 @@ function toolCard(call) {
 
 function fillCard(card, body, call) {
   const { result } = card;
-  fill(body, element('h5', {}, 'arguments'), structured(JSON.stringify(call.arguments)),
-    result ? element('h5', {}, result.failed ? 'error' : 'result') : null,
+  fill(body, element('p', { class: 'label' }, 'arguments'), structured(JSON.stringify(call.arguments)),
+    result ? element('p', { class: 'label' }, result.failed ? 'error' : 'result') : null,
     result ? folded([structured(result.text)], result.text) : null);
 }
 

@@ -4,6 +4,7 @@
 import { element } from '../run/dom.js';
 import { printable } from '../run/format.js';
 
+const FIRST_HEADING = 4;
 const LONGEST = 100_000; // characters: more is shown as it is
 const FENCE = /^ {0,3}(```+|~~~+)\s*([\w+#.-]*)/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
@@ -17,10 +18,13 @@ const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*|__(?=\S)([\
 export function markdown(text) {
   const clean = printable(text);
   if (clean.length > LONGEST) return [element('pre', {}, clean)];
-  return blocks(clean.split('\n'));
+  const lines = clean.split('\n');
+  // The headings of the page come before those of a text in it.
+  const levels = lines.map((line) => line.match(HEADING)?.[1].length).filter(Boolean);
+  return blocks(lines, FIRST_HEADING - Math.min(6, ...levels));
 }
 
-function blocks(lines) {
+function blocks(lines, raised = 0) {
   const made = [];
   let at = 0;
   while (at < lines.length) {
@@ -32,8 +36,7 @@ function blocks(lines) {
       made.push(code(lines.slice(at + 1, end < 0 ? lines.length : end), found[2]));
       at = end < 0 ? lines.length : end + 1;
     } else if ((found = line.match(HEADING))) {
-      // The headings of the page come before those of a text in it.
-      made.push(element(`h${Math.min(6, found[1].length + 3)}`, { class: `heading-${found[1].length}` }, ...inline(found[2])));
+      made.push(element(`h${Math.min(6, found[1].length + raised)}`, { class: `heading-${found[1].length}` }, ...inline(found[2])));
       at += 1;
     } else if (RULE.test(line)) {
       made.push(element('hr'));

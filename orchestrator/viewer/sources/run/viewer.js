@@ -86,7 +86,7 @@ export class Viewer {
   }
 
   build() {
-    this.top = element('header', { class: 'top' }, ...headline(this));
+    this.top = element(this.live ? 'section' : 'header', { class: 'top', 'aria-label': 'The run' }, ...headline(this));
     this.note = element('p', { class: 'strip-note' }, ...stripNote(this));
     this.grid = new Grid(this);
     this.details = new Details(this);
