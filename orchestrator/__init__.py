@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         deny,
         tool,
     )
+    from agents.tools.mcp.server_file import McpServers
     from delegation import (
         Cause,
         DeliveryCapability,
@@ -153,6 +154,7 @@ __all__ = [
     "LimitExceededError",
     "Limits",
     "McpCommand",
+    "McpServers",
     "McpUrl",
     "MemoryJournal",
     "Message",
@@ -247,6 +249,7 @@ _HOMES = {
         Pipeline Price ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall
         ToolError ToolMessage Transcript Usage UserMessage agent allow ask deny tool
     """,
+    "agents.tools.mcp.server_file": "McpServers",
     "delegation": """
         Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId
         Tree usd

@@ -56,7 +56,8 @@ FROM_DELEGATION = """
 """
 ORCHESTRATOR = """
     Candidates Child ClosedError FanOut FanOutFailedError TaskModelEvent Journal JournalError
-    JournalInUseError MemoryJournal NotInterruptedError Orchestrator OrchestratorError Review Run
+    JournalInUseError McpServers MemoryJournal NotInterruptedError Orchestrator OrchestratorError
+    Review Run
     RunFailedError Session SessionOpenError Settled SharedBudgetError TaskFailedError
     UnknownIdError best budget delegate detach fallback load_agents map_each map_reduce
     open_orchestrator parallel race

@@ -31,6 +31,8 @@ from orchestrator.agent_files.located import (
     Located,
     split_names,
 )
+from orchestrator.agent_files.server_names import KEYS as SERVER_KEYS
+from orchestrator.agent_files.server_names import is_of_server, servers_of
 from orchestrator.agent_files.team_file import TeamEntries
 from orchestrator.agent_files.tool_names import (
     ALL,
@@ -44,7 +46,7 @@ from orchestrator.agent_files.unknown_keys import left_out_keys
 SettingsT = TypeVar("SettingsT", Budget, Limits, Patience)
 
 LOOKED_UP: Final = frozenset(
-    {"model", "tools", "disallowedTools", "delegates", "approve"}
+    {"model", "tools", "disallowedTools", "delegates", "approve", *SERVER_KEYS}
 )
 """The keys that name other things."""
 INHERIT: Final = "inherit"
@@ -161,6 +163,7 @@ class _Builder:
                 instructions=entry.instructions.as_text("instructions"),
                 model=model,
                 tools=self._tools_of(fields),
+                servers=servers_of(fields),
                 delegates=[built[it] for it in self._delegates[name]],
                 approve=self._rules_of(fields),
                 **{
@@ -227,8 +230,11 @@ class _Builder:
                 value.refuse(
                     f"a rule of {verdict!r} has no {key!r}; {did_you_mean(key, known)}"
                 )
-        names = self._tools.in_rule(tool)
-        self._require_in_use(verdict, tool, names)
+        if is_of_server(tool.as_text("a tool"), self._server_names):
+            names = [tool.as_text("a tool")]
+        else:
+            names = self._tools.in_rule(tool)
+            self._require_in_use(verdict, tool, names)
         # What its values may be, a rule says itself.
         more: dict[str, Any] = {key: value.value for key, value in keys.items()}
         try:
@@ -249,6 +255,14 @@ class _Builder:
                 f"no agent here has the tool {text!r}, so the rule decides nothing: name the tool"
                 " under 'tools', or remove the rule"
             )
+
+    @cached_property
+    def _server_names(self) -> frozenset[str]:
+        """The servers that agents of this team have."""
+        entries = self._entries.values()
+        return frozenset(
+            it.name for entry in entries for it in servers_of(entry.fields)
+        )
 
     @cached_property
     def _tools_in_use(self) -> frozenset[str]:
@@ -354,7 +368,7 @@ def _require_settings(name: str, model: str | Model, found: Located | None) -> N
     alone = (
         value
         for key, value in settings.items()
-        if settings_problem(model, ModelSettings(**{key: _plain(value)}))
+        if settings_problem(model, ModelSettings(**{key: value.as_plain()}))
     )
     # Two of them may be a problem only together.
     next(alone, found).refuse(f"agent {name!r}: its settings cannot be kept: {problem}")
@@ -367,19 +381,9 @@ def _model_settings(found: Located) -> ModelSettings:
         if name not in known:
             value.refuse(f"settings have no {name!r}; {did_you_mean(name, known)}")
     try:
-        return ModelSettings(**{name: _plain(it) for name, it in settings.items()})
+        return ModelSettings(**{name: it.as_plain() for name, it in settings.items()})
     except (DefinitionError, TypeError) as exc:
         raise found.error(str(exc)) from exc
-
-
-def _plain(located: Located) -> Any:
-    """Return a value without its lines."""
-    value = located.value
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
 
 
 def _amounts(found: Located, key: str, kind: type[SettingsT]) -> SettingsT:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import attrs
 
@@ -80,6 +80,14 @@ class Located:
         for item in self.value:
             item.as_text(f"each of the {name}")
         return list(self.value)
+
+    def as_plain(self) -> Any:
+        """Return it without the lines of what is in it."""
+        if isinstance(self.value, tuple):
+            return [item.as_plain() for item in self.value]
+        if isinstance(self.value, Mapping):
+            return {key: item.as_plain() for key, item in self.value.items()}
+        return self.value
 
     def refuse(self, problem: str) -> NoReturn:
         raise self.error(problem)

@@ -16,7 +16,7 @@ from orchestrator.agent_files.located import Located
 CLAUDE_KEYS: Final = frozenset(
     {
         *("background", "color", "effort", "hooks", "initialPrompt", "isolation"),
-        *("maxTurns", "mcpServers", "memory", "permissionMode", "skills"),
+        *("maxTurns", "memory", "permissionMode", "skills"),
     }
 )
 """Keys of Claude Code without a counterpart here, whatever they look like."""

@@ -15,6 +15,7 @@ from pydantic import FileUrl
 
 from agents import AssistantMessage, Message, ToolError, UserMessage, well_formed
 from agents.tools.mcp.call_results import read_blocks
+from agents.tools.mcp.json_values import list_in
 from agents.tools.mcp.listed_tools import visible_text
 from agents.tools.mcp.server import McpServer
 from orchestrator.mcp.server_call import CURRENT, ServerCall
@@ -120,7 +121,7 @@ class ServerRequests:
 
 def _message(message: types.SamplingMessage) -> Message:
     content = message.model_dump(mode="json", by_alias=True)["content"]
-    texts, parts = read_blocks(content if isinstance(content, list) else [content])
+    texts, parts = read_blocks(list_in(content) or [content])
     text = "\n".join(texts)
     if message.role == "assistant":
         return AssistantMessage(text)
