@@ -33,7 +33,7 @@ async def test_reasoning_and_delegations_are_streamed_to_who_asks() -> None:
             model="boss",
             messages=HELLO,
             stream=True,
-            extra_body={"stream_options": {"include_reasoning": True}},
+            extra_body={"include_reasoning": True},
         )
         async for chunk in stream:
             delta = chunk.choices[0].delta
@@ -63,3 +63,17 @@ async def test_who_does_not_ask_gets_the_answer_only() -> None:
         deltas = [chunk.choices[0].delta.to_dict() async for chunk in stream]
 
     assert not [it for it in deltas if "reasoning_content" in it]
+
+
+async def test_the_message_of_a_plain_answer_has_the_reasoning_for_who_asks() -> None:
+    go = trio.Event()
+    go.set()
+    async with serving(team(go)) as served:
+        create = served.openai.chat.completions.create
+        answer = await create(
+            model="boss", messages=HELLO, extra_body={"include_reasoning": True}
+        )
+        message = answer.choices[0].message.to_dict()
+
+    assert message["content"] == "It is Lima."
+    assert message["reasoning_content"] == "I know ***, hmm. "

@@ -150,8 +150,6 @@ class ChatTool(msgspec.Struct, kw_only=True):
 
 class StreamOptions(msgspec.Struct, kw_only=True):
     include_usage: bool = False
-    include_reasoning: bool = False
-    """Send what the agent thinks, and whom it delegates to, as `reasoning_content`."""
 
 
 class ChatRequest(msgspec.Struct, kw_only=True):
@@ -164,6 +162,8 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     ]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    include_reasoning: bool | None = None
+    """Send what the agent thinks as `reasoning_content`, and in a stream whom it delegates to."""
     tools: Annotated[list[ChatTool], msgspec.Meta(max_length=MOST_PIECES)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     """`auto`, `none`, `required`, or an object that names a tool."""
@@ -245,6 +245,8 @@ class Message(msgspec.Struct, kw_only=True):
     tool_calls: list[Call] | msgspec.UnsetType = msgspec.UNSET
     function_call: Function | msgspec.UnsetType = msgspec.UNSET
     """For a client that has sent `functions`."""
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    """What the agent thought, for a client that asks for it."""
 
 
 class Choice(msgspec.Struct, kw_only=True):

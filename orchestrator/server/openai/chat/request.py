@@ -125,7 +125,12 @@ def to_inbound_request(
             **({FUNCTIONS: "true"} if request.functions and not request.tools else {}),
         },
         tools=tools,
-        terms=AnswerTerms(kept.settings, schema),
+        terms=AnswerTerms(
+            kept.settings,
+            schema,
+            # A stream shows it while it comes.
+            keeps_reasoning=bool(request.include_reasoning and not request.stream),
+        ),
     )
     return inbound, kept.headers
 

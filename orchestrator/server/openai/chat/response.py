@@ -27,6 +27,7 @@ from orchestrator.server.openai.client_tools import (
     custom_tools_of,
 )
 from orchestrator.server.session_status import (
+    agent_messages,
     client_calls,
     cut_reason,
     cut_text,
@@ -63,8 +64,14 @@ def _choice(session: SessionRecord, number: int) -> Choice:
         refusal=refusal,
         tool_calls=msgspec.UNSET if not calls or is_older else calls,
         function_call=function_of(calls) if calls and is_older else msgspec.UNSET,
+        reasoning_content=_reasoning_of(session) or msgspec.UNSET,
     )
     return Choice(message=message, finish_reason=finish_of(session), index=number)
+
+
+def _reasoning_of(session: SessionRecord) -> str:
+    messages = agent_messages(session)
+    return "\n\n".join(it.text for it in messages if it.is_reasoning)
 
 
 def finish_of(session: SessionRecord) -> Finish:

@@ -60,6 +60,7 @@ async def create_chat_completion(call: ApiCall) -> Response:
             sessions,
             wait_for_turns(call, sessions),
             request.stream_options or StreamOptions(),
+            include_reasoning=bool(request.include_reasoning),
         )
     if (left := await wait_for_answers(call, sessions)) is not None:
         return left

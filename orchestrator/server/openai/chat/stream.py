@@ -71,6 +71,8 @@ def chat_stream(
     sessions: Sequence[SessionRecord],
     take_turns: Callable[[], Awaitable[object]],
     options: StreamOptions,
+    *,
+    include_reasoning: bool = False,
     encode: Encode = msgspec.json.encode,
 ) -> EventStream:
     """Respond with the texts of agents, each text as one choice.
@@ -80,10 +82,18 @@ def chat_stream(
         sessions: sessions of one turn, in the order of the choices.
         take_turns: waits for their turns, which are cancelled when the client disconnects.
         options: what is sent besides the text.
+        include_reasoning: send what the agents think, and whom they delegate to, too.
         encode: writes the chunks.
     """
     return EventStream(
-        partial(_send_all, journal, sessions, options, encode),
+        partial(
+            _send_all,
+            journal,
+            sessions,
+            options,
+            include_reasoning=include_reasoning,
+            encode=encode,
+        ),
         headers=run_header(sessions[0]),
         owned_work=partial(_run_turn, journal, take_turns),
         error_name="",
@@ -110,13 +120,15 @@ async def _send_all(
     journal: ServedJournal,
     sessions: Sequence[SessionRecord],
     options: StreamOptions,
-    encode: Encode,
     writer: EventWriter,
+    *,
+    include_reasoning: bool,
+    encode: Encode,
 ) -> None:
     """Send all choices beside each other, and the end."""
     chunks = _Chunks(writer, sessions[0], encode, has_usage=options.include_usage)
     choices = [
-        _ChoiceChunks(journal, it, number, chunks, options.include_reasoning)
+        _ChoiceChunks(journal, it, number, chunks, include_reasoning)
         for number, it in enumerate(sessions)
     ]
     if len(choices) == 1:

@@ -85,7 +85,7 @@ async def create_completion(call: ApiCall) -> Response:
             sessions,
             wait_for_turns(call, sessions),
             request.stream_options or StreamOptions(),
-            words.encode_chunk,
+            encode=words.encode_chunk,
         )
     if (left := await wait_for_answers(call, sessions)) is not None:
         return left
