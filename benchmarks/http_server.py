@@ -67,11 +67,11 @@ class Talker:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         await trio.lowlevel.checkpoint()
-        for _ in range(self._words):
+        for left in reversed(range(self._words)):
             request.tell(TextDelta(WORD))
             if self._pause:
                 await trio.sleep(self._pause)
-            else:
+            elif left:
                 await think()
         return AssistantMessage(WORD * self._words)
 
