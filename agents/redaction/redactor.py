@@ -286,6 +286,10 @@ class Redactor:
         """Return a text without its secrets."""
         if len(text) > LONG_TEXT and (known := self._searched.get(text)) is not None:
             return known
+        # To suspect one is many times cheaper than to look for each. (Other scripts have letters
+        # that are no others in lower case: what they spell is looked for.)
+        if text.isascii() and not self.may_hold_secret(msgspec.json.encode(text)):
+            return text
         # Until nothing changes: the rest may look like a secret only now.
         while (redacted := self._redact_once(text)) != text:
             text = redacted
