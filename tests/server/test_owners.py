@@ -32,6 +32,9 @@ UNKNOWN = {
     "session": "r_0123456789abcdef",
     "task": "r_0123456789abcdef",
     "response": "resp_0123456789abcdef",
+    "conversation": "conv_0123456789abcdef",
+    "item": "msg_0123456789abcdef",
+    "completion": "chatcmpl-0123456789abcdef",
     "approval": "a_0123456789abcdef",
     "turn": "1",
 }
@@ -39,6 +42,9 @@ BODIES: dict[str, Any] = {
     "answer_approval": {"answer": "once"},
     "steer_task": {"text": "hurry"},
     "tell_session": {"text": "hello"},
+    "update_conversation": {"metadata": {}},
+    "create_items": {"items": [{"role": "user", "content": "hello"}]},
+    "update_completion": {"metadata": {}},
 }
 
 
@@ -62,6 +68,13 @@ async def made_by(server: KeyedServer, token: str) -> dict[str, str]:
     await server.ask(token, "GET", f"/v1/sessions/{session}/inbox?wait=5")
     body = {"model": "worker", "input": "go"}
     response = (await server.ask(token, "POST", "/v1/responses", body)).json()["id"]
+    made = await server.ask(token, "POST", "/v1/conversations", {})
+    conversation = made.json()["id"]
+    path = f"/v1/conversations/{conversation}/items"
+    added = await server.ask(token, "POST", path, BODIES["create_items"])
+    asked = [{"role": "user", "content": "hello"}]
+    chat = {"model": "worker", "messages": asked, "store": True}
+    answer = await server.ask(token, "POST", "/v1/chat/completions", chat)
     body = {"model": "asker", "input": "go"}
     run = (await server.ask(token, "POST", "/v1/runs", body)).json()["id"]
     with trio.fail_after(10):
@@ -74,6 +87,9 @@ async def made_by(server: KeyedServer, token: str) -> dict[str, str]:
         "session": session,
         "task": run,
         "response": response,
+        "conversation": conversation,
+        "item": added.json()["data"][0]["id"],
+        "completion": answer.json()["id"],
         "approval": question.id,
         "turn": "1",
     }
@@ -162,7 +178,7 @@ async def test_another_owner_s_ids_are_in_no_list_and_no_request_can_name_them(
         assert unseen.get("last_id") is None
         assert not unseen.get("has_more")
     assert [it.status_code for it in named] == [404] * 4
-    assert [it["owner"] for it in everything] == ["ann"] * 3, "an admin sees it all"
+    assert [it["owner"] for it in everything] == ["ann"] * 4, "an admin sees it all"
 
 
 async def test_the_same_idempotency_key_of_two_owners_is_two_keys(

@@ -51,7 +51,8 @@ class RunSummary(msgspec.Struct, kw_only=True):
     kind: Annotated[
         str,
         msgspec.Meta(
-            description="What opened it: `run`, `response`, `chat`, `completion`, `session`; empty: not HTTP."
+            description="What opened it: `run`, `response`, `chat`, `completion`, `session`;"
+            " empty: not HTTP."
         ),
     ]
     owner: Annotated[str, msgspec.Meta(description="Whose key opened it.")]

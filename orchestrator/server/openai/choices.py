@@ -14,8 +14,8 @@ import trio
 from agents import Usage, new_message_id, raising_one_error
 from delegation import SessionId, SessionRecord
 from orchestrator.doors.inbound import InboundRequest
+from orchestrator.server.api.lookup import read_other_run
 from orchestrator.server.operation import ApiCall
-from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.transport.idempotency import find_attempt
 
 MOST_CHOICES: Final = 16
@@ -39,7 +39,7 @@ async def begin_choices(
     """
     known, id_ = await find_attempt(call, other_choices)
     if known is not None:
-        return await choices_of(call.journal, known)
+        return await choices_of(call, known)
     first, *rest = requests
     door = call.journal.door
     with call.begin_run(runs=len(requests)):
@@ -68,13 +68,10 @@ def other_choices(session: SessionRecord) -> list[SessionId]:
     return [SessionId(it) for it in session.labels.get(OTHERS, "").split()]
 
 
-async def choices_of(
-    journal: ServedJournal, first: SessionRecord
-) -> list[SessionRecord]:
+async def choices_of(call: ApiCall, first: SessionRecord) -> list[SessionRecord]:
     """Return the sessions of all choices, in their order."""
     await trio.lowlevel.checkpoint()
-    door = journal.door
-    return [first, *[await door.find(it) for it in other_choices(first)]]
+    return [first, *[await read_other_run(call, it) for it in other_choices(first)]]
 
 
 def wait_for_turns(

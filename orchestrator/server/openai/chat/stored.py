@@ -23,7 +23,7 @@ from orchestrator.server.api.bodies import (
     encode_metadata,
     metadata_of,
 )
-from orchestrator.server.api.lookup import find_run
+from orchestrator.server.api.lookup import find_run, read_other_run
 from orchestrator.server.keys.key import Scope
 from orchestrator.server.openai.chat.bodies import (
     ChatCompletion,
@@ -45,7 +45,6 @@ from orchestrator.server.operation import (
     ResponseSpec,
     json_response,
 )
-from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.transport.errors import HttpError, not_found
 
 STORED: Final = "c_stored_chat"
@@ -137,7 +136,7 @@ async def update_completion(call: ApiCall) -> Response:
 async def delete_completion(call: ApiCall) -> Response:
     session = await _find(call)
     call.record(session.id)
-    for choice in await choices_of(call.journal, session):
+    for choice in await choices_of(call, session):
         await call.journal.door.close(choice, deleted=True)
     return json_response(CompletionDeleted(id=completion_id(session)))
 
@@ -147,9 +146,9 @@ async def list_completions(call: ApiCall) -> Response:
     metadata = _metadata_in(call.request.query_params)
     found: list[StoredCompletion] = []
     has_begun = not query.after
-    for journal, id_ in await _stored(call, query):
+    for id_ in await _stored(call, query):
         try:
-            session = await journal.door.find(id_)
+            session = await read_other_run(call, id_)
         except UnknownIdError:
             continue  # it was deleted
         if not has_begun:
@@ -157,7 +156,7 @@ async def list_completions(call: ApiCall) -> Response:
             continue
         is_wanted = metadata.items() <= metadata_of(session).items()
         if is_wanted and _is_answered(session):
-            found.append(await _body(journal, session))
+            found.append(await _body(call, session))
         if len(found) > query.limit:
             break
     if not has_begun:
@@ -191,12 +190,10 @@ async def list_messages(call: ApiCall) -> Response:
     )
 
 
-async def _stored(
-    call: ApiCall, query: StoredQuery
-) -> list[tuple[ServedJournal, SessionId]]:
+async def _stored(call: ApiCall, query: StoredQuery) -> list[SessionId]:
     """Return the stored chats that the key of a request sees, in their order."""
     await trio.lowlevel.checkpoint()
-    opened: list[tuple[float, ServedJournal, SessionId]] = []
+    opened: list[tuple[float, SessionId]] = []
     for journal in call.server.journals:
         for entry in await journal.read.entries_naming(SessionOpened, STORED):
             fact = entry.event
@@ -207,9 +204,9 @@ async def _stored(
                 and query.model in {"", fact.agent}
                 and journal.owners.sees(call.key, fact.session)
             ):
-                opened.append((entry.at, journal, fact.session))
+                opened.append((entry.at, fact.session))
     opened.sort(key=lambda it: it[0], reverse=query.order == "desc")
-    return [(journal, id_) for _, journal, id_ in opened]
+    return [id_ for _, id_ in opened]
 
 
 def _metadata_in(query: Mapping[str, str]) -> dict[str, str]:
@@ -247,14 +244,14 @@ def _is_answered(session: SessionRecord) -> bool:
 
 
 async def _show(call: ApiCall, session: SessionRecord) -> Response:
-    body = await _body(call.journal, session)
+    body = await _body(call, session)
     await call.journal.read.wait_durable()
     return json_response(body, x_run_id=session.id)
 
 
-async def _body(journal: ServedJournal, session: SessionRecord) -> StoredCompletion:
+async def _body(call: ApiCall, session: SessionRecord) -> StoredCompletion:
     await trio.lowlevel.checkpoint()
-    answer = completion(await choices_of(journal, session))
+    answer = completion(await choices_of(call, session))
     fields: dict[str, Any] = msgspec.structs.asdict(answer)
     return StoredCompletion(**fields, metadata=metadata_of(session))
 

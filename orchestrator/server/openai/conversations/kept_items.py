@@ -92,7 +92,7 @@ async def settle(call: ApiCall, session: SessionRecord) -> None:
         return
     id_, _, first = pending.partition(" ")
     try:
-        response = await call.journal.door.find(id_)
+        response = await find_run(call, id_)
     except UnknownIdError:
         response = None  # a crash came before it, or it was pruned
     is_idle = response is None or response.has_nothing_pending

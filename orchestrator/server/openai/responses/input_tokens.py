@@ -55,7 +55,7 @@ OPERATIONS: Final = (
         path="/v1/responses/input_tokens",
         handle=count_input_tokens,
         summary="About how many tokens an agent would read",
-        scope=Scope.READ,
+        scope=Scope.RUN,
         body=CreateResponse,
         responses={200: ResponseSpec(description="The number", body=InputTokens)},
         error_statuses=(400, 404, 409, 503),
