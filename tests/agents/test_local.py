@@ -469,7 +469,11 @@ async def test_a_real_model_keeps_to_how_long_its_answer_may_be(
 ) -> None:
     story = request(UserMessage("Write a long story."), max_output=8)
 
-    used = (await model.answer(story)).usage
+    with pytest.raises(ModelError, match="cut off") as caught:
+        await model.answer(story)
+    used = caught.value.usage
+    assert used is not None
+    assert (caught.value.kind, bool(caught.value.partial)) == (Failure.CUT_OFF, True)
     quoted = quote(model, story, answer_tokens=8)
 
     assert used.output_tokens <= 8

@@ -22,6 +22,7 @@ from agents.messages import (
     AssistantMessage,
     Usage,
 )
+from agents.models.http.answer_builder import CUT_OFF
 from agents.models.http.chat_settings import settings_fields
 from agents.models.model import CallDelta, ModelEvent, ModelRequest, Price, TextDelta
 from agents.models.providers.local_prompt import (
@@ -98,6 +99,13 @@ class LocalModel:
         schema = answer_schema(request, tokens=tokens)
         output = self._ask(request, schema, tokens)
         if schema is None:
+            if output.is_cut and request.max_output is not None:
+                raise ModelError(
+                    f"{self.name} {CUT_OFF}",
+                    kind=Failure.CUT_OFF,
+                    partial=output.text,
+                    usage=output.usage,
+                )
             return AssistantMessage(output.text, (), output.usage, self.name)
         try:
             answer = read_answer(output.text, request)
@@ -200,6 +208,8 @@ class _AnswerReader:
         self.text = ""
         self.usage = Usage(calls=1)
         self.prompt_tokens = 0
+        self.is_cut = False
+        """It has as many tokens as it may have, and no end."""
         self._error: BaseException | None = None
 
     def ask(self, engine: _Engine, body: Mapping[str, Any]) -> None:
@@ -222,6 +232,11 @@ class _AnswerReader:
         return True
 
     def _read_piece(self, piece: object) -> None:
+        match piece:
+            case {"choices": [{"finish_reason": "length"}]}:
+                self.is_cut = True
+            case _:
+                pass
         match piece:
             case {"error": {"n_prompt_tokens": int(tokens)}}:
                 self.prompt_tokens = tokens
