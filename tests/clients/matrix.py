@@ -37,7 +37,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "reasoning": "reasoning",
     "completions": "`/v1/completions`",
     "n": "`n`",
-    "logprobs": "`logprobs`",
+    "logprobs": "`logprobs`: named in `x-ignored-parameters`",
     "stored chats": "stored chats",
     "errors": "errors as its own classes",
     "idempotency": "`Idempotency-Key`",

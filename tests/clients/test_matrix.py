@@ -5,13 +5,27 @@
 
 import json
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from tests.clients.__main__ import AGENTS, run_program
-from tests.clients.environments import CLIENTS, PINS, PROGRAMS
-from tests.clients.matrix import FEATURES, read_record, table, table_of_page
+from tests.clients.environments import (
+    CLIENTS,
+    PINS,
+    PROGRAMS,
+    MissingNodeError,
+    node,
+)
+from tests.clients.matrix import (
+    FEATURES,
+    Check,
+    Trial,
+    read_record,
+    table,
+    table_of_page,
+)
 from tests.server.server_process import server_process
 
 
@@ -41,6 +55,36 @@ def test_what_clients_are_installed_from_is_pinned_by_hash_without_an_address() 
             packages = [one for name, one in lock["packages"].items() if name]
             assert all(one["integrity"].startswith("sha512-") for one in packages)
             assert not any("resolved" in one for one in packages)
+
+
+def test_a_failure_is_a_note_of_the_table() -> None:
+    works = Check("plain", "a prompt")
+    fails = Check("stream", "a stream", error="ValueError: no", fails="it cannot")
+    breaks = Check("stream", "another", error="KeyError: 'x'")
+    made = table({"one": Trial({"one": "1.0"}, [works, fails, breaks])})
+
+    assert "| version | 1.0 |" in made
+    assert f"| {FEATURES['plain']} | ✓ |" in made
+    assert f"| {FEATURES['stream']} | ✗ 1, 2 |" in made
+    assert "1. one, *a stream*: it cannot.\n" in made
+    assert "2. one, *another*: fails: KeyError: 'x'.\n" in made
+
+
+def test_a_machine_without_node_is_told_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        MissingNodeError, match="node 22 or newer with npm, and there is none"
+    ):
+        node()
+    for name in ("node", "npm"):
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\necho v20.1.0\n")
+        program.chmod(0o755)
+    with pytest.raises(MissingNodeError, match=r"v20\.1\.0 is too old"):
+        node()
 
 
 @pytest.mark.realtime

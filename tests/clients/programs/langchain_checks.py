@@ -310,9 +310,10 @@ def several_choices() -> None:
 
 
 @check("logprobs")
-def logprobs() -> None:
-    answer = model(logprobs=True).invoke("hello")
-    assert answer.response_metadata["logprobs"]["content"]
+def what_no_agent_has_is_named() -> None:
+    answer = model(logprobs=True, include_response_headers=True).invoke("hello")
+    headers = answer.response_metadata["headers"]
+    contains(headers["x-ignored-parameters"], "logprobs")
 
 
 @check("errors")

@@ -492,6 +492,15 @@ def several_choices() -> None:
     equal([it.message.content for it in answer.choices], ["You said: hello"] * 2)
 
 
+@check("logprobs")
+def what_no_agent_has_is_named() -> None:
+    answer = chat.with_raw_response.create(
+        model="report", messages=[user("hello")], logprobs=True
+    )
+    contains(answer.headers["x-ignored-parameters"], "logprobs")
+    equal(content(answer.parse()), "You said: hello")
+
+
 @check("stored chats")
 def stored_and_read_again() -> None:
     answer = ask("hello", store=True, metadata={"for": "Ann"})
