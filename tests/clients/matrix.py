@@ -1,7 +1,8 @@
 """The matrix of clients and features: read from a record, and written into `docs/http.md`.
 
-A cell is ✓ if every check of that feature has passed, and ✗ with a note if one has not. It is
-empty where the library has no such feature.
+A cell is ✓ if every check of that feature has passed, "✓ but" with a note if all have but those
+that the client itself cannot pass, and ✗ with a note if another one has not. It is empty where
+nothing was tried.
 """
 
 import json
@@ -131,8 +132,9 @@ def _cell(trial: Trial, feature: str, title: str, notes: "_Notes") -> str:
     failed = [check for check in checks if not check.works]
     if not failed:
         return "✓" if checks else ""
-    numbers = {notes.add(title, check) for check in failed}
-    return f"✗ {', '.join(map(str, sorted(numbers)))}"
+    numbers = sorted({notes.add(title, check) for check in failed})
+    mark = "✓ but" if all(check.is_expected for check in failed) else "✗"
+    return f"{mark} {', '.join(map(str, numbers))}"
 
 
 @attrs.define

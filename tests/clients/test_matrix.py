@@ -60,12 +60,13 @@ def test_what_clients_are_installed_from_is_pinned_by_hash_without_an_address() 
 def test_a_failure_is_a_note_of_the_table() -> None:
     works = Check("plain", "a prompt")
     fails = Check("stream", "a stream", error="ValueError: no", fails="it cannot")
-    breaks = Check("stream", "another", error="KeyError: 'x'")
+    breaks = Check("usage", "another", error="KeyError: 'x'")
     made = table({"one": Trial({"one": "1.0"}, [works, fails, breaks])})
 
     assert "| version | 1.0 |" in made
     assert f"| {FEATURES['plain']} | ✓ |" in made
-    assert f"| {FEATURES['stream']} | ✗ 1, 2 |" in made
+    assert f"| {FEATURES['stream']} | ✓ but 1 |" in made
+    assert f"| {FEATURES['usage']} | ✗ 2 |" in made
     assert "1. one, *a stream*: it cannot.\n" in made
     assert "2. one, *another*: fails: KeyError: 'x'.\n" in made
 

@@ -260,7 +260,9 @@ def a_response_is_continued() -> None:
 
 @check("reasoning")
 def reasoning_blocks() -> None:
-    llm = responses("thoughtful", reasoning_options={"summary": "auto"})
+    # Its `reasoning_options` are for names of OpenAI's models only.
+    more = {"reasoning": {"summary": "auto"}}
+    llm = responses("thoughtful", additional_kwargs=more)
     answer = llm.chat([user("hi")])
     kinds = [block.block_type for block in answer.message.blocks]
     contains(kinds, "thinking")
