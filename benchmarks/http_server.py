@@ -1,11 +1,12 @@
 """The cost of a chat completion over an empty route: `python -m benchmarks.http_server`.
 
-One process serves both: our server, and a route that does nothing but read the request and send as
-many bytes as we do, on anycorn as it is published. The client is a process of its own. It asks them
-in turn, and reads the processor time of the server from outside, before a request and after it: so
-what the client costs does not count, and neither do the other programs of the machine.
+One process serves all: our server, and a route that does nothing but read the request and send as
+many bytes as we do, once on anycorn as it is published, and once on our own connections. The client
+is a process of its own. It asks them in turn, and reads the processor time of the server from
+outside, before a request and after it: so what the client costs does not count.
 """
 
+import logging
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -15,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, cast
 
+import attrs
 import msgspec
 import trio
 from anycorn import serve  # pyright: ignore[reportUnknownVariableType]
@@ -29,15 +31,14 @@ from benchmarks.measure import Report
 from benchmarks.workloads import opened
 from orchestrator.server.server import open_server
 from orchestrator.server.state import Settings
-from orchestrator.server.transport.listener import Listening
+from orchestrator.server.transport.connections import Connections
+from orchestrator.server.transport.listener import Listening, bind
 
 TOKEN: Final = "a-token-of-the-benchmarks"  # noqa: S105 (of nothing real)
 MICRO: Final = 1_000_000
 PATH: Final = "/v1/chat/completions"
 CLIENTS: Final = 16
 """How many requests are under way at once, where the answer is not streamed."""
-ROUNDS: Final = 40
-FIRST_WORDS: Final = 120
 WORDS: Final = 500
 WORD: Final = "word "
 PAUSE: Final = 0.008
@@ -105,13 +106,31 @@ async def stream_words(request: Request) -> Response:
     return StreamingResponse(events(), media_type="text/event-stream")
 
 
+def _one_route(route: Callable[[Request], Awaitable[Response]]) -> Starlette:
+    return Starlette(routes=[Route(PATH, route, methods=["POST"])])
+
+
+@asynccontextmanager
+async def bare_on_ours(
+    route: Callable[[Request], Awaitable[Response]],
+) -> AsyncGenerator[str]:
+    """Serve one route on our own connections, with nothing else around it."""
+    connections = Connections(_one_route(route), logging.getLogger(__name__))
+    over = trio.Event()
+    with bind(Listening(port=0)) as listener:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(connections.serve, listener, over)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            over.set()
+
+
 @asynccontextmanager
 async def bare(route: Callable[[Request], Awaitable[Response]]) -> AsyncGenerator[str]:
     """Serve one route with nothing around it."""
     config = Config()
     config.bind = ["127.0.0.1:0"]
     config.errorlog = None
-    app = Starlette(routes=[Route(PATH, route, methods=["POST"])])
+    app = _one_route(route)
     over = trio.Event()
     async with trio.open_nursery() as nursery:
         (url,) = await nursery.start(
@@ -143,6 +162,48 @@ class Measured(msgspec.Struct):
     wall: list[float]
 
 
+@attrs.frozen(kw_only=True)
+class Workload:
+    """What is asked of all servers in turn."""
+
+    kind: str
+    name: str
+    empty: Callable[[Request], Awaitable[Response]]
+    words: int
+    pause: float = 0
+    rounds: int
+    bar: float | None = None
+    """What the ratio to the empty route should not exceed."""
+
+
+MEASURED: Final = (
+    Workload(
+        kind="plain",
+        name=f"a chat completion, {CLIENTS} at once",
+        empty=answer_at_once,
+        words=1,
+        rounds=40,
+        bar=1.5,
+    ),
+    Workload(
+        kind="first",
+        name="the first word of a streamed one",
+        empty=stream_first_word,
+        words=1,
+        pause=PAUSE,
+        rounds=120,
+        bar=1.8,
+    ),
+    Workload(
+        kind="stream",
+        name="a further word of it",
+        empty=stream_words,
+        words=WORDS,
+        rounds=5,
+    ),
+)
+
+
 async def ask_in_turn(
     *served: Callable[[], Any], kind: str, rounds: int
 ) -> list[Measured]:
@@ -160,39 +221,29 @@ async def ask_in_turn(
 def measure_http_server(report: Report) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for where in ("in memory", "in a file"):
-            for kind, name, routes, bar in (
-                (
-                    "plain",
-                    f"a chat completion, {CLIENTS} at once, {where}",
-                    (partial(bare, answer_at_once), partial(ours, 1)),
-                    1.5,
-                ),
-                (
-                    "first",
-                    f"the first word of a streamed one, {where}",
-                    (partial(bare, stream_first_word), partial(ours, 1, PAUSE)),
-                    1.8,
-                ),
-                (
-                    "stream",
-                    f"a further word of it, {where}",
-                    (partial(bare, stream_words), partial(ours, WORDS)),
-                    None,
-                ),
-            ):
-                empty, full = routes
-                if where == "in a file":
-                    full = partial(full, file=Path(folder, f"{kind}.db"))
-                rounds = {"plain": ROUNDS, "first": FIRST_WORDS, "stream": 5}[kind]
-                floor, it = trio.run(
-                    partial(ask_in_turn, empty, full, kind=kind, rounds=rounds)
+            for it in MEASURED:
+                file = Path(folder, f"{it.kind}.db") if where == "in a file" else None
+                anycorn, same, full = trio.run(
+                    partial(
+                        ask_in_turn,
+                        partial(bare, it.empty),
+                        partial(bare_on_ours, it.empty),
+                        partial(ours, it.words, it.pause, file=file),
+                        kind=it.kind,
+                        rounds=it.rounds,
+                    )
                 )
                 report.add(
-                    name,
-                    median(floor.cpu) * MICRO,
-                    median(it.cpu) * MICRO,
-                    target=bar,
-                    wall=(median(floor.wall) * MICRO, median(it.wall) * MICRO),
+                    f"{it.name}, {where}",
+                    median(anycorn.cpu) * MICRO,
+                    median(full.cpu) * MICRO,
+                    target=it.bar,
+                    wall=(median(anycorn.wall) * MICRO, median(full.wall) * MICRO),
+                )
+                report.add(
+                    "  over the same route on our connections",
+                    median(same.cpu) * MICRO,
+                    median(full.cpu) * MICRO,
                 )
 
 
