@@ -77,7 +77,10 @@ class AgentArguments:
     def goal(self, arguments: Mapping[str, Any]) -> str:
         """Return the goal in arguments that fit."""
         value = arguments if self.only is None else arguments.get(self.only, "")
-        return self.agent.as_goal(value)
+        agent = self.agent
+        if isinstance(agent, Pipeline) and not agent.takes_text:
+            return msgspec.json.encode(value).decode()
+        return agent.as_goal(value)
 
 
 def _rooted(schema: Mapping[str, Any]) -> dict[str, Any]:

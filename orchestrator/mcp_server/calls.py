@@ -20,6 +20,7 @@ from orchestrator.mcp_server.caller import Caller, RefusedError
 from orchestrator.mcp_server.progress import Report, open_progress
 from orchestrator.mcp_server.results import (
     Json,
+    as_object,
     error_of,
     failure,
     form,
@@ -89,10 +90,11 @@ async def call_tool(
         raise missing_capability()
     given = dict(request.arguments)
     if asked := tool.arguments.missing(given):
-        answer = request.answers.get(ARGUMENTS)
-        if isinstance(answer, Mapping) and answer.get("action") != "accept":
+        answer = as_object(request.answers.get(ARGUMENTS))
+        if answer and answer.get("action") != "accept":
             return failure(f"it was not called: its user gave no {', '.join(asked)}")
-        given |= _filled_in(answer, asked)
+        content = as_object(answer.get("content"))
+        given |= {name: content[name] for name in asked if name in content}
         if request.can_ask and (
             form_ := _form_for(tool, tool.arguments.missing(given))
         ):
@@ -165,14 +167,6 @@ async def _take_turn(
             outcome = await home.door.run_turn(session)
             progress.end()
     return outcome
-
-
-def _filled_in(answer: object, asked: list[str]) -> dict[str, Any]:
-    """Return the arguments that a user was asked for and has given."""
-    content = answer.get("content") if isinstance(answer, Mapping) else None
-    if not isinstance(content, Mapping):
-        return {}
-    return {name: content[name] for name in asked if name in content}
 
 
 def _form_for(tool: AgentTool, missing: list[str]) -> Json | None:

@@ -5,8 +5,8 @@ the client's model reads. That is decided by the cause of the outcome.
 """
 
 import datetime as dt
-from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 from mcp_types import INTERNAL_ERROR
@@ -27,6 +27,11 @@ RUN: Final = "orchestrator/run"
 CONFIRM: Final = "confirm"
 """The field of the form by which a call of a tool is approved."""
 REASON: Final = "reason"
+
+
+def as_object(value: object) -> Mapping[str, Any]:
+    """Return a value of a client if it is an object; an empty one if it is not."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def is_fault(outcome: Outcome) -> bool:

@@ -6,7 +6,7 @@ stdin: calls that are waited for are cancelled, and tasks go on when the next pr
 
 import os
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import trio
@@ -51,8 +51,9 @@ async def serve_stdio(protocol: Server[Any], wire: Wire) -> None:
                 nursery.start_soon(_read_messages, stdin, inbound, sent.clone())
                 nursery.start_soon(_write_messages, outbound, stdout)
                 options = protocol.create_initialization_options()
-                # It closes both streams, and returns when the first has ended.
-                await protocol.run(received, sent, options)
+                # It closes both streams, and returns when the first has ended. Trio's channels
+                # differ from its protocols in the names of two parameters.
+                await protocol.run(cast("Any", received), cast("Any", sent), options)
 
 
 async def _read_messages(

@@ -13,7 +13,13 @@ from orchestrator.doors.kept import KIND, is_over
 from orchestrator.errors import UnknownIdError
 from orchestrator.mcp_server.caller import Caller, HeldRun
 from orchestrator.mcp_server.calls import TASK, TOOL
-from orchestrator.mcp_server.results import CONFIRM, REASON, Json, detailed_task_of
+from orchestrator.mcp_server.results import (
+    CONFIRM,
+    REASON,
+    Json,
+    as_object,
+    detailed_task_of,
+)
 from orchestrator.mcp_server.tools import AgentTool
 from orchestrator.read_api import FoundSession
 
@@ -85,10 +91,9 @@ def _questions_of(found: FoundSession) -> Sequence[ApprovalQuestion]:
 
 def _verdict_of(answer: object) -> tuple[ApprovalVerdict, str]:
     """Return what the user of a client says to a call. Anything but a clear yes is a no."""
-    content: Any = None
-    if isinstance(answer, Mapping) and answer.get("action") == "accept":
-        content = answer.get("content")
-    content = content if isinstance(content, Mapping) else {}
+    given = as_object(answer)
+    is_accepted = given.get("action") == "accept"
+    content = as_object(given.get("content") if is_accepted else None)
     reason = content.get(REASON)
     is_confirmed = content.get(CONFIRM) is True
     verdict = ApprovalVerdict.ONCE if is_confirmed else ApprovalVerdict.DENY

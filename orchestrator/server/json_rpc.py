@@ -1,7 +1,7 @@
 """What a message of JSON-RPC is about, read before it is handled: method, run and scope."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import trio
@@ -57,7 +57,8 @@ class RpcMessage(msgspec.Struct):
     @property
     def run(self) -> str | None:
         """The id of the run that it is about; None if there is none yet."""
-        params: Any = self.params if isinstance(self.params, dict) else {}
+        is_object = isinstance(self.params, dict)
+        params = cast("dict[str, Any]", self.params) if is_object else {}
         task, uri = params.get("taskId"), params.get("uri")
         if self.method.startswith("tasks/") and isinstance(task, str):
             return task

@@ -51,8 +51,8 @@ class RunSummary(msgspec.Struct, kw_only=True):
     kind: Annotated[
         str,
         msgspec.Meta(
-            description="What opened it: `run`, `response`, `chat`, `completion`, `session`;"
-            " empty: not HTTP."
+            description="What opened it: `run`, `response`, `chat`, `completion`, `session`, `mcp`,"
+            " `mcp_task`; empty: no request."
         ),
     ]
     owner: Annotated[str, msgspec.Meta(description="Whose key opened it.")]
