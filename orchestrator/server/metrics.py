@@ -73,6 +73,8 @@ class Metrics:
         self._journals: list[_JournalFacts] = []
         self._unanswered = 0
         self._streams = 0
+        self._answers: dict[tuple[str, str, int], tuple[Histogram, Counter]] = {}
+        """The metrics of each answer of each route: to look them up takes longer than to count."""
         self._answered = trio.lowlevel.ParkingLot()
         self._registry = registry = CollectorRegistry()
 
@@ -191,9 +193,16 @@ class Metrics:
 
     def count_answer(self, operation: Operation, status: int, seconds: float) -> None:
         """Count a response when it begins."""
-        path = operation.path
-        self._seconds.labels(operation.method, path).observe(seconds)
-        self._requests.labels(operation.method, path, str(status)).inc()
+        key = (operation.method, operation.path, status)
+        counted = self._answers.get(key)
+        if counted is None:
+            method, path, _ = key
+            counted = self._answers[key] = (
+                self._seconds.labels(method, path),
+                self._requests.labels(method, path, str(status)),
+            )
+        counted[0].observe(seconds)
+        counted[1].inc()
 
     def count_refusal(self, status: int) -> None:
         """Count a request that was refused access."""

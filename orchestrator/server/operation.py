@@ -583,7 +583,8 @@ async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
             if call.is_forwarded:
                 return journal_moved(MOVED).response()
         else:
-            response.headers.update(call.answer_headers)
+            if call.answer_headers:
+                response.headers.update(call.answer_headers)
             return response
         tracked.close()
         with trio.fail_after(MOVE_SECONDS):

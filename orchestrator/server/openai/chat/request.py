@@ -140,7 +140,8 @@ def _parameters(
 ) -> Iterator[Parameter]:
     """Yield the settings of the model that a body asks for."""
     for name in SAMPLING:
-        yield Parameter(name, name, getattr(request, name))
+        if (value := getattr(request, name)) is not None:
+            yield Parameter(name, name, value)
     # The newer name is preferred to the older one.
     for name in ("max_completion_tokens", "max_tokens"):
         if (most := getattr(request, name)) is not None:
