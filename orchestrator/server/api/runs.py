@@ -25,7 +25,6 @@ from orchestrator.server.api.bodies import (
     RunSummary,
     encode_metadata,
     run_of,
-    status_of,
     summary_of,
 )
 from orchestrator.server.api.lookup import (
@@ -82,6 +81,34 @@ class RunsQuery(PageQuery):
     status: Annotated[
         RunStatus | None, msgspec.Meta(description="Only runs of this status.")
     ] = None
+    agent: Annotated[str, msgspec.Meta(description="Only runs of this agent.")] = ""
+    q: Annotated[
+        str,
+        msgspec.Meta(
+            description="Only runs with these words in their input or metadata, or this id."
+        ),
+    ] = ""
+    created_after: Annotated[
+        float, msgspec.Meta(description="Only later ones, in seconds since the epoch.")
+    ] = 0.0
+    cost_from: Annotated[
+        float, msgspec.Meta(description="Only runs that cost this many dollars.", ge=0)
+    ] = 0.0
+
+    def lists(self, run: RunSummary) -> bool:
+        """Return whether a run is among those that are asked for."""
+        return (
+            run.kind != RECORD
+            and self.status in {None, run.status}
+            and self.agent in {"", run.agent}
+            and run.created > self.created_after
+            and run.usage.cost >= self.cost_from * 1_000_000
+            and self._has_words(run)
+        )
+
+    def _has_words(self, run: RunSummary) -> bool:
+        text = " ".join((run.id, run.about, *run.metadata.values())).casefold()
+        return all(word in text for word in self.q.casefold().split())
 
 
 @attrs.frozen(kw_only=True)
@@ -185,16 +212,12 @@ async def list_runs(call: ApiCall) -> Response:
     query = call.query(RunsQuery)
 
     def show(found: FoundSession) -> RunSummary | None:
-        if found.session.labels.get(KIND) == RECORD:
-            return None
-        if query.status not in {None, status_of(found.session, found.ledger)}:
-            return None
-        return summary_of(found.session, found.ledger)
+        summary = summary_of(found.session, found.ledger)
+        return summary if query.lists(summary) else None
 
     def show_past(body: bytes) -> RunSummary | None:
         summary = msgspec.json.decode(body, type=RunSummary)
-        is_run = summary.kind != RECORD
-        return summary if is_run and query.status in {None, summary.status} else None
+        return summary if query.lists(summary) else None
 
     page = await page_of(call, query, show, show_past=show_past)
     return json_response(

@@ -1,4 +1,4 @@
-/*! sources sha256 1eb05d33a7d7eb437f256027c77c12ab6064861102cd9526b38ba002e8ed2670 */
+/*! sources sha256 160cf7eba983ad9c05d158a06241e9ec58b43856935506986ccd5ba582854d1c */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

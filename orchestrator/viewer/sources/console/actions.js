@@ -127,3 +127,24 @@ export function cancelDialog(console_, { id, name, active, all, cost, unknown, i
   const close = element('button', { type: 'button', onclick: () => made.close() }, 'Keep it running');
   const made = dialog(`Cancel ${oneLine(name, 60)}?`, words, element('div', { class: 'buttons' }, close, stop));
 }
+
+// Delete a run: it is cancelled first, if it is under way.
+export function deleteDialog(console_, run, name) {
+  const words = element('p', { role: 'status' }, run.ended
+    ? 'It is listed nowhere any more. The journal keeps its facts until it is pruned.'
+    : 'It is under way: all its agents stop first. Then it is listed nowhere any more.');
+  const remove = element('button', { class: 'primary danger', onclick: async () => {
+    remove.disabled = true;
+    try {
+      await console_.api.remove(`v1/runs/${run.id}`);
+      made.close();
+      console_.shell.say(`Deleted: ${oneLine(name, 80)}`);
+    } catch (error) {
+      fill(words, error.message);
+      words.className = 'failed';
+      remove.disabled = false;
+    }
+  } }, 'Delete');
+  const keep = element('button', { type: 'button', onclick: () => made.close() }, 'Keep it');
+  const made = dialog(`Delete ${oneLine(name, 60)}?`, words, element('div', { class: 'buttons' }, keep, remove));
+}

@@ -4,8 +4,10 @@ import { Api } from './api.js';
 import { ChatPage } from './chat_page.js';
 import { Inbox } from './inbox.js';
 import { InboxPage } from './inbox_page.js';
+import { ComparePage } from './compare_page.js';
 import { Live } from './live.js';
 import { Login } from './login.js';
+import { NewRunPage } from './new_run_page.js';
 import { Router } from './router.js';
 import { RunPage } from './run_page.js';
 import { RunsPage } from './runs_page.js';
@@ -14,6 +16,8 @@ import { Shell, restoreTheme } from './shell.js';
 // [address, page, the place in the bar that it belongs to].
 const PAGES = [
   ['runs', RunsPage, 'runs'],
+  ['new', NewRunPage, 'runs'],
+  ['compare/:one/:other', ComparePage, 'runs'],
   ['runs/:run', RunPage, 'runs'],
   ['runs/:run/tasks/:task', RunPage, 'runs'],
   ['chat', ChatPage, 'chat'],

@@ -6,10 +6,12 @@ export class Router {
     this.routes = routes.map(([pattern, value]) => ({ parts: pattern.split('/').filter(Boolean), value }));
     this.show = show;
     this.current = null;
+    this.hash = null; // the address of what is shown
     window.addEventListener('hashchange', () => this.read());
   }
 
   read() {
+    this.hash = location.hash;
     const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
     const parts = path.split('/').filter(Boolean).map(decoded);
     for (const { parts: pattern, value } of this.routes) {
@@ -34,10 +36,12 @@ export class Router {
     this.read();
   }
 
-  // Say in the address what is shown already.
+  // Say in the address what is shown already, unless another one was asked for and is not shown yet.
   note(path, query = {}) {
     const hash = address(path, query);
-    if (hash !== location.hash) history.replaceState(null, '', hash);
+    if (hash === location.hash || location.hash !== this.hash) return;
+    history.replaceState(null, '', hash);
+    this.hash = hash;
   }
 }
 

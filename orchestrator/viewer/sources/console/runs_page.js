@@ -1,8 +1,10 @@
-// The list of runs, newest first, as they change.
+// The list of runs, newest first, as they change: searched, filtered, compared and deleted.
 
 import { element, fill } from '../run/dom.js';
 import { count, duration, money, oneLine, tokens } from '../run/format.js';
+import { deleteDialog } from './actions.js';
 import { address } from './router.js';
+import { RunFilter } from './run_filter.js';
 
 const STATUSES = {
   queued: ['·', 'queued', 'queued'],
@@ -13,27 +15,55 @@ const STATUSES = {
   cancelled: ['⊘', 'cancelled', 'cancelled'],
 };
 const PAGE = 50;
+const TYPED_AFTER = 250; // milliseconds: who types asks once
+const ENDED_BADLY = ['failed', 'timed_out', 'over_budget', 'lost'];
 
 export class RunsPage {
   constructor(console_) {
     this.console = console_;
     this.runs = new Map();
+    this.chosen = new Set(); // ids of runs to compare
     this.next = null;
+    this.newer = new Map(); // id to run, or to null if it was deleted: told since the page was asked for
+    this.filter = new RunFilter(new URLSearchParams());
     this.body = element('tbody');
     this.more = element('button', { type: 'button', class: 'chip', hidden: true, onclick: () => this.read(this.next) }, 'Show older runs');
     this.note = element('p', { class: 'empty', hidden: true });
+    this.compare = element('button', { type: 'button', class: 'chip', disabled: true, title: 'Choose two runs', onclick: () => this.console.router.go(['compare', ...this.chosen]) }, 'Compare');
+    this.fields = this.makeFields();
+    const heads = ['', 'Status', 'Agent', 'Input', 'Tasks', 'Tokens', 'Cost', 'Time', 'Begun', ''];
     this.element = element('main', { class: 'runs' },
-      element('h1', {}, 'Runs'),
-      element('table', { class: 'list' },
-        element('thead', {}, element('tr', {}, ...['Status', 'Agent', 'Input', 'Tasks', 'Tokens', 'Cost', 'Time', 'Begun']
-          .map((words, at) => element('th', { scope: 'col', class: at > 2 ? 'number' : '' }, words)))),
-        this.body),
+      element('div', { class: 'title' }, element('h1', {}, 'Runs'), element('span', { class: 'space' }), this.compare,
+        console_.may('run') ? element('a', { class: 'primary', href: '#/new' }, 'New run') : null),
+      element('form', { class: 'filters', role: 'search', onsubmit: (event) => event.preventDefault() }, ...Object.values(this.fields)),
+      element('div', { class: 'scroll' }, element('table', { class: 'list' },
+        element('thead', {}, element('tr', {}, ...heads.map((words, at) => element(words ? 'th' : 'td', { scope: words ? 'col' : null, class: at > 3 && at < 9 ? 'number' : '' }, words)))),
+        this.body)),
       this.note, this.more);
   }
 
-  show() {
+  makeFields() {
+    const changed = () => this.filtered();
+    const choice = (label, options) => element('select', { 'aria-label': label, onchange: changed },
+      ...options.map(([value, words]) => element('option', { value }, words)));
+    return {
+      q: element('input', { type: 'search', placeholder: 'Search input, metadata or id', 'aria-label': 'Search runs', oninput: () => {
+        clearTimeout(this.typing);
+        this.typing = setTimeout(changed, TYPED_AFTER);
+      } }),
+      status: choice('Status', [['', 'any status'], ...Object.entries(STATUSES).map(([value, [glyph, words]]) => [value, `${glyph} ${words}`])]),
+      agent: choice('Agent', [['', 'any agent']]),
+      since: choice('Begun', [['', 'any time'], ['day', 'last day'], ['week', 'last 7 days'], ['month', 'last 30 days']]),
+      cost: element('input', { type: 'number', min: 0, step: 'any', placeholder: '$ at least', 'aria-label': 'Cost in dollars, at least', onchange: changed }),
+    };
+  }
+
+  show(route) {
+    this.filter = new RunFilter(route.query);
+    for (const [name, field] of Object.entries(this.fields)) field.value = this.filter[name];
     this.stop ??= this.console.live.watch('runs', (message) => this.receive(message));
     this.timer ??= setInterval(() => this.tick(), 1000);
+    this.readAgents();
     this.read();
   }
 
@@ -41,14 +71,41 @@ export class RunsPage {
     this.stop?.();
     this.stop = null;
     clearInterval(this.timer);
+    clearTimeout(this.typing);
     this.timer = null;
   }
 
-  async read(after = '') {
+  filtered() {
+    const given = Object.entries(this.fields).map(([name, field]) => [name, field.value.trim()]);
+    this.filter = new RunFilter(new URLSearchParams(given));
+    this.console.router.note('runs', this.filter.query);
+    this.read();
+  }
+
+  async readAgents() {
     try {
-      const page = await this.console.api.get(`v1/runs?limit=${PAGE}${after ? `&after=${after}` : ''}`);
-      if (!after) this.runs.clear();
+      const names = (await this.console.api.get('v1/models')).data.map((it) => it.id);
+      if (this.filter.agent && !names.includes(this.filter.agent)) names.push(this.filter.agent);
+      fill(this.fields.agent, element('option', { value: '' }, 'any agent'),
+        ...names.map((name) => element('option', { value: name }, oneLine(name, 40))));
+      this.fields.agent.value = this.filter.agent;
+    } catch (error) {
+      this.console.shell.say(error.message, { failed: true });
+    }
+  }
+
+  async read(after = '') {
+    const { filter } = this;
+    const newer = after ? this.newer : (this.newer = new Map()); // what is told meanwhile is newer than the page
+    const query = filter.asked(this.console.now());
+    query.set('limit', PAGE);
+    if (after) query.set('after', after);
+    try {
+      const page = await this.console.api.get(`v1/runs?${query}`);
+      if (filter !== this.filter) return; // another one was asked for meanwhile
+      if (!after) this.runs = new Map();
       for (const run of page.data) this.runs.set(run.id, run);
+      for (const [id, run] of newer) this.keep(id, run);
       this.next = page.has_more ? page.last_id : null;
     } catch (error) {
       this.console.shell.say(error.message, { failed: true });
@@ -58,9 +115,16 @@ export class RunsPage {
 
   receive({ runs = [], deleted = [], error }) {
     if (error) this.console.shell.say(error, { failed: true });
-    for (const run of runs) this.runs.set(run.id, run);
-    for (const id of deleted) this.runs.delete(id);
+    for (const [id, run] of [...runs.map((run) => [run.id, run]), ...deleted.map((id) => [id, null])]) {
+      this.newer.set(id, run);
+      this.keep(id, run);
+    }
     if (runs.length || deleted.length) this.draw();
+  }
+
+  keep(id, run) {
+    if (run && this.filter.lists(run, this.console.now())) this.runs.set(id, run);
+    else this.runs.delete(id);
   }
 
   tick() {
@@ -69,28 +133,48 @@ export class RunsPage {
 
   draw() {
     const runs = [...this.runs.values()].sort((one, other) => other.created - one.created);
+    for (const id of this.chosen) if (!this.runs.has(id)) this.chosen.delete(id);
     fill(this.body, ...runs.map((run) => this.row(run)));
     this.more.hidden = !this.next;
     this.note.hidden = runs.length > 0;
-    fill(this.note, 'No run yet.');
+    fill(this.note, this.filter.isEmpty ? 'No run yet.' : 'No run fits.');
+    this.drawCompare();
+  }
+
+  drawCompare() {
+    this.compare.disabled = this.chosen.size !== 2;
+    this.compare.textContent = this.chosen.size ? `Compare ${this.chosen.size} of 2` : 'Compare';
+  }
+
+  choose(id, isChosen) {
+    if (isChosen) this.chosen.add(id);
+    else this.chosen.delete(id);
+    if (this.chosen.size > 2) this.chosen.delete(this.chosen.values().next().value);
+    this.draw();
   }
 
   row(run) {
     const [glyph, word, group] = STATUSES[run.status];
     const { usage } = run;
+    const name = oneLine(run.about, 200) || run.id;
     const all = Object.values(run.tasks).reduce((sum, it) => sum + it, 0);
-    const failed = ['failed', 'timed_out', 'over_budget', 'lost'].reduce((sum, it) => sum + (run.tasks[it] ?? 0), 0);
+    const failed = ENDED_BADLY.reduce((sum, it) => sum + (run.tasks[it] ?? 0), 0);
     const until = run.ended ?? this.console.now();
     const cells = [
       count(all), tokens(usage.input_tokens + usage.output_tokens, usage.estimated),
       money(usage.cost, usage.unpriced + usage.estimated),
       run.started ? duration(until - run.started) : '', new Date(run.created * 1000).toLocaleString(),
     ];
+    const box = element('input', { type: 'checkbox', 'aria-label': `Compare ${name}`, onchange: (event) => this.choose(run.id, event.target.checked) });
+    box.checked = this.chosen.has(run.id);
     return element('tr', { 'data-run': run.id },
+      element('td', {}, box),
       element('td', { class: `status ${group}` }, `${glyph} ${word}`),
       element('td', {}, oneLine(run.agent, 40)),
-      element('td', { class: 'about' }, element('a', { href: address(['runs', run.id]) }, oneLine(run.about, 200) || run.id)),
+      element('td', { class: 'about' }, element('a', { href: address(['runs', run.id]) }, name)),
       ...cells.map((words, at) => element('td', { class: 'number' }, words,
-        at === 0 && failed ? element('span', { class: 'failed' }, ` ✗${count(failed)}`) : null)));
+        at === 0 && failed ? element('span', { class: 'failed' }, ` ✗${count(failed)}`) : null)),
+      element('td', {}, this.console.may('steer')
+        ? element('button', { type: 'button', class: 'link', 'aria-label': `Delete ${name}`, onclick: () => deleteDialog(this.console, run, name) }, 'Delete') : null));
   }
 }

@@ -1,0 +1,99 @@
+// Two runs side by side: what they were asked, took, cost and answered, and by which agents.
+
+import { element, fill } from '../run/dom.js';
+import { count, counted, duration, money, oneLine, printable, tokens } from '../run/format.js';
+import { address } from './router.js';
+
+const BAD = new Set(['failed', 'timed_out', 'over_budget', 'lost', 'refused']);
+
+export class ComparePage {
+  constructor(console_) {
+    this.console = console_;
+    this.element = element('main', { class: 'compare' });
+  }
+
+  async show(route) {
+    const ids = [route.params.one, route.params.other];
+    this.wanted = ids.join();
+    fill(this.element, element('p', { class: 'empty' }, 'Reading both runs …'));
+    try {
+      const runs = await Promise.all(ids.map((id) => this.read(id)));
+      if (this.wanted === ids.join()) this.draw(runs);
+    } catch (error) {
+      fill(this.element, element('p', { class: 'empty' }, error.message));
+    }
+  }
+
+  hide() {
+    this.wanted = null;
+  }
+
+  async read(id) {
+    const path = `v1/runs/${encodeURIComponent(id)}`;
+    const [run, tree] = await Promise.all([this.console.api.get(path), this.console.api.get(`${path}/tree?format=json`)]);
+    return { ...run, roles: roles(tree.nodes) };
+  }
+
+  draw(runs) {
+    const seconds = (run) => (run.started ? (run.ended ?? this.console.now()) - run.started : 0);
+    const used = (run) => run.usage.input_tokens + run.usage.output_tokens;
+    const rows = [
+      ['Status', (run) => run.status.replace('_', ' ')],
+      ['Agent', (run) => oneLine(run.agent, 60)],
+      ['Begun', (run) => new Date(run.created * 1000).toLocaleString()],
+      ['Time', (run) => duration(seconds(run)), seconds],
+      ['Tasks', (run) => count(total(run.tasks)), (run) => total(run.tasks)],
+      ['Tokens', (run) => tokens(used(run), run.usage.estimated), used],
+      ['Cost', (run) => money(run.usage.cost, run.usage.unpriced + run.usage.estimated), (run) => run.usage.cost],
+    ];
+    const names = [...new Set(runs.flatMap((run) => [...run.roles.keys()]))].sort();
+    const head = element('tr', {}, element('th', { scope: 'col' }, ''), ...runs.map((run) => element('th', { scope: 'col' },
+      element('a', { href: address(['runs', run.id]) }, oneLine(run.about, 80) || run.id))), element('th', { scope: 'col' }, 'Difference'));
+    fill(this.element, element('h1', {}, 'Two runs'),
+      element('div', { class: 'scroll' }, element('table', { class: 'list' }, element('thead', {}, head),
+        element('tbody', {}, ...rows.map(([words, show, measure]) => element('tr', {}, element('th', { scope: 'row' }, words),
+          ...runs.map((run) => element('td', {}, show(run))), element('td', {}, measure ? change(measure(runs[0]), measure(runs[1])) : '')))))),
+      element('h2', {}, 'By agent'),
+      element('div', { class: 'scroll' }, element('table', { class: 'list' }, element('thead', {}, head.cloneNode(true)),
+        element('tbody', {}, ...names.map((name) => element('tr', {}, element('th', { scope: 'row' }, oneLine(name, 60)),
+          ...runs.map((run) => element('td', {}, ...role(run.roles.get(name)))),
+          element('td', {}, change(...runs.map((run) => run.roles.get(name)?.cost ?? 0)))))))),
+      element('h2', {}, 'Answers'),
+      element('div', { class: 'sides' }, ...runs.map((run) => element('article', { 'aria-label': `Answer of ${run.id}` },
+        element('h3', {}, oneLine(run.about, 80) || run.id),
+        element('pre', { class: 'answer', tabindex: 0 }, printable(run.output || run.error?.message || 'No answer.'))))));
+  }
+}
+
+function total(tasks) {
+  return Object.values(tasks).reduce((sum, it) => sum + it, 0);
+}
+
+// What the tasks of each agent took together.
+function roles(nodes) {
+  const found = new Map();
+  for (const node of nodes) {
+    const sum = found.get(node.agent) ?? { tasks: 0, bad: 0, cost: 0, tokens: 0, unknown: 0 };
+    sum.tasks += 1;
+    sum.bad += BAD.has(node.status);
+    sum.cost += node.cost ?? 0;
+    sum.tokens += (node.usage?.input_tokens ?? 0) + (node.usage?.output_tokens ?? 0);
+    sum.unknown += (node.usage?.unpriced ?? 0) + (node.usage?.estimated ?? 0);
+    found.set(node.agent, sum);
+  }
+  return found;
+}
+
+function role(sum) {
+  if (!sum) return ['–'];
+  return [`${counted(sum.tasks, 'task')}, ${tokens(sum.tokens)} tokens, ${money(sum.cost, sum.unknown)}`,
+    sum.bad ? element('span', { class: 'failed' }, ` ✗${count(sum.bad)}`) : null];
+}
+
+// How the second differs from the first, in percent of it.
+function change(first, second) {
+  if (first === second) return 'same';
+  if (!first) return 'new';
+  const percent = Math.round(((second - first) / first) * 100);
+  return percent ? `${percent > 0 ? '+' : '−'}${count(Math.abs(percent))} %` : 'same';
+}
