@@ -40,11 +40,9 @@ def _servers(found: Located, key: str) -> list[McpServer]:
 
 
 def _written_out(name: str, found: Located) -> McpServer:
-    config = found.as_plain()
-    if not isinstance(config, dict):
-        found.refuse(f"a server has keys: write {EXAMPLE!r}")
+    found.as_mapping("a server", EXAMPLE)
     try:
-        return server_from(name, config)
+        return server_from(name, found.as_plain())
     except (DefinitionError, TypeError) as exc:
         raise found.error(str(exc)) from exc
 

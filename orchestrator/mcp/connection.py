@@ -20,6 +20,8 @@ import mcp_types as types
 import trio
 from mcp import Client, MCPError
 from mcp.client._transport import TransportStreams
+from mcp.client.subscriptions import SubscriptionLost
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from agents import DefinitionError, ToolError, raising_one_error
@@ -50,6 +52,8 @@ CLOSE_SECONDS: Final = 8.0
 """How long a connection may take to close: a command has two seconds by itself, and is ended."""
 SETTLE_SECONDS: Final = 0.2
 """How long after a change the tools are listed: changes come in swarms."""
+LISTEN_PAUSE: Final = 30.0
+"""Seconds until a subscription that was lost is made again."""
 MOST_PAGES: Final = 50
 MOST_LISTED: Final = 5_000
 """A listing is read up to so many pages, and so many of what it lists."""
@@ -207,13 +211,34 @@ class ServerConnection:
 
     async def _stay(self, client: Client) -> None:
         """Keep the listing true, until the connection is lost or closed."""
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_changes, client)
+                while not (self._is_lost or self._is_closing):
+                    if self._is_stale:
+                        await self._list_again(client)
+                    else:
+                        await self._wake.wait()
+                        self._wake = trio.Event()
+                nursery.cancel_scope.cancel()
+
+    async def _watch_changes(self, client: Client) -> None:
+        """Subscribe to changes, where the protocol wants that; earlier ones just tell."""
         await trio.lowlevel.checkpoint()
-        while not (self._is_lost or self._is_closing):
-            if self._is_stale:
-                await self._list_again(client)
-            else:
-                await self._wake.wait()
-                self._wake = trio.Event()
+        tools = client.server_capabilities.tools
+        is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        while is_modern and tools is not None and tools.list_changed:
+            with suppress(MCPError, SubscriptionLost, TimeoutError, ValidationError):
+                async with client.listen(tools_list_changed=True) as changes:
+                    async for _ in changes:
+                        self._note_changed()
+            await trio.sleep(LISTEN_PAUSE)
+            # What has changed without a subscription is not known.
+            self._note_changed()
+
+    def _note_changed(self) -> None:
+        self._is_stale = True
+        self._wake.set()
 
     async def _list_again(self, client: Client) -> None:
         await trio.sleep(SETTLE_SECONDS)
@@ -228,8 +253,7 @@ class ServerConnection:
     async def _on_message(self, message: object) -> None:
         await trio.lowlevel.checkpoint()
         if isinstance(message, types.ToolListChangedNotification):
-            self._is_stale = True
-            self._wake.set()
+            self._note_changed()
 
     async def _list_tools(self, client: Client) -> Listing:
         if client.server_capabilities.tools is None:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp_types import ToolAnnotations
 
 server = MCPServer("calculator")
@@ -38,6 +38,14 @@ def variables() -> list[str]:
 def folder() -> str:
     """Return the current folder."""
     return str(Path.cwd())
+
+
+@server.tool()
+async def grow(context: Context) -> str:
+    """Add a tool."""
+    server.add_tool(folder, name="late")
+    await context.notify_tools_changed()
+    return "grown"
 
 
 @server.resource("notes://today")

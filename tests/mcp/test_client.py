@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import trio
 
 from agents import ToolCall
-from tests.mcp.kit import calculator, use
+from orchestrator import open_orchestrator
+from tests.mcp.kit import Caller, calculator, user
 
 pytestmark = pytest.mark.realtime
 
@@ -13,11 +15,11 @@ pytestmark = pytest.mark.realtime
 async def test_an_agent_uses_a_server_of_the_official_sdk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Tools, their schemas and errors, a picture, a resource, a prompt, folder and environment."""
+    """Tools, schemas, errors, a picture, a resource, a prompt, folder, environment, changes."""
     monkeypatch.setenv("GREETING", "hello")
-    model = await use(
-        calculator(env={"GIVEN": "${GREETING}"}, exclude=["list_*"]),
-        calls=[
+    server = calculator(env={"GIVEN": "${GREETING}"}, exclude=["list_*"])
+    model = Caller(
+        *[
             ToolCall("calc__add", {"a": 1, "b": 2}),
             ToolCall("calc__add", {"a": 1, "b": "two"}),
             ToolCall("calc__fail"),
@@ -27,9 +29,17 @@ async def test_an_agent_uses_a_server_of_the_official_sdk(
             ToolCall("calc__read_resource", {"uri": "notes://today"}),
             ToolCall("calc__get_prompt", {"name": "greet", "arguments": {"name": "A"}}),
             ToolCall("calc__list_prompts"),
-        ],
-        workspace=tmp_path,
+            ToolCall("calc__grow"),
+        ]
     )
+    later = Caller()
+    async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+        await orchestrator.run(user(model, server), "go")
+        with trio.fail_after(30):
+            # A server of the newer protocol says that its tools have changed.
+            while not later.requests or "calc__late" not in later.tools:
+                later = Caller()
+                await orchestrator.run(user(later, server), "go")
 
     answers = model.answers
     assert answers[0].text == "3"

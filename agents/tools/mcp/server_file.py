@@ -49,13 +49,13 @@ class McpServers:
             content = object_in(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError) as exc:
             raise DefinitionError(f"{file} cannot be read: {exc}") from exc
-        entries = content.get("mcpServers")
-        if not isinstance(entries, dict):
+        entries = object_in(content.get("mcpServers"))
+        if not entries:
             raise DefinitionError(
                 f"{file} has no servers: it must be an object with the key 'mcpServers'"
             )
         servers: dict[str, McpServer] = {}
-        for name, entry in object_in(entries).items():
+        for name, entry in entries.items():
             config = object_in(entry)
             if config.get("disabled") is True:
                 continue
