@@ -95,6 +95,8 @@ class ServerConnection:
         self.capabilities = types.ServerCapabilities()
         self.problem = ""
         """Why there is no connection; empty if there is one, or none was tried."""
+        self.handshake_seconds = self.listing_seconds = 0.0
+        """How long the last connection took to be made, and to list the tools."""
         self._open_transport = open_transport
         self._redact = redact
         self._client: Client | None = None
@@ -153,15 +155,18 @@ class ServerConnection:
         self._wake = trio.Event()
         scope = self._scope = trio.CancelScope()
         # Not `fail_after` around the entry alone: the client leaves a nursery open in it.
-        scope.deadline = trio.current_time() + self.server.connect_timeout
+        begun = trio.current_time()
+        scope.deadline = begun + self.server.connect_timeout
         log = ServerLog()
         problem: BaseException | None = None
         try:
             with scope:
                 async with self._opened(log) as client:
+                    self.handshake_seconds = trio.current_time() - begun
                     self.listing = await self._list_tools(client)
                     scope.deadline = math.inf
                     connected_at = trio.current_time()
+                    self.listing_seconds = connected_at - begun - self.handshake_seconds
                     self._set_connected(client)
                     await self._stay(client)
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead: a server is foreign code)

@@ -139,6 +139,10 @@ class McpConnections:
             for key in keys:
                 self._leave(key)
 
+    def connect(self, server: McpServer) -> "ServerConnection":
+        """Connect to a server on behalf of no task, and keep the connection."""
+        return self._use(_Key(server, None))
+
     async def _tools(
         self, connections: "list[ServerConnection]", caller: TaskHost
     ) -> ServerTools:

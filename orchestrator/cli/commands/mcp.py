@@ -9,6 +9,7 @@ import trio
 from cyclopts import App, Parameter
 
 from orchestrator.cli.agent_file import load_agents
+from orchestrator.cli.commands.mcp_servers import list_, login, logout, probe
 from orchestrator.cli.commands.serve import JournalOpener
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import JournalOption, journals_of
@@ -22,8 +23,13 @@ INSTALL: Final = "pip install 'delegation-orchestrator[mcp]'"
 
 mcp = App(
     name="mcp",
-    help="Agents as tools of MCP clients: orchestrator mcp FILE speaks MCP on stdin and stdout.",
+    help="Agents as tools of MCP clients: orchestrator mcp FILE speaks MCP on stdin and stdout. The"
+    " commands are about the servers whose tools agents use.",
 )
+mcp.command(login)
+mcp.command(logout)
+mcp.command(list_, name="list")
+mcp.command(probe, name="test")
 
 
 @mcp.default

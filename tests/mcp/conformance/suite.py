@@ -65,20 +65,24 @@ def node() -> str:
 
 
 def scenarios() -> list[Scenario]:
-    """Return all scenarios of both revisions, the required ones and the others."""
-    found: list[Scenario] = []
+    """Return all scenarios of both revisions, the required ones and the others.
+
+    Extensions are no part of a revision: each of their scenarios is there once.
+    """
+    found: dict[tuple[str, str, str], Scenario] = {}
     for revision in REVISIONS:
         text = (SUITE / "requirements" / f"{revision}.yaml").read_text()
         listed: dict[str, Any] = yaml.safe_load(text)
         sides: tuple[Side, ...] = ("server", "client")
         for side in sides:
-            found += [Scenario(side, revision, name) for name in listed[side]]
-            found += [
-                Scenario(side, revision, it["scenario"], it["reason"] == "extension")
-                for it in listed["not_scored"]
-                if it["leg"] == side
-            ]
-    return found
+            for name in listed[side]:
+                found[side, revision, name] = Scenario(side, revision, name)
+            for it in listed["not_scored"]:
+                if it["leg"] == side:
+                    name, is_extension = it["scenario"], it["reason"] == "extension"
+                    key = (side, "" if is_extension else revision, name)
+                    found[key] = Scenario(side, revision, name, is_extension)
+    return list(found.values())
 
 
 async def judge(scenario: Scenario, url: str | None = None) -> Verdict:

@@ -1,0 +1,314 @@
+"""`orchestrator mcp login, logout, list, test`: the servers whose tools agents use."""
+
+import os
+import webbrowser
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import attrs
+import msgspec
+import trio
+from cyclopts import Parameter
+from rich.table import Table
+from rich.text import Text
+
+from agents import Agent, McpUrl, raising_one_error
+from agents.redaction.redactor import Redactor, secret_values
+from agents.tools.mcp.server import McpServer
+from orchestrator.cli.agent_file import load_agents
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
+from orchestrator.cli.signals import Stop, run_stoppable
+from orchestrator.cli.terminal.console import Terminal, print_hint
+from orchestrator.errors import LoginError
+from orchestrator.mcp.connections import EXTRA, McpConnections
+from orchestrator.mcp.login.file import (
+    address_of,
+    changed_logins,
+    logins_file,
+    read_logins,
+)
+from orchestrator.state_files import state_folder
+
+if TYPE_CHECKING:
+    from orchestrator.mcp.connection import ServerConnection
+
+SECRET_VARIABLE: Final = "ORCHESTRATOR_MCP_CLIENT_SECRET"  # noqa: S105 (a name)
+
+FileOption = Annotated[
+    str | None,
+    Parameter(
+        name=["--file", "-f"],
+        help="What names the servers: a Python file with agents, a folder of agents (*.md) or a"
+        " team.yaml.",
+    ),
+]
+JsonOption = Annotated[bool, Parameter(help="Print JSON.")]
+
+
+def login(
+    server: str,
+    /,
+    *,
+    file: FileOption = None,
+    browser: bool = True,
+    scope: tuple[str, ...] = (),
+    port: int = 0,
+    client_id: str = "",
+    client_metadata_url: str | None = None,
+) -> int:
+    """Log in to a server in a browser, and store the login for all your agents.
+
+    Args:
+        server: The name of a server in --file, or its address.
+        browser: Open a browser; --no-browser prints the link only.
+        scope: What the login has to allow besides what the server names; several times for several.
+        port: Where the browser comes back to on this machine; by default any that is free.
+        client_id: As whom the server knows you, if it does not register strangers. A secret is
+            read from ORCHESTRATOR_MCP_CLIENT_SECRET.
+        client_metadata_url: Where the server may read who we are, instead of registering us.
+    """
+    if not 0 <= port < 65_536:
+        raise CommandError(f"--port {port} is no port: 1 to 65535, or 0 for any")
+    target = _url_of(server, file)
+    _require_sdk()
+    # Imported late: the SDK is an extra, and slow to import.
+    from orchestrator.mcp.login.person import LoginRequest, log_in
+
+    request = LoginRequest(
+        url=target.url,
+        headers=target.headers,
+        scope=" ".join(scope),
+        port=port,
+        client_id=client_id,
+        client_secret=os.environ.get(SECRET_VARIABLE, "") if client_id else "",
+        client_metadata_url=client_metadata_url,
+    )
+    console = Terminal(stderr=True)
+
+    async def show_link(link: str) -> None:
+        await trio.lowlevel.checkpoint()
+        is_open = browser and await trio.to_thread.run_sync(webbrowser.open, link)
+        begin = "a browser has been opened; if not," if is_open else "log in here:"
+        console.print(Text(f"{begin} {link}"), soft_wrap=True)
+
+    async def work(_stop: Stop) -> int:
+        try:
+            made = await log_in(request, logins_file(os.environ), show_link=show_link)
+        except LoginError as exc:
+            console.print(Text(f"orchestrator: {exc}", style="red"), soft_wrap=True)
+            return FAILED
+        if made is None:
+            console.print(Text(f"{target.name} wants no login"))
+            return SUCCEEDED
+        granted = str((made.tokens or {}).get("scope") or "")
+        allows = f", for {granted}" if granted else ""
+        console.print(Text(f"logged in to {target.name}{allows}", style="green"))
+        return SUCCEEDED
+
+    return run_stoppable(work)
+
+
+def logout(server: str, /, *, file: FileOption = None) -> int:
+    """Forget the login at a server, and tell it so if it can be told.
+
+    Args:
+        server: The name of a server in --file, or its address.
+    """
+    target = _url_of(server, file)
+    logins = logins_file(os.environ)
+    address = address_of(target.url)
+    found = read_logins(logins).get(address)
+    console = Terminal(stderr=True)
+    if found is None or found.tokens is None:
+        print_hint(console, f"there is no login at {target.name}")
+        return SUCCEEDED
+    # Here first: what is told may never arrive.
+    with changed_logins(logins) as changed:
+        changed.pop(address, None)
+    _require_sdk()
+    from orchestrator.mcp.login.authorization import revoke
+
+    async def work(_stop: Stop) -> int:
+        was_told = await revoke(found)
+        end = (
+            ""
+            if was_told
+            else "; the server was not told, so its token is valid until it ends"
+        )
+        console.print(Text(f"logged out of {target.name}{end}"))
+        return SUCCEEDED
+
+    return run_stoppable(work)
+
+
+def list_(*, file: FileOption = None, json: JsonOption = False) -> int:
+    """Connect to all servers, and say what each is: its state, its tools, what is wrong with it.
+
+    0 is that all can be used, 1 that one cannot.
+    """
+    servers = _servers(file)
+    _require_sdk()
+    shown: list[_Shown] = []
+
+    async def work(_stop: Stop) -> int:
+        async with _connections() as connections:
+            found = [connections.connect(it) for it in servers.values()]
+            with raising_one_error():
+                async with trio.open_nursery() as nursery:
+                    for connection in found:
+                        nursery.start_soon(connection.wait_listed)
+            shown.extend(map(_shown, found))
+        return SUCCEEDED
+
+    code = run_stoppable(work)
+    if code != SUCCEEDED:
+        return code
+    if json:
+        print(msgspec.json.encode([attrs.asdict(it) for it in shown]).decode())
+    else:
+        _print_table(shown)
+    return SUCCEEDED if all(it.state == "ready" for it in shown) else FAILED
+
+
+def probe(server: str, /, *, file: FileOption = None) -> int:
+    """Connect to a server and list its tools, with the time of each step.
+
+    0 is that it can be used, 1 that it cannot.
+
+    Args:
+        server: The name of a server in --file, or its address.
+    """
+    target = _server(server, file)
+    _require_sdk()
+    console = Terminal()
+
+    async def work(_stop: Stop) -> int:
+        async with _connections() as connections:
+            connection = connections.connect(target)
+            await connection.wait_listed()
+            if connection.absence:
+                console.print(
+                    Text(f"✗ {target.name}: {connection.absence}", style="red"),
+                    soft_wrap=True,
+                )
+                return FAILED
+            tools = [] if connection.listing is None else connection.listing.tools
+            names = ", ".join(it.own_name for it in tools) or "none"
+            for step, seconds in (
+                ("connected", connection.handshake_seconds),
+                (f"listed {_count(len(tools))}: {names}", connection.listing_seconds),
+            ):
+                console.print(Text(f"✓ {seconds:6.2f} s  {step}"), soft_wrap=True)
+        return SUCCEEDED
+
+    return run_stoppable(work)
+
+
+@attrs.frozen
+class _Shown:
+    """What is said of a server."""
+
+    name: str
+    state: str
+    """`ready`, `login` or `down`."""
+    tools: list[str]
+    problem: str
+
+
+def _shown(connection: "ServerConnection") -> _Shown:
+    listed = () if connection.listing is None else connection.listing.tools
+    state = "ready"
+    if connection.absence:
+        state = "login" if "`orchestrator mcp login" in connection.absence else "down"
+    return _Shown(
+        connection.server.name,
+        state,
+        [it.own_name for it in listed],
+        connection.absence,
+    )
+
+
+def _print_table(shown: list[_Shown]) -> None:
+    console = Terminal()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("server", "state", "tools", "problem"):
+        table.add_column(heading, no_wrap=heading != "problem")
+    styles = {"ready": "green", "login": "yellow", "down": "red"}
+    for it in shown:
+        cells = (it.name, Text(it.state, style=styles[it.state]), str(len(it.tools)))
+        table.add_row(*cells, Text(it.problem))
+    if not console.is_terminal:
+        # A file or a pipe has no width; a line must not be cut for it.
+        console.width = 1000
+    console.print(table)
+
+
+def _count(tools: int) -> str:
+    return f"{tools} tool{'s' * (tools != 1)}"
+
+
+@asynccontextmanager
+async def _connections() -> AsyncGenerator[McpConnections]:
+    """Give connections that end with the block, and what they started."""
+    redactor = Redactor(secret_values(os.environ))
+    connections = McpConnections(
+        os.environ, redactor, workspace=Path.cwd(), state=state_folder(os.environ)
+    )
+    with raising_one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connections.run_forever)
+            yield connections
+            nursery.cancel_scope.cancel(reason="the command has ended")
+
+
+def _servers(file: str | None) -> dict[str, McpServer]:
+    """Return the servers of a file, by their names."""
+    if file is None:
+        raise CommandError("say which file names the servers: --file team.py")
+    found: dict[str, McpServer] = {}
+    pending: list[Agent[Any]] = list(load_agents(file).values())
+    seen: set[int] = set()
+    while pending:
+        agent = pending.pop()
+        if id(agent) in seen:
+            continue
+        seen.add(id(agent))
+        pending += agent.team
+        for server in agent.servers:
+            if found.setdefault(server.name, server) != server:
+                raise CommandError(
+                    f"{file} has two servers of the name {server.name!r}: give one of them another"
+                )
+    if not found:
+        raise CommandError(f"no agent of {file} has a server")
+    return dict(sorted(found.items()))
+
+
+def _server(name: str, file: str | None) -> McpServer:
+    if "://" in name:
+        return McpUrl("server", name)
+    servers = _servers(file)
+    if name not in servers:
+        raise CommandError(
+            f"{file} has no server {name!r}; there are: {', '.join(servers)}"
+        )
+    return servers[name]
+
+
+def _url_of(name: str, file: str | None) -> McpUrl:
+    """Return the server that a user logs in to, with the values of its headers."""
+    server = _server(name, file)
+    if not isinstance(server, McpUrl):
+        raise CommandError(
+            f"{name} is a command, which has no login: give it its key in env={{...}}"
+        )
+    return server.resolved(os.environ)
+
+
+def _require_sdk() -> None:
+    if find_spec("mcp") is None:
+        raise CommandError(f"this needs the official SDK of MCP: {EXTRA}")
