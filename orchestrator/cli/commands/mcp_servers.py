@@ -96,6 +96,7 @@ def login(
         console.print(Text(f"{begin} {link}"), soft_wrap=True)
 
     async def work(_stop: Stop) -> int:
+        await trio.lowlevel.checkpoint()
         try:
             made = await log_in(request, logins_file(os.environ), show_link=show_link)
         except LoginError as exc:
@@ -196,7 +197,7 @@ def probe(server: str, /, *, file: FileOption = None) -> int:
                     soft_wrap=True,
                 )
                 return FAILED
-            tools = [] if connection.listing is None else connection.listing.tools
+            tools = () if connection.listing is None else connection.listing.tools
             names = ", ".join(it.own_name for it in tools) or "none"
             for step, seconds in (
                 ("connected", connection.handshake_seconds),
