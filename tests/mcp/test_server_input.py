@@ -9,6 +9,8 @@ import trio
 from agents import Agent, DefinitionError, ScriptedModel
 from orchestrator.journal.backends import store_at
 from orchestrator.mcp_server.tools import TaskMode, parse_modes, tools_of
+from orchestrator.server import mcp_route
+from orchestrator.server.keys.changes import revoke_key
 from orchestrator.server.keys.key import KeyLimits, Scope
 from orchestrator.server.state import Settings
 from tests.mcp.server_kit import Rpc, add, deleter, greet, rpc_of, slow_team
@@ -275,3 +277,39 @@ def test_modes_are_for_all_agents_or_for_one() -> None:
             parse_modes(wrong, agents)
     with pytest.raises(DefinitionError, match="two modes"):
         parse_modes(["required", "optional"], agents)
+
+
+async def test_a_server_without_the_sdk_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mcp_route, "ENDPOINT", "mcp_that_is_not_installed")
+    async with serving(greet) as served:
+        answer = await rpc_of(served).send("tools/list", {})
+        other = await served.http.get("/v1/models")
+
+    assert answer.status_code == 501
+    assert "delegation-orchestrator[mcp]" in answer.json()["error"]["message"]
+    assert other.status_code == 200
+
+
+async def test_a_joined_call_ends_with_its_key(tmp_path: Path) -> None:
+    boss, gate = slow_team()
+    async with serving_with_keys(boss, folder=tmp_path) as server:
+        served = server.served
+        token = server.new_token("ann")
+        client = Rpc(http=served.http, token=token, can_poll=False)
+        answers: list[Any] = []
+
+        async def call() -> None:
+            params = {"name": "boss", "arguments": {"goal": "x"}}
+            answers.append(await client.send("tools/call", params))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await gate.wait_called()
+            revoke_key(server.file, "ann")
+            # The server looks at its keys with the next request of any client.
+            await served.http.get("/v1/models")
+
+        assert answers[0].status_code == 401
+        assert not served.orchestrator.working
