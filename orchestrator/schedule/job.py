@@ -111,6 +111,12 @@ def run_of(job: JobRecord, at: float) -> SessionId:
     return SessionId(f"r_{_digest(f'{job.session} {job.spec.id} {at!r}')}")
 
 
+def full_name(job: JobRecord) -> str:
+    """Return a name of a job that no other has."""
+    is_declared = job.session == session_of(job.spec.id)
+    return job.spec.id if is_declared else f"{job.session}:{job.spec.id}"
+
+
 def time_text(at: float) -> str:
     """Return a time as labels and file names have it."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H%M%SZ")

@@ -20,13 +20,11 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, NoReturn, TypeAlias, assert_never
 
 import attrs
-import msgspec
 import trio
 
-from agents import Agent, MessageId, UserMessage, raising_one_error
+from agents import Agent, raising_one_error
 from delegation import (
     Encoded,
-    Ending,
     Reply,
     SessionId,
     SessionRecord,
@@ -38,45 +36,29 @@ from delegation.events import (
     JobRemoved,
     JobSet,
 )
-from delegation.events.jobs import REMEMBERED_RUNS, JobId, JobRecord, JobSpec
+from delegation.events.jobs import JobId, JobRecord, JobSpec
 from delegation.schedule import Due, due, times_of
-from orchestrator.doors.inbound import InboundRequest
-from orchestrator.doors.kept import KIND, KeptDoor, is_over
+from orchestrator.doors.kept import KeptDoor, is_over
 from orchestrator.doors.lifecycle import open_new_session
-from orchestrator.errors import ClosedError, UnknownIdError
+from orchestrator.errors import UnknownIdError
 from orchestrator.event_loop import require_trio
 from orchestrator.runtime import Orchestrator
 from orchestrator.schedule.job import (
     Job,
+    full_name,
     require_names,
     run_of,
     session_of,
-    time_text,
 )
+from orchestrator.schedule.job_replies import JobReplies
+from orchestrator.schedule.job_run import JOB, run_request
 from orchestrator.schedule.local_zone import local_zone
-from orchestrator.schedule.targets import (
-    FILE,
-    NO_TARGETS,
-    ORIGIN,
-    SILENT,
-    Delivery,
-    Target,
-    Targets,
-)
+from orchestrator.schedule.targets import NO_TARGETS, Target
 from orchestrator.services import Services
 
-JOB: Final = "job"
-"""The kind of sessions that are runs of jobs, and the label that names the job."""
-DUE: Final = "due"
-DELIVER: Final = "deliver"
-SET_BY: Final = "job_session"
-"""The labels of a run: for which time it began, where its replies go, whose the job is."""
 DECLARED: Final = "declared_job"
 """The label of a session that a job of a program has for itself."""
 LONGEST_SLEEP: Final = 3600.0
-PLATFORM: Final = "schedule"
-NO_CHATS: Final = frozenset({FILE, ORIGIN, "webhook"})
-"""The kinds of targets that are no platforms of chats."""
 JobAction: TypeAlias = Literal["run", "pause", "resume", "remove"]
 _JOB_FACTS: Final = (JobSet, JobPaused, JobRemoved)
 
@@ -104,7 +86,7 @@ class Scheduler:
         """
         self._services = services
         self._agents = agents
-        self._targets = Targets(services, {ORIGIN: self._deliver_to_origin, **targets})
+        self._replies = JobReplies(services, agents, targets)
         self._clock = clock
         self._environ = environ
         self._changed = trio.Event()
@@ -118,6 +100,11 @@ class Scheduler:
     def use_door(self, door: KeptDoor) -> None:
         """Open the sessions of runs by a door, which pushes the replies of `JOB` to `deliver`."""
         self._given_door = door
+        self._replies.use_door(door)
+
+    async def deliver(self, session: SessionRecord, reply: Reply) -> None:
+        """Deliver a reply of a run to the targets of its job."""
+        await self._replies.deliver(session, reply)
 
     def jobs(self) -> Iterator[JobRecord]:
         """Yield all jobs that were set and not removed."""
@@ -249,33 +236,6 @@ class Scheduler:
         else:
             self._begin(job, found.at, missed=found.missed)
 
-    async def deliver(self, session: SessionRecord, reply: Reply) -> None:
-        """Deliver a reply of a run to the targets of its job.
-
-        An answer that says that there is nothing to tell is not delivered; a failure always is.
-        """
-        targets = msgspec.json.decode(session.labels[DELIVER], type=tuple[str, ...])
-        is_silent = reply.outcome.succeeded and reply.text.strip() == SILENT
-        if is_silent or not targets:
-            await trio.lowlevel.checkpoint()
-            return
-        text = reply.text
-        if not reply.outcome.succeeded:
-            text = f"Job {session.labels[JOB]} did not succeed. {text}"
-            if await self._fails_in_a_row(session):
-                text += "\nIt is the third time in a row that it did not succeed."
-        await self._targets.deliver(
-            Delivery(
-                address="",
-                job=JobId(session.labels[JOB]),
-                due=session.labels[DUE],
-                text=text,
-                session=session,
-                reply=reply,
-            ),
-            targets,
-        )
-
     def _reason_to_skip(self, job: JobRecord, *, is_too_late: bool) -> str:
         if is_too_late:
             return "no process ran at its time, and it is too late to catch up"
@@ -298,20 +258,8 @@ class Scheduler:
         if agent is None:
             raise UnknownIdError(f"there is no agent {spec.agent!r} here")
         ledger = self._services.book.ledger
-        request = InboundRequest(
-            agent=agent,
-            message=UserMessage(spec.goal),
-            context=_context(job),
-            instructions=_instructions(spec, time_text(at)),
-            labels={
-                KIND: JOB,
-                JOB: spec.id,
-                DUE: time_text(at),
-                DELIVER: msgspec.json.encode(spec.deliver).decode(),
-                SET_BY: job.session,
-            },
-            owner=ledger.sessions[job.session].owner,
-        )
+        owner = ledger.sessions[job.session].owner
+        request = run_request(job, at, agent, owner)
         run = ledger.sessions.get(fact.run)
         if run is None:
             self._door.open_background(request, fact.run)
@@ -336,7 +284,7 @@ class Scheduler:
         self._services.book.post(fact)
 
     def _require_targets(self, spec: JobSpec) -> None:
-        self._targets.require(spec.id, spec.deliver)
+        self._replies.targets.require(spec.id, spec.deliver)
 
     def _declared(self, job: JobId) -> JobRecord | None:
         session = self._services.book.ledger.sessions.get(session_of(job))
@@ -357,42 +305,6 @@ class Scheduler:
         self._services.registry.unregister_session(session.id)
         return session
 
-    async def _fails_in_a_row(self, session: SessionRecord) -> bool:
-        """Return whether the last runs of a job have all failed."""
-        book = self._services.book
-        owner = book.ledger.sessions.get(SessionId(session.labels[SET_BY]))
-        job = None if owner is None else owner.jobs.get(JobId(session.labels[JOB]))
-        runs = () if job is None else job.runs
-        failures = 0
-        for run in runs:
-            await book.cache.load(run)
-            record = book.ledger.sessions.get(run)
-            outcome = None if record is None else record.last_outcome
-            failures += outcome is not None and outcome.ending is not Ending.SUCCEEDED
-        return failures == REMEMBERED_RUNS  # noqa: ASYNC910 (its caller waits next)
-
-    async def _deliver_to_origin(self, delivery: Delivery) -> str:
-        """Send a reply to the session in which its job was set: it wakes a turn there."""
-        await trio.lowlevel.checkpoint()
-        origin = SessionId(delivery.session.labels[SET_BY])
-        try:
-            session = await self._door.find(origin)
-        except UnknownIdError:
-            return "the session is gone"
-        agent = self._agents.get(session.root.agent)
-        if agent is None:
-            raise UnknownIdError(f"there is no agent {session.root.agent!r} here")
-        id_ = MessageId(f"m_{delivery.session.id}_{delivery.reply.turn}")
-        text = f"[Job {delivery.job}, due {delivery.due}]\n{delivery.text}"
-        try:
-            self._door.receive(
-                session,
-                InboundRequest(agent=agent, message=UserMessage(text, id=id_)),
-            )
-        except ClosedError:
-            return "the session is closed"
-        return id_
-
 
 def find_job(jobs: Iterable[JobRecord], name: str) -> JobRecord:
     """Return the job of a name.
@@ -409,39 +321,9 @@ def find_job(jobs: Iterable[JobRecord], name: str) -> JobRecord:
     return found[0]
 
 
-def full_name(job: JobRecord) -> str:
-    """Return a name of a job that no other has."""
-    is_declared = job.session == session_of(job.spec.id)
-    return job.spec.id if is_declared else f"{job.session}:{job.spec.id}"
-
-
 def due_once(spec: JobSpec) -> float:
     """Return the moment of a job that is due once."""
     return times_of(spec.schedule, spec.zone, 0.0).next_after(0.0) or 0.0
-
-
-def _instructions(spec: JobSpec, due_at: str) -> str:
-    return (
-        f"A schedule has begun this run: job {spec.id}, due {due_at}. No person waits for it."
-        " Your answer is delivered as it is. If there is nothing worth telling, answer"
-        f" {SILENT} and nothing else."
-    )
-
-
-def _context(job: JobRecord) -> Mapping[str, str]:
-    """Return the variables that tools read: the first chat that the answer goes to."""
-    context = {"platform": PLATFORM, "source": PLATFORM, "session_key": full_name(job)}
-    for target in job.spec.deliver:
-        kind, _, address = target.partition(":")
-        if kind in NO_CHATS:
-            continue
-        chat, _, thread = address.partition(":")
-        context["cron_auto_deliver_platform"] = kind
-        context["cron_auto_deliver_chat_id"] = chat
-        if thread:
-            context["cron_auto_deliver_thread_id"] = thread
-        break
-    return context
 
 
 @asynccontextmanager

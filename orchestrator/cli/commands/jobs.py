@@ -31,7 +31,7 @@ from orchestrator.journal.reader import JournalReader
 from orchestrator.journal.store import JournalStore
 from orchestrator.runtime import open_orchestrator
 from orchestrator.schedule import JobAction, Scheduler
-from orchestrator.schedule.scheduler import full_name
+from orchestrator.schedule.job import full_name
 
 jobs = App(
     name="jobs",

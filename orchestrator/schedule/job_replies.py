@@ -1,0 +1,102 @@
+"""The delivery of what runs of jobs reply: to all targets of the job, and to each once."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import trio
+
+from agents import Agent, MessageId, UserMessage
+from delegation import Ending, Reply, SessionId, SessionRecord
+from delegation.events.jobs import REMEMBERED_RUNS, JobId
+from orchestrator.doors.inbound import InboundRequest
+from orchestrator.doors.kept import KeptDoor
+from orchestrator.errors import ClosedError, UnknownIdError
+from orchestrator.schedule.job_run import DUE, JOB, SET_BY, targets_of
+from orchestrator.schedule.targets import ORIGIN, SILENT, Delivery, Target, Targets
+from orchestrator.services import Services
+
+
+class JobReplies:
+    """Delivers the replies of runs; `deliver` is the push of their kind of sessions."""
+
+    def __init__(
+        self,
+        services: Services,
+        agents: Mapping[str, Agent[Any]],
+        targets: Mapping[str, Target],
+    ) -> None:
+        self._services = services
+        self._agents = agents
+        self._given_door: KeptDoor | None = None
+        self.targets: Final = Targets(
+            services, {ORIGIN: self._send_to_origin, **targets}
+        )
+
+    def use_door(self, door: KeptDoor) -> None:
+        """Send what goes to the session of a job by this door."""
+        self._given_door = door
+
+    async def deliver(self, session: SessionRecord, reply: Reply) -> None:
+        """Deliver a reply of a run to the targets of its job.
+
+        An answer that says that there is nothing to tell is not delivered; a failure always is.
+        """
+        targets = targets_of(session)
+        is_silent = reply.outcome.succeeded and reply.text.strip() == SILENT
+        if is_silent or not targets:
+            await trio.lowlevel.checkpoint()
+            return
+        text = reply.text
+        if not reply.outcome.succeeded:
+            text = f"Job {session.labels[JOB]} did not succeed. {text}"
+            if await self._fails_in_a_row(session):
+                text += "\nIt is the third time in a row that it did not succeed."
+        await self.targets.deliver(
+            Delivery(
+                address="",
+                job=JobId(session.labels[JOB]),
+                due=session.labels[DUE],
+                text=text,
+                session=session,
+                reply=reply,
+            ),
+            targets,
+        )
+
+    async def _fails_in_a_row(self, session: SessionRecord) -> bool:
+        """Return whether the last runs of a job have all failed."""
+        book = self._services.book
+        owner = book.ledger.sessions.get(SessionId(session.labels[SET_BY]))
+        job = None if owner is None else owner.jobs.get(JobId(session.labels[JOB]))
+        runs = () if job is None else job.runs
+        failures = 0
+        for run in runs:
+            await book.cache.load(run)
+            record = book.ledger.sessions.get(run)
+            outcome = None if record is None else record.last_outcome
+            failures += outcome is not None and outcome.ending is not Ending.SUCCEEDED
+        return failures == REMEMBERED_RUNS  # noqa: ASYNC910 (its caller waits next)
+
+    async def _send_to_origin(self, delivery: Delivery) -> str:
+        """Send a reply to the session in which its job was set: it wakes a turn there."""
+        await trio.lowlevel.checkpoint()
+        door = self._given_door
+        assert door is not None, "runs begin when there is a door"
+        origin = SessionId(delivery.session.labels[SET_BY])
+        try:
+            session = await door.find(origin)
+        except UnknownIdError:
+            return "the session is gone"
+        agent = self._agents.get(session.root.agent)
+        if agent is None:
+            raise UnknownIdError(f"there is no agent {session.root.agent!r} here")
+        id_ = MessageId(f"m_{delivery.session.id}_{delivery.reply.turn}")
+        text = f"[Job {delivery.job}, due {delivery.due}]\n{delivery.text}"
+        try:
+            door.receive(
+                session,
+                InboundRequest(agent=agent, message=UserMessage(text, id=id_)),
+            )
+        except ClosedError:
+            return "the session is closed"
+        return id_
