@@ -21,6 +21,7 @@ import trio
 from mcp import Client, MCPError
 from mcp.client._transport import TransportStreams
 from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -264,6 +265,13 @@ class ServerConnection:
         if client.server_capabilities.tools is None:
             return Listing(())  # noqa: ASYNC910 (its caller waits)
         tools = await self.pages(client.list_tools, "tools")
+        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            # A tool whose arguments cannot be sent as the headers that it wants is not offered.
+            tools = [
+                it
+                for it in tools
+                if find_invalid_x_mcp_header(it.get("inputSchema")) is None
+            ]
         return read_listing(self.server, tools)
 
     async def pages(

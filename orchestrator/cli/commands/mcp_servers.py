@@ -18,6 +18,7 @@ from rich.text import Text
 from agents import Agent, McpUrl, raising_one_error
 from agents.redaction.redactor import Redactor, secret_values
 from agents.tools.mcp.server import McpServer
+from agents.tools.mcp.server_file import McpServers
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
 
 SECRET_VARIABLE: Final = "ORCHESTRATOR_MCP_CLIENT_SECRET"  # noqa: S105 (a name)
 
+CONFIGURATION: Final = ".mcp.json"
+
 FileOption = Annotated[
     str | None,
     Parameter(
         name=["--file", "-f"],
-        help="What names the servers: a Python file with agents, a folder of agents (*.md) or a"
-        " team.yaml.",
+        help="What names the servers: a .mcp.json, a Python file with agents, a folder of agents"
+        " (*.md) or a team.yaml. By default the .mcp.json of this folder.",
     ),
 ]
 JsonOption = Annotated[bool, Parameter(help="Print JSON.")]
@@ -269,7 +272,14 @@ async def _connections() -> AsyncGenerator[McpConnections]:
 def _servers(file: str | None) -> dict[str, McpServer]:
     """Return the servers of a file, by their names."""
     if file is None:
-        raise CommandError("say which file names the servers: --file team.py")
+        if not Path(CONFIGURATION).is_file():
+            raise CommandError(
+                f"there is no {CONFIGURATION} here: say which file names the servers, with --file"
+            )
+        file = CONFIGURATION
+    if file.endswith(".json"):
+        named = {it.name: it for it in McpServers.from_file(file)}
+        return dict(sorted(named.items()))
     found: dict[str, McpServer] = {}
     pending: list[Agent[Any]] = list(load_agents(file).values())
     seen: set[int] = set()
@@ -295,7 +305,8 @@ def _server(name: str, file: str | None) -> McpServer:
     servers = _servers(file)
     if name not in servers:
         raise CommandError(
-            f"{file} has no server {name!r}; there are: {', '.join(servers)}"
+            f"{file or CONFIGURATION} has no server {name!r}; there are:"
+            f" {', '.join(servers) or 'none'}"
         )
     return servers[name]
 

@@ -20,6 +20,7 @@ import trio
 from orchestrator import (
     Agent,
     McpUrl,
+    Orchestrator,
     ScriptedModel,
     ToolCall,
     ToolMessage,
@@ -132,8 +133,20 @@ async def run_agent(
         approve=[allow("*")],
     )
     home = Path(environ["ORCHESTRATOR_HOME"])
-    async with open_orchestrator(":memory:", environ=environ, workspace=home) as it:
-        return (await it.run(agent, "Call every tool.")).output
+    async with (
+        open_orchestrator(":memory:", environ=environ, workspace=home) as it,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(say_yes, it)
+        done = await it.run(agent, "Call every tool.", attended=True)
+        nursery.cancel_scope.cancel()
+        return done.output
+
+
+async def say_yes(orchestrator: Orchestrator) -> None:
+    """Be the person who approves: yes to everything, and the defaults of every form."""
+    async for question in orchestrator.asks:
+        await orchestrator.answer(question.id, "once")
 
 
 async def agree(link: str) -> None:
