@@ -219,8 +219,9 @@ class ThoughtfulModel:
     name = "thoughtful"
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(PACE)
         request.tell(ReasoningDelta("Let me see."))
+        await trio.sleep(PACE)
         request.tell(TextDelta("It is Lima."))
         usage = Usage(1, 10, 6, reasoning_tokens=3)
         return AssistantMessage("It is Lima.", usage=usage, model=self.name)

@@ -3,7 +3,14 @@
 import pytest
 import trio
 
-from agents import Agent, ReasoningDelta
+from agents import (
+    Agent,
+    AssistantMessage,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
 from orchestrator.testing import hand_on
 from tests.server.chat_kit import HELLO
 from tests.server.kit import serving
@@ -77,3 +84,30 @@ async def test_the_message_of_a_plain_answer_has_the_reasoning_for_who_asks() ->
 
     assert message["content"] == "It is Lima."
     assert message["reasoning_content"] == "I know ***, hmm. "
+
+
+async def test_a_thought_is_shown_however_fast_the_answer_is() -> None:
+    """The model says all of it in one step, and nothing waits for a reader."""
+
+    class Quick:
+        name = "quick"
+
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            await trio.lowlevel.checkpoint()
+            request.tell(ReasoningDelta("Let me see. "))
+            request.tell(TextDelta("It is Lima."))
+            return AssistantMessage("It is Lima.", usage=Usage(calls=1))
+
+    async with serving(Agent("quick", model=Quick())) as served:
+        for _ in range(20):
+            stream = await served.openai.chat.completions.create(
+                model="quick",
+                messages=HELLO,
+                stream=True,
+                extra_body={"include_reasoning": True},
+            )
+            told = [
+                str(chunk.choices[0].delta.to_dict().get("reasoning_content") or "")
+                async for chunk in stream
+            ]
+            assert "".join(told) == "Let me see. "

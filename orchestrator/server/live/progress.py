@@ -5,7 +5,7 @@ redacted as it comes, like the text of an answer; a delegation is told when its 
 """
 
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 import attrs
@@ -31,19 +31,36 @@ class ProgressText:
     """It is told by a fact, and shown when that is durable."""
 
 
-class _Progress:
-    """Collects the progress of one session."""
+class Progress:
+    """The progress of one session, until it ends."""
 
     def __init__(
         self,
         journal: ServedJournal,
         session: SessionRecord,
-        send: "trio.MemorySendChannel[ProgressText]",
     ) -> None:
         self._read = journal.read
         self._session = session
-        self._send = send
+        self._send, self._receive = trio.open_memory_channel[ProgressText](MAX_BUFFERED)
         self._redactor = StreamRedactor(self._read.redactor)
+
+    async def next(self) -> list[ProgressText]:
+        """Return all that is told by now, or soon; nothing once it has ended."""
+        try:
+            told = [await self._receive.receive()]
+        except trio.EndOfChannel:
+            await trio.lowlevel.checkpoint()
+            return []
+        waiting = self._receive.statistics().current_buffer_used
+        return told + [self._receive.receive_nowait() for _ in range(waiting)]
+
+    def close(self) -> None:
+        self._send.close()
+        self._receive.close()
+
+    def end(self) -> None:
+        """Tell nothing more. What was told before is still received."""
+        self._send.close()
 
     def receive_model_event(self, task: TaskId, event: ModelEvent) -> None:
         if task != self._session.root.id:
@@ -75,21 +92,19 @@ class _Progress:
 
     def _put(self, text: str, *, is_fact: bool = False) -> None:
         # A reader that is behind misses some: the facts have it all.
-        with suppress(trio.WouldBlock):
+        with suppress(trio.WouldBlock, trio.ClosedResourceError):
             self._send.send_nowait(ProgressText(text, is_fact))
 
 
 @contextmanager
 def open_progress(
     journal: ServedJournal, session: SessionRecord
-) -> Generator["trio.MemoryReceiveChannel[ProgressText]"]:
+) -> Generator[Progress]:
     """Receive what a session's agent thinks and delegates, as long as the block lasts."""
-    send, receive = trio.open_memory_channel[ProgressText](MAX_BUFFERED)
-    progress = _Progress(journal, session, send)
+    progress = Progress(journal, session)
     with (
-        send,
-        receive,
+        closing(progress),
         journal.read.subscribe(progress.receive_fact, session=session.id),
         journal.read.subscribe_model_events(progress.receive_model_event),
     ):
-        yield receive
+        yield progress

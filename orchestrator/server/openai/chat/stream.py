@@ -24,7 +24,7 @@ from orchestrator.server.live.agent_stream import (
     PartialText,
     open_agent_stream,
 )
-from orchestrator.server.live.progress import ProgressText, open_progress
+from orchestrator.server.live.progress import Progress, open_progress
 from orchestrator.server.openai.chat.bodies import (
     Call,
     CallDelta,
@@ -214,12 +214,13 @@ class _ChoiceChunks:
             raising_one_error(),
             self._open_progress() as progress,
         ):
-            # Owns the progress that is sent beside the text, and ends it with that.
+            # Owns the progress that is sent beside the text, and ends with that.
             async with trio.open_nursery() as nursery:
                 if progress is not None:
                     nursery.start_soon(self._send_progress, progress)
                 await self._send_texts()
-                nursery.cancel_scope.cancel(reason="all of the text is sent")
+                if progress is not None:
+                    progress.end()
         if (error := session_error(self._session)) is not None:
             raise error
         await self._begin()
@@ -235,21 +236,15 @@ class _ChoiceChunks:
 
     def _open_progress(
         self,
-    ) -> "AbstractContextManager[trio.MemoryReceiveChannel[ProgressText] | None]":
+    ) -> "AbstractContextManager[Progress | None]":
         if not self._include_reasoning:
             return nullcontext()
         return open_progress(self._journal, self._session)
 
-    async def _send_progress(
-        self,
-        progress: "trio.MemoryReceiveChannel[ProgressText]",
-    ) -> None:
+    async def _send_progress(self, progress: Progress) -> None:
         """Send what the agent thinks, and whom it delegates to."""
-        while True:
-            told = [await progress.receive()]
-            # All that is there by now in one chunk, so that it stays close to the text.
-            waiting = progress.statistics().current_buffer_used
-            told += [progress.receive_nowait() for _ in range(waiting)]
+        # All that is there by now in one chunk, so that it stays close to the text.
+        while told := await progress.next():
             if any(it.is_fact for it in told):
                 await self._journal.read.wait_durable()
             await self._begin()
