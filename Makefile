@@ -139,9 +139,10 @@ bench: $(VENV)/.dev ## what a delegation costs, against raw trio
 	@$(BIN)/python -m benchmarks
 
 .PHONY: picture
-picture: $(VENV)/.dev chromium ## draw the README's picture anew, and photograph the report
+picture: $(VENV)/.dev chromium ## draw the README's picture anew, and photograph the report and the console
 	@$(BIN)/python docs/pictures/draw.py
 	@$(BIN)/python -m tests.report.pictures docs/pictures
+	@$(BIN)/python -m tests.console.pictures docs/pictures
 
 # The reports are tested in a real browser. Debian has one; elsewhere somebody has to install it.
 .PHONY: chromium
