@@ -420,6 +420,7 @@ class Orchestrator:
         interrupted.
         """
         services = self._services
+        services.servers.kill_now()
         await abandon(services.book, services.runner.settlement, services.background)
 
     async def prune(self, *, before: float, by: AuditEvent | None = None) -> Pruned:

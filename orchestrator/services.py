@@ -53,6 +53,8 @@ class Services:
     deliveries: Deliveries
     read: ReadApi
     background: BackgroundRunner
+    servers: ToolServers
+    """Has the connections to the servers of agents."""
     sandbox: SandboxChoice
     """Finds the backend that keeps commands inside their sandbox."""
     host: Host
@@ -109,6 +111,7 @@ async def open_services(
         deliveries=deliveries,
         read=ReadApi(book, runner.model_subscribers, feeds),
         background=background,
+        servers=servers,
         sandbox=workspace_settings.sandbox,
         host=host,
         new_session_id=_new_session_id,

@@ -35,6 +35,10 @@ class ToolServers(Protocol):
         """Run the connections. On cancellation it returns when nothing of them is left."""
         ...
 
+    def kill_now(self) -> None:
+        """Kill the commands of all servers at once, for a process that is about to exit."""
+        ...
+
     def open_turn(
         self, order: WorkOrder, host: TaskHost
     ) -> AbstractAsyncContextManager[ServerTools]:
@@ -52,6 +56,9 @@ class _NoServers:
         pass
 
     async def run_forever(self) -> None:  # noqa: ASYNC910 (there is nothing to run)
+        pass
+
+    def kill_now(self) -> None:
         pass
 
     @asynccontextmanager
@@ -80,6 +87,9 @@ class StandInServers:
         pass
 
     async def run_forever(self) -> None:  # noqa: ASYNC910 (there is nothing to run)
+        pass
+
+    def kill_now(self) -> None:
         pass
 
     @asynccontextmanager

@@ -123,6 +123,9 @@ class McpConnections:
         finally:
             self._lock.release()
 
+    def kill_now(self) -> None:
+        self._lock.kill_programs()
+
     @asynccontextmanager
     async def open_turn(
         self, order: WorkOrder, host: TaskHost

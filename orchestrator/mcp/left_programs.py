@@ -16,6 +16,8 @@ from agents.tools.terminal.process_tags import kill_tagged, new_tag
 from orchestrator.private_files import PRIVATE_FILE, make_private_folder
 
 FOLDER: Final = "servers"
+LEAVING_SECONDS: Final = 0.5
+"""How long killed processes may still start others, when this process is about to exit."""
 
 
 class ProgramLock:
@@ -44,6 +46,11 @@ class ProgramLock:
                 self._file = file
                 return
             os.close(file)
+
+    def kill_programs(self) -> None:
+        """Kill all that was started under the lock, at once. It blocks for a moment."""
+        if self._file is not None:
+            kill_tagged(self.tag, seconds=LEAVING_SECONDS)
 
     def release(self) -> None:
         """Remove the file, when all servers have ended. Idempotent."""

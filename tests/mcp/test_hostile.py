@@ -347,3 +347,23 @@ async def test_nothing_of_a_server_is_left_when_the_orchestrator_is_closed() -> 
 
     pid = int(model.answers[0].text)
     assert not is_running(pid)
+
+
+async def test_a_process_that_must_exit_at_once_leaves_no_server() -> None:
+    model = Caller(ToolCall("bad__grandchild"))
+    async with open_orchestrator(":memory:") as orchestrator:
+        await orchestrator.run(user(model, hostile("--stubborn")), "go")
+        await orchestrator.abandon()
+        assert not is_running(int(model.answers[0].text))
+
+
+async def test_cancelling_a_run_tells_the_server(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    server = hostile(env={"HOSTILE_LOG": log.path})
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with trio.open_nursery() as nursery:
+            agent = user(Caller(ToolCall("bad__hang")), server)
+            nursery.start_soon(orchestrator.run, agent, "go")
+            await log.wait_heard("tools/call")
+            nursery.cancel_scope.cancel()
+        await log.wait_heard("notifications/cancelled")
