@@ -21,8 +21,10 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionOpened,
 )
+from delegation.events.jobs import JobId
 from delegation.session_context import get_session_env
 from orchestrator import UnknownIdError
+from orchestrator.doors.kept import KeptDoor
 from orchestrator.runtime import Orchestrator
 from orchestrator.schedule import Delivery, Job, Scheduler, open_schedule
 from orchestrator.schedule.local_zone import local_zone
@@ -306,6 +308,40 @@ async def test_a_file_has_the_last_reply_whole(tmp_path: Path) -> None:
 
     [written] = (tmp_path / "news").iterdir()
     assert (written.name, written.read_text()) == ("writer.md", "News.\n")
+
+
+async def test_a_job_that_is_set_in_a_session_tells_it_there_and_ends_with_it() -> None:
+    heard: list[str] = []
+
+    def answer(transcript: Transcript) -> str:
+        message = transcript[-1]
+        assert isinstance(message, UserMessage)
+        heard.append(message.text)
+        return f"answer {len(heard)}"
+
+    agent = Agent("writer", model=ScriptedModel.always(answer))
+    harness, clock = Harness(), WallClock("2026-11-17T07:59")
+    async with harness.open() as orchestrator, trio.open_nursery() as nursery:
+        async with open_schedule(
+            orchestrator, [brief("0 9 * * *", agent)], clock=clock
+        ) as scheduler:
+            door = KeptDoor(orchestrator.services, {"writer": agent}, nursery)
+            session = door.open_conversation(agent, {})
+            spec = scheduler.find("writer").spec
+            news = attrs.evolve(
+                spec, id=JobId("news"), schedule="0 8 * * *", deliver=("origin",)
+            )
+            scheduler.set(session.id, news)
+            await clock.wait_until("2026-11-17T08:30")
+            assert [*session.undelivered] == [1], "the reply of the turn that it woke"
+            await door.close(session)
+            await clock.wait_until("2026-11-18T08:30")
+
+    assert heard[:2] == [
+        "Write the brief.",
+        "[Job news, due 2026-11-17T070000Z]\nanswer 1",
+    ]
+    assert [it.job for it in harness.facts(JobOccurred)] == ["news", "writer"]
 
 
 async def test_an_agent_that_is_gone_is_said_and_its_job_stays() -> None:
