@@ -468,9 +468,11 @@ def reasoning_items() -> None:
 
 @check("reasoning")
 def reasoning_in_a_chat_stream() -> None:
-    options: Any = {"include_reasoning": True}
     stream = chat.create(
-        model="thoughtful", messages=[user("hi")], stream=True, stream_options=options
+        model="thoughtful",
+        messages=[user("hi")],
+        stream=True,
+        extra_body={"include_reasoning": True},
     )
     said = [
         getattr(chunk.choices[0].delta, "reasoning_content", "") for chunk in stream
