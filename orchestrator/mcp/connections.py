@@ -5,9 +5,11 @@ an agent that names a server runs.
 """
 
 import logging
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.mcp.connection import ServerConnection
     from orchestrator.mcp.stdio import ServerLog
 
+CONNECTION: Final = "orchestrator.mcp.connection"
 EXTRA: Final = "pip install 'delegation-orchestrator[mcp]'"
 
 
@@ -130,6 +133,7 @@ class McpConnections:
     async def open_turn(
         self, order: WorkOrder, host: TaskHost
     ) -> AsyncGenerator[ServerTools]:
+        await _import_sdk()
         root = current_tool_context().workspace
         keys = [
             _Key(it, root if it.roots else None)
@@ -149,6 +153,7 @@ class McpConnections:
     async def _tools(
         self, connections: "list[ServerConnection]", caller: TaskHost
     ) -> ServerTools:
+        # Imported late, as all that imports the SDK.
         from orchestrator.mcp.server_tools import tools_of
 
         # At the same time: the slowest one decides, and none waits for another.
@@ -186,7 +191,6 @@ class McpConnections:
             shared.connection.close()
 
     def _new_connection(self, key: _Key) -> "ServerConnection":
-        # Imported late: the SDK takes a second.
         from orchestrator.mcp.connection import ServerConnection
 
         # It logs whole messages. What there is to say, we say in a sentence, without secrets.
@@ -241,3 +245,10 @@ def open_url(
         note_secrets=partial(redactor.learn, source=f"login {server.url}"),
     )
     return open_http(server.url, server.headers, login)
+
+
+async def _import_sdk() -> None:
+    """Import what imports the SDK, in a thread: it takes a second, and all else goes on."""
+    await trio.lowlevel.checkpoint()
+    if CONNECTION not in sys.modules:
+        await trio.to_thread.run_sync(import_module, CONNECTION)

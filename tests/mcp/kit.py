@@ -140,3 +140,12 @@ async def serving(
 def at(port: int, **options: Any) -> McpUrl:
     """Return a server that is reached by HTTP."""
     return McpUrl("bad", f"http://127.0.0.1:{port}/mcp", **options)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process is there, and no zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

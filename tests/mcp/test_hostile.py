@@ -10,7 +10,7 @@ import trio
 
 from agents import ToolCall
 from orchestrator import open_orchestrator
-from tests.mcp.kit import Caller, Log, hostile, program, use, user
+from tests.mcp.kit import Caller, Log, hostile, is_running, program, use, user
 
 pytestmark = pytest.mark.realtime
 GOOD = program("good", "hostile.py")
@@ -29,14 +29,6 @@ def reply(result: Any) -> ToolCall:
 
 def text(*texts: str) -> list[Any]:
     return [{"type": "text", "text": it} for it in texts]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 async def test_a_server_that_exits_at_once_is_named_with_its_last_words() -> None:

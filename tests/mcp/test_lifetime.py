@@ -14,7 +14,7 @@ from orchestrator import open_orchestrator
 from orchestrator.replay.run import replay
 from orchestrator.simulation import SimulationSettings, simulate_once
 from orchestrator.testing import Harness
-from tests.mcp.kit import HERE, Caller, hostile, program, user
+from tests.mcp.kit import HERE, Caller, hostile, is_running, program, user
 
 HELLO = ToolCall(
     "bad__reply", {"result": {"content": [{"type": "text", "text": "hi"}]}}
@@ -36,14 +36,6 @@ async def main():
 
 trio.run(main)
 """
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 @pytest.mark.realtime
