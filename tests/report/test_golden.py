@@ -1,9 +1,10 @@
 """Two folds of one journal agree: the ledger's in Python, and the viewer's in the browser."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 import msgspec
@@ -12,9 +13,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from delegation import Encoded, SessionRecord, TaskId, Tree, decode
-from delegation.events import Entry
+from delegation.events import Entry, Event
 from delegation.tree.collapse import collapse_tree
 from delegation.tree.tally import STATUSES
+from orchestrator import viewer
 from orchestrator.journal.journal import fold_entries
 from orchestrator.report.packed_tree import columns_of
 from orchestrator.report.run_history import read_history
@@ -53,6 +55,17 @@ FOLD = """
 PEAK = """
 columns => delegation.peakOf(delegation.workChanges(delegation.modelOf(columns)))
 """
+
+
+def test_the_viewer_folds_every_kind_of_fact() -> None:
+    sources = Path(viewer.__file__).parent / "sources"
+    ledger = (sources / "run" / "ledger.js").read_text()
+    kinds = [
+        it.__name__ for union in get_args(Event) for it in get_args(union) or (union,)
+    ]
+
+    missing = [kind for kind in kinds if not re.search(rf"\b{kind}\b", ledger)]
+    assert missing == []
 
 
 def call(page: Page, function: str, *arguments: object) -> Any:

@@ -1,4 +1,4 @@
-/*! sources sha256 160cf7eba983ad9c05d158a06241e9ec58b43856935506986ccd5ba582854d1c */
+/*! sources sha256 0383753317f9dc0a29dc3436d38d77ce872e815b498350d26d72d3bd2541156e */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

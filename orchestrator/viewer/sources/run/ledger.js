@@ -124,6 +124,12 @@ const FOLD = {
   },
   ReplyDelivered() {},
   DeliveryFailed() {},
+  ReplyPartDelivered() {},
+  LabelsChanged() {},
+  JobSet() {},
+  JobPaused() {},
+  JobRemoved() {},
+  JobOccurred() {},
   TaskRequested(session, body, at) {
     const { request } = body;
     const names = session.names.get(request.parent) ?? new Map();
