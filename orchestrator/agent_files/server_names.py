@@ -4,13 +4,13 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from agents import DefinitionError
+from agents.tools.files.own_code import SERVER_FILE
 from agents.tools.mcp.server import McpServer
 from agents.tools.mcp.server_file import McpServers, server_from
 from orchestrator.agent_files.located import Located
 
 KEYS: Final = ("servers", "mcpServers")
 """The second is the word of Claude Code."""
-FILE: Final = ".mcp.json"
 EXAMPLE: Final = "{files: {command: npx, args: [-y, server]}}"
 
 
@@ -50,15 +50,15 @@ def _written_out(name: str, found: Located) -> McpServer:
 def _named(found: Located) -> McpServer:
     name = found.as_text("a server")
     for folder in found.file.absolute().parents:
-        file = folder / FILE
+        file = folder / SERVER_FILE
         if file.is_file():
             try:
                 return McpServers.from_file(file)[name]
             except DefinitionError as exc:
                 raise found.error(f"{exc} (of {file})") from exc
     raise found.error(
-        f"there is no server {name!r}: no {FILE} is in the folder of this file or above it. Write"
-        f" it out: {EXAMPLE!r}"
+        f"there is no server {name!r}: no {SERVER_FILE} is in the folder of this file or above it."
+        f" Write it out: {EXAMPLE!r}"
     )
 
 

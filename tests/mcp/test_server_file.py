@@ -6,9 +6,19 @@ from typing import Any
 
 import pytest
 
-from agents import DefinitionError, McpCommand, McpUrl
+from agents import (
+    Agent,
+    DefinitionError,
+    McpCommand,
+    McpUrl,
+    ScriptedModel,
+    ToolCall,
+    allow,
+)
+from agents.tools.files import FILES
 from orchestrator import McpServers, load_agents
 from orchestrator.agent_files.located import AgentFileError
+from tests.kit import run
 
 SERVERS = {
     "files": {
@@ -96,3 +106,25 @@ def test_a_server_that_no_file_has_is_refused_with_its_line(tmp_path: Path) -> N
         AgentFileError, match=r"team.yaml:5: there is no server 'nowhere'"
     ):
         load_agents(tmp_path / "team.yaml")
+
+
+@pytest.mark.realtime
+async def test_no_agent_writes_which_servers_are_started(tmp_path: Path) -> None:
+    """The next run would start what it names."""
+    model = ScriptedModel(
+        [
+            ToolCall("write_file", {"path": ".mcp.json", "content": "{}"}),
+            ToolCall("write_file", {"path": "servers.json", "content": "{}"}),
+            lambda transcript: "\n".join(it.text for it in transcript[2::2]),
+        ]
+    )
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps({"mcpServers": SERVERS}))
+    McpServers.from_file(file)
+    writer = Agent("writer", model=model, tools=FILES, approve=[allow("*")])
+
+    done = await run(writer, workspace=tmp_path)
+
+    assert "'.mcp.json' is refused" in done.output
+    assert not (tmp_path / ".mcp.json").exists()
+    assert json.loads(file.read_text())["mcpServers"] == SERVERS

@@ -21,6 +21,8 @@ _PACKAGES: Final = ("site-packages", "dist-packages")
 _COMPILED: Final = "__pycache__"
 _SEARCHED_LAST: Final[set[str]] = set()
 """The folders that this process has searched for modules earlier than now."""
+SERVER_FILE: Final = ".mcp.json"
+"""In it, people and programs configure MCP servers."""
 _DEFINITIONS: Final[set[str]] = set()
 """The real paths of the files that agents were loaded from, and of folders full of them."""
 
@@ -221,6 +223,8 @@ def _comes_before(real: str) -> str:
 
 def _defines_agents(real: str) -> str:
     """Return why a file defines an agent, or would at the next start, if it does."""
+    if os.path.basename(real) == SERVER_FILE:  # noqa: PTH119 (a text)
+        return "it names commands that are started as servers of agents"
     is_added = real.endswith(".md") and any(_is_below(real, it) for it in _DEFINITIONS)
     return "it defines an agent" if is_added or real in _DEFINITIONS else ""
 

@@ -15,6 +15,7 @@ import attrs
 
 from agents.errors import DefinitionError
 from agents.nearest_name import did_you_mean
+from agents.tools.files.own_code import protect_definitions
 from agents.tools.mcp.json_values import list_in, object_in
 from agents.tools.mcp.server import VARIABLE, McpCommand, McpServer, McpUrl
 
@@ -43,6 +44,7 @@ class McpServers:
             DefinitionError: it cannot be read, or a server of it is wrong.
         """
         file = Path(path)
+        protect_definitions([file])
         try:
             if file.stat().st_size > MOST_BYTES:
                 raise DefinitionError(f"{file} is longer than {MOST_BYTES:,} bytes")
