@@ -9,6 +9,8 @@ import os
 import random
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
@@ -112,6 +114,21 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def read(http: httpx2.Client, path: str) -> Any:
+    """Return an answer; while it begins thousands of tasks, the server may hang up."""
+    while True:
+        with suppress(httpx2.TransportError):
+            return http.get(path).json()
+
+
+@contextmanager
+def ending(process: Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.kill()
+
+
 class Load:
     """What a process uses of a core, and how many facts it posts, since it was last asked."""
 
@@ -120,7 +137,7 @@ class Load:
         self._last = self._now()
 
     def _now(self) -> tuple[float, float, int]:
-        seq = self._http.get(f"/v1/runs/{self._run}").json()["seq"]
+        seq = read(self._http, f"/v1/runs/{self._run}")["seq"]
         return time.monotonic(), cpu_seconds(self._pid), seq
 
     def since(self) -> tuple[float, float]:
@@ -136,11 +153,12 @@ def measure(browser: Browser, agents: int, updates: float) -> None:
         assert process.stdout is not None
         url, code = process.stdout.readline().split()
         headers = {"authorization": f"Bearer {TOKEN}"}
-        with httpx2.Client(base_url=url, headers=headers, timeout=60) as http:
+        with (
+            ending(process),
+            httpx2.Client(base_url=url, headers=headers, timeout=60) as http,
+        ):
             run = http.post("/v1/runs", json={"agent": "root", "input": "go"}).json()
-            while (
-                sum(http.get(f"/v1/runs/{run['id']}").json()["tasks"].values()) < agents
-            ):
+            while sum(read(http, f"/v1/runs/{run['id']}")["tasks"].values()) < agents:
                 time.sleep(1)  # noqa: TID251 (another process works)
             load = Load(process.pid, http, run["id"])
             time.sleep(SECONDS)  # noqa: TID251 (another process works)
@@ -161,7 +179,6 @@ def measure(browser: Browser, agents: int, updates: float) -> None:
                 f" {fps:.0f} frames/s, 95 % within {slow:.0f} ms, {elements} elements"
             )
             print(f"the viewer costs the server {watched - alone:.0f} % of a core")
-        process.kill()
 
 
 def main() -> None:

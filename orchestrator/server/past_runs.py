@@ -21,6 +21,7 @@ from orchestrator.journal.backends import store_at
 from orchestrator.journal.journal import fold_entries
 from orchestrator.read_api import ReadApi
 from orchestrator.server.api.bodies import run_of
+from orchestrator.server.console.rows import all_rows
 
 LARGE_FACTS: Final = 10_000
 """A run with more facts is read elsewhere: some 2,500 tasks, which a thread folds in 50 ms."""
@@ -37,6 +38,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """The number of the last fact of the journal."""
     tree: Format | None = None
     """Its tree in this format; None is the run itself."""
+    rows: bool = False
+    """Its rows for the console, instead."""
 
 
 class _SharedAnswer:
@@ -65,8 +68,10 @@ class PastRuns:
         self._answers: dict[Hashable, _SharedAnswer] = {}
         self._limiter = trio.CapacityLimiter(PROCESSES)
 
-    async def ask(self, run: str, *, tree: Format | None = None) -> bytes | None:
-        """Return the body of a run, or its tree in a format.
+    async def ask(
+        self, run: str, *, tree: Format | None = None, rows: bool = False
+    ) -> bytes | None:
+        """Return the body of a run, its tree in a format, or its rows for the console.
 
         Returns:
             None if the run is in memory, not large, or can be read here only: read it here.
@@ -81,11 +86,12 @@ class PastRuns:
             rules=attrs.asdict(self._read.ledger.rules),
             seq=self._read.last_seq,
             tree=tree,
+            rows=rows,
         )
         # A run that is not in memory does not change: who comes later gets the same answer.
-        answer = self._answers.get((run, tree))
+        answer = self._answers.get(_key(question))
         if answer is None:
-            answer = self._answers[run, tree] = _SharedAnswer()
+            answer = self._answers[_key(question)] = _SharedAnswer()
             self._nursery.start_soon(self._answer, question, answer)
         answer.waiting += 1
         try:
@@ -112,9 +118,13 @@ class PastRuns:
             self._forget(question, answer)
 
     def _forget(self, question: Question, answer: _SharedAnswer) -> None:
-        key = (question.run, question.tree)
-        if self._answers.get(key) is answer:
-            del self._answers[key]
+        if self._answers.get(_key(question)) is answer:
+            del self._answers[_key(question)]
+
+
+def _key(question: Question) -> Hashable:
+    """Return what is the same for those who ask the same."""
+    return question.run, question.tree, question.rows
 
 
 def answer_question(request: bytes) -> bytes:
@@ -128,6 +138,8 @@ def answer_question(request: bytes) -> bytes:
     session = ledger.sessions.get(run)
     if session is None or session.deleted:
         return b""
+    if question.rows:
+        return msgspec.json.encode(all_rows(session, ledger))
     if question.tree == "html":
         return html_report(run, entries, has_writer=True)[0].encode()
     if question.tree is None:

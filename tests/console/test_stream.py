@@ -100,3 +100,20 @@ def test_a_server_that_is_killed_and_started_again_is_met_again(
     server.cancel(run)
     ended(page)
     assert_equal(page, server, run)
+
+
+def test_a_run_that_is_not_in_memory_any_more_is_shown_as_it_was(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("quick", "ship 3 items")
+    opened_run(page, run)
+    ended(page)
+    before = shown(page)
+    show(page, "#/runs")
+
+    server.end()
+    server.start()
+    opened_run(page, run)
+
+    assert shown(page) == before
+    assert_equal(page, server, run)

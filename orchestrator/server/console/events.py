@@ -17,8 +17,10 @@ from starlette.responses import Response
 from delegation import DelegationError, SessionId, TaskId
 from orchestrator.errors import OrchestratorError
 from orchestrator.server.api.lookup import unknown_run
+from orchestrator.server.console.rows import all_rows
 from orchestrator.server.console.topics import (
     ApprovalsTopic,
+    RestingRunTopic,
     RunsTopic,
     RunTopic,
     TaskTopic,
@@ -87,7 +89,7 @@ async def get_events(call: ApiCall) -> Response:
                     await writer.send_event(msgspec.json.encode(problem))
             # Each is told that its stream is there, also if it has nothing to say.
             await writer.send_event(b'{"open":true}')
-            while True:
+            while not any(topic.has_ended for topic in topics.values()):
                 await changes.wait()
                 for number, topic in topics.items():
                     await _send_changes(writer, number, topic)
@@ -116,11 +118,7 @@ async def _topic(call: ApiCall, watch: Watch, changes: _Changes) -> Topic:
         case "approvals":
             return ApprovalsTopic(server.journals.first, changes.note, key)
         case "run":
-            journal = server.journals.of_session(SessionId(watch.id))
-            if journal is None or not journal.owners.sees(key, SessionId(watch.id)):
-                raise unknown_run(watch.id)
-            found = await journal.read.session(watch.id)
-            return RunTopic(journal, changes.note, found, watch.after)
+            return await _run_topic(call, SessionId(watch.id), watch.after, changes)
         case _:
             for journal in server.journals:
                 sees = partial(journal.owners.sees, key)
@@ -129,6 +127,29 @@ async def _topic(call: ApiCall, watch: Watch, changes: _Changes) -> Topic:
                     task = TaskId(watch.id)
                     return TaskTopic(journal, changes.note, session, task)
             raise unknown_run(watch.id)
+
+
+async def _run_topic(
+    call: ApiCall, run: SessionId, after: int, changes: _Changes
+) -> Topic:
+    server, key = call.server, call.key
+    journal = server.journals.of_session(run)
+    if journal is None and server.listing is not None:
+        # Another process has written it, or writes it now: as it is in this moment.
+        found = await server.listing.find(run, key)
+        if found is None:
+            raise unknown_run(run)
+        rows = msgspec.json.encode(all_rows(found.session, found.ledger))
+        return RestingRunTopic(server.journals.first, changes.note, run, rows)
+    if journal is None or not journal.owners.sees(key, run):
+        await trio.lowlevel.checkpoint()
+        raise unknown_run(run)
+    past = await journal.past_runs.ask(run, rows=True)
+    if past == b"":
+        raise unknown_run(run)
+    if past is not None:
+        return RestingRunTopic(journal, changes.note, run, past)
+    return RunTopic(journal, changes.note, await journal.read.session(run), after)
 
 
 def _parsed(text: str) -> Watch:

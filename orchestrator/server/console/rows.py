@@ -5,7 +5,7 @@
 
 from typing import Any, Final
 
-from delegation import Ledger, TaskId, Tree
+from delegation import Ledger, SessionRecord, TaskId, Tree
 
 GOAL_CHARACTERS: Final = 300
 """How many characters of a goal are in a row; the transcript has all of it."""
@@ -50,6 +50,23 @@ def fixed_part(tree: Tree, ledger: Ledger, task: TaskId) -> list[Any]:
         node["requested"],
         [] if request is None else list(request.needs),
     ]
+
+
+def all_rows(session: SessionRecord, ledger: Ledger) -> dict[str, Any]:
+    """Return the whole of a run that is at rest, as one message."""
+    tree = session.tree
+    nodes = tree.nodes()
+    return {
+        "reset": True,
+        "rows": [
+            [it, *changing_part(nodes[it]), *fixed_part(tree, ledger, it)]
+            for it in tree
+        ],
+        "at": 0,
+        "working": False,
+        "turns": tree.turns,
+        "budgets": [],
+    }
 
 
 def _cut(text: str, most: int) -> str:

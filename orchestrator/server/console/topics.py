@@ -52,6 +52,8 @@ class Topic(ABC):
     def __init__(self, journal: ServedJournal, note_change: Callable[[], None]) -> None:
         self.journal = journal
         self._note_change = note_change
+        self.has_ended = False
+        """Whether it says nothing more, and the browser has to open another one."""
 
     @abstractmethod
     async def open(self, stack: ExitStack) -> None:
@@ -163,6 +165,39 @@ class RunTopic(Topic):
             "turns": tree.turns,
             "budgets": _budgets(session),
         }
+
+
+class RestingRunTopic(Topic):
+    """The rows of a run at rest, which another process or thread has read, all at once."""
+
+    def __init__(
+        self,
+        journal: ServedJournal,
+        note_change: Callable[[], None],
+        run: SessionId,
+        message: bytes,
+    ) -> None:
+        super().__init__(journal, note_change)
+        self._run = run
+        self._message: Message | None = {
+            **msgspec.json.decode(message, type=dict[str, msgspec.Raw]),
+            "seq": journal.read.last_seq,
+        }
+
+    async def open(self, stack: ExitStack) -> None:
+        await trio.lowlevel.checkpoint()
+        stack.enter_context(
+            self.journal.read.subscribe(self._receive, session=self._run)
+        )
+        self._note_change()
+
+    def _receive(self, _entry: Entry, _encoded: Encoded) -> None:
+        self.has_ended = True
+        self._note_change()
+
+    def take(self) -> Message | None:
+        message, self._message = self._message, None
+        return message
 
 
 def _is_working(session: SessionRecord) -> bool:
