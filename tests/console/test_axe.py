@@ -29,6 +29,8 @@ def pages(server: ConsoleServer) -> dict[str, str]:
         f"#/runs/{run}": "document.querySelector('.messages .message')",
         f"#/runs/{asks}": "document.querySelector('.ask')",
         f"#/chat/{session}": "document.querySelector('.notice')",
+        "#/new": "document.querySelector('main form, main h1')",
+        f"#/compare/{run}/{asks}": "document.querySelector('main table')",
         "#/inbox": "document.querySelector('.inbox .ask')",
     }
 

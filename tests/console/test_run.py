@@ -181,3 +181,21 @@ def test_failures_are_grouped_by_their_errors(
         "orchestrator.page.model.status.filter(it => it === 'failed').length"
     )
     assert found == [[f"✗ {failed}", failed]]
+
+
+def test_the_selection_stays_while_the_run_grows(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("quick", "ship 30 items")
+    opened(page, run)
+    wait(page, "orchestrator.page.model.size > 31")
+    page.run("orchestrator.page.viewer.grid.focus()")
+    page.press("End", "ArrowUp")
+    chosen = page.run("orchestrator.page.viewer.active")
+
+    for _ in range(5):
+        seq = page.run("orchestrator.page.seq")
+        wait(page, f"orchestrator.page.seq > {seq} || !orchestrator.page.isWorking")
+
+    assert page.run("orchestrator.page.viewer.active") == chosen
+    server.cancel(run)

@@ -1,4 +1,4 @@
-/*! sources sha256 0383753317f9dc0a29dc3436d38d77ce872e815b498350d26d72d3bd2541156e */
+/*! sources sha256 5add2b33fe29f901b1168e8de0675a2e25b84bf02f2cdf78c3c950d3f5cf5a99 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

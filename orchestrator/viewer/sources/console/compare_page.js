@@ -47,7 +47,7 @@ export class ComparePage {
       ['Cost', (run) => money(run.usage.cost, run.usage.unpriced + run.usage.estimated), (run) => run.usage.cost],
     ];
     const names = [...new Set(runs.flatMap((run) => [...run.roles.keys()]))].sort();
-    const head = element('tr', {}, element('th', { scope: 'col' }, ''), ...runs.map((run) => element('th', { scope: 'col' },
+    const head = element('tr', {}, element('td'), ...runs.map((run) => element('th', { scope: 'col' },
       element('a', { href: address(['runs', run.id]) }, oneLine(run.about, 80) || run.id))), element('th', { scope: 'col' }, 'Difference'));
     fill(this.element, element('h1', {}, 'Two runs'),
       element('div', { class: 'scroll' }, element('table', { class: 'list' }, element('thead', {}, head),

@@ -40,8 +40,7 @@ class Console {
       // It is worth nothing after this, and has no place in the history of the browser.
       history.replaceState(null, '', location.pathname);
       if (await this.login.signIn({ code })) return;
-      document.body.replaceChildren(this.login.element);
-      return;
+      // A link that was used here is of one who is signed in.
     }
     await this.start();
   }

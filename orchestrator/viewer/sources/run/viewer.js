@@ -75,7 +75,10 @@ export class Viewer {
       this.sumUpTimes();
       for (const view of Object.values(this.views)) view.changed();
       patch(this.note, stripNote(this));
-      if (this.isGrown && this.isFitted) this.collapsed.fit(this.grid.capacity);
+      if (this.isGrown && this.isFitted) {
+        this.collapsed.fit(this.grid.capacity);
+        if (this.selected) this.collapsed.reveal(this.selected);
+      }
       this.isGrown = false;
     }
     patch(this.top, headline(this));
