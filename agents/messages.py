@@ -8,6 +8,7 @@ from typing import Any, Final, NewType, TypeAlias
 import attrs
 
 from agents.errors import DefinitionError, RefusedBy
+from agents.logprobs import TokenLogprob
 from agents.type_checks import has_type
 
 CallId = NewType("CallId", str)
@@ -233,6 +234,11 @@ class AssistantMessage:
         default=(), kw_only=True, eq=False, repr=False
     )
     """What its provider wants back while the calls are answered. It is no part of equality."""
+    logprobs: tuple[TokenLogprob, ...] = attrs.field(
+        default=(), kw_only=True, eq=False, repr=False
+    )
+    """How likely its tokens were, where that was asked for. They are dropped with the text in which
+    a secret was found: one that is cut into tokens would not be."""
     id: MessageId = attrs.field(
         factory=new_message_id, kw_only=True, eq=False, repr=False
     )

@@ -10,6 +10,7 @@ import trio
 
 from agents.approved_call import APPROVED_CALL
 from agents.errors import DefinitionError, ModelError, RefusedBy, ToolError
+from agents.logprobs import TokenLogprob, spelled_texts
 from agents.messages import (
     AssistantMessage,
     CallId,
@@ -55,6 +56,8 @@ def is_long(step: AssistantMessage | ToolMessage) -> bool:
     if not isinstance(step, AssistantMessage):
         return False
     if step.reasoning and any(has_long_text(it.text) for it in step.reasoning):
+        return True
+    if step.logprobs and any(map(has_long_text, spelled_texts(step.logprobs))):
         return True
     return any([has_long_text(call.arguments) for call in step.calls])  # noqa: C419 (twice as fast)
 
@@ -315,10 +318,11 @@ def checked_answer(
         and has_type(answer.text, str)
         and (not answer.calls or all(has_type(call, ToolCall) for call in answer.calls))
         and answer.usage.is_whole
+        and all(has_type(it, TokenLogprob) for it in answer.logprobs)
     ):
         raise DefinitionError(
             f"model {model.name!r} answered {answer!r}, which is no AssistantMessage of"
-            " text, calls and whole numbers"
+            " text, calls, whole numbers and log probabilities of tokens"
         )
     calls = _with_own_ids(answer.calls, history) if answer.calls else answer.calls
     if calls is not answer.calls:

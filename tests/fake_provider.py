@@ -51,6 +51,8 @@ class Say:
     cached: int = 0
     wrote: int = 0
     thought: int = 0
+    has_logprobs: bool = False
+    """Each piece of the text comes with its probability, and one that could have been there."""
     is_plain: bool = False
     """The server ignores that a stream was asked for."""
     cut: int | None = None
@@ -283,6 +285,17 @@ def _pieces(text: str) -> Iterator[str]:
     return (text[start : start + 5] for start in range(0, len(text), 5))
 
 
+def logprob_of(piece: str) -> dict[str, Any]:
+    """Return how likely a piece of a text is, as OpenAI says it."""
+    token = {"token": piece, "logprob": -0.25, "bytes": list(piece.encode())}
+    other = {"token": piece.upper(), "logprob": -2.5, "bytes": None}
+    return {**token, "top_logprobs": [other]}
+
+
+def _logprobs(say: Say) -> list[dict[str, Any]]:
+    return [logprob_of(it) for it in _pieces(say.text)] if say.has_logprobs else []
+
+
 def _chat_usage(say: Say) -> dict[str, Any]:
     return {
         "prompt_tokens": say.read,
@@ -318,7 +331,14 @@ def chat_plain(say: Say) -> dict[str, Any]:
         "object": "chat.completion",
         "created": 1,
         "model": "fake",
-        "choices": [{"index": 0, "message": message, "finish_reason": _chat_stop(say)}],
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "finish_reason": _chat_stop(say),
+                "logprobs": {"content": _logprobs(say)} if say.has_logprobs else None,
+            }
+        ],
         "usage": _chat_usage(say),
     }
 
@@ -326,6 +346,8 @@ def chat_plain(say: Say) -> dict[str, Any]:
 def chat_events(say: Say) -> Iterator[bytes]:
     def chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        if say.has_logprobs and delta.get("content"):
+            choice["logprobs"] = {"content": [logprob_of(delta["content"])]}
         return _event({**frame, "choices": [choice], "usage": None})
 
     frame = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "fake"}
@@ -358,7 +380,14 @@ def _response_items(say: Say) -> list[dict[str, Any]]:
     if say.text or say.refusal:
         content: list[dict[str, Any]] = []
         if say.text:
-            content.append({"type": "output_text", "text": say.text, "annotations": []})
+            content.append(
+                {
+                    "type": "output_text",
+                    "text": say.text,
+                    "annotations": [],
+                    "logprobs": _logprobs(say),
+                }
+            )
         if say.refusal:
             content.append({"type": "refusal", "refusal": say.refusal})
         items.append({"type": "message", "id": "msg_1", "content": content})
@@ -411,7 +440,8 @@ def responses_events(say: Say) -> Iterator[bytes]:
                 "reasoning_text": "response.reasoning_text.delta",
             }[part["type"]]
             for piece in _pieces(part.get("text") or part.get("refusal")):
-                yield event(kind, **at, content_index=0, delta=piece)
+                odds = [logprob_of(piece)] if part.get("logprobs") else []
+                yield event(kind, **at, content_index=0, delta=piece, logprobs=odds)
         for piece in _pieces(item.get("arguments", "")):
             yield event("response.function_call_arguments.delta", **at, delta=piece)
         yield event("response.output_item.done", output_index=place, item=item)

@@ -4,6 +4,7 @@ A setting that is not given is left to the provider. What a provider cannot do i
 anything is sent (`settings_rules.py`), and never dropped.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -48,7 +49,7 @@ def _between(low: float, high: float) -> Any:
     return check
 
 
-def _whole_from(low: int | None) -> Any:
+def _whole_from(low: int | None, high: float = math.inf) -> Any:
     def check(
         instance: object, attribute: "attrs.Attribute[Any]", value: object
     ) -> None:
@@ -59,9 +60,11 @@ def _whole_from(low: int | None) -> Any:
             isinstance(value, bool)
             or not isinstance(value, int)
             or (low is not None and value < low)
+            or value > high
         ):
             least = "" if low is None else f" from {low}"
-            raise _wrong(attribute, value, f"a whole number{least}")
+            most = "" if high == math.inf else f" to {high}"
+            raise _wrong(attribute, value, f"a whole number{least}{most}")
 
     return check
 
@@ -151,6 +154,9 @@ class ModelSettings:
     tool_choice: str | None = attrs.field(default=None, validator=_is_name)
     """`"auto"`, `"none"`, `"required"` or the name of a tool. The last two hold for the first
     answer of a turn: a model that always has to call would never end."""
+    top_logprobs: int | None = attrs.field(default=None, validator=_whole_from(0, 20))
+    """Asks how likely each token of an answer was (`AssistantMessage.logprobs`), and this many of
+    the tokens that could have been there; 0 asks for the written ones alone."""
     extra: Mapping[str, Any] = attrs.field(
         factory=dict[str, Any], converter=_as_json_object, hash=False
     )

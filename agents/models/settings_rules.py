@@ -83,7 +83,7 @@ RESPONSES_RULES: Final = SettingsRules(
     ),
 )
 MESSAGES_RULES: Final = SettingsRules(
-    cannot=frozenset({"seed", "presence_penalty", "frequency_penalty"}),
+    cannot=frozenset({"seed", "presence_penalty", "frequency_penalty", "top_logprobs"}),
     highest_temperature=1.0,
     efforts=frozenset(EFFORTS) - {"minimal"},
     caches_by_itself=False,
@@ -94,7 +94,10 @@ MESSAGES_RULES: Final = SettingsRules(
 )
 LOCAL_RULES: Final = SettingsRules(
     cannot=frozenset(
-        {"reasoning_effort", "parallel_tool_calls", "tool_choice", "prompt_caching"}
+        {
+            *("reasoning_effort", "parallel_tool_calls", "tool_choice"),
+            *("prompt_caching", "top_logprobs"),
+        }
     ),
     reserved=frozenset(
         {*("messages", "max_tokens", "stream", "return_progress", "json_schema", "n")}

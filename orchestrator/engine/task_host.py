@@ -29,6 +29,7 @@ from agents import (
     ignore_event,
 )
 from agents.approved_call import ApprovedCall
+from agents.logprobs import spelled_texts
 from agents.redaction.long_texts import has_long_text, search_ahead, texts_in
 from agents.turn_host import Step
 from delegation import (
@@ -279,6 +280,7 @@ class LocalTaskHost:
         if isinstance(step, AssistantMessage):
             texts += texts_in([call.arguments for call in step.calls])
             texts += [it.text for it in step.reasoning]
+            texts += spelled_texts(step.logprobs)
         # An answer is paid for: it is recorded also when its task is cancelled meanwhile.
         with trio.CancelScope(shield=isinstance(step, AssistantMessage)):
             await search_ahead(self._book.redactor, texts)

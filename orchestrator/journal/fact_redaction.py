@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
 import attrs
 import msgspec
 
-from agents import Part, ReasoningBlock
+from agents import AssistantMessage, Part, ReasoningBlock
+from agents.logprobs import spelled_texts
 from agents.redaction.redactor import LONG_TEXT, Redactor
 from delegation import Encoded, Outcome, encode
 from delegation.events import (
@@ -107,10 +108,11 @@ UNREDACTED_FIELDS: Final = frozenset(
     [
         *("session", "task", "id", "call", "parent", "needs", "forked_from"),
         *("agent", "tool", "kind", "media_type", "version", "account", "host"),
-        "owner",
+        # Searched as a whole, with the message that has them.
+        *("owner", "logprobs"),
     ]
 )
-"""The fields of facts that are ids, or words of our own."""
+"""The fields of facts that are ids, words of our own, or searched by themselves."""
 
 
 if TYPE_CHECKING:
@@ -139,9 +141,16 @@ class FactRedactor:
         # Files are base64 in the JSON, so a search misses what is in them.
         parts = _parts_of(event)
         has_files = bool(parts) and any(part.data for part in parts)
+        # So are secrets that are cut into tokens.
+        has_tokens = isinstance(event, ModelAnswered) and bool(event.message.logprobs)
         # Long texts were searched ahead, and are searched no more; the others are short.
         is_long = len(encoded.body) > LONG_TEXT
-        if not (has_files or is_long or self._redactor.may_hold_secret(encoded.body)):
+        if not (
+            has_files
+            or has_tokens
+            or is_long
+            or self._redactor.may_hold_secret(encoded.body)
+        ):
             if isinstance(event, ModelAnswered):
                 self._clean_answer = event.message.text
             return event, encoded
@@ -215,6 +224,11 @@ def _redacted_fields(value: Any, redactor: Redactor) -> object:
         # Not all of a message is part of its equality; one that is the same is not copied.
         if now is not was and (now != was or attrs.has(type(now))):
             changed[field.name] = now
+    if kind is AssistantMessage and value.logprobs:
+        texts = spelled_texts(value.logprobs)
+        if changed or any(redactor.redact(text) != text for text in texts):
+            # A secret that is cut into tokens is found in none of them.
+            changed["logprobs"] = ()
     if not changed:
         return value
     if kind is ReasoningBlock:

@@ -30,6 +30,9 @@ make it three times as long.
 """
 MAX_RESTING_BYTES: Final = 16_000_000
 """How much of their facts stays with them: one image may weigh as much as 2,000 tasks."""
+TOKEN_BYTES: Final = 100
+"""About how many bytes a token and its probability have."""
+
 NO_CHANGES: Final[Mapping[SessionId, str | None]] = {}
 
 
@@ -263,4 +266,5 @@ def _message_bytes(message: Message) -> int:
         case UserMessage() | ToolMessage():
             return len(message.text) + sum(len(it.data) for it in message.parts)
         case AssistantMessage():
-            return len(message.text)
+            tokens = sum(1 + len(it.alternatives) for it in message.logprobs)
+            return len(message.text) + TOKEN_BYTES * tokens

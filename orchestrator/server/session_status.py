@@ -7,6 +7,7 @@ import attrs
 from msgspec.structs import replace
 
 from agents import AssistantMessage, Budget, Failure, ToolCall, unanswered_calls
+from agents.logprobs import TokenLogprob
 from delegation import Cause, Ending, Grant, Outcome, SessionRecord
 from orchestrator.doors.kept import is_over
 from orchestrator.execution.outcomes import PROCESS_DIED
@@ -142,6 +143,8 @@ class AgentMessage:
     """Its turn ended in the middle of it."""
     is_reasoning: bool = False
     """It is what the model thought before it, for a client that has asked for that."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """How likely its tokens were, for a client that has asked for that."""
 
 
 def is_shown(session: SessionRecord, text: str) -> bool:
@@ -150,12 +153,21 @@ def is_shown(session: SessionRecord, text: str) -> bool:
     return opening is None or (bool(text.strip()) and text.lstrip()[0] in opening)
 
 
-def messages_in(answer: AssistantMessage) -> list[AgentMessage]:
+def wants_logprobs(session: SessionRecord) -> bool:
+    """Return whether the client of a session asks how likely the tokens of its answers are."""
+    return "top_logprobs" in session.terms.settings
+
+
+def messages_in(session: SessionRecord, answer: AssistantMessage) -> list[AgentMessage]:
     """Return what an answer of a model says to its client: its reasoning, if kept, and its text."""
     thought = "".join(block.text for block in answer.reasoning)
     found = [AgentMessage(answer.id, thought, is_reasoning=True)] if thought else []
     if answer.text:
-        found.append(AgentMessage(answer.id, answer.text, answer.incomplete))
+        logprobs = answer.logprobs if wants_logprobs(session) else ()
+        text = AgentMessage(
+            answer.id, answer.text, answer.incomplete, logprobs=logprobs
+        )
+        found.append(text)
     return found
 
 
@@ -170,7 +182,7 @@ def agent_messages(session: SessionRecord) -> list[AgentMessage]:
         it
         for message in session.root.transcript[:end]
         if isinstance(message, AssistantMessage)
-        for it in messages_in(message)
+        for it in messages_in(session, message)
     ]
     own = [
         it

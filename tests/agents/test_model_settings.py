@@ -83,6 +83,7 @@ async def test_chat_completions_get_every_setting(server: FakeProvider) -> None:
         presence_penalty=0.5,
         frequency_penalty=-0.5,
         tool_choice="look",
+        top_logprobs=2,
         extra={"service_tier": "flex"},
     )
 
@@ -96,6 +97,8 @@ async def test_chat_completions_get_every_setting(server: FakeProvider) -> None:
         "presence_penalty": 0.5,
         "frequency_penalty": -0.5,
         "tool_choice": {"type": "function", "function": {"name": "look"}},
+        "logprobs": True,
+        "top_logprobs": 2,
         "service_tier": "flex",
     }
 
@@ -107,12 +110,14 @@ async def test_responses_get_their_settings(server: FakeProvider) -> None:
         reasoning_effort="high",
         parallel_tool_calls=True,
         tool_choice="look",
+        top_logprobs=2,
         extra={"reasoning": {"summary": "auto"}},
     )
 
     assert await sent(ResponsesModel, server, settings) == {
         # A model that thinks is sent back what it thought.
-        "include": ["reasoning.encrypted_content"],
+        "include": ["reasoning.encrypted_content", "message.output_text.logprobs"],
+        "top_logprobs": 2,
         "temperature": 0.2,
         "reasoning": {"effort": "high", "summary": "auto"},
         "parallel_tool_calls": True,
@@ -254,6 +259,8 @@ async def test_an_effort_and_a_schema_share_their_field(server: FakeProvider) ->
         ({"parallel_tool_calls": 1}, "one of True, False"),
         ({"prompt_caching": "2h"}, "one of True, False, '5m', '1h'"),
         ({"presence_penalty": 9}, "number from -2 to 2"),
+        ({"top_logprobs": 21}, "whole number from 0 to 20"),
+        ({"top_logprobs": -1}, "whole number from 0 to 20"),
         ({"tool_choice": ""}, "the name of a tool"),
         ({"extra": {"a": object()}}, "that JSON can carry"),
         ({"extra": ["a"]}, "that JSON can carry"),
@@ -287,6 +294,7 @@ def test_a_setting_that_makes_no_sense_is_refused(
             {"reasoning_effort": "low", "max_output_tokens": 500},
             "1024 tokens at least",
         ),
+        ("anthropic:claude-opus-5", {"top_logprobs": 0}, "it has no top_logprobs"),
         ("openai-responses:gpt-5", {"stop": "x"}, "it has no stop"),
         ("openai:gpt-5", {"stop": tuple("abcde")}, "at most 4 texts"),
         ("openai:gpt-5", {"prompt_caching": "1h"}, "caches prompts by itself"),

@@ -4,11 +4,13 @@ Each piece is emitted and stored as it arrives, so an answer that breaks off lea
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final, NoReturn
 
 import msgspec
 
 from agents.errors import Failure
+from agents.logprobs import TokenLogprob
 from agents.messages import (
     AssistantMessage,
     CallId,
@@ -19,6 +21,7 @@ from agents.messages import (
 from agents.models.http.answer_errors import UnusableAnswerError
 from agents.models.http.answer_limits import require_few_values
 from agents.models.http.strict_schema import ProviderSchema
+from agents.models.http.wire_logprobs import WireLogprob, read_logprobs
 from agents.models.model import CallDelta, ModelRequest, ReasoningDelta, TextDelta
 from agents.tools.text_input import INPUT
 
@@ -56,6 +59,7 @@ class AnswerBuilder(ABC):
         self._model = model
         self._output_schema = output_schema
         self._text: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
         self._refusal: list[str] = []
         self._calls: list[_CallDraft] = []
         self._reasoning: list[tuple[int, dict[str, Any]]] = []
@@ -88,6 +92,12 @@ class AnswerBuilder(ABC):
             self.characters += len(text)
             self._text.append(text)
             self._request.tell(TextDelta(text))
+
+    def add_logprobs(self, tokens: Sequence[WireLogprob] | None) -> None:
+        for it in read_logprobs(tokens):
+            self.characters += len(it.token)
+            self.characters += sum(len(other.token) for other in it.alternatives)
+            self._logprobs.append(it)
 
     def add_reasoning(self, text: str | None) -> None:
         if text:
@@ -178,6 +188,7 @@ class AnswerBuilder(ABC):
             self.usage,
             self._model,
             reasoning=self._finished_reasoning(),
+            logprobs=self._finished_logprobs(text),
         )
 
     def _finished_reasoning(self) -> tuple[ReasoningBlock, ...]:
@@ -188,6 +199,11 @@ class AnswerBuilder(ABC):
             ReasoningBlock(self._model, data, position)
             for position, data in self._reasoning
         )
+
+    def _finished_logprobs(self, text: str) -> tuple[TokenLogprob, ...]:
+        # A server may send them unasked; and they are not those of an answer that was unwrapped.
+        is_asked = self._request.settings.top_logprobs is not None
+        return tuple(self._logprobs) if is_asked and text == self.text else ()
 
     def _finished_calls(self) -> tuple[ToolCall, ...]:
         if not self._calls:

@@ -18,6 +18,9 @@ def settings_fields(
         "frequency_penalty": settings.frequency_penalty,
         "stop": list(settings.stop) or None,
         **_effort(settings.reasoning_effort, quirks),
+        "logprobs": None if settings.top_logprobs is None else True,
+        # Zero is what they are without it, and not every server takes it.
+        "top_logprobs": settings.top_logprobs or None,
     }
     # Without tools, both are refused.
     if has_tools:

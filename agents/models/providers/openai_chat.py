@@ -16,6 +16,7 @@ from agents.models.http.strict_schema import (
     ProviderSchema,
 )
 from agents.models.http.url import host_of
+from agents.models.http.wire_logprobs import WireLogprob
 from agents.models.http.wire_transcript import (
     IMAGES,
     PDF,
@@ -306,10 +307,15 @@ class _ChoiceMessage(msgspec.Struct):
     tool_calls: list[_Call] | None = None
 
 
+class _Logprobs(msgspec.Struct):
+    content: list[WireLogprob] | None = None
+
+
 class _Choice(msgspec.Struct):
     delta: _ChoiceMessage | None = None
     message: _ChoiceMessage | None = None
     finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
 
 
 class _TokenDetails(msgspec.Struct):
@@ -375,6 +381,8 @@ class _CompletionBuilder(AnswerBuilder):
             self._has_begun = True
             if message := choice.delta or choice.message:
                 self._add_message(message)
+            if choice.logprobs is not None:
+                self.add_logprobs(choice.logprobs.content)
             self._end(choice.finish_reason)
 
     def _add_message(self, message: _ChoiceMessage) -> None:

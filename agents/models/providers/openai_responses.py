@@ -13,6 +13,7 @@ from agents.models.http.strict_schema import (
     WRAPPER_FIELD,
     ProviderSchema,
 )
+from agents.models.http.wire_logprobs import WireLogprob
 from agents.models.http.wire_transcript import (
     IMAGES,
     PDF,
@@ -87,6 +88,8 @@ def response_request(
     if _REASONS.match(model) or effort not in {None, "none"}:
         # What the model thinks is not stored there, so it comes encrypted, and is sent back.
         body["include"] = ["reasoning.encrypted_content"]
+    if request.settings.top_logprobs is not None:
+        body.setdefault("include", []).append("message.output_text.logprobs")
     if request.max_output is not None:
         body["max_output_tokens"] = request.max_output
     if request.instructions.strip():
@@ -112,6 +115,7 @@ def _settings_fields(settings: ModelSettings, tools: Sequence[Tool]) -> dict[str
         "temperature": settings.temperature,
         "top_p": settings.top_p,
         "reasoning": None if effort is None else {"effort": effort},
+        "top_logprobs": settings.top_logprobs or None,
     }
     # Without tools, both are refused.
     if tools:
@@ -228,6 +232,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
 class _Content(msgspec.Struct):
     text: str | None = None
     refusal: str | None = None
+    logprobs: list[WireLogprob] | None = None
 
 
 class _Item(msgspec.Struct):
@@ -275,6 +280,10 @@ class _Delta(msgspec.Struct):
     output_index: int = 0
 
 
+class _TextDelta(_Delta):
+    logprobs: list[WireLogprob] | None = None
+
+
 class _ItemEvent(msgspec.Struct):
     item: _Item
     output_index: int = 0
@@ -301,7 +310,9 @@ class _ResponseBuilder(AnswerBuilder):
             return True
         match msgspec.json.decode(data, type=_EventType).type:
             case "response.output_text.delta":
-                self.add_text(msgspec.json.decode(data, type=_Delta).delta)
+                written = msgspec.json.decode(data, type=_TextDelta)
+                self.add_text(written.delta)
+                self.add_logprobs(written.logprobs)
             case "response.refusal.delta":
                 self.add_refusal(msgspec.json.decode(data, type=_Delta).delta)
             case (
@@ -379,6 +390,7 @@ class _ResponseBuilder(AnswerBuilder):
             case "message":
                 for content in item.content or ():
                     self.add_text(content.text)
+                    self.add_logprobs(content.logprobs)
                     self.add_refusal(content.refusal)
             case "reasoning":
                 self._thoughts[index] = item

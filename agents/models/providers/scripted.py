@@ -16,6 +16,7 @@ from agents.messages import (
 )
 from agents.models.http.answer_builder import CUT_OFF
 from agents.models.model import ModelRequest, Price, TextDelta
+from agents.models.settings import ModelSettings
 from agents.transcript import Transcript
 from agents.type_checks import has_type
 
@@ -68,6 +69,10 @@ class ScriptedModel:
         """Return how many tokens it will read, exactly."""
         read = request.transcript.total(_message_tokens)
         return _tokens(request.instructions) + read
+
+    def settings_problem(self, settings: ModelSettings) -> str | None:
+        asks = settings.top_logprobs is not None
+        return "a script has no log probabilities" if asks else None
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # The step is taken before the wait, so requests get steps in the order they came.

@@ -157,7 +157,7 @@ class AgentStream:
         del encoded
         match entry.event:
             case ModelAnswered(task, message) if task == self._session.root.id:
-                for said in messages_in(message):
+                for said in messages_in(self._session, message):
                     if said.is_reasoning or is_shown(self._session, said.text):
                         self._put(FullText(self._items, said))
                         self._items += 1

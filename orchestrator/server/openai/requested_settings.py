@@ -61,6 +61,17 @@ class KeptSettings:
         return {IGNORED: ", ".join(shown + rest)}
 
 
+def also_ignored(headers: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Return headers that name further parameters, of which it shows late that they are not kept.
+
+    Args:
+        headers: those that name what was ignored from the beginning.
+        names: the further parameters.
+    """
+    known = headers.get(IGNORED)
+    return {**headers, IGNORED: ", ".join([*([known] if known else []), *names])}
+
+
 def keep_settings(
     agent: Agent[Any],
     parameters: Iterable[Parameter],

@@ -31,9 +31,10 @@ async def decoded(raw: bytes, kind: type[T]) -> T:
 
     Raises:
         HttpError: it has too many values.
+        UnicodeDecodeError: it is no UTF-8, also where no field is read.
     """
     if len(raw) <= LARGE:
-        return msgspec.json.decode(raw, type=kind)  # noqa: ASYNC910 (its caller checkpoints)
+        return _decode_text(raw, kind)  # noqa: ASYNC910 (its caller checkpoints)
     # One at a time: each takes its share of the interpreter from the event loop.
     return await trio.to_thread.run_sync(_decode, raw, kind, limiter=_limiter())
 
@@ -45,6 +46,13 @@ def _decode(raw: bytes, kind: type[T]) -> T:
             f"the body has more than {MOST_MARKS:,} names, values and brackets; send less at once",
             code="too_many_values",
         )
+    return _decode_text(raw, kind)
+
+
+def _decode_text(raw: bytes, kind: type[T]) -> T:
+    if not raw.isascii():
+        # The decoder does not look into fields that it skips.
+        raw.decode()
     return msgspec.json.decode(raw, type=kind)
 
 

@@ -14,6 +14,7 @@ from orchestrator.server.most_pieces import MOST_MESSAGES, MOST_PIECES
 from orchestrator.server.openai.answer_format import ChatFormat
 from orchestrator.server.openai.choices import MOST_CHOICES
 from orchestrator.server.openai.client_tools import AnyText, GrammarText, Syntax
+from orchestrator.server.openai.logprobs import ChatLogprobs
 from orchestrator.server.operation import UNSUPPORTED
 
 RequestMessage: TypeAlias = (
@@ -185,7 +186,7 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     store: bool | None = None
     """Whether it can be retrieved later; by default it cannot."""
     logprobs: bool | None = None
-    """No agent has them: it is named in the header `x-ignored-parameters`."""
+    """Whether the answer says how likely its tokens were, if the agent's model can."""
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
     response_format: ChatFormat | None = None
     """JSON that the answer has to fit, whatever the agent promises."""
@@ -253,7 +254,7 @@ class Choice(msgspec.Struct, kw_only=True):
     message: Message
     finish_reason: Finish
     index: int = 0
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
 
 
 class ChatCompletion(msgspec.Struct, kw_only=True):
@@ -293,7 +294,8 @@ class ChunkChoice(msgspec.Struct, kw_only=True):
     delta: Delta
     finish_reason: Finish | None = None
     index: int = 0
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
+    """Of a whole message, behind its text."""
 
 
 class Chunk(msgspec.Struct, kw_only=True):

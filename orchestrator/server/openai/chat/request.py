@@ -147,6 +147,9 @@ def _parameters(
         if (most := getattr(request, name)) is not None:
             yield Parameter(name, "max_output_tokens", most)
             break
+    if request.logprobs:
+        yield Parameter("logprobs", "top_logprobs", 0)
+        yield Parameter("top_logprobs", "top_logprobs", request.top_logprobs)
     if has_tools:
         name = "parallel_tool_calls"
         yield Parameter(name, name, request.parallel_tool_calls)
@@ -154,10 +157,9 @@ def _parameters(
 
 
 def _unkept(request: ChatRequest) -> Iterator[str]:
-    """Yield the parameters that no agent keeps."""
-    for name in ("logprobs", "top_logprobs"):
-        if getattr(request, name):
-            yield name
+    """Yield the parameters that have no effect as they are."""
+    if request.top_logprobs and not request.logprobs:
+        yield "top_logprobs"
 
 
 def _metadata(request: ChatRequest) -> dict[str, str]:

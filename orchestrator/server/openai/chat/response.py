@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from agents import ToolCall
+from agents.logprobs import TokenLogprob
 from delegation import SessionId, SessionRecord
 from orchestrator.server.openai.chat.bodies import (
     Call,
@@ -26,6 +27,7 @@ from orchestrator.server.openai.client_tools import (
     custom_input,
     custom_tools_of,
 )
+from orchestrator.server.openai.logprobs import chat_logprobs
 from orchestrator.server.session_status import (
     agent_messages,
     client_calls,
@@ -33,6 +35,7 @@ from orchestrator.server.session_status import (
     cut_text,
     is_shown,
     refusal_of,
+    wants_logprobs,
 )
 
 _ID: Final = re.compile(r"chatcmpl-([0-9a-f]{16})")
@@ -66,7 +69,21 @@ def _choice(session: SessionRecord, number: int) -> Choice:
         function_call=function_of(calls) if calls and is_older else msgspec.UNSET,
         reasoning_content=_reasoning_of(session) or msgspec.UNSET,
     )
-    return Choice(message=message, finish_reason=finish_of(session), index=number)
+    return Choice(
+        message=message,
+        finish_reason=finish_of(session),
+        index=number,
+        logprobs=chat_logprobs(_logprobs_of(session, text)),
+    )
+
+
+def _logprobs_of(session: SessionRecord, text: str) -> Sequence[TokenLogprob]:
+    """Return how likely the tokens of an answer are, if its client asks, and its model knows."""
+    if not wants_logprobs(session):
+        return ()
+    said = agent_messages(session)
+    # A typed answer may be written anew, with other tokens.
+    return said[-1].logprobs if said and said[-1].text == text else ()
 
 
 def _reasoning_of(session: SessionRecord) -> str:

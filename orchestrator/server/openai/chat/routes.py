@@ -15,6 +15,7 @@ from orchestrator.server.keys.key import Scope
 from orchestrator.server.openai.chat.bodies import (
     ChatCompletion,
     ChatRequest,
+    Choice,
     StreamOptions,
 )
 from orchestrator.server.openai.chat.request import to_inbound_request
@@ -23,6 +24,7 @@ from orchestrator.server.openai.chat.stored import stored_labels
 from orchestrator.server.openai.chat.stream import chat_stream
 from orchestrator.server.openai.choices import begin_choices, wait_for_turns
 from orchestrator.server.openai.failures import run_header, session_error
+from orchestrator.server.openai.requested_settings import also_ignored
 from orchestrator.server.operation import (
     CLIENT_CLOSED_REQUEST,
     ApiCall,
@@ -30,6 +32,7 @@ from orchestrator.server.operation import (
     ResponseSpec,
     json_response,
 )
+from orchestrator.server.session_status import wants_logprobs
 from orchestrator.server.transport.idempotency import FINGERPRINT
 from orchestrator.server.transport.session_headers import context_of
 from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, wait_unless_disconnected
@@ -64,7 +67,18 @@ async def create_chat_completion(call: ApiCall) -> Response:
         )
     if (left := await wait_for_answers(call, sessions)) is not None:
         return left
-    return json_response(completion(sessions), x_run_id=sessions[0].id)
+    answer = completion(sessions)
+    if wants_logprobs(sessions[0]) and any(
+        _lacks_logprobs(it) for it in answer.choices
+    ):
+        names = ["logprobs", *(["top_logprobs"] if request.top_logprobs else [])]
+        call.answer_headers = also_ignored(call.answer_headers, names)
+    return json_response(answer, x_run_id=sessions[0].id)
+
+
+def _lacks_logprobs(choice: Choice) -> bool:
+    """Return whether a text has none: its model sent none, or a secret was in it."""
+    return bool(choice.message.content) and choice.logprobs is None
 
 
 async def wait_for_answers(

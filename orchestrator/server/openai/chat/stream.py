@@ -15,6 +15,7 @@ import msgspec
 import trio
 
 from agents import Usage, raising_one_error
+from agents.logprobs import TokenLogprob
 from delegation import DelegationError, SessionRecord
 from orchestrator.errors import OrchestratorError
 from orchestrator.server.live.agent_stream import (
@@ -47,6 +48,7 @@ from orchestrator.server.openai.chat.response import (
 from orchestrator.server.openai.choices import total_usage
 from orchestrator.server.openai.client_tools import FUNCTIONS
 from orchestrator.server.openai.failures import run_header, session_error
+from orchestrator.server.openai.logprobs import chat_logprobs
 from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.session_status import OPENING, refusal_of
 from orchestrator.server.transport.errors import HttpError, to_http_error
@@ -273,6 +275,8 @@ class _ChoiceChunks:
             await self._send_chunk(Delta(content=f"{separator}{text}"))
         else:
             await trio.lowlevel.checkpoint()
+        if isinstance(update, FullText) and update.message.logprobs:
+            await self._send_logprobs(update.message.logprobs)
 
     def _rest(self, full: FullText) -> str:
         """Return the part of a message that was not sent while the model wrote it."""
@@ -292,6 +296,15 @@ class _ChoiceChunks:
         if refusal := refusal_of(self._session):
             await self._send_chunk(Delta(refusal=refusal))
         await self._send_chunk(Delta(), finish_of(self._session))
+
+    async def _send_logprobs(self, tokens: Sequence[TokenLogprob]) -> None:
+        await self._chunks.send(
+            ChunkChoice(
+                delta=Delta(content=""),
+                index=self._number,
+                logprobs=chat_logprobs(tokens),
+            )
+        )
 
     async def _send_chunk(self, delta: Delta, finish: Finish | None = None) -> None:
         await self._chunks.send(

@@ -47,6 +47,7 @@ class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
     text: str
     annotations: list[Any] = []
     logprobs: list[Any] = []
+    """How likely its tokens were, for a client that asks; what is sent back is not read."""
 
 
 class Refusal(msgspec.Struct, tag_field="type", tag="refusal"):
@@ -177,7 +178,7 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     text: TextConfig | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
-    """No agent has them: it is named in the header `x-ignored-parameters`."""
+    """How many other tokens the answer names for each of its own, if the agent's model can."""
     prompt: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
     moderation: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
 
@@ -380,6 +381,7 @@ class ResponseBody(msgspec.Struct, kw_only=True):
     reasoning: Reasoning = msgspec.field(default_factory=Reasoning)
     text: TextConfig = msgspec.field(default_factory=lambda: TextConfig(PlainText()))
     truncation: Literal["disabled"] = "disabled"
+    top_logprobs: int | None = None
     object: Literal["response"] = "response"
 
 

@@ -133,6 +133,7 @@ def kept_settings(
         *(Parameter(name, name, getattr(body, name)) for name in SAMPLING),
         Parameter("reasoning.effort", "reasoning_effort", effort),
         Parameter("tool_choice", "tool_choice", chosen.choice),
+        *logprob_parameters(body),
     ]
     if chosen.tools or agent.tools:
         several = body.parallel_tool_calls
@@ -143,11 +144,21 @@ def kept_settings(
         *unknown,
         *chosen.ignored,
         *(["truncation"] if body.truncation == "auto" else []),
-        *(["top_logprobs"] if body.top_logprobs else []),
-        *([f"include.{LOGPROBS}"] if LOGPROBS in (body.include or ()) else []),
         *(["text.verbosity"] if body.text is not None and body.text.verbosity else []),
     ]
     return keep_settings(agent, parameters, others, RESPONSES, is_strict=is_strict)
+
+
+def logprob_parameters(body: CreateResponse) -> list[Parameter]:
+    """Return the parameters by which a body asks how likely tokens are."""
+    setting = "top_logprobs"
+    found = (
+        [Parameter(setting, setting, body.top_logprobs)] if body.top_logprobs else []
+    )
+    if LOGPROBS in (body.include or ()):
+        most = body.top_logprobs or 0
+        found.append(Parameter(f"include.{LOGPROBS}", setting, most))
+    return found
 
 
 def tools_of_client(

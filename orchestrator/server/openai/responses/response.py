@@ -18,6 +18,7 @@ from agents import (
 )
 from delegation import SessionId, SessionRecord
 from orchestrator.server.openai.client_tools import custom_input, custom_tools_of
+from orchestrator.server.openai.logprobs import logprobs_of
 from orchestrator.server.openai.responses.bodies import (
     AnyCall,
     CallItem,
@@ -153,6 +154,7 @@ def initial_body(session: SessionRecord) -> ResponseBody:
         max_output_tokens=labels.settings.get("max_output_tokens"),
         temperature=labels.settings.get("temperature"),
         top_p=labels.settings.get("top_p"),
+        top_logprobs=labels.settings.get("top_logprobs"),
         reasoning=Reasoning(
             effort=labels.settings.get("reasoning_effort"),
             summary=cast("Summary | None", labels.summary),
@@ -203,7 +205,7 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
         items.append(
             MessageItem(
                 id=item_id(id_suffix(session), number),
-                content=[OutputText(text)],
+                content=[OutputText(text, logprobs=logprobs_of(message.logprobs))],
                 status="incomplete" if message.incomplete else "completed",
                 phase="final_answer" if is_last and is_answered else "commentary",
             )

@@ -37,6 +37,7 @@ from orchestrator.server.openai.conversations.kept_items import (
     find_conversation,
 )
 from orchestrator.server.openai.failures import run_header, session_error
+from orchestrator.server.openai.requested_settings import also_ignored
 from orchestrator.server.openai.responses.bodies import (
     ConversationRef,
     CreateResponse,
@@ -44,7 +45,10 @@ from orchestrator.server.openai.responses.bodies import (
     GivenInput,
     InputItems,
     Item,
+    MessageItem,
     NamedConversation,
+    OutputItem,
+    OutputText,
     ResponseBody,
 )
 from orchestrator.server.openai.responses.item_page import ItemsQuery, page_of_items
@@ -58,6 +62,7 @@ from orchestrator.server.openai.responses.labels import (
 from orchestrator.server.openai.responses.request import (
     as_input,
     kept_settings,
+    logprob_parameters,
     parse_input,
     require_supported,
     sendable,
@@ -89,7 +94,7 @@ from orchestrator.server.operation import (
     json_response,
 )
 from orchestrator.server.served_journal import ServedJournal
-from orchestrator.server.session_status import OPENING
+from orchestrator.server.session_status import OPENING, wants_logprobs
 from orchestrator.server.transport.errors import JSON, HttpError
 from orchestrator.server.transport.idempotency import find_attempt
 from orchestrator.server.transport.session_headers import context_of
@@ -137,9 +142,8 @@ async def create_response(call: ApiCall) -> Response:
         return _stream(call, session, owns_turn=owns_turn)
     if body.background:
         return await _show(call.journal, session)
-    if owns_turn:
-        return await _wait_and_show(call, session, _take_turn(call))
-    return await _wait_and_show(call, session, partial(wait_settled, call.journal))
+    wait = _take_turn(call) if owns_turn else partial(wait_settled, call.journal)
+    return await _wait_and_show(call, body, session, wait)
 
 
 async def prepare_response(
@@ -366,6 +370,7 @@ def _stream(
 
 async def _wait_and_show(
     call: ApiCall,
+    body: CreateResponse,
     session: SessionRecord,
     wait: Callable[[SessionRecord], Awaitable[object]],
 ) -> Response:
@@ -375,7 +380,17 @@ async def _wait_and_show(
     # Raised, so that no client takes the text until then for the answer.
     if (error := session_error(session)) is not None:
         raise error
+    if wants_logprobs(session) and any(map(_lacks_logprobs, output_of(session))):
+        names = [it.name for it in logprob_parameters(body)]
+        call.answer_headers = also_ignored(call.answer_headers, names)
     return await _show(call.journal, session)
+
+
+def _lacks_logprobs(item: OutputItem) -> bool:
+    """Return whether a text has none: its model sent none, or a secret was in it."""
+    return isinstance(item, MessageItem) and any(
+        isinstance(it, OutputText) and not it.logprobs for it in item.content
+    )
 
 
 async def _show(journal: ServedJournal, session: SessionRecord) -> Response:

@@ -27,6 +27,7 @@ from orchestrator.server.live.agent_stream import (
     PartialText,
     open_agent_stream,
 )
+from orchestrator.server.openai.logprobs import Logprob, logprobs_of
 from orchestrator.server.openai.responses.bodies import (
     CallItem,
     CustomCallItem,
@@ -168,7 +169,7 @@ class ResponseEvents:
     def _message(self, text: str, status: Progress) -> MessageItem:
         return MessageItem(
             id=item_id(self._suffix, self._item),
-            content=[OutputText(text)],
+            content=[OutputText(text, logprobs=self._logprobs())],
             status=status,
             phase=None if status == "in_progress" else "commentary",
         )
@@ -240,11 +241,12 @@ class ResponseEvents:
                 self._event("text.delta"),
                 **self._place(item_id(self._suffix, self._item, kind)),
                 delta=text[known - before :],
-                **self._logprobs(),
+                # They come when the text is done: by then it is known that no secret is in it.
+                **({} if self._is_reasoning else {"logprobs": []}),
             )
 
-    def _logprobs(self) -> dict[str, Any]:
-        return {} if self._is_reasoning else {"logprobs": []}
+    def _logprobs(self) -> list[Logprob]:
+        return [] if self._full is None else logprobs_of(self._full.logprobs)
 
     def _close(self, item: MessageItem | ReasoningItem) -> None:
         content = _part_of(item)
@@ -258,7 +260,11 @@ class ResponseEvents:
                 self._event("text.done"),
                 **place,
                 text=content.text,
-                **self._logprobs(),
+                **(
+                    {"logprobs": content.logprobs}
+                    if isinstance(content, OutputText)
+                    else {}
+                ),
             )
             self._append(end + 1, self._event("part.done"), **place, part=content)
         self._append(
