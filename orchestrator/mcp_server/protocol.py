@@ -180,8 +180,9 @@ class _Handlers:
     async def read_resource(
         self, context: Context, params: ReadResourceRequestParams
     ) -> Json:
-        with _as_protocol_errors():
-            return await read_resource(self._caller_of(context), str(params.uri))
+        uri = str(params.uri)
+        with _as_protocol_errors(about={"uri": uri}):
+            return await read_resource(self._caller_of(context), uri)
 
 
 def _listed(tool: AgentTool) -> Json:
@@ -229,12 +230,16 @@ def _require_tasks(context: Context, task: str) -> None:
 
 
 @contextmanager
-def _as_protocol_errors() -> Generator[None]:
-    """Translate errors of the orchestrator to those of the protocol."""
+def _as_protocol_errors(about: Json | None = None) -> Generator[None]:
+    """Translate errors of the orchestrator to those of the protocol.
+
+    Args:
+        about: what was not found, for programs to read.
+    """
     try:
         yield
     except UnknownIdError as exc:
-        raise MCPError(INVALID_PARAMS, str(exc)) from exc
+        raise MCPError(INVALID_PARAMS, str(exc), about) from exc
     except SessionOpenError as exc:
         raise MCPError(INVALID_PARAMS, str(exc)) from exc
     except JournalError as exc:
