@@ -40,6 +40,7 @@ MODEL: Final = "a-model"
 EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "create_run": {"model": MODEL, "input": "What is the capital of Peru?"},
     "create_session": {"model": MODEL},
+    "change_session": {"metadata": {"title": "Capitals"}},
     "tell_session": {"text": "What is the capital of Peru?"},
     "steer_task": {"text": "Look at the coast, too."},
     "answer_approval": {"answer": "once"},

@@ -8,9 +8,13 @@ from typing import Any
 
 import trio
 
+from agents.models.wrappers.compaction import compacting
+from agents.models.wrappers.fallback import fallback
+from agents.models.wrappers.retry import retrying
 from orchestrator import (
     Agent,
     AssistantMessage,
+    Failure,
     ModelError,
     ModelRequest,
     Price,
@@ -211,4 +215,28 @@ companion = Agent(
     instructions="Have every question looked up.",
     model=paced(converse, 0.3),
     delegates=[Agent("archivist", model=SlowModel("Two roots, in C and Python.", 2))],
+)
+
+
+def named(name: str, step: Any) -> ScriptedModel:
+    model = ScriptedModel.always(step, price=PRICE)
+    model.name = name
+    return model
+
+
+OVERLOADED = ModelError("503: come back later", kind=Failure.OVERLOADED)
+troubled = Agent(
+    "troubled",
+    instructions="Answer, whatever the provider does.",
+    model=compacting(
+        fallback(
+            retrying(named("first", OVERLOADED), attempts=2, base_seconds=0.2),
+            named("other", "The other model says it."),
+        ),
+        window=2_000,
+    ),
+)
+broken = Agent(
+    "broken",
+    model=named("broken", ModelError("402: no money", kind=Failure.QUOTA)),
 )

@@ -21,8 +21,8 @@ def page(browser: Browser, server: ConsoleServer) -> Iterator[Page]:
 def new_chat(page: Page, agent: str) -> str:
     before = page.run("orchestrator.page.session ?? ''")
     show(page, "#/chat")
-    wait(page, "orchestrator.page.begin")
-    page.run(f"orchestrator.page.agents.value = '{agent}'")
+    wait(page, "orchestrator.page.list.begin")
+    page.run(f"orchestrator.page.list.agents.value = '{agent}'")
     page.click(".chat-new button")
     wait(page, f"orchestrator.page.session && orchestrator.page.session !== '{before}'")
     session: str = page.run("orchestrator.page.session")
@@ -57,8 +57,8 @@ def test_a_task_in_the_background_wakes_the_conversation_while_the_tab_is_closed
     server.wait_for_reply(session, BACK)
 
     page.go(f"{server.url}/#/inbox")
-    wait(page, "document.querySelectorAll('.reply').length === 1")
-    assert page.run("document.title").startswith("(1)")
+    wait(page, f"document.querySelector('.inbox').innerText.includes('{BACK}')")
+    assert page.run("document.title").startswith("(")
     page.go("about:blank")
     page.go(f"{server.url}/#/chat/{session}")
     says(page, BACK)
@@ -91,6 +91,153 @@ def test_a_server_that_is_killed_in_mid_chat_loses_nothing(
     assert asked == ["First question?", "Is this kept?"]
 
 
+def test_a_server_that_is_killed_while_it_answers_ends_the_answer_after_its_start(
+    page: Page, server: ConsoleServer
+) -> None:
+    new_chat(page, "writer")
+    say(page, "write")
+    wait(page, "document.querySelector('.writing:not([hidden])')")
+    say(page, "Is this queued?")
+    wait(page, "document.querySelector('.pending .text')")
+
+    server.end()
+    wait(page, "orchestrator.live.state === 'lost'")
+    server.start()
+    wait(page, "document.querySelectorAll('.message.assistant .cost').length === 2")
+
+    answers = page.run(
+        "[...document.querySelectorAll('.message.assistant h4')].map(it => it.innerText)"
+    )
+    assert answers == ["What was found"] * 2
+    assert [it for it in messages(page) if "\n" not in it] == [
+        "write",
+        "Is this queued?",
+    ]
+    assert page.run("document.querySelectorAll('.pending').length") == 0
+
+
+def test_a_message_whose_receipt_was_lost_is_said_once(
+    page: Page, server: ConsoleServer
+) -> None:
+    del server
+    new_chat(page, "hostile")
+    page.run(
+        "globalThis.realFetch = fetch; globalThis.fetch = async (path, sent) => {"
+        "  const answer = await realFetch(path, sent);"
+        "  if (sent.method !== 'POST') return answer;"
+        "  globalThis.fetch = realFetch; throw new TypeError('cut'); }"
+    )
+    say(page, "Only once")
+    wait(page, "fetch === realFetch && !orchestrator.page.composer.text.readOnly")
+    assert page.run("orchestrator.page.composer.text.value") == "Only once"
+
+    page.press("Enter")
+    wait(page, "orchestrator.page.composer.text.value === ''")
+    wait(page, "document.querySelectorAll('.message.assistant .text').length === 1")
+
+    assert messages(page).count("Only once") == 1
+
+
+def test_files_are_sent_with_the_message_and_stay_if_they_are_not(
+    page: Page, server: ConsoleServer
+) -> None:
+    session = new_chat(page, "hostile")
+    page.run(
+        "{ const dropped = new DataTransfer();"
+        " dropped.items.add(new File(['print(1)'], 'one.py'));"
+        " const pasted = new DataTransfer();"
+        " pasted.items.add(new File(['pixels'], 'two.png', {type: 'image/png'}));"
+        " orchestrator.page.scroller.dispatchEvent("
+        "   new DragEvent('drop', {dataTransfer: dropped, bubbles: true, cancelable: true}));"
+        " orchestrator.page.composer.text.dispatchEvent("
+        "   new ClipboardEvent('paste', {clipboardData: pasted, cancelable: true})); }"
+    )
+    new_chat(page, "hostile")
+    assert page.run("document.querySelectorAll('.chosen button').length") == 0
+    show(page, f"#/chat/{session}")
+    wait(page, "document.querySelectorAll('.chosen button').length === 2")
+
+    say(page, "Look")
+    wait(page, "document.querySelectorAll('.message.user .attachment').length === 2")
+
+    with server.http() as http:
+        told = http.get(f"/v1/sessions/{session}/messages").json()["data"][0]
+    assert [(it["name"], it["media_type"]) for it in told["parts"]] == [
+        ("one.py", "text/plain"),
+        ("two.png", "image/png"),
+    ]
+    assert page.run("document.querySelectorAll('.chosen button').length") == 0
+
+
+def test_a_conversation_is_renamed_found_and_deleted(
+    page: Page, server: ConsoleServer
+) -> None:
+    session = new_chat(page, "hostile")
+    say(page, "hello")
+    listed = "document.querySelector('.sessions').innerText"
+    wait(page, f"{listed}.includes('hello')")
+
+    page.click(".chat-head [title=Rename]")
+    page.run("document.querySelector('.rename input').select()")
+    page.type("Tea & <b>biscuits</b>")
+    page.press("Enter")
+    wait(page, "document.querySelector('.chat-head h1')?.innerText.startsWith('Tea &')")
+    page.run("orchestrator.page.list.search.focus()")
+    page.type("biscuits tea")
+    wait(page, "document.querySelectorAll('.sessions a').length === 1")
+    with server.http() as http:
+        kept = http.get(f"/v1/sessions/{session}").json()["metadata"]
+
+    page.click(".chat-head .danger")
+    page.click("dialog .danger")
+    wait(page, "location.hash === '#/chat'")
+    wait(page, "document.querySelectorAll('.sessions a').length === 0")
+    page.run("orchestrator.page.list.search.value = ''; orchestrator.page.list.draw()")
+    assert kept == {"title": "Tea & <b>biscuits</b>"}
+
+
+def test_what_a_provider_does_wrong_is_said_where_it_happened(
+    page: Page, server: ConsoleServer
+) -> None:
+    del server
+    new_chat(page, "troubled")
+    say(page, "try it " * 250)
+    says(page, "The other model says it")
+    events = (
+        "[...document.querySelectorAll('.messages .event')].map(it => it.innerText)"
+    )
+    retried, switched = page.run(events)
+    assert retried.startswith("The provider failed (overloaded). It is asked again in")
+    assert switched == "The provider failed (overloaded). other goes on."
+
+    say(page, "again " * 250)
+    wait(page, "document.querySelector('.messages [data-kind=compacted]')")
+    assert "too long for the model" in page.run(f"{events}[2]")
+
+    new_chat(page, "broken")
+    say(page, "try it")
+    wait(page, "document.querySelector('.chat-ending').innerText.includes('no money')")
+
+
+def test_a_reply_that_comes_while_the_tab_is_hidden_stays_unread(
+    page: Page, server: ConsoleServer
+) -> None:
+    del server
+    session = new_chat(page, "hostile")
+    page.run(
+        "globalThis.isAway = true;"
+        " Object.defineProperty(document, 'hidden', {get: () => isAway, configurable: true})"
+    )
+    say(page, "hello")
+    mine = f"orchestrator.inbox.replies.filter(it => it.session === '{session}').length"
+    wait(page, f"{mine} === 1")
+    page.run(
+        "isAway = false; document.dispatchEvent(new Event('visibilitychange'));"
+        " delete document.hidden"
+    )
+    wait(page, f"{mine} === 0")
+
+
 def test_stopping_keeps_what_was_said(page: Page, server: ConsoleServer) -> None:
     del server
     new_chat(page, "writer")
@@ -104,6 +251,7 @@ def test_stopping_keeps_what_was_said(page: Page, server: ConsoleServer) -> None
     wait(page, "document.querySelector('.message.assistant:not(.writing) .badge')")
     says(page, "What was found")
     wait(page, "document.querySelector('.composer .danger').hidden")
+    wait(page, "document.querySelector('.chat-ending').innerText.startsWith('Stopped')")
 
 
 def test_a_draft_stays_with_its_conversation(page: Page, server: ConsoleServer) -> None:

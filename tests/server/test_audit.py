@@ -81,6 +81,8 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
 
         session = (await post(served, "/v1/sessions", model="worker"))["id"]
         expect("create_session", session)
+        await post(served, f"/v1/sessions/{session}", metadata={"title": "Tea"})
+        expect("change_session", session)
         await post(served, f"/v1/sessions/{session}/messages", text="hello")
         expect("tell_session", session)
         await served.http.get(f"/v1/sessions/{session}/inbox?wait=10")

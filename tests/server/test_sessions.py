@@ -276,6 +276,48 @@ async def test_sessions_are_listed_and_runs_are_none_of_them() -> None:
     assert f"/v1/runs/{run}" in problem(wrong)["message"]
 
 
+async def test_a_conversation_is_renamed_and_keeps_its_other_notes(
+    tmp_path: Path,
+) -> None:
+    journal = tmp_path / "journal.db"
+    async with serving(echo(), journal=journal) as served:
+        session = await opened(served, metadata={"for": "Ann", "old": "yes"})
+        path = f"/v1/sessions/{session}"
+        changed = await served.http.post(
+            path, json={"metadata": {"title": "Tea", "old": ""}}
+        )
+        many = {f"note {number}": "x" for number in range(15)}
+        refused = await served.http.post(path, json={"metadata": many})
+    async with serving(echo(), journal=journal) as served:
+        (run,) = (await served.http.get("/v1/runs")).json()["data"]
+        kept = (await served.http.get(path)).json()
+
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["metadata"] == {"for": "Ann", "title": "Tea"}
+    assert problem(refused)["code"] == "too_much_metadata"
+    assert kept["metadata"] == run["metadata"] == {"for": "Ann", "title": "Tea"}
+
+
+async def test_a_message_that_no_turn_has_read_yet_is_shown_as_queued() -> None:
+    lazy = worker("lazy", seconds=3600)
+    async with serving(lazy) as served:
+        session = await opened(served, "lazy")
+        await say(served, session, "first")
+        path = f"/v1/sessions/{session}"
+        while not (page := (await served.http.get(f"{path}/messages")).json())["data"]:
+            await trio.lowlevel.checkpoint()
+        second = await say(served, session, "second")
+        later = (await served.http.get(f"{path}/messages")).json()
+        shown = (await served.http.get(path)).json()
+        await served.http.post(f"{path}/close")
+
+    assert page["queued"] == []
+    assert [it["text"] for it in later["data"]] == ["first"]
+    assert later["queued"] == [{"id": second["message"], "text": "second", "parts": []}]
+    assert shown["about"] == "first"
+    assert shown["created"] <= shown["changed"]
+
+
 async def test_a_session_whose_agent_is_not_served_takes_no_message(
     tmp_path: Path,
 ) -> None:

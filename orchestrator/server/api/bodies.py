@@ -14,6 +14,8 @@ from orchestrator.server.session_status import failure_reason, last_outcome_of, 
 
 METADATA: Final = "metadata"
 """The label of a client's metadata, as JSON."""
+MOST_NOTES: Final = 16
+"""How many entries the metadata of a client may have."""
 RunStatus: TypeAlias = Literal[
     "queued", "in_progress", "waiting", "completed", "failed", "cancelled"
 ]
@@ -22,7 +24,7 @@ Metadata: TypeAlias = Annotated[
         Annotated[str, msgspec.Meta(max_length=64)],
         Annotated[str, msgspec.Meta(max_length=512)],
     ],
-    msgspec.Meta(max_length=16, description="Your own notes, as strings."),
+    msgspec.Meta(max_length=MOST_NOTES, description="Your own notes, as strings."),
 ]
 
 
@@ -79,6 +81,9 @@ class RunSummary(msgspec.Struct, kw_only=True):
     ]
     metadata: dict[str, str]
     created: float
+    changed: Annotated[
+        float, msgspec.Meta(description="When its last turn began or ended.")
+    ]
     started: float | None
     ended: float | None
 
@@ -153,6 +158,16 @@ def metadata_of(session: SessionRecord) -> dict[str, str]:
     return msgspec.json.decode(label, type=dict[str, str]) if label else {}
 
 
+def changed_at(session: SessionRecord) -> float:
+    """Return when a session last said something, or began to."""
+    tree = session.tree
+    if not tree.turns:
+        created: float = tree[tree.root]["requested"]
+        return created
+    began, ended = tree.turns[-1]
+    return began if ended is None else ended
+
+
 def status_of(session: SessionRecord, ledger: Ledger) -> RunStatus:
     """Return the status of a run: how far it is, or that it waits for an approval."""
     state = state_of(session)
@@ -191,6 +206,7 @@ def summary_of(session: SessionRecord, ledger: Ledger) -> RunSummary:
         usage=session.tree.total,
         metadata=metadata_of(session),
         created=node["requested"],
+        changed=changed_at(session),
         started=node["started"],
         ended=node["ended"] if is_over(session) else None,
     )

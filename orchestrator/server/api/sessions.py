@@ -17,7 +17,7 @@ from agents import (
     UserMessage,
     well_formed,
 )
-from delegation import SessionRecord
+from delegation import SessionRecord, one_line
 from delegation.events import MessageReceived
 from orchestrator.doors.inbound import InboundRequest, search_parts_ahead
 from orchestrator.doors.kept import CONVERSATION, KIND
@@ -25,7 +25,9 @@ from orchestrator.errors import UnknownIdError
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.bodies import (
     METADATA,
+    MOST_NOTES,
     Metadata,
+    changed_at,
     encode_metadata,
     metadata_of,
     status_of,
@@ -68,6 +70,15 @@ class NewSession(msgspec.Struct, kw_only=True):
     metadata: Metadata = {}
 
 
+class ChangedSession(msgspec.Struct, kw_only=True):
+    """What is noted about a conversation from now on."""
+
+    metadata: Annotated[
+        Metadata,
+        msgspec.Meta(description="An empty string removes a note; others stay."),
+    ]
+
+
 class Session(msgspec.Struct, kw_only=True):
     """A conversation."""
 
@@ -83,9 +94,13 @@ class Session(msgspec.Struct, kw_only=True):
     inbox: Annotated[
         int, msgspec.Meta(description="How many replies the client has not taken yet.")
     ]
+    about: Annotated[str, msgspec.Meta(description="The first message in one line.")]
     usage: Usage
     metadata: dict[str, str]
     created: float
+    changed: Annotated[
+        float, msgspec.Meta(description="When its last turn began or ended.")
+    ]
     seq: Annotated[
         int, msgspec.Meta(description="The number of the journal's last fact.")
     ]
@@ -158,9 +173,11 @@ def _body_of(found: FoundSession, seq: int) -> Session:
         status=_status(found),
         turns=session.turns,
         inbox=len(session.undelivered),
+        about=one_line(tree[tree.root]["goal"]),
         usage=tree.total,
         metadata=metadata_of(session),
         created=tree[tree.root]["requested"],
+        changed=changed_at(session),
         seq=seq,
     )
 
@@ -238,6 +255,23 @@ async def list_sessions(call: ApiCall) -> Response:
 
 async def get_session(call: ApiCall) -> Response:
     return await _show(call, await read_session(call))
+
+
+async def change_session(call: ApiCall) -> Response:
+    body = await call.body(ChangedSession)
+    session = await find_session(call)
+    merged = metadata_of(session) | body.metadata
+    metadata = {name: note for name, note in merged.items() if note}
+    if len(metadata) > MOST_NOTES:
+        raise HttpError(
+            400,
+            f"session {session.id!r} would have {len(metadata)} notes; {MOST_NOTES} is the most",
+            code="too_much_metadata",
+            param="metadata",
+        )
+    call.journal.door.change_labels(session, {METADATA: encode_metadata(metadata)})
+    call.record(session.id)
+    return await _show(call, FoundSession(session, call.journal.read.ledger))
 
 
 async def tell_session(call: ApiCall) -> Response:
@@ -351,6 +385,16 @@ OPERATIONS = (
         scope=Scope.READ,
         responses={200: ResponseSpec(description="The conversation", body=Session)},
         error_statuses=(404,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sessions/{session}",
+        handle=change_session,
+        summary="Change what is noted about a conversation",
+        scope=Scope.RUN,
+        body=ChangedSession,
+        responses={200: ResponseSpec(description="The conversation", body=Session)},
+        error_statuses=(400, 404, 422, 503),
     ),
     Operation(
         method="POST",

@@ -6,7 +6,7 @@ import attrs
 import msgspec
 
 from agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
-from delegation import TaskId
+from delegation import SessionId, TaskId
 from orchestrator.server.served_journal import ServedJournal
 
 
@@ -54,6 +54,14 @@ class TranscriptMessage(msgspec.Struct, kw_only=True):
     usage: Usage | None = None
 
 
+class QueuedMessage(msgspec.Struct, kw_only=True):
+    """A message that no turn has read yet."""
+
+    id: Annotated[str, msgspec.Meta(description="Its id in the transcript.")]
+    text: str
+    parts: list[Attachment]
+
+
 class Messages(msgspec.Struct, kw_only=True):
     """A page of a transcript, oldest first."""
 
@@ -62,6 +70,12 @@ class Messages(msgspec.Struct, kw_only=True):
     has_more: bool
     count: Annotated[
         int, msgspec.Meta(description="How many messages there are by now.")
+    ]
+    queued: Annotated[
+        list[QueuedMessage],
+        msgspec.Meta(
+            description="Of a conversation: what the next turn reads, oldest first."
+        ),
     ]
 
 
@@ -97,7 +111,32 @@ async def transcript_of(
         ],
         has_more=end < len(messages),
         count=len(messages),
+        queued=_queued(journal, task),
     )
+
+
+def _queued(journal: ServedJournal, task: TaskId) -> list[QueuedMessage]:
+    """Return the unread messages of the session that a task is the root of."""
+    # A session with mail is not evicted.
+    session = journal.read.ledger.sessions.get(SessionId(task))
+    mail = () if session is None else session.mail.values()
+    return [
+        QueuedMessage(id=it.id, text=it.text, parts=_attachments(it))
+        for it in mail
+        if isinstance(it, UserMessage)
+    ]
+
+
+def _attachments(message: UserMessage) -> list[Attachment]:
+    return [
+        Attachment(
+            media_type=part.media_type,
+            name=part.name,
+            url=part.url,
+            bytes=len(part.data),
+        )
+        for part in message.parts
+    ]
 
 
 def _message_body(message: Message, number: int) -> TranscriptMessage:
@@ -109,15 +148,7 @@ def _message_body(message: Message, number: int) -> TranscriptMessage:
                 role="user",
                 text=message.text,
                 aside=message.aside,
-                parts=[
-                    Attachment(
-                        media_type=part.media_type,
-                        name=part.name,
-                        url=part.url,
-                        bytes=len(part.data),
-                    )
-                    for part in message.parts
-                ],
+                parts=_attachments(message),
             )
         case AssistantMessage():
             return TranscriptMessage(

@@ -235,7 +235,7 @@ class TaskTopic(Topic):
         self._has_grown = True
         self._is_afresh = True
         self._pieces: list[str] = []
-        self._notices: list[str] = []
+        self._notices: list[Message] = []
 
     async def open(self, stack: ExitStack) -> None:
         await trio.lowlevel.checkpoint()
@@ -275,11 +275,18 @@ class TaskTopic(Topic):
         if task != self._task:
             return
         match event:
-            case Retrying() | Switched() | Compacted():
-                self._notices.append(type(event).__name__.lower())
-                self._note_change()
+            case Retrying(kind=kind, seconds=seconds):
+                why = kind.value.replace("_", " ")
+                notice = {"notice": "retrying", "why": why, "seconds": seconds}
+            case Switched(kind=kind, model=model):
+                why = kind.value.replace("_", " ")
+                notice = {"notice": "switched", "why": why, "model": model}
+            case Compacted():
+                notice = {"notice": "compacted", **attrs.asdict(event)}
             case _:
-                pass
+                return
+        self._notices.append(notice)
+        self._note_change()
 
     def take(self) -> Message | None:
         if not (self._has_grown or self._is_afresh or self._pieces or self._notices):

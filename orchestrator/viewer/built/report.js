@@ -1,4 +1,4 @@
-/*! sources sha256 5add2b33fe29f901b1168e8de0675a2e25b84bf02f2cdf78c3c950d3f5cf5a99 */
+/*! sources sha256 9dea568b6170370ab94d455b4215103f699530db34d5d194f1a2442cde217dcd */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

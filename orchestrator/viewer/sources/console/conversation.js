@@ -2,8 +2,8 @@
 //
 // Tool calls are cards with their results inside. The end is followed as long as the reader is there.
 
-import { element, fill } from '../run/dom.js';
-import { count, exactMoney, oneLine, printable, tokens } from '../run/format.js';
+import { element, fill, patch } from '../run/dom.js';
+import { count, counted, duration, exactMoney, oneLine, printable, tokens } from '../run/format.js';
 import { markdown, structured } from './markdown.js';
 
 const PAGE = 500;
@@ -12,10 +12,11 @@ const FOLDED_LINES = 40;
 // ids of messages have ten places.
 const NOTICE = /^m_\d{1,9}$/;
 const NEAR = 48; // pixels from the end that are still at the end
+const AGAIN = 2000; // milliseconds until a page that was not got is asked for again
 const NOTICES = {
-  retrying: 'The provider failed; it is asked again.',
-  switched: 'The provider failed; another model goes on.',
-  compacted: 'The conversation was summarized to fit the window of the model.',
+  retrying: ({ why, seconds }) => `The provider failed (${why}). It is asked again in ${duration(seconds)}.`,
+  switched: ({ why, model }) => `The provider failed (${why}). ${model} goes on.`,
+  compacted: ({ messages, summarized }) => `The conversation was too long for the model. ${counted(messages, 'message')} ${messages === 1 ? 'was' : 'were'} ${summarized ? 'summarized' : 'shortened'} for it; here all of it stays.`,
 };
 
 export class Conversation {
@@ -27,11 +28,10 @@ export class Conversation {
     this.scroller = scroller;
     this.list = element('div', { class: 'messages' });
     this.writing = element('article', { class: 'message assistant writing', hidden: true });
-    this.notices = element('div', { class: 'notices', role: 'status' });
     this.jump = element('button', { type: 'button', class: 'chip jump', hidden: true, onclick: () => this.follow() }, '↓ go to the end');
     this.pending = element('div', { class: 'messages' });
     this.element = element('section', { class: 'conversation', 'aria-label': 'Transcript', tabindex: 0 },
-      this.list, this.writing, this.pending, this.notices, this.jump);
+      this.list, this.writing, this.pending, this.jump);
     this.task = null;
     this.onScroll = () => {
       this.isFollowing = this.isAtEnd;
@@ -55,9 +55,10 @@ export class Conversation {
     this.isFollowing = follow;
     this.isEmpty = true;
     fill(this.list, element('p', { class: 'hint' }, 'Reading …'));
-    fill(this.notices);
     fill(this.pending);
     this.writing.hidden = true;
+    this.isBehind = true;
+    this.received = Promise.resolve();
     this.stop = this.console.live.watch(`task:${task}`, (message) => this.receive(message));
   }
 
@@ -65,34 +66,41 @@ export class Conversation {
     this.stop?.();
     this.stop = null;
     this.task = null;
+    clearTimeout(this.timer);
   }
 
-  async receive({ messages, afresh, text = '', notices = [], error }) {
+  // In turn: what comes while a page is read must not be put before it.
+  receive(message) {
+    const { task } = this;
+    this.received = this.received.then(() => this.apply(task, message));
+    return this.received;
+  }
+
+  async apply(task, { messages, afresh, text = '', notices = [], error }) {
+    if (task !== this.task) return;
     if (error) {
       fill(this.list, element('p', { class: 'hint' }, printable(error)));
       return;
     }
-    const { task } = this;
-    if (messages) {
-      // In turn: a page that comes later must not be put before this one.
-      this.reading = (this.reading ?? Promise.resolve()).then(() => this.read(task));
-      await this.reading;
-      if (task !== this.task) return;
-    }
+    if (messages) await this.read(task);
+    if (task !== this.task) return;
     if (afresh) this.text = '';
     this.text += text;
-    for (const notice of notices) this.notices.append(element('p', { class: 'hint' }, NOTICES[notice] ?? notice));
+    for (const notice of notices) this.note(notice);
     this.drawWriting();
     this.grown();
   }
 
   async read(task) {
+    this.isBehind = true;
     for (let hasMore = true; hasMore;) {
       let page;
       try {
         page = await this.console.api.get(`v1/tasks/${task}/transcript?limit=${PAGE}&after=${this.count}`);
       } catch (error) {
         if (task === this.task && this.isEmpty) fill(this.list, element('p', { class: 'hint' }, printable(error.message)));
+        // A stream that was lost begins with all that was missed.
+        if (task === this.task && error.status !== 404 && this.console.live.state === 'live') this.timer = setTimeout(() => this.receive({ messages: true }), AGAIN);
         return;
       }
       if (task !== this.task) return;
@@ -109,19 +117,27 @@ export class Conversation {
       hasMore = page.has_more;
       if (!this.count) fill(this.list, element('p', { class: 'hint' }, 'Nothing was said yet.'));
       this.isEmpty = !this.count;
+      patch(this.pending, page.queued.map((it) => this.queued(it)));
     }
+    this.isBehind = false;
   }
 
-  // Show a message that was sent until the conversation has it: a turn reads it when it begins.
-  expect({ id, text }) {
-    if (this.list.querySelector(`[data-message="${id}"]`)) return;
-    this.pending.append(element('article', { class: 'message user pending', 'data-message': id },
-      element('h3', {}, this.names.user, element('span', { class: 'badge' }, 'queued')), element('div', { class: 'text', dir: 'auto' }, ...markdown(text))));
-    this.follow();
+  // A message that was sent, until the conversation has it: a turn reads it when it begins.
+  queued({ id, text, parts }) {
+    return element('article', { class: 'message user pending', 'data-message': id },
+      element('h3', {}, this.names.user, element('span', { class: 'badge' }, 'queued')),
+      text ? element('div', { class: 'text', dir: 'auto' }, ...markdown(text)) : null, ...attachments(parts));
+  }
+
+  // What has happened to a call of the model, where it has happened. The same again is one line.
+  note({ notice: kind, ...facts }) {
+    const line = element('p', { class: 'hint event', role: 'status', 'data-kind': kind }, oneLine(NOTICES[kind](facts), 240));
+    const { lastElementChild: last } = this.list;
+    if (last?.dataset.kind === kind) last.replaceWith(line);
+    else this.list.append(line);
   }
 
   add(message) {
-    this.pending.querySelector(`[data-message="${CSS.escape(message.id)}"]`)?.remove();
     if (message.role === 'tool') {
       const card = this.cards.get(message.call);
       if (card) {
@@ -146,7 +162,7 @@ export class Conversation {
     return element('article', { 'data-message': message.id, class: `message ${role}${message.failed ? ' failed' : ''}${message.aside ? ' aside' : ''}` },
       element('h3', {}, element('span', {}, oneLine(who, 60)), message.incomplete ? element('span', { class: 'badge' }, 'broken off') : null, cost),
       text ? folded(role === 'tool' ? [structured(text)] : markdown(text), text) : null,
-      ...(message.parts ?? []).map((part) => element('p', { class: 'hint' }, `📎 ${oneLine(part.name || part.media_type, 80)}${part.bytes ? `, ${count(part.bytes)} bytes` : ''}`)),
+      ...attachments(message.parts),
       ...calls);
   }
 
@@ -168,6 +184,11 @@ export class Conversation {
   }
 }
 
+function attachments(parts = []) {
+  return parts.map(({ name, media_type: type, bytes }) => element('p', { class: 'hint attachment' },
+    `attached: ${oneLine(name || type, 80)}${bytes ? `, ${count(bytes)} bytes` : ''}`));
+}
+
 // What has woken the agent, in one line; all of it when asked for.
 function notice({ id, text }) {
   const [first] = text.split('\n');
@@ -185,7 +206,7 @@ function folded(content, text) {
   const button = element('button', { type: 'button', class: 'link', onclick: () => {
     body.classList.remove('is-folded');
     button.remove();
-  } }, `show all ${count(lines)} lines`);
+  } }, `show all ${lines > FOLDED_LINES ? `${count(lines)} lines` : `${count(text.length)} characters`}`);
   return element('div', {}, body, button);
 }
 

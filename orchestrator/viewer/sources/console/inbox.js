@@ -64,13 +64,20 @@ export class Inbox {
     this.changed();
   }
 
-  // A person has seen the replies of a conversation.
+  // A person has seen the replies of a conversation. Another tab may have taken them before.
   async take(session) {
-    const mine = this.replies.filter((it) => it.session === session);
-    if (!mine.length || !this.console.may('run')) return;
-    this.replies = this.replies.filter((it) => it.session !== session);
-    this.changed();
-    for (const { turn } of mine) await this.console.api.remove(`v1/sessions/${session}/inbox/${turn}`).catch(() => {});
+    if (!this.console.may('run')) return;
+    for (const reply of this.replies.filter((it) => it.session === session && !it.isTaken)) {
+      reply.isTaken = true;
+      try {
+        await this.console.api.remove(`v1/sessions/${session}/inbox/${reply.turn}`);
+      } catch (error) {
+        reply.isTaken = error.status === 404;
+        if (!reply.isTaken) return;
+      }
+      this.replies = this.replies.filter((it) => it.session !== session || it.turn !== reply.turn);
+      this.changed();
+    }
   }
 
   changed() {

@@ -1,0 +1,134 @@
+// The list of conversations: the last one first, which of them is at work, and which has something new.
+
+import { element, fill, patch } from '../run/dom.js';
+import { oneLine } from '../run/format.js';
+import { address } from './router.js';
+
+const PAGE = 100;
+const MOST_PAGES = 5; // a page may be empty: the server looks through so many runs, and not all are conversations
+const MINUTE = 60_000;
+const STATES = { in_progress: '◐ at work', waiting: '! waits for you' };
+
+export class ChatList {
+  // changed: called when what is known of conversations has changed, with the ids of those that were deleted.
+  constructor(console_, changed) {
+    this.console = console_;
+    this.changed = changed;
+    this.sessions = new Map();
+    this.newer = new Map(); // id to conversation, or to null if it was deleted: told since a page was asked for
+    this.current = null;
+    this.next = null;
+    this.search = element('input', { type: 'search', placeholder: 'Search conversations', 'aria-label': 'Search conversations', oninput: () => this.draw() });
+    this.agents = element('select', { 'aria-label': 'Agent' }, ...Object.entries(console_.me.agents).map(([name, problem]) =>
+      element('option', { value: name, disabled: Boolean(problem), title: problem || null }, name)));
+    this.begin = element('button', { type: 'button', class: 'chip', disabled: !console_.may('run'), onclick: () => this.create() }, 'New chat');
+    this.items = element('nav', { class: 'sessions', 'aria-label': 'Conversations' });
+    this.older = element('button', { type: 'button', class: 'chip', hidden: true, onclick: () => this.read(this.next) }, 'Show older ones');
+    this.element = element('div', { class: 'chat-list' },
+      element('div', { class: 'chat-new' }, this.agents, this.begin), this.search, this.items, this.older);
+  }
+
+  show() {
+    if (this.stop) return;
+    this.stop = this.console.live.watch('runs', (message) => this.receive(message));
+    this.timer = setInterval(() => this.draw(), MINUTE);
+    this.read();
+  }
+
+  hide() {
+    this.stop?.();
+    this.stop = null;
+    clearInterval(this.timer);
+  }
+
+  select(session) {
+    this.current = session;
+    this.draw();
+  }
+
+  get selected() {
+    return this.sessions.get(this.current);
+  }
+
+  async read(after = '') {
+    const newer = after ? this.newer : (this.newer = new Map());
+    let next = after;
+    this.older.disabled = true;
+    try {
+      for (let pages = 0, many = 0; pages < MOST_PAGES && many < PAGE && next !== null; pages += 1) {
+        const page = await this.console.api.get(`v1/sessions?limit=${PAGE}${next ? `&after=${encodeURIComponent(next)}` : ''}`);
+        for (const session of page.data) this.sessions.set(session.id, session);
+        for (const [id, session] of newer) this.keep(id, session);
+        next = page.has_more ? page.last_id : null;
+        many += page.data.length;
+      }
+      this.next = next;
+    } catch (error) {
+      this.console.shell.say(error.message, { failed: true });
+    }
+    this.older.disabled = false;
+    this.draw();
+    this.changed([]);
+  }
+
+  receive({ runs = [], deleted = [] }) {
+    const mine = runs.filter((run) => run.kind === 'session');
+    for (const [id, session] of [...mine.map((run) => [run.id, run]), ...deleted.map((id) => [id, null])]) this.keep(id, session);
+    this.draw();
+    this.changed(deleted);
+  }
+
+  keep(id, session) {
+    this.newer.set(id, session);
+    if (session) this.sessions.set(id, session);
+    else this.sessions.delete(id);
+  }
+
+  title(session) {
+    return oneLine(session?.metadata?.title || session?.about || 'New conversation', 80);
+  }
+
+  draw() {
+    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const unread = new Set(this.console.inbox.replies.map((it) => it.session));
+    const found = [...this.sessions.values()]
+      .filter((it) => words.every((word) => `${this.title(it)} ${it.about} ${it.agent}`.toLowerCase().includes(word)))
+      .sort((one, other) => other.changed - one.changed);
+    const now = this.console.now();
+    patch(this.items, found.map((it) => element('a', { href: address(['chat', it.id]), 'aria-current': it.id === this.current ? 'page' : null },
+      element('b', {}, this.title(it)),
+      element('small', {}, `${oneLine(it.agent, 40)} · ${STATES[it.status] ?? ago(now - it.changed)}`),
+      unread.has(it.id) && it.id !== this.current ? element('span', { class: 'number-badge' }, 'new') : null)));
+    if (!found.length) fill(this.items, element('p', { class: 'hint' }, words.length ? 'Nothing is found.' : 'No conversation yet.'));
+    this.older.hidden = this.next === null;
+  }
+
+  async create() {
+    this.begin.disabled = true;
+    try {
+      const session = await this.console.api.post('v1/sessions', { model: this.agents.value });
+      this.keep(session.id, session);
+      this.console.router.go(['chat', session.id]);
+    } catch (error) {
+      this.console.shell.say(error.message, { failed: true });
+    }
+    this.begin.disabled = false;
+  }
+
+  // An empty title gives it the name that it has by itself.
+  async rename(id, title) {
+    try {
+      this.keep(id, await this.console.api.post(`v1/sessions/${encodeURIComponent(id)}`, { metadata: { title } }));
+    } catch (error) {
+      this.console.shell.say(error.message, { failed: true });
+    }
+    this.draw();
+    this.changed([]);
+  }
+}
+
+function ago(seconds) {
+  if (seconds < 60) return 'now';
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  return seconds < 86_400 ? `${Math.floor(seconds / 3600)} h ago` : `${Math.floor(seconds / 86_400)} d ago`;
+}
