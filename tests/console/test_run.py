@@ -1,6 +1,7 @@
 """A run, live: what people see of it in a real browser, and what they do to it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,3 +200,30 @@ def test_the_selection_stays_while_the_run_grows(
 
     assert page.run("orchestrator.page.viewer.active") == chosen
     server.cancel(run)
+
+
+def test_a_tab_that_is_gone_ends_nothing_and_the_report_shows_the_same(
+    page: Page, server: ConsoleServer, browser: Browser, tmp_path: Path
+) -> None:
+    run = server.begin("quick", "ship 5 items")
+    other = browser.open(f"{server.url}/#/runs/{run}")
+    wait(other, "orchestrator.page.seq")
+    other.close()
+    opened(page, run)
+    wait(page, "!orchestrator.page.isWorking")
+    tasks = "model.ids.map((id, n) => [id, model.status[n], model.tokens(n), model.path[n]])"
+    live = page.run(
+        f"(() => {{const {{model}} = orchestrator.page; return {tasks}}})()"
+    )
+
+    file = tmp_path / "report.html"
+    with server.http() as http:
+        file.write_text(http.get(f"/v1/runs/{run}/tree?format=html").text)
+    report = browser.open(file)
+    report.run("delegation.opened")
+
+    saved = report.run(
+        f"(() => {{const {{model}} = delegation.viewer; return {tasks}}})()"
+    )
+    assert saved == live
+    report.close()

@@ -103,7 +103,7 @@ async def _send_changes(writer: EventWriter, number: int, topic: Topic) -> None:
     while (message := topic.take()) is not None:
         # Encoded before the wait: it shows one moment, and what was true in it.
         encoded = msgspec.json.encode({"to": number, **message})
-        await topic.journal.read.wait_durable()
+        await topic.wait_durable()
         await writer.send_event(encoded)
         if "more" not in message:
             return
@@ -112,11 +112,12 @@ async def _send_changes(writer: EventWriter, number: int, topic: Topic) -> None:
 async def _topic(call: ApiCall, watch: Watch, changes: _Changes) -> Topic:
     await trio.lowlevel.checkpoint()
     server, key = call.server, call.key
+    held = list(server.journals) or [server.journals.first]
     match watch.kind:
         case "runs":
-            return RunsTopic(server.journals.first, changes.note, key)
+            return RunsTopic(held, changes.note, key)
         case "approvals":
-            return ApprovalsTopic(server.journals.first, changes.note, key)
+            return ApprovalsTopic(held, changes.note, key)
         case "run":
             return await _run_topic(call, SessionId(watch.id), watch.after, changes)
         case _:

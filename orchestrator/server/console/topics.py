@@ -6,7 +6,7 @@ all that it shows is durable.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -49,11 +49,25 @@ Message = dict[str, Any]
 class Topic(ABC):
     """One thing that a page watches."""
 
-    def __init__(self, journal: ServedJournal, note_change: Callable[[], None]) -> None:
-        self.journal = journal
+    def __init__(
+        self, journals: Sequence[ServedJournal], note_change: Callable[[], None]
+    ) -> None:
+        self.journals = journals
+        """Those whose facts it shows."""
         self._note_change = note_change
         self.has_ended = False
         """Whether it says nothing more, and the browser has to open another one."""
+
+    @property
+    def journal(self) -> ServedJournal:
+        """The one that has what is watched."""
+        return self.journals[0]
+
+    async def wait_durable(self) -> None:
+        """Wait until all that was taken survives a crash."""
+        await trio.lowlevel.checkpoint()
+        for journal in self.journals:
+            await journal.read.wait_durable()
 
     @abstractmethod
     async def open(self, stack: ExitStack) -> None:
@@ -74,7 +88,7 @@ class RunTopic(Topic):
         found: FoundSession,
         after: int,
     ) -> None:
-        super().__init__(journal, note_change)
+        super().__init__([journal], note_change)
         self._found = found
         self._after = after
         self._is_reset = False
@@ -177,7 +191,7 @@ class RestingRunTopic(Topic):
         run: SessionId,
         message: bytes,
     ) -> None:
-        super().__init__(journal, note_change)
+        super().__init__([journal], note_change)
         self._run = run
         self._message: Message | None = {
             **msgspec.json.decode(message, type=dict[str, msgspec.Raw]),
@@ -229,7 +243,7 @@ class TaskTopic(Topic):
         session: SessionId,
         task: TaskId,
     ) -> None:
-        super().__init__(journal, note_change)
+        super().__init__([journal], note_change)
         self._session = session
         self._task = task
         self._has_grown = True
@@ -307,16 +321,20 @@ class RunsTopic(Topic):
     """The runs that have changed, as the list of runs shows them."""
 
     def __init__(
-        self, journal: ServedJournal, note_change: Callable[[], None], key: Key
+        self,
+        journals: Sequence[ServedJournal],
+        note_change: Callable[[], None],
+        key: Key,
     ) -> None:
-        super().__init__(journal, note_change)
+        super().__init__(journals, note_change)
         self._key = key
         self._changed: dict[SessionId, None] = {}
         self._is_first = True
 
     async def open(self, stack: ExitStack) -> None:
         await trio.lowlevel.checkpoint()
-        stack.enter_context(self.journal.read.subscribe(self._receive))
+        for journal in self.journals:
+            stack.enter_context(journal.read.subscribe(self._receive))
         self._note_change()
 
     def _receive(self, entry: Entry, _encoded: Encoded) -> None:
@@ -331,14 +349,22 @@ class RunsTopic(Topic):
             del self._changed[id_]
         if self._changed:
             self._note_change()
-        seen = [it for it in changed if self.journal.owners.sees(self._key, it)]
-        if not (seen or is_first):
+        found = [
+            FoundSession(journal.read.ledger.sessions[id_], journal.read.ledger)
+            for id_ in changed
+            for journal in self.journals
+            if id_ in journal.read.ledger.sessions
+            and journal.owners.sees(self._key, id_)
+        ]
+        if not (found or is_first):
             return None
-        ledger = self.journal.read.ledger
-        records = [ledger.sessions[it] for it in seen if it in ledger.sessions]
         return {
-            "runs": [summary_of(it, ledger) for it in records if not it.deleted],
-            "deleted": [it.id for it in records if it.deleted],
+            "runs": [
+                summary_of(it.session, it.ledger)
+                for it in found
+                if not it.session.deleted
+            ],
+            "deleted": [it.session.id for it in found if it.session.deleted],
         }
 
 
@@ -346,9 +372,12 @@ class ApprovalsTopic(Topic):
     """All approvals that wait for a verdict."""
 
     def __init__(
-        self, journal: ServedJournal, note_change: Callable[[], None], key: Key
+        self,
+        journals: Sequence[ServedJournal],
+        note_change: Callable[[], None],
+        key: Key,
     ) -> None:
-        super().__init__(journal, note_change)
+        super().__init__(journals, note_change)
         self._key = key
         self._may_have_changed = True
         self._sent: list[str] | None = None
@@ -359,7 +388,8 @@ class ApprovalsTopic(Topic):
             *(ApprovalAsked, ApprovalAnswered, ToolAnswered),
             *(TaskSettled, TurnEnded, SessionClosed),
         )
-        stack.enter_context(self.journal.read.subscribe(self._receive, kinds=kinds))
+        for journal in self.journals:
+            stack.enter_context(journal.read.subscribe(self._receive, kinds=kinds))
         self._note_change()
 
     def _receive(self, _entry: Entry, _encoded: Encoded) -> None:
@@ -370,7 +400,11 @@ class ApprovalsTopic(Topic):
         if not self._may_have_changed:
             return None
         self._may_have_changed = False
-        bodies = approval_bodies(self.journal, self._key)
+        bodies = [
+            it
+            for journal in self.journals
+            for it in approval_bodies(journal, self._key)
+        ]
         ids = [it.id for it in bodies]
         if ids == self._sent:
             return None
