@@ -92,6 +92,24 @@ def test_a_run_begins_once_and_its_page_opens(
     assert len(found) == 1
 
 
+def test_a_run_ends_at_the_budget_that_it_was_given(
+    page: Page, server: ConsoleServer
+) -> None:
+    show(page, "#/new?agent=hostile&goal=spend%20nothing")
+    wait(page, "orchestrator.page.goal?.value === 'spend nothing'")
+    page.run(
+        "orchestrator.page.show(orchestrator.router.current).then(() => {"
+        "orchestrator.page.usd.value = '0'; orchestrator.page.draw()})"
+    )
+    assert "with budget(usd=0):" in page.run(
+        "document.querySelector('.same').textContent"
+    )
+    page.run("document.querySelector('form').requestSubmit()")
+
+    wait(page, "location.hash.startsWith('#/runs/r_')")
+    wait(page, "orchestrator.page.model?.status[0] === 'over_budget'")
+
+
 def test_what_the_server_refuses_is_said_in_the_form(page: Page) -> None:
     show(page, "#/new?agent=hostile&goal=x")
     wait(page, "orchestrator.page.goal?.value === 'x'")

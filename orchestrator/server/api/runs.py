@@ -1,5 +1,6 @@
 """`/v1/runs`: runs in the background, and the trees of all runs."""
 
+from contextlib import nullcontext
 from typing import Annotated, Any, Final, Literal
 
 import attrs
@@ -9,6 +10,7 @@ from starlette.responses import Response
 
 from agents import Agent, InputError, Pipeline
 from delegation import SessionId
+from orchestrator.budget_scope import budget
 from orchestrator.doors.inbound import InboundRequest, goal_message
 from orchestrator.doors.kept import KIND, RECORD, is_over
 from orchestrator.export_formats import (
@@ -54,6 +56,21 @@ RUN: Final = "run"
 SANDBOX: Final = "sandbox allow-scripts allow-downloads"
 
 
+Amount = Annotated[int, msgspec.Meta(ge=0)] | None
+Quantity = Annotated[float, msgspec.Meta(ge=0)] | None
+
+
+class RunBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a run and all tasks below it may use; what is left out has no limit."""
+
+    usd: Quantity = None
+    tokens: Amount = None
+    calls: Amount = None
+    seconds: Quantity = None
+    tasks: Amount = None
+    depth: Amount = None
+
+
 class NewRun(msgspec.Struct, kw_only=True):
     """A goal for an agent, to work on in the background."""
 
@@ -71,6 +88,10 @@ class NewRun(msgspec.Struct, kw_only=True):
         str,
         msgspec.Meta(description="Instructions in addition to the agent's own."),
     ] = ""
+    budget: Annotated[
+        RunBudget | None,
+        msgspec.Meta(description="Besides the budgets of the agent and of the key."),
+    ] = None
     metadata: Metadata = {}
 
 
@@ -183,7 +204,9 @@ async def create_run(call: ApiCall) -> Response:
     if session_exists(call, id_):
         session = await session_for_key(call, id_)
     else:
-        with call.begin_run():
+        given = {} if body.budget is None else msgspec.structs.asdict(body.budget)
+        # It is inside of the limits of the key: a call has to fit all of them.
+        with call.begin_run(), budget(**given) if given else nullcontext():
             session = call.journal.door.open_background(request, id_)
             call.record(session.id)
     return await show_run(call, FoundSession(session, call.journal.read.ledger), 202)

@@ -359,6 +359,8 @@ class RunsTopic(Topic):
         if not (found or is_first):
             return None
         return {
+            # What happened before is not told: the page reads its list now.
+            "begins": is_first,
             "runs": [
                 summary_of(it.session, it.ledger)
                 for it in found

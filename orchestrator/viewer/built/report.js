@@ -1,4 +1,4 @@
-/*! sources sha256 9dea568b6170370ab94d455b4215103f699530db34d5d194f1a2442cde217dcd */
+/*! sources sha256 753ab4ef7da0eb570708970f61704b566e4df789bb819a49f9e62e9f6747006f */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

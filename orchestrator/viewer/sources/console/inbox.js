@@ -20,7 +20,7 @@ export class Inbox {
     this.close();
     const stops = [
       live.watch('approvals', ({ approvals }) => approvals && this.receive(approvals)),
-      live.watch('runs', ({ runs = [] }) => runs.some((it) => it.kind === 'session') && this.readSoon()),
+      live.watch('runs', ({ begins, runs = [] }) => (begins || runs.some((it) => it.kind === 'session')) && this.readSoon()),
     ];
     this.stop = () => stops.forEach((stop) => stop());
     this.read();

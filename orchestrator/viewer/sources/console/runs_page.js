@@ -113,8 +113,9 @@ export class RunsPage {
     this.draw();
   }
 
-  receive({ runs = [], deleted = [], error }) {
+  receive({ begins, runs = [], deleted = [], error }) {
     if (error) this.console.shell.say(error, { failed: true });
+    if (begins) this.read(); // what happened until now is told by the list alone
     for (const [id, run] of [...runs.map((run) => [run.id, run]), ...deleted.map((id) => [id, null])]) {
       this.newer.set(id, run);
       this.keep(id, run);
