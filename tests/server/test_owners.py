@@ -42,6 +42,7 @@ BODIES: dict[str, Any] = {
     "answer_approval": {"answer": "once"},
     "steer_task": {"text": "hurry"},
     "tell_session": {"text": "hello"},
+    "change_session": {"metadata": {}},
     "update_conversation": {"metadata": {}},
     "create_items": {"items": [{"role": "user", "content": "hello"}]},
     "update_completion": {"metadata": {}},
