@@ -1,6 +1,6 @@
 """How likely the tokens of an answer were: for clients that ask, where the model says it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -33,7 +33,7 @@ INCLUDE: Any = ["message.output_text.logprobs"]
 @asynccontextmanager
 async def asked(
     kind: type[HttpModel], say: Say, settings: Settings | None = None
-) -> AsyncIterator[tuple[Served, FakeProvider]]:
+) -> AsyncGenerator[tuple[Served, FakeProvider]]:
     """Serve an agent whose model is a real client of a provider that says this."""
     async with open_provider(say) as provider:
         model = kind("gpt-4.1", key="sk-0123456789", base_url=provider.url)

@@ -71,10 +71,8 @@ def told(
     for number, text in enumerate(texts):
         if piece is not None:
             for offset in range(0, len(text), piece):
-                telling.add_partial(
-                    PartialText(number, offset, text[offset : offset + piece])
-                )
-        telling.add_full(FullText(number, AgentMessage("m", text)))
+                telling.add(PartialText(number, offset, text[offset : offset + piece]))
+        telling.add(FullText(number, AgentMessage("m", text)))
     telling.end(response, response.output)
     return [json.loads(data) for _, data in telling.take()]
 
@@ -139,8 +137,8 @@ def test_numbers_go_on_where_a_model_says_something_else_after_all(
     telling = ResponseEvents("x")
     response = body([kept])
     telling.begin(response)
-    telling.add_partial(PartialText(0, 0, said))
-    telling.add_full(FullText(0, AgentMessage("m", kept)))
+    telling.add(PartialText(0, 0, said))
+    telling.add(FullText(0, AgentMessage("m", kept)))
     telling.end(response, response.output)
     events = [json.loads(data) for _, data in telling.take()]
     numbers = [event["sequence_number"] for event in events]
@@ -155,7 +153,7 @@ def test_what_was_broken_off_is_told_to_be_incomplete() -> None:
     response = body([])
     response.status = "cancelled"
     telling.begin(response)
-    telling.add_partial(PartialText(0, 0, "so"))
+    telling.add(PartialText(0, 0, "so"))
     telling.end(response, response.output)
     events = [json.loads(data) for _, data in telling.take()]
 
@@ -184,7 +182,7 @@ def test_a_long_answer_takes_as_long_as_it_has_pieces() -> None:
     def tell(pieces: int) -> None:
         telling = ResponseEvents("x")
         for number in range(pieces):
-            telling.add_partial(PartialText(0, 1000 * number, piece))
+            telling.add(PartialText(0, 1000 * number, piece))
             telling.take()
 
     assert grows_at_most(30, tell, small=1_000, large=10_000)

@@ -160,6 +160,8 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     background: bool | None = None
     """Whether it runs on after the request."""
     stream: bool | None = None
+    include_progress: bool | None = None
+    """Whether a stream tells when tasks below the agent begin and end."""
     metadata: Metadata | None = None
     tools: (
         Annotated[list[ResponseTool], msgspec.Meta(max_length=MOST_PIECES)] | None

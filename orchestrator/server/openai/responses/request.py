@@ -143,6 +143,8 @@ def kept_settings(
     others = [
         *unknown,
         *chosen.ignored,
+        # Who retrieves a response as a stream asks there.
+        *(["include_progress"] if body.include_progress and not body.stream else []),
         *(["truncation"] if body.truncation == "auto" else []),
         *(["text.verbosity"] if body.text is not None and body.text.verbosity else []),
     ]

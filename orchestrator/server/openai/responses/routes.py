@@ -113,6 +113,8 @@ class RetrieveQuery:
     """As events: from the first one, or from where the client is."""
     starting_after: Annotated[int, msgspec.Meta(ge=-1, le=2**53)] = FROM_THE_BEGINNING
     """The number of the last event that the client has."""
+    include_progress: bool = False
+    """Whether the events tell when tasks below the agent begin and end."""
 
 
 async def create_response(call: ApiCall) -> Response:
@@ -139,7 +141,8 @@ async def create_response(call: ApiCall) -> Response:
         # No event may show what a crash could still undo.
         await call.journal.read.wait_durable()
     if body.stream:
-        return _stream(call, session, owns_turn=owns_turn)
+        has_progress = bool(body.include_progress)
+        return _stream(call, session, owns_turn=owns_turn, has_progress=has_progress)
     if body.background:
         return await _show(call.journal, session)
     wait = _take_turn(call) if owns_turn else partial(wait_settled, call.journal)
@@ -348,6 +351,7 @@ def _stream(
     *,
     after: int = FROM_THE_BEGINNING,
     owns_turn: bool = False,
+    has_progress: bool = False,
 ) -> Response:
     """Return a response as events.
 
@@ -356,12 +360,13 @@ def _stream(
         session: the session of the response.
         after: the number of the last event that the client has.
         owns_turn: the turn runs within this stream, and ends with it.
+        has_progress: tell what the tasks below the agent do, too.
     """
     events = ResponseEvents(
         id_suffix(session), after, is_json=OPENING in session.labels
     )
     return EventStream(
-        partial(send_events, call.journal, session, events),
+        partial(send_events, call.journal, session, events, has_progress=has_progress),
         headers=run_header(session),
         owned_work=partial(_take_turn(call), session) if owns_turn else None,
         encode_error=events.error_event,
@@ -404,7 +409,9 @@ async def retrieve_response(call: ApiCall) -> Response:
     query = call.query(RetrieveQuery)
     session = await _find(call, call.path("response"))
     if query.stream:
-        return _stream(call, session, after=query.starting_after)
+        has_progress = query.include_progress
+        after = query.starting_after
+        return _stream(call, session, after=after, has_progress=has_progress)
     return await _show(call.journal, session)
 
 

@@ -21,12 +21,16 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
+from agents import raising_one_error
 from delegation import SessionRecord
 from orchestrator.server.live.agent_stream import (
+    AgentText,
     FullText,
     PartialText,
     open_agent_stream,
 )
+from orchestrator.server.live.progress import Progress as TaskProgress
+from orchestrator.server.live.progress import open_progress
 from orchestrator.server.openai.logprobs import Logprob, logprobs_of
 from orchestrator.server.openai.responses.bodies import (
     CallItem,
@@ -55,6 +59,7 @@ from orchestrator.server.transport.sse import EventWriter
 FIRST: Final = 2
 """The number of the first item: two events come before it."""
 FROM_THE_BEGINNING: Final = -1
+IN_PROGRESS: Final = "response.in_progress"
 
 
 class ResponseEvents:
@@ -88,6 +93,8 @@ class ResponseEvents:
         """The message of the present item, once it is durable."""
         self._is_reasoning = False
         """Whether the present item is reasoning."""
+        self._begun: ResponseBody | None = None
+        """The response as it began."""
 
     def take(self) -> list[tuple[str, bytes]]:
         """Return the events that are due, by name."""
@@ -96,19 +103,42 @@ class ResponseEvents:
 
     def begin(self, response: ResponseBody) -> None:
         self._append(0, "response.created", response=response)
-        self._append(1, "response.in_progress", response=response)
+        self._append(1, IN_PROGRESS, response=response)
+        self._begun = response
 
-    def add_partial(self, partial: PartialText) -> None:
+    def add(self, update: AgentText) -> None:
+        """Add what the agent says."""
+        match update:
+            case PartialText():
+                self._add_partial(update)
+            case FullText():
+                self._add_full(update)
+
+    def _add_partial(self, partial: PartialText) -> None:
         """Add a piece of the agent's text."""
         self._go_to(partial.item, is_reasoning=partial.is_reasoning)
         known = self._length - partial.offset
         self._add(partial.text[max(0, known) :])
 
-    def add_full(self, full: FullText) -> None:
+    def _add_full(self, full: FullText) -> None:
         """Add the rest of a message, now that it is durable."""
         self._go_to(full.item, is_reasoning=full.message.is_reasoning)
         self._full = full.message
         self._add(self._full.text[self._length :])
+
+    def add_progress(self, text: str) -> None:
+        """Add what the tasks below the agent do, for a client that asks.
+
+        It is an event that all clients know, and read nothing from. It has no number of its own:
+        none depends on what a client asks to see.
+        """
+        data = {
+            "type": IN_PROGRESS,
+            "sequence_number": self._last,
+            "response": self._begun,
+            "progress": text,
+        }
+        self._events.append((IN_PROGRESS, msgspec.json.encode(data)))
 
     def end(self, response: ResponseBody, items: Sequence[OutputItem]) -> None:
         """Add all events of a response that were not sent, and its end.
@@ -375,21 +405,78 @@ async def send_events(
     session: SessionRecord,
     events: ResponseEvents,
     writer: EventWriter,
+    *,
+    has_progress: bool = False,
 ) -> None:
-    """Send a client all events of a response that it does not have, as they come."""
+    """Send a client all events of a response that it does not have, as they come.
+
+    Args:
+        journal: has the session.
+        session: the session of the response.
+        events: those that are due.
+        writer: sends them.
+        has_progress: tell what the tasks below the agent do, too.
+    """
     events.begin(initial_body(session))
     await _flush(events, writer)
-    with open_agent_stream(journal, session) as agent_stream:
-        while (update := await agent_stream.next()) is not None:
-            match update:
-                case PartialText():
-                    events.add_partial(update)
-                case FullText():
-                    events.add_full(update)
-            await _flush(events, writer)
+    if has_progress:
+        await _send_with_progress(journal, session, events, writer)
+    else:
+        with open_agent_stream(journal, session) as agent_stream:
+            while (update := await agent_stream.next()) is not None:
+                events.add(update)
+                await _flush(events, writer)
     await wait_settled(journal, session)
     events.end(body_of(session), output_of(session))
     await _flush(events, writer)
+
+
+async def _send_with_progress(
+    journal: ServedJournal,
+    session: SessionRecord,
+    events: ResponseEvents,
+    writer: EventWriter,
+) -> None:
+    """Send the texts of the agent, and beside them what the tasks below it do."""
+    send, receive = trio.open_memory_channel[AgentText | str](0)
+    with raising_one_error(), receive, open_progress(journal, session) as progress:
+        # Owns what waits for either. One sends both, so that no event overtakes another.
+        async with trio.open_nursery() as nursery:
+            texts = send.clone()
+            nursery.start_soon(_forward_texts, journal, session, progress, texts)
+            nursery.start_soon(_forward_progress, journal, progress, send)
+            async for update in receive:
+                if isinstance(update, str):
+                    events.add_progress(update)
+                else:
+                    events.add(update)
+                await _flush(events, writer)
+
+
+async def _forward_texts(
+    journal: ServedJournal,
+    session: SessionRecord,
+    progress: TaskProgress,
+    send: "trio.MemorySendChannel[AgentText | str]",
+) -> None:
+    with send, open_agent_stream(journal, session) as agent_stream:
+        while (update := await agent_stream.next()) is not None:
+            await send.send(update)
+    progress.end()
+
+
+async def _forward_progress(
+    journal: ServedJournal,
+    progress: TaskProgress,
+    send: "trio.MemorySendChannel[AgentText | str]",
+) -> None:
+    with send:
+        while told := await progress.next():
+            # What the agent thinks is an item of the response, if it is asked for.
+            lines = [it.text.strip() for it in told if it.is_fact]
+            if lines:
+                await journal.read.wait_durable()
+                await send.send("\n".join(lines))
 
 
 async def wait_settled(journal: ServedJournal, session: SessionRecord) -> None:
