@@ -101,7 +101,10 @@ def load_schedule(target: str) -> list[Job]:
         several = value if isinstance(value, list | tuple) else (value,)
         found |= {id(it): it for it in several if isinstance(it, Job)}
     if not found:
-        raise CommandError(f"{file} defines no Job at its top level")
+        raise CommandError(
+            f"{file} defines no Job at its top level; write one, such as schedule ="
+            ' [Job("0 8 * * MON", editor, "Write the brief.")]'
+        )
     return list(found.values())
 
 

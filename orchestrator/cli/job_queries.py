@@ -35,7 +35,8 @@ JobsJournalOption = Annotated[
 def jobs_journal(option: str | None) -> Path:
     """Return the file of `--journal`, or the user's own."""
     path = default_folder(os.environ) / FILE if option is None else Path(option)
-    if path.is_dir() or str(option).startswith("postgres"):
+    # A folder that is not there yet is known by its last character, as for other commands.
+    if path.is_dir() or str(option).startswith("postgres") or str(option).endswith("/"):
         raise CommandError(
             f"--journal is {option}: jobs are recorded in one file, such as {FILE}"
         )

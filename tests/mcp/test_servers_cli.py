@@ -111,6 +111,7 @@ async def test_a_server_without_its_login_is_said_to_want_it(shell: Shell) -> No
         ("mcp test nope", "there are: gone, tracker"),
         ("mcp login gone", "is a command"),
         ("mcp login tracker --port 99999", "is no port"),
+        ("mcp login ws://tracker.example.org", "must begin with https://"),
         ("mcp list --file none.json", "cannot be read"),
     ],
 )

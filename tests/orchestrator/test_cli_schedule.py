@@ -100,6 +100,9 @@ def test_jobs_are_listed_run_paused_and_resumed_while_another_process_begins_the
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with scheduled(folder) as process:
+        assert run_command(["schedule", "team.py", "--journal", "s.db"]) == USAGE
+        assert f"process {process.pid} begins the jobs" in capsys.readouterr().err
+
         assert jobs("list") == 0
         row = capsys.readouterr().out.splitlines()[1]
         assert row.split()[:6] == ["week", "0", "8", "*", "*", "MON"]
@@ -140,6 +143,7 @@ def test_a_job_is_paused_also_while_no_process_begins_it_and_runs_only_in_one(
     [
         (["jobs", "list", "--journal", "none.db"], "there is no journal none.db"),
         (["jobs", "list", "--journal", "."], "jobs are recorded in one file"),
+        (["schedule", "team.py", "--journal", "runs/"], "recorded in one file"),
         (["schedule", "nope.py"], "there is no file nope.py"),
         (["schedule", "empty.py"], "defines no Job"),
         (["schedule", "wrong.py", "--journal", "w.db"], "job 'a': .* 4 fields"),

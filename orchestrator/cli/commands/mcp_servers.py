@@ -103,7 +103,7 @@ def login(
         try:
             made = await log_in(request, logins_file(os.environ), show_link=show_link)
         except LoginError as exc:
-            console.print(Text(f"orchestrator: {exc}", style="red"), soft_wrap=True)
+            console.print(Text(f"✗ {target.name}: {exc}", style="red"), soft_wrap=True)
             return FAILED
         if made is None:
             console.print(Text(f"{target.name} wants no login"))
@@ -301,6 +301,10 @@ def _servers(file: str | None) -> dict[str, McpServer]:
 
 def _server(name: str, file: str | None) -> McpServer:
     if "://" in name:
+        if not name.startswith(("https://", "http://")):
+            raise CommandError(
+                f"{name} is no address of a server: it must begin with https:// or http://"
+            )
         return McpUrl("server", name)
     servers = _servers(file)
     if name not in servers:

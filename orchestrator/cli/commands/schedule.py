@@ -5,11 +5,13 @@ import sys
 from datetime import datetime
 
 from orchestrator.cli.agent_file import load_schedule
+from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import JobsJournalOption, jobs_journal, next_text
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
 from orchestrator.control.server import open_control
+from orchestrator.errors import JournalInUseError
 from orchestrator.runtime import open_orchestrator
 from orchestrator.schedule import open_schedule
 
@@ -32,6 +34,7 @@ def schedule(
     # The file may run any code, so it is loaded before the event loop starts.
     jobs = load_schedule(file)
     path = jobs_journal(journal)
+    hint = command("jobs", "list", journal=journal)
 
     async def work(stop: Stop) -> int:
         choice = await choose_sandbox(sandbox, [job.agent for job in jobs])
@@ -42,9 +45,12 @@ def schedule(
         ):
             stop.set_orchestrator(orchestrator)
             now = datetime.now().astimezone().timestamp()
-            for job in scheduler.jobs():
+            known = {job.spec.id: job for job in scheduler.jobs()}
+            for job in known.values():
                 print(f"{job.spec.id}: {next_text(job, now)}", file=sys.stderr)
-            hint = command("jobs", "list", journal=journal)
+            for it in jobs:
+                if it.id not in known:
+                    print(f"{it.id}: never, {it.schedule} is over", file=sys.stderr)
             print(
                 f"the jobs run as process {os.getpid()}; see: {hint}", file=sys.stderr
             )
@@ -52,4 +58,10 @@ def schedule(
             await stop.wait_drained()
         return 0
 
-    return run_stoppable(work)
+    try:
+        return run_stoppable(work)
+    except JournalInUseError as exc:
+        # The journal's own advice, a folder, would begin each job once in every process.
+        raise CommandError(
+            f"{exc.writer} begins the jobs of {path} already; see: {hint}"
+        ) from exc

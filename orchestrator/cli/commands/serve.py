@@ -104,7 +104,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     shards: int | None = None,
     address: str | None = None,
     view: bool = False,
-    open_browser: bool = False,
+    browser: bool = False,
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
@@ -154,7 +154,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
             https://10.0.0.5:8642; by default where it listens. http beyond this machine needs
             --insecure.
         view: Let people change nothing by the console, the page at /.
-        open_browser: Open the console in a browser of this machine.
+        browser: Open the console in a browser of this machine.
     """
     retention = Retention(
         seconds=None if keep is None else parse_age(keep, "--keep"),
@@ -305,7 +305,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
             _print_address(server.addresses[0], agents, token, listening, journal)
             link = _console_link(server)
             print(f"console: {link} (signs you in, once)", flush=True)
-            if open_browser:
+            if browser:
                 await trio.to_thread.run_sync(
                     webbrowser.open, link, abandon_on_cancel=True
                 )

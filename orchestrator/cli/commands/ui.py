@@ -13,7 +13,7 @@ def ui(
     *,
     port: int = 8642,
     view: bool = False,
-    open_browser: bool = True,
+    browser: bool = True,
     workspace: Path | None = None,
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
@@ -28,14 +28,14 @@ def ui(
             of them; FILE:NAME for one.
         port: 0 takes any that is free.
         view: Let the console change nothing.
-        open_browser: Open a browser; without one, open the printed link yourself.
+        browser: Open a browser; --no-browser prints the link only.
         workspace: The folder that tools work in; by default this one.
     """
     return serve(
         file,
         port=port,
         view=view,
-        open_browser=open_browser,
+        browser=browser,
         workspace=workspace,
         journal=journal,
         sandbox=sandbox,
