@@ -1,4 +1,8 @@
-"""What a message of JSON-RPC is about, read before it is handled: method, run and scope."""
+"""What a message of JSON-RPC is about, read before it is handled: method, run and scope.
+
+Its handler gets the message that was judged, written anew, and never the bytes of the client: what
+two parsers read in two ways would be judged as one message and carried out as another.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final, cast
@@ -23,7 +27,9 @@ SCOPES: Final[Mapping[str, Scope]] = {
 """What a key must have for each method; any key may use the others."""
 _WRITES: Final = frozenset({CALL, "tasks/update", "tasks/cancel"})
 _RUN: Final = "run://"
+NO_JSON: Final = "invalid_json"
 _REFUSED: Final = -32_600
+_NO_JSON: Final = -32_700
 _CODES: Final[Mapping[int, int]] = {404: -32_602, 500: -32_603, 503: -32_603}
 """The codes of JSON-RPC for errors that are not the request's own."""
 
@@ -34,6 +40,8 @@ class RpcMessage(msgspec.Struct):
     method: str = ""
     id: Any = None
     params: Any = None
+    raw: bytes = b""
+    """All of it, as its handler reads it."""
 
     @property
     def scope(self) -> Scope | None:
@@ -68,16 +76,31 @@ class RpcMessage(msgspec.Struct):
 
 
 async def read_message(raw: bytes) -> RpcMessage:
-    """Return the message in a body; an empty one if it is none, which its handler refuses.
+    """Return the message in a body; one without a method is refused by its handler.
 
     Raises:
-        HttpError: it has too many values.
+        HttpError: the body is none, or has too many values.
     """
     await trio.lowlevel.checkpoint()
     try:
-        return await decoded(raw, RpcMessage)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return RpcMessage()
+        found = await decoded(raw, object)
+        written = msgspec.json.encode(found)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+        raise HttpError(
+            400, "the body is no JSON in UTF-8; send one message", code=NO_JSON
+        ) from exc
+    if not isinstance(found, dict):
+        raise HttpError(
+            400, "the body is no single message of JSON-RPC", code="invalid_message"
+        )
+    fields = cast("dict[str, Any]", found)
+    method = fields.get("method")
+    return RpcMessage(
+        method=method if isinstance(method, str) else "",
+        id=fields.get("id"),
+        params=fields.get("params"),
+        raw=written,
+    )
 
 
 def error_response(message: RpcMessage, error: HttpError) -> Response:
@@ -87,7 +110,9 @@ def error_response(message: RpcMessage, error: HttpError) -> Response:
         "jsonrpc": "2.0",
         "id": message.id if isinstance(message.id, str | int) else None,
         "error": {
-            "code": _CODES.get(error.status, _REFUSED),
+            "code": _NO_JSON
+            if problem.code == NO_JSON
+            else _CODES.get(error.status, _REFUSED),
             "message": problem.message,
             "data": {"code": problem.code, "type": problem.type},
         },

@@ -204,7 +204,10 @@ class _SdkResponse(Response):
             stateless=True,
             max_request_body_size=self._call.server.settings.body_limit,
         )
-        body = _Body(self._call.raw, receive)
+        message = self._call.message
+        assert message is not None, "it is JSON-RPC"
+        # Not what the client sent: the SDK would read some of it that was not judged.
+        body = _Body(message.raw, receive)
         async with manager.run():
             await manager.handle_request(scope, body.receive, send)
 

@@ -549,6 +549,8 @@ async def _handle(
 
 async def _read_message(call: ApiCall) -> None:
     """Read what a message of JSON-RPC is about, and refuse it if the key is not for that."""
+    # What is no message is refused in the words of the protocol, too.
+    call.set_message(RpcMessage())
     message = await read_message(call.raw)
     call.set_message(message)
     if message.scope is not None:

@@ -1,5 +1,6 @@
 """What clients of MCP may not do, and what is said to them: no bad input runs anything."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,45 @@ async def test_each_method_needs_the_scope_of_what_it_does(
         assert refused.status_code == 403
         assert f"the scope '{scope}'" in refused.json()["error"]["message"]
         assert listed["tools"]
+        assert not server.served.orchestrator.runs
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        lambda text: text.encode("utf-16"),
+        lambda text: text.encode("utf-32-le"),
+        lambda text: text.replace("Ann", "\\ud800").encode(),
+        lambda text: text.replace('"Ann"', "NaN").encode(),
+        lambda text: text.replace('"Ann"', "1e999").encode(),
+        lambda text: (text[:-1] + ',"x":' + "[" * 5_000 + "]" * 5_000 + "}").encode(),
+        lambda text: ('{"method":"tools/list",' + text[1:]).encode(),
+        lambda text: (text[:-1] + ',"method":"tools/list"}').encode(),
+    ],
+)
+async def test_no_spelling_of_a_message_hides_its_method_from_the_scopes(
+    hidden: Callable[[str], bytes], tmp_path: Path
+) -> None:
+    async with serving_with_keys(greet, folder=tmp_path) as server:
+        token = server.new_token("looks", scopes=[Scope.READ])
+        client = Rpc(http=server.served.http, token=token)
+        sent = await client.send(
+            "tools/call", {"name": "greet", "arguments": {"name": "Ann"}}
+        )
+        request = sent.request
+        answer = await server.served.http.post(
+            "/mcp",
+            content=hidden(request.content.decode()),
+            headers={
+                name: value
+                for name, value in request.headers.items()
+                if name != "content-length"
+            },
+        )
+
+        assert answer.status_code in {400, 403}, answer.text
+        assert "error" in answer.json()
         assert not server.served.orchestrator.runs
 
 
