@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import attrs
 import httpx2
 import pytest
 
 from agents import Agent, ScriptedModel
 from orchestrator.server.console.page import POLICY
-from orchestrator.server.keys.changes import add_key
+from orchestrator.server.keys.changes import add_key, revoke_key, rotate_key
 from orchestrator.server.keys.key import Scope
 from orchestrator.server.state import Settings
 from tests.server.kit import TOKEN, Served, serving
@@ -128,6 +129,82 @@ async def test_people_stay_signed_in_when_the_server_is_started_again(
         port = served.url.rpartition(":")[2]
         headers = {"cookie": f"orchestrator_{port}={cookie}"}
         assert (await http.get("/console/me", headers=headers)).status_code == 200
+
+
+async def look(served: Served, cookie: str) -> int:
+    """Return the status for a request with a cookie."""
+    port = served.url.rpartition(":")[2]
+    headers = {"cookie": f"orchestrator_{port}={cookie}"}
+    async with client(served) as http:
+        return (await http.get("/console/me", headers=headers)).status_code
+
+
+async def cookie_for(served: Served, **shown: str) -> str:
+    async with client(served) as http:
+        await signed_in(http, **shown)
+        [(_, cookie)] = http.cookies.items()
+        return cookie
+
+
+async def test_a_cookie_ends_with_the_token_that_was_shown_and_not_with_its_name(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "keys" / "keys.json"
+    _, stolen = add_key(file, "ann", now=0)
+    settings = Settings(token=TOKEN, keys=file, console_keys=file.parent / "console")
+    async with serving(worker(), settings=settings) as served:
+        first = await cookie_for(served, token=stolen)
+        assert await look(served, first) == 200
+        _, token = rotate_key(file, "ann", now=0, grace=0)
+        assert await look(served, first) == 401
+
+        second = await cookie_for(served, token=token)
+        revoke_key(file, "ann")
+        add_key(file, "ann", now=0, owner="bob", scopes={Scope.ADMIN})
+        assert await look(served, second) == 401
+
+
+async def test_a_cookie_of_the_default_key_ends_with_its_token(tmp_path: Path) -> None:
+    settings = Settings(token=TOKEN, console_keys=tmp_path / "keys" / "console")
+    async with serving(worker(), settings=settings) as served:
+        cookie = await cookie_for(served, token=TOKEN)
+    async with serving(worker(), settings=settings) as served:
+        assert await look(served, cookie) == 200
+    settings = attrs.evolve(settings, token="another-token-of-the-server")
+    async with serving(worker(), settings=settings) as served:
+        assert await look(served, cookie) == 401
+
+
+async def test_two_servers_of_a_folder_know_who_has_signed_in_and_out(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(token=TOKEN, console_keys=tmp_path / "keys" / "console")
+    async with (
+        serving(worker(), settings=settings) as one,
+        serving(worker(), settings=settings) as other,
+    ):
+        ann = await cookie_for(one, code=one.server.state.sign_ins.new_link())
+        assert await look(other, ann) == 200
+        # Who signs in at the other one signs out no one, and in neither.
+        bob = await cookie_for(other, token=TOKEN)
+        assert await look(one, ann) == await look(one, bob) == 200
+
+        await one.server.state.sign_ins.sign_out(ann)
+        assert await look(other, ann) == await look(one, ann) == 401
+        await cookie_for(other, token=TOKEN)
+        assert await look(one, ann) == 401
+        assert await look(one, bob) == 200
+
+
+async def test_who_signs_in_first_after_a_restart_signs_no_other_out(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(token=TOKEN, console_keys=tmp_path / "keys" / "console")
+    async with serving(worker(), settings=settings) as served:
+        ann = await cookie_for(served, token=TOKEN)
+    async with serving(worker(), settings=settings) as served:
+        await cookie_for(served, token=TOKEN)
+        assert await look(served, ann) == 200
 
 
 async def test_where_people_may_only_look_the_cookie_changes_nothing() -> None:

@@ -1,14 +1,16 @@
 """Who is signed in to the console: a one-time link becomes a cookie, and a cookie is a key.
 
 A cookie is a token of its own, stored as a hash like those of keys, so that people stay signed in
-when the server is started again. It ends with its time, when its person signs out, and with the key
-that was shown. It counts only in requests of the console's own pages.
+when the server is started again. It ends with its time, when its person signs out at any server of
+the folder, and with the very token that was shown. It counts only in requests of the console's own
+pages.
 """
 
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 import attrs
 import trio
@@ -23,7 +25,7 @@ from orchestrator.server.keys.file import (
 )
 from orchestrator.server.keys.key import CONSOLE, DEFAULT, ORDINARY, Key, Scope
 from orchestrator.server.keys.store import KeyStore
-from orchestrator.server.keys.tokens import NO_TOKEN, TokenHash, new_token, split_token
+from orchestrator.server.keys.tokens import NO_TOKEN, new_token, split_token
 from orchestrator.server.keys.wrong_keys import WrongKeys
 from orchestrator.server.transport.errors import HttpError
 
@@ -37,6 +39,8 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 PERSON: Final = frozenset({*ORDINARY, Scope.APPROVE, Scope.ADMIN})
 """What the person may do who has started the server."""
 VIEWER: Final = frozenset({Scope.READ})
+_PERSON_KEY: Final = Key(name=CONSOLE, owner=DEFAULT, scopes=PERSON)
+_Cookies: TypeAlias = dict[str, StoredKey]
 
 
 @attrs.frozen(kw_only=True)
@@ -68,7 +72,7 @@ class SignIns:
         self._most = VIEWER if is_view_only else frozenset(Scope)
         self._links: dict[bytes, float] = {}
         """The digests of one-time codes that were not used, and when they end."""
-        self._cookies: dict[str, StoredKey] = {}
+        self._cookies: _Cookies = {}
         """The cookies by their ids: each is a key with one token."""
         self._signature: Signature | None = None
         self._wrong = WrongKeys()
@@ -88,7 +92,7 @@ class SignIns:
                 "this link was used already, or its time is over: start the server again for"
                 " another one, or sign in with a token",
             )
-        return await self._new_cookie(Key(name=CONSOLE, owner=DEFAULT, scopes=PERSON))
+        return await self._new_cookie(_PERSON_KEY)
 
     async def use_token(self, token: str, peer: str) -> str:
         """Return a cookie for the token of a key."""
@@ -96,19 +100,17 @@ class SignIns:
         found = self._keys.find(token)
         if found is None:
             self._refuse(peer, "no key has this token")
-        return await self._new_cookie(found[0])
+        return await self._new_cookie(*found)
 
     async def sign_out(self, cookie: str) -> None:
         """End a cookie."""
         id_, _ = split_token(cookie) or ("", "")
-        self._cookies.pop(id_, None)
-        await self._store()
+        await self._change(lambda cookies: cookies.pop(id_, None))
 
     def find(self, cookie: str) -> SignedIn | None:
         """Return who a cookie is for; None if it is wrong or over."""
+        self._reread()
         id_, secret = split_token(cookie) or ("", "")
-        if id_ not in self._cookies:
-            self._reread()
         stored = self._cookies.get(id_)
         token = NO_TOKEN if stored is None else stored.tokens[0]
         if not token.matches(secret) or stored is None:
@@ -119,7 +121,7 @@ class SignIns:
         found: tuple[Key, str] | None = (stored.key, "")
         if stored.key.name != CONSOLE:
             # What was taken from the key since then is taken from the cookie, too.
-            found = self._keys.named(stored.key.name)
+            found = self._keys.marked(token.shown, token.salt)
         if found is None:
             return None
         key, token_id = found
@@ -127,46 +129,38 @@ class SignIns:
         key = attrs.evolve(key, scopes=scopes)
         return SignedIn(key=key, token_id=token_id, until=until)
 
-    async def _new_cookie(self, key: Key) -> str:
+    async def _new_cookie(self, key: Key, token_id: str = "") -> str:
         cookie, token = new_token()
-        until = self._keys.now() + COOKIE_SECONDS
-        self._cookies[token.id] = StoredKey(key, (attrs.evolve(token, until=until),))
-        await self._store()
+        token = attrs.evolve(
+            token,
+            until=self._keys.now() + COOKIE_SECONDS,
+            shown=self._keys.mark_of(token_id, token.salt),
+        )
+        stored = StoredKey(key, (token,))
+        await self._change(lambda cookies: cookies.update({token.id: stored}))
         return cookie
 
-    async def _store(self) -> None:
-        now = self._keys.now()
-        for id_, stored in [*self._cookies.items()]:
-            if (stored.tokens[0].until or 0) <= now:
-                del self._cookies[id_]
+    async def _change(self, change: Callable[[_Cookies], object]) -> None:
+        """Change the cookies, in memory or in the file, which has those of other servers, too."""
         if self._file is None:
             await trio.lowlevel.checkpoint()
+            change(self._cookies)
+            self._cookies = _without_old(self._cookies, self._keys.now())
             return
         await trio.to_thread.run_sync(
-            self._write, self._file, [*self._cookies.values()]
+            _change_file, self._file, change, self._keys.now()
         )
-        self._signature = signature_of(self._file)
-
-    @staticmethod
-    def _write(file: Path, cookies: list[StoredKey]) -> None:
-        by_name: dict[str, tuple[Key, list[TokenHash]]] = {}
-        for it in cookies:
-            by_name.setdefault(it.key.name, (it.key, []))[1].extend(it.tokens)
-        with changed_keys(file) as keys:
-            keys.clear()
-            for name, (key, tokens) in by_name.items():
-                keys[name] = StoredKey(key, tuple(tokens))
+        self._reread()
 
     def _reread(self) -> None:
         """Read the file if it has changed: another server of the same folder may have written."""
-        if self._file is None or signature_of(self._file) == self._signature:
+        if self._file is None:
             return
-        self._signature = signature_of(self._file)
-        self._cookies = {
-            token.id: StoredKey(it.key, (token,))
-            for it in read_keys(self._file)
-            for token in it.tokens
-        }
+        signature = signature_of(self._file)
+        if signature != self._signature:
+            # Before it is read: a change in between is seen the next time.
+            self._signature = signature
+            self._cookies = _cookies_of(read_keys(self._file))
 
     def _refuse(self, peer: str, message: str) -> NoReturn:
         headers = {}
@@ -179,6 +173,25 @@ class SignIns:
             code="cannot_sign_in",
             headers=headers,
         )
+
+
+def _cookies_of(keys: Iterable[StoredKey]) -> _Cookies:
+    """Return the cookies by their ids, each as a key with one token."""
+    return {token.id: StoredKey(it.key, (token,)) for it in keys for token in it.tokens}
+
+
+def _without_old(cookies: _Cookies, now: float) -> _Cookies:
+    return {id_: it for id_, it in cookies.items() if (it.tokens[0].until or 0) > now}
+
+
+def _change_file(file: Path, change: Callable[[_Cookies], object], now: float) -> None:
+    with changed_keys(file) as keys:
+        cookies = _cookies_of(keys.values())
+        change(cookies)
+        keys.clear()
+        for it in _without_old(cookies, now).values():
+            same = keys.setdefault(it.key.name, StoredKey(it.key, ()))
+            keys[it.key.name] = attrs.evolve(same, tokens=(*same.tokens, *it.tokens))
 
 
 def _digest(code: str) -> bytes:

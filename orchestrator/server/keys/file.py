@@ -40,6 +40,7 @@ class _Token(msgspec.Struct, kw_only=True, omit_defaults=True):
     salt: str
     sha256: str
     until: float | None = None
+    shown: str = ""
 
 
 class _Key(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -122,6 +123,7 @@ def _as_stored(it: StoredKey) -> _Key:
                 salt=_text(token.salt),
                 sha256=_text(token.digest),
                 until=token.until,
+                shown=token.shown,
             )
             for token in it.tokens
         ],
@@ -143,6 +145,7 @@ def _restored(it: _Key) -> StoredKey:
             salt=_bytes(token.salt),
             digest=_bytes(token.sha256),
             until=token.until,
+            shown=token.shown,
         )
         for token in it.tokens
     )

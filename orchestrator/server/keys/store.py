@@ -153,16 +153,24 @@ class KeyStore:
             return None
         return entry.key, id_
 
-    def named(self, name: str) -> tuple[Key, str] | None:
-        """Return a key by its name, and the id of a token of it; None if it has ended."""
+    def mark_of(self, token_id: str, salt: bytes) -> str:
+        """Return a mark of a token by which `marked` finds it as long as it is the same one.
+
+        Args:
+            token_id: as `find` returns it; that of `default` is empty.
+            salt: makes the mark of `default` another one wherever it is stored.
+        """
+        return token_id or sha256(salt + (self._default_digest or b"")).hexdigest()
+
+    def marked(self, mark: str, salt: bytes) -> tuple[Key, str] | None:
+        """Return the key of a token by its mark, and the token's id; None if it has ended."""
         self.refresh()
-        if name == DEFAULT:
-            return None if self._default_digest is None else (DEFAULT_KEY, "")
-        now = self._clock()
-        for id_, entry in self._entries.items():
-            if entry.key.name == name and entry.until > now:
-                return entry.key, id_
-        return None
+        if entry := self._entries.get(mark):
+            return (entry.key, mark) if entry.until > self._clock() else None
+        is_default = self._default_digest is not None and hmac.compare_digest(
+            mark.encode(), self.mark_of("", salt).encode()
+        )
+        return (DEFAULT_KEY, "") if is_default else None
 
     @contextmanager
     def hold(

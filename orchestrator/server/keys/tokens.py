@@ -26,6 +26,8 @@ class TokenHash:
     digest: bytes
     until: float | None = None
     """When it ends before its key does: another has taken its place."""
+    shown: str = ""
+    """The mark of the token for which it was given, if it is a cookie: it ends with that one."""
 
     def matches(self, secret: str) -> bool:
         """Compare in a time that does not depend on how much is right."""
