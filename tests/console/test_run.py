@@ -146,6 +146,17 @@ def test_no_text_of_a_model_is_markup(page: Page, server: ConsoleServer) -> None
     assert page.run("document.title") != "owned"
 
 
+def test_no_text_of_a_model_stops_the_page(page: Page, server: ConsoleServer) -> None:
+    ticks = "".join(f"{'`' * it}a" for it in range(1, 200))
+    deep = (">" * 12_000, "- " * 6_000 + "a", "**a _b " * 2_000, "[a](" * 4_000)
+    text = "\n\n".join((ticks, *deep, "This is the end."))
+    for hostile in (text, "`a` " * 24_000 + "This is the end."):
+        opened(page, server.begin("hostile", hostile))
+        wait(page, "document.querySelector('.message.assistant strong')")
+        shown = page.run("document.querySelector('.message .text').innerText")
+        assert "This is the end." in shown
+
+
 def test_every_task_and_view_has_an_address(page: Page, server: ConsoleServer) -> None:
     run = server.begin("pair")
     opened(page, run)

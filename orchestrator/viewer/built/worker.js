@@ -1,4 +1,4 @@
-/*! sources sha256 753ab4ef7da0eb570708970f61704b566e4df789bb819a49f9e62e9f6747006f */
+/*! sources sha256 bd75a0289f764a8640614816c6b94df9086ab1d70c67131b875b37fd957d7dc1 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -1,30 +1,36 @@
 // Text of models as Markdown, made of elements: nothing is parsed as markup, and a link leads to the
-// web only. What it does not know stays as it was written.
+// web only. What it does not know stays as it was written. No text makes it take long: what is long,
+// deep or wide beyond what people read is shown as it is.
 
 import { element } from '../run/dom.js';
 import { printable } from '../run/format.js';
 
 const FIRST_HEADING = 4;
 const LONGEST = 100_000; // characters: more is shown as it is
+const MOST_LINES = 10_000; // as above
+const DEEPEST = 20; // quotes and lists in one another
 const FENCE = /^ {0,3}(```+|~~~+)\s*([\w+#.-]*)/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
+const HEADING = /^ {0,3}(#{1,6})\s+(\S.*)$/;
+const HEADING_END = /\s#{1,6}$/;
 const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const QUOTE = /^ {0,3}>\s?(.*)$/;
-const CELLS = /^\s*\|?(\s*:?-+:?\s*\|)+\s*:?-*:?\s*$/;
-const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*|__(?=\S)([\s\S]*?\S)__|\*(?=\S)([^*\n]*?\S)\*|(?<!\w)_(?=\S)([^_\n]*?\S)_(?!\w)|~~(?=\S)([\s\S]*?\S)~~|!?\[([^\]\n]*)\]\(\s*<?([^)\s>]*)>?(?:\s+"[^"]*")?\s*\)|<(https?:\/\/[^>\s]+)>|(https?:\/\/[^\s<>()]+[^\s<>().,;:!?'"])/;
+const CELLS = /^\|?(\s*:?-+:?\s*\|)+\s*:?-*:?$/;
+// Each part has an end: what begins and is not closed would be searched for in all of the rest.
+const INLINE = /(?<!`)(`{1,4})(?!`)([\s\S]{0,999}?[^`])\1(?!`)|\*\*(?=\S)([\s\S]{0,999}?\S)\*\*|__(?=\S)([\s\S]{0,999}?\S)__|\*(?=\S)([^*\n]{0,999}?\S)\*|(?<!\w)_(?=\S)([^_\n]{0,999}?\S)_(?!\w)|~~(?=\S)([\s\S]{0,999}?\S)~~|!?\[([^\]\n]{0,999})\]\(\s{0,9}<?([^)\s>]{0,1999})>?(?:\s{1,9}"[^"]{0,999}")?\s{0,9}\)|<(https?:\/\/[^>\s]{1,1999})>|(https?:\/\/[^\s<>()]{0,1999}[^\s<>().,;:!?'"])/;
 
 // Return the elements of a text.
 export function markdown(text) {
   const clean = printable(text);
-  if (clean.length > LONGEST) return [element('pre', {}, clean)];
   const lines = clean.split('\n');
+  if (clean.length > LONGEST || lines.length > MOST_LINES) return [element('pre', {}, clean)];
   // The headings of the page come before those of a text in it.
   const levels = lines.map((line) => line.match(HEADING)?.[1].length).filter(Boolean);
   return blocks(lines, FIRST_HEADING - Math.min(6, ...levels));
 }
 
-function blocks(lines, raised = 0) {
+function blocks(lines, raised = 0, depth = 0) {
+  if (depth > DEEPEST) return [element('p', {}, lines.join('\n'))];
   const made = [];
   let at = 0;
   while (at < lines.length) {
@@ -36,7 +42,7 @@ function blocks(lines, raised = 0) {
       made.push(code(lines.slice(at + 1, end < 0 ? lines.length : end), found[2]));
       at = end < 0 ? lines.length : end + 1;
     } else if ((found = line.match(HEADING))) {
-      made.push(element(`h${Math.min(6, found[1].length + raised)}`, { class: `heading-${found[1].length}` }, ...inline(found[2])));
+      made.push(element(`h${Math.min(6, found[1].length + raised)}`, { class: `heading-${found[1].length}` }, ...inline(found[2].trimEnd().replace(HEADING_END, '').trimEnd())));
       at += 1;
     } else if (RULE.test(line)) {
       made.push(element('hr'));
@@ -44,13 +50,13 @@ function blocks(lines, raised = 0) {
     } else if (QUOTE.test(line)) {
       const from = at;
       while (at < lines.length && QUOTE.test(lines[at])) at += 1;
-      made.push(element('blockquote', {}, ...blocks(lines.slice(from, at).map((it) => it.match(QUOTE)[1]))));
+      made.push(element('blockquote', {}, ...blocks(lines.slice(from, at).map((it) => it.match(QUOTE)[1]), 0, depth + 1)));
     } else if (ITEM.test(line)) {
       const from = at;
       while (at < lines.length && (ITEM.test(lines[at]) || /^\s+\S/.test(lines[at])
         || (!lines[at].trim() && /^(\s+\S|\s*([-*+]|\d+[.)])\s)/.test(lines[at + 1] ?? '')))) at += 1;
-      made.push(...lists(lines.slice(from, at)));
-    } else if (line.includes('|') && CELLS.test(lines[at + 1] ?? '')) {
+      made.push(...lists(lines.slice(from, at), depth));
+    } else if (line.includes('|') && CELLS.test((lines[at + 1] ?? '').trim())) {
       const from = at;
       while (at < lines.length && lines[at].includes('|')) at += 1;
       made.push(table(lines.slice(from, at)));
@@ -73,11 +79,11 @@ function withBreaks(lines) {
 }
 
 // A list, with the lists in it.
-function lists(lines) {
+function lists(lines, depth) {
   const made = [];
   let [list, item] = [null, null];
   const close = () => {
-    if (item) list.append(element('li', {}, ...blocksOfItem(item)));
+    if (item) list.append(element('li', {}, ...blocksOfItem(item, depth)));
     item = null;
   };
   const indent = lines[0].match(ITEM)[1].length;
@@ -97,8 +103,8 @@ function lists(lines) {
   return made;
 }
 
-function blocksOfItem(lines) {
-  const made = blocks(lines);
+function blocksOfItem(lines, depth) {
+  const made = blocks(lines, 0, depth + 1);
   // A short item is no paragraph.
   if (made[0]?.localName === 'p') return [...made[0].childNodes, ...made.slice(1)];
   return made;
@@ -113,7 +119,7 @@ function table(lines) {
 
 // Code as it is; of a diff, what was added and removed.
 export function code(lines, language = '') {
-  const isDiff = language === 'diff' || language === 'patch';
+  const isDiff = (language === 'diff' || language === 'patch') && lines.length <= MOST_LINES;
   const content = isDiff ? lines.map((line) => element('span', { class: diffKind(line) }, `${line}\n`)) : [lines.join('\n')];
   return element('pre', { class: `code ${isDiff ? 'diff' : ''}`, 'data-language': language || null }, element('code', {}, ...content));
 }

@@ -7,7 +7,8 @@ export function element(name, attributes = {}, ...content) {
     else if (value === true) made.setAttribute(key, '');
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value);
   }
-  made.append(...content.filter((it) => it !== null && it !== undefined && it !== ''));
+  // One by one: as arguments of one call, very many would be too many.
+  for (const it of content) if (it !== null && it !== undefined && it !== '') made.append(it);
   return made;
 }
 
