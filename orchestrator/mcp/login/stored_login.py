@@ -6,6 +6,7 @@ renewed once, by one call of one process; the others wait, and find what that on
 
 import fcntl
 import os
+import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -96,7 +97,8 @@ class StoredLogin(httpx2.Auth):
         if response.status_code == 403 and error == "insufficient_scope":
             self.wanted_scope = extract_scope_from_www_auth(response) or ""
             scopes = self.wanted_scope.split()
-            more = "".join(f" --scope {scope}" for scope in scopes)
+            # People copy the line into a shell, and the server has chosen the words.
+            more = "".join(f" --scope {shlex.quote(scope)}" for scope in scopes)
             raise LoginError(
                 f"its login does not allow this: {again.removesuffix('`')}{more}`"
             )
