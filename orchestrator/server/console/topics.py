@@ -19,6 +19,7 @@ from delegation import Encoded, SessionId, SessionRecord, TaskId, root_of
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    DoorClosed,
     Entry,
     JournalOpened,
     ModelAnswered,
@@ -267,7 +268,8 @@ class TaskTopic(Topic):
             task is not None or self._task != root_of(self._session)
         ):
             return
-        if isinstance(event, TaskRequested):
+        # What is closed says nothing more, and may be deleted by now.
+        if isinstance(event, TaskRequested | SessionClosed | DoorClosed):
             return
         if isinstance(event, ModelAnswered | ModelFailed | TaskSettled | TurnEnded):
             self._begin_text()
