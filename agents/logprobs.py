@@ -1,26 +1,61 @@
-"""How likely each token of an answer was, for readers who have asked a model for that."""
+"""How likely each token of an answer was, for readers who have asked a model for that.
 
+What could be written to a journal, and not be read again, is refused.
+"""
+
+import math
 from collections.abc import Iterable
 
 import attrs
+
+from agents.errors import DefinitionError
+from agents.type_checks import has_type
+
+
+def _text(token: str) -> str:
+    if not has_type(token, str):
+        raise DefinitionError(f"a token is a text, not {token!r}")
+    return token if token.isascii() else token.encode(errors="replace").decode()
+
+
+def _finite(number: float) -> float:
+    if not has_type(number, int, float) or not math.isfinite(number):
+        raise DefinitionError(f"a log probability is a finite number, not {number!r}")
+    return float(number)
+
+
+def _octets(octets: Iterable[int] | None) -> tuple[int, ...] | None:
+    try:
+        return None if octets is None else tuple(bytes(octets))
+    except (TypeError, ValueError) as exc:
+        raise DefinitionError(f"the octets of a token are bytes: {exc}") from exc
 
 
 @attrs.frozen
 class TokenOption:
     """A token that a model could write, and how likely that was."""
 
-    token: str
-    logprob: float
+    token: str = attrs.field(converter=_text)
+    logprob: float = attrs.field(converter=_finite)
     """The natural logarithm of its probability."""
-    octets: tuple[int, ...] | None = None
+    octets: tuple[int, ...] | None = attrs.field(default=None, converter=_octets)
     """Its bytes, where the provider says them: a character may be cut into several tokens."""
+
+
+def _options(options: Iterable[TokenOption]) -> tuple[TokenOption, ...]:
+    found = tuple(options)
+    if not all(has_type(it, TokenOption) for it in found):
+        raise DefinitionError(
+            f"the alternatives of a token are TokenOptions, not {found!r}"
+        )
+    return found
 
 
 @attrs.frozen
 class TokenLogprob(TokenOption):
     """A token that a model wrote, and what it could have written there."""
 
-    alternatives: tuple[TokenOption, ...] = ()
+    alternatives: tuple[TokenOption, ...] = attrs.field(default=(), converter=_options)
     """The most likely tokens, as many as were asked for."""
 
 

@@ -318,6 +318,7 @@ def checked_answer(
         and has_type(answer.text, str)
         and (not answer.calls or all(has_type(call, ToolCall) for call in answer.calls))
         and answer.usage.is_whole
+        and has_type(answer.logprobs, tuple)
         and all(has_type(it, TokenLogprob) for it in answer.logprobs)
     ):
         raise DefinitionError(

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import trio
 
 from agents import Agent, AssistantMessage, ModelRequest, Usage
 from agents.logprobs import TokenLogprob, TokenOption
@@ -171,6 +172,7 @@ class OddModel:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         del request
+        await trio.lowlevel.checkpoint()
         return AssistantMessage("fine", usage=Usage(calls=1), logprobs=self._tokens)
 
 

@@ -1,6 +1,7 @@
 """Log probabilities as OpenAI's protocols have them: the same in both."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -12,7 +13,7 @@ class WireOption(msgspec.Struct):
 
     token: str
     logprob: float
-    bytes: list[int] | None = None
+    bytes: list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None = None
 
 
 class WireLogprob(WireOption):
