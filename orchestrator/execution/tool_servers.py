@@ -1,6 +1,6 @@
 """The port for tools that servers have. `NO_SERVERS` is the default, and connects to nothing.
 
-A run again and a simulation have others, which connect to nothing either.
+A replay and a simulation have others, which connect to nothing either.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -72,7 +72,7 @@ NO_TOOLS: Final = ServerTools()
 NO_SERVERS: Final = _NoServers()
 
 
-class StandInServers:
+class StandInServers(_NoServers):
     """Has a tool for every name that a run may call, where no tool of an agent is run."""
 
     def __init__(self, names: Callable[[str], Iterable[str]]) -> None:
@@ -82,15 +82,6 @@ class StandInServers:
             names: returns the names of tools that begin with that of a server.
         """
         self._names = names
-
-    def require(self, agent: Agent[Any]) -> None:
-        pass
-
-    async def run_forever(self) -> None:  # noqa: ASYNC910 (there is nothing to run)
-        pass
-
-    def kill_now(self) -> None:
-        pass
 
     @asynccontextmanager
     async def open_turn(
