@@ -25,6 +25,8 @@ def new_chat(page: Page, agent: str) -> str:
     page.run(f"orchestrator.page.list.agents.value = '{agent}'")
     page.click(".chat-new button")
     wait(page, f"orchestrator.page.session && orchestrator.page.session !== '{before}'")
+    # From here on the page is told what happens in it.
+    says(page, "Nothing was said yet")
     session: str = page.run("orchestrator.page.session")
     return session
 
@@ -173,10 +175,6 @@ def test_a_conversation_is_renamed_found_and_deleted(
     page: Page, server: ConsoleServer
 ) -> None:
     session = new_chat(page, "hostile")
-    say(page, "hello")
-    listed = "document.querySelector('.sessions').innerText"
-    wait(page, f"{listed}.includes('hello')")
-
     page.click(".chat-head [title=Rename]")
     page.run("document.querySelector('.rename input').select()")
     page.type("Tea & <b>biscuits</b>")
@@ -206,6 +204,7 @@ def test_what_a_provider_does_wrong_is_said_where_it_happened(
     events = (
         "[...document.querySelectorAll('.messages .event')].map(it => it.innerText)"
     )
+    wait(page, f"{events}.length === 2")
     retried, switched = page.run(events)
     assert retried.startswith("The provider failed (overloaded). It is asked again in")
     assert switched == "The provider failed (overloaded). other goes on."

@@ -88,6 +88,8 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
         await served.http.get(f"/v1/sessions/{session}/inbox?wait=10")
         await served.http.delete(f"/v1/sessions/{session}/inbox/1")
         expect("take_reply", session)
+        await post(served, f"/v1/sessions/{session}/cancel")
+        expect("cancel_turn", session)
         await post(served, f"/v1/sessions/{session}/close")
         expect("close_session", session)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel, Transcript, UserMessage
+from agents import Agent, ScriptedModel, ToolCall, Transcript, UserMessage
 from delegation import DeliveryCapability
 from delegation.events import DoorOpened, ReplyDelivered
 from orchestrator.testing import SpyModel
@@ -182,6 +182,34 @@ async def test_children_of_a_conversation_detach_and_wake_it() -> None:
                 await take(served, session, reply["turn"])
 
     assert texts[0] == "they are at it"
+
+
+async def test_cancelling_a_turn_leaves_its_tasks_in_the_background_at_work() -> None:
+    calls = [
+        ToolCall("delegate_task", {"goal": goal, "background": goal == "detached"})
+        for goal in ("detached", "joined")
+    ]
+    agent = Agent(
+        "boss", model=ScriptedModel([calls]), delegates=[worker(seconds=3600)]
+    )
+    async with serving(agent) as served:
+        session = await opened(served, "boss")
+        await say(served, session, "go")
+
+        async def statuses() -> dict[str, str]:
+            tree = (await served.http.get(f"/v1/runs/{session}/tree")).json()
+            return {it["goal"]: it["status"] for it in tree["nodes"]}
+
+        while list((await statuses()).values()).count("running") < 3:
+            await trio.lowlevel.checkpoint()
+        cancelled = await served.http.post(f"/v1/sessions/{session}/cancel")
+        after = await statuses()
+        (reply,) = await inbox(served, session)
+        await served.http.post(f"/v1/sessions/{session}/close")
+
+    assert cancelled.status_code == 200, cancelled.text
+    assert (after["detached"], after["joined"]) == ("running", "cancelled")
+    assert reply["status"] == "cancelled"
 
 
 async def test_closing_ends_all_that_a_conversation_does() -> None:

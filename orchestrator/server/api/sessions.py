@@ -346,6 +346,13 @@ async def get_messages(call: ApiCall) -> Response:
     return json_response(messages, x_run_id=session.id)
 
 
+async def cancel_turn(call: ApiCall) -> Response:
+    session = await find_session(call)
+    call.record(session.id)
+    await call.journal.orchestrator.cancel(session.root.id)
+    return await _show(call, await read_session(call))
+
+
 async def close_session(call: ApiCall) -> Response:
     session = await find_session(call)
     call.record(session.id)
@@ -420,6 +427,18 @@ OPERATIONS = (
         query=TranscriptQuery,
         responses={200: ResponseSpec(description="A page of messages", body=Messages)},
         error_statuses=(400, 404),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sessions/{session}/cancel",
+        handle=cancel_turn,
+        summary="Cancel the turn; its tasks in the background go on",
+        scope=Scope.STEER,
+        responses={
+            200: ResponseSpec(description="What was said so far stays", body=Session)
+        },
+        error_statuses=(404,),
+        takes_idempotency_key=True,
     ),
     Operation(
         method="POST",

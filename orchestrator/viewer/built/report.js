@@ -1,4 +1,4 @@
-/*! sources sha256 bd75a0289f764a8640614816c6b94df9086ab1d70c67131b875b37fd957d7dc1 */
+/*! sources sha256 9e56d77eea57f0002ff06a8099b3809d6caaf5431d5e6f338abd09c468a95840 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

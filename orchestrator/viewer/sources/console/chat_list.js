@@ -9,6 +9,18 @@ const MOST_PAGES = 5; // a page may be empty: the server looks through so many r
 const MINUTE = 60_000;
 const STATES = { in_progress: '◐ at work', waiting: '! waits for you' };
 
+// The newest conversations, or those after one; `next` tells where the rest begins, if there are more.
+export async function newestSessions(api, after = '') {
+  const data = [];
+  let next = after;
+  for (let pages = 0; pages < MOST_PAGES && data.length < PAGE && next !== null; pages += 1) {
+    const page = await api.get(`v1/sessions?limit=${PAGE}${next ? `&after=${encodeURIComponent(next)}` : ''}`);
+    data.push(...page.data);
+    next = page.has_more ? page.last_id : null;
+  }
+  return { data, next };
+}
+
 export class ChatList {
   // changed: called when what is known of conversations has changed, with the ids of those that were deleted.
   constructor(console_, changed) {
@@ -32,7 +44,6 @@ export class ChatList {
     if (this.stop) return;
     this.stop = this.console.live.watch('runs', (message) => this.receive(message));
     this.timer = setInterval(() => this.draw(), MINUTE);
-    this.read();
   }
 
   hide() {
@@ -52,16 +63,11 @@ export class ChatList {
 
   async read(after = '') {
     const newer = after ? this.newer : (this.newer = new Map());
-    let next = after;
     this.older.disabled = true;
     try {
-      for (let pages = 0, many = 0; pages < MOST_PAGES && many < PAGE && next !== null; pages += 1) {
-        const page = await this.console.api.get(`v1/sessions?limit=${PAGE}${next ? `&after=${encodeURIComponent(next)}` : ''}`);
-        for (const session of page.data) this.sessions.set(session.id, session);
-        for (const [id, session] of newer) this.keep(id, session);
-        next = page.has_more ? page.last_id : null;
-        many += page.data.length;
-      }
+      const { data, next } = await newestSessions(this.console.api, after);
+      for (const session of data) this.sessions.set(session.id, session);
+      for (const [id, session] of newer) this.keep(id, session);
       this.next = next;
     } catch (error) {
       this.console.shell.say(error.message, { failed: true });
@@ -71,7 +77,8 @@ export class ChatList {
     this.changed([]);
   }
 
-  receive({ runs = [], deleted = [] }) {
+  receive({ runs = [], deleted = [], begins }) {
+    if (begins) this.read();
     const mine = runs.filter((run) => run.kind === 'session');
     for (const [id, session] of [...mine.map((run) => [run.id, run]), ...deleted.map((id) => [id, null])]) this.keep(id, session);
     this.draw();

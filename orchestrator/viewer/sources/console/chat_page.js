@@ -212,10 +212,10 @@ export class ChatPage {
     return true;
   }
 
-  // Stop the turn: what was said so far stays.
+  // Stop the turn: what was said so far stays, and tasks in the background go on.
   async cancel() {
     try {
-      await this.console.api.post(`v1/tasks/${this.session}/cancel`);
+      await this.console.api.post(`v1/sessions/${this.session}/cancel`);
     } catch (error) {
       this.console.shell.say(error.message, { failed: true });
     }

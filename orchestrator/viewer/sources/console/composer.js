@@ -27,7 +27,7 @@ export class Composer {
     this.stop = element('button', { type: 'button', class: 'chip danger', hidden: true, title: 'What was said so far stays', onclick: stop }, '■ Stop');
     this.element = element('form', { class: 'composer', onsubmit: (event) => this.submit(event) }, this.chosen,
       element('div', { class: 'line' },
-        element('button', { type: 'button', class: 'chip', title: 'Attach files', 'aria-label': 'Attach files', onclick: () => this.picker.click() }, '+'),
+        element('button', { type: 'button', class: 'chip', disabled: !console_.may('run'), title: 'Attach files', 'aria-label': 'Attach files', onclick: () => this.picker.click() }, '+'),
         this.picker, this.text, this.stop, this.button));
   }
 
@@ -142,7 +142,7 @@ export class Composer {
 
   drawSending() {
     const isSending = Boolean(this.session && this.draft.isSending);
-    this.button.disabled = isSending;
+    this.button.disabled = isSending || !this.console.may('run');
     this.text.readOnly = isSending;
   }
 }

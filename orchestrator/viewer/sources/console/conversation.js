@@ -86,7 +86,7 @@ export class Conversation {
     if (task !== this.task) return;
     if (afresh) this.text = '';
     this.text += text;
-    for (const notice of notices) this.note(notice);
+    for (const notice of notices) this.note(notice, afresh);
     this.drawWriting();
     this.grown();
   }
@@ -129,12 +129,15 @@ export class Conversation {
       text ? element('div', { class: 'text', dir: 'auto' }, ...markdown(text)) : null, ...attachments(parts));
   }
 
-  // What has happened to a call of the model, where it has happened. The same again is one line.
-  note({ notice: kind, ...facts }) {
+  // What has happened to a call of the model. The same again is one line. If the call has ended, its
+  // answer may have been read already: it comes after what happened.
+  note({ notice: kind, ...facts }, hasEnded) {
     const line = element('p', { class: 'hint event', role: 'status', 'data-kind': kind }, oneLine(NOTICES[kind](facts), 240));
     const { lastElementChild: last } = this.list;
-    if (last?.dataset.kind === kind) last.replaceWith(line);
-    else this.list.append(line);
+    const isAnswer = hasEnded && last?.matches('.message.assistant');
+    const before = isAnswer ? last.previousElementSibling : last;
+    if (before?.dataset.kind === kind) before.replaceWith(line);
+    else this.list.insertBefore(line, isAnswer ? last : null);
   }
 
   add(message) {

@@ -3,6 +3,7 @@
 // It is known on every page: a number in the bar and in the title, and a notification if that is allowed.
 
 import { oneLine } from '../run/format.js';
+import { newestSessions } from './chat_list.js';
 
 const SOON = 400; // milliseconds: replies come in bursts
 
@@ -11,6 +12,7 @@ export class Inbox {
     this.console = console_;
     this.approvals = [];
     this.replies = []; // {session, agent, turn, text, status}
+    this.stale = new Map(); // the conversations to read again: id to agent
     this.listeners = new Set();
     this.known = null; // the ids that were seen: none is a novelty when the page is opened
   }
@@ -20,16 +22,16 @@ export class Inbox {
     this.close();
     const stops = [
       live.watch('approvals', ({ approvals }) => approvals && this.receive(approvals)),
-      live.watch('runs', ({ begins, runs = [] }) => (begins || runs.some((it) => it.kind === 'session')) && this.readSoon()),
+      live.watch('runs', (message) => this.receiveRuns(message)),
     ];
     this.stop = () => stops.forEach((stop) => stop());
-    this.read();
   }
 
   close() {
     this.stop?.();
     this.stop = null;
     clearTimeout(this.timer);
+    this.timer = null;
   }
 
   get count() {
@@ -47,20 +49,53 @@ export class Inbox {
     this.changed();
   }
 
-  readSoon() {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.read(), SOON);
+  receiveRuns({ runs = [], deleted = [], begins }) {
+    if (begins) this.read();
+    for (const run of runs) if (run.kind === 'session') this.stale.set(run.id, run.agent);
+    for (const id of deleted) this.stale.delete(id);
+    if (deleted.length) this.keep((it) => !deleted.includes(it.session), []);
+    if (this.stale.size) this.timer ??= setTimeout(() => this.readStale(), SOON);
   }
 
+  // All conversations that have replies.
   async read() {
     try {
-      const { data } = await this.console.api.get('v1/sessions?limit=100');
-      const unread = data.filter((it) => it.inbox);
-      const inboxes = await Promise.all(unread.map((it) => this.console.api.get(`v1/sessions/${it.id}/inbox`)));
-      this.replies = inboxes.flatMap((inbox, at) => inbox.data.map((reply) => ({ ...reply, session: unread[at].id, agent: unread[at].agent })));
+      const sessions = await newestSessions(this.console.api);
+      const found = await Promise.all(sessions.data.filter((it) => it.inbox).map(({ id, agent }) => this.repliesOf(id, agent)));
+      this.keep((it) => this.stale.has(it.session), found.flat().filter((it) => !this.stale.has(it.session)));
     } catch {
-      return; // It is read again with the next change.
+      // It is read again with the next change.
     }
+  }
+
+  // The conversations that have changed.
+  async readStale() {
+    this.timer = null;
+    const stale = [...this.stale];
+    this.stale.clear();
+    try {
+      const found = await Promise.all(stale.map(([id, agent]) => this.repliesOf(id, agent)));
+      this.keep((it) => !stale.some(([id]) => id === it.session), found.flat());
+    } catch {
+      // It is read again with the next change.
+    }
+  }
+
+  async repliesOf(session, agent) {
+    try {
+      const { data } = await this.console.api.get(`v1/sessions/${session}/inbox`);
+      return data.map((reply) => ({ ...reply, session, agent }));
+    } catch (error) {
+      if (error.status === 404) return []; // it was deleted
+      throw error;
+    }
+  }
+
+  // Keep some of the replies, and add others.
+  keep(isKept, added) {
+    const taken = this.replies.filter((it) => it.isTaken);
+    const isTaken = (reply) => taken.some((it) => it.session === reply.session && it.turn === reply.turn);
+    this.replies = [...this.replies.filter(isKept), ...added.filter((it) => !isTaken(it))];
     this.changed();
   }
 
