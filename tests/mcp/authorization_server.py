@@ -127,7 +127,7 @@ class LoginServer:
         scope = self.refresh_tokens.pop(old, None)
         if scope is None:
             if old in self.used:
-                # As RFC 9700 says: somebody has a copy, so all end.
+                # As RFC 9700 says: a stranger has a copy, so all end.
                 self.refresh_tokens.clear()
                 self.tokens.clear()
                 self.log.append("reuse")
