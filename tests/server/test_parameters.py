@@ -1,6 +1,6 @@
 """Every parameter of the installed official client is kept, named in a header, or refused by name.
 
-A new version of the client that has more fails here, until a maintainer has decided what becomes of it.
+A new version of the client that has more fails here, until a maintainer has decided about it.
 """
 
 import inspect
