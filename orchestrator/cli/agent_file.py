@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+from collections.abc import Iterable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -98,7 +99,7 @@ def load_schedule(target: str) -> list[Job]:
         )
     found: dict[int, Job] = {}
     for value in _module(file).values():
-        several = value if isinstance(value, list | tuple) else (value,)
+        several: Iterable[Any] = value if isinstance(value, list | tuple) else (value,)
         found |= {id(it): it for it in several if isinstance(it, Job)}
     if not found:
         raise CommandError(
