@@ -3,11 +3,11 @@
 import os
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 
@@ -99,14 +99,20 @@ def load_schedule(target: str) -> list[Job]:
         )
     found: dict[int, Job] = {}
     for value in _module(file).values():
-        several: Iterable[Any] = value if isinstance(value, list | tuple) else (value,)
-        found |= {id(it): it for it in several if isinstance(it, Job)}
+        found |= {id(it): it for it in _jobs_in(value)}
     if not found:
         raise CommandError(
             f"{file} defines no Job at its top level; write one, such as schedule ="
             ' [Job("0 8 * * MON", editor, "Write the brief.")]'
         )
     return list(found.values())
+
+
+def _jobs_in(value: Any) -> Iterator[Job]:
+    if isinstance(value, Job):
+        yield value
+    elif isinstance(value, list | tuple):
+        yield from (it for it in cast("Sequence[object]", value) if isinstance(it, Job))
 
 
 def _named(name: str, found: dict[str, Agent[Any]], file: Path) -> Agent[Any]:
