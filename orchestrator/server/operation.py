@@ -526,6 +526,9 @@ async def _handle(
         limit, refused = server.settings.body_limit, too_large
         if operation.body is None and limit > UNREAD_BODY:
             limit, refused = UNREAD_BODY, _takes_no_body
+        elif operation.is_public:
+            # Without a key no one fills the memory.
+            limit, refused = min(limit, UNREAD_BODY), _too_large_for_all
         raw = await _read(request, limit, refused)
         call = ApiCall(server, operation, request, raw)
         if operation.is_json_rpc:
@@ -658,6 +661,12 @@ async def _read(
 def _takes_no_body(limit: int) -> HttpError:
     del limit
     return HttpError(413, "this route takes no body; send none", code="body_too_large")
+
+
+def _too_large_for_all(limit: int) -> HttpError:
+    return HttpError(
+        413, f"this route takes {limit:,} bytes at most", code="body_too_large"
+    )
 
 
 def too_large(limit: int) -> HttpError:

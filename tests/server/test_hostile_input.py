@@ -195,6 +195,29 @@ async def test_a_body_is_not_taken_where_none_is_needed(served: Served) -> None:
     assert (await exchanged(served.url, small)).status == 200
 
 
+async def test_a_body_that_breaks_off_is_refused_and_writes_nothing_to_the_log(
+    served: Served,
+) -> None:
+    head = (
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    for rest in (b"ZZ\r\n", b"2\r\n{}XX0\r\n\r\n"):
+        async with connected(served.url) as stream:
+            await stream.send_all(head + rest)
+            answer = await until_closed(stream)
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert answer.split()[1] == b"400"
+
+
+async def test_without_a_key_no_large_body_is_taken(served: Served) -> None:
+    head = (
+        b"POST /console/login HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 900000\r\n\r\n"
+    )
+    answer = await exchanged(served.url, head + b"[" * 70_000)
+    assert answer.status == 413
+
+
 async def test_half_a_request_blocks_no_other_and_is_closed(
     served: Served,
 ) -> None:
@@ -215,7 +238,10 @@ async def test_a_disconnect_at_any_point_leaves_nothing_behind(
 ) -> None:
     long = POST.encode() + b"Content-Length: 1000\r\n\r\n{"
     chunked = POST.encode() + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"
-    for request in (b"", b"G", GOOD[:40], GOOD, GOOD * 50, long, chunked, UPGRADE):
+    public = b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nab"
+    read = long.replace(b"/v1/models", b"/v1/runs")
+    heads = (b"", b"G", GOOD[:40], GOOD, GOOD * 50, UPGRADE)
+    for request in (*heads, long, chunked, public, read):
         for is_rude in (False, True):
             async with connected(served.url) as stream:
                 if is_rude:

@@ -322,6 +322,8 @@ class _Exchange:
         self._has_body = True
         self._is_read = False
         """Whether the whole request is read."""
+        self._is_refused = False
+        """Whether the rest of the request was none, and that is answered."""
 
     async def receive(self) -> Message:
         """Return the next piece of the body, and after the last one wait for the disconnect."""
@@ -335,6 +337,7 @@ class _Exchange:
         try:
             event = await connection.next_event()
         except h11.RemoteProtocolError as exc:
+            self._is_refused = True
             await connection.refuse(exc.error_status_hint)
             connection.disconnect.note()
             return {"type": "http.disconnect"}
@@ -353,6 +356,9 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         """Send a part of the response. It begins with its body, as ASGI demands."""
+        if self._is_refused:
+            await trio.lowlevel.checkpoint()
+            return
         if message["type"] == "http.response.start":
             self._start = message
             return  # noqa: ASYNC910 (it is sent with the body)
