@@ -523,12 +523,7 @@ async def _handle(
     try:
         if operation.scope is not None:
             await _require_scope(server, request.state.access.key, operation.scope)
-        limit, refused = server.settings.body_limit, too_large
-        if operation.body is None and limit > UNREAD_BODY:
-            limit, refused = UNREAD_BODY, _takes_no_body
-        elif operation.is_public:
-            # Without a key no one fills the memory.
-            limit, refused = min(limit, UNREAD_BODY), _too_large_for_all
+        limit, refused = _body_limit(operation, server.settings.body_limit)
         raw = await _read(request, limit, refused)
         call = ApiCall(server, operation, request, raw)
         if operation.is_json_rpc:
@@ -628,6 +623,18 @@ async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
         code="missing_scope",
         param=scope,
     )
+
+
+def _body_limit(
+    operation: Operation, limit: int
+) -> tuple[int, Callable[[int], HttpError]]:
+    """Return how many bytes an operation takes, and by which error it refuses more."""
+    if operation.body is None and limit > UNREAD_BODY:
+        return UNREAD_BODY, _takes_no_body
+    if operation.is_public:
+        # Without a key no one fills the memory.
+        return min(limit, UNREAD_BODY), _too_large_for_all
+    return limit, too_large
 
 
 async def _read(
