@@ -11,6 +11,7 @@
   x SharedBudgetError      what is begun under a budget is in another journal than the budget
   x ServerSetupError       a server cannot be started with these settings
   x LoginError             there is no login at an MCP server, or it cannot be made or kept
+    · LoginRequiredError   a person has to log in, or to allow more
   x RunFailedError         a run has no output: it did not succeed
   x TaskFailedError        a task that a pipeline delegated did not succeed
     · FanOutFailedError    too many tasks of a fan-out did not succeed
@@ -101,6 +102,10 @@ def _named(journal: object) -> str:
 
 class LoginError(OrchestratorError):
     """There is no login at an MCP server, or it cannot be made or kept."""
+
+
+class LoginRequiredError(LoginError):
+    """A person has to log in to an MCP server, or to allow more."""
 
 
 class ServerSetupError(OrchestratorError):

@@ -30,6 +30,7 @@ from agents.tools.mcp.json_values import list_in, object_in
 from agents.tools.mcp.listed_tools import Listing, read_listing
 from agents.tools.mcp.server import McpCommand, McpServer
 from delegation import printable
+from orchestrator.errors import LoginRequiredError
 from orchestrator.mcp.checked_messages import checked, harmless, raw_part
 from orchestrator.mcp.http import BROKEN_OFF, REFUSED, SESSION_GONE, UNREACHABLE
 from orchestrator.mcp.server_call import CURRENT, ServerCall
@@ -96,6 +97,8 @@ class ServerConnection:
         self.capabilities = types.ServerCapabilities()
         self.problem = ""
         """Why there is no connection; empty if there is one, or none was tried."""
+        self.wants_login = False
+        """There is none because a person has to log in."""
         self.handshake_seconds = self.listing_seconds = 0.0
         """How long the last connection took to be made, and to list the tools."""
         self._open_transport = open_transport
@@ -178,6 +181,9 @@ class ServerConnection:
             self._changed.unpark_all()
         is_late = scope.cancelled_caught and math.isinf(connected_at)
         self.problem = self._sentence(problem, log, is_late=is_late)
+        self.wants_login = problem is not None and isinstance(
+            innermost(problem), LoginRequiredError
+        )
         await trio.lowlevel.checkpoint()
         return trio.current_time() - connected_at
 
@@ -185,6 +191,7 @@ class ServerConnection:
         self._client = client
         self.capabilities = client.server_capabilities
         self.problem = ""
+        self.wants_login = False
         self._has_tried = True
         self._changed.unpark_all()
         if self._is_closing:
@@ -510,12 +517,17 @@ _CONNECTION_ERRORS: Final = frozenset(
 )
 
 
-def describe(problem: BaseException) -> str:
-    """Return the reason of an error of the SDK, which comes wrapped in groups."""
+def innermost(problem: BaseException) -> BaseException:
+    """Return the error that others are wrapped around."""
     while isinstance(problem, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", problem)
         problem = group.exceptions[-1]
-    match problem:
+    return problem
+
+
+def describe(problem: BaseException) -> str:
+    """Return the reason of an error of the SDK, which comes wrapped in groups."""
+    match problem := innermost(problem):
         case MCPError():
             return problem.message
         case ToolError():

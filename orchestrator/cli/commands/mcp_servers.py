@@ -227,7 +227,7 @@ def _shown(connection: "ServerConnection") -> _Shown:
     listed = () if connection.listing is None else connection.listing.tools
     state = "ready"
     if connection.absence:
-        state = "login" if "`orchestrator mcp login" in connection.absence else "down"
+        state = "login" if connection.wants_login else "down"
     return _Shown(
         connection.server.name,
         state,

@@ -21,7 +21,7 @@ from mcp.client.auth.utils import (
     extract_scope_from_www_auth,
 )
 
-from orchestrator.errors import LoginError
+from orchestrator.errors import LoginError, LoginRequiredError
 from orchestrator.mcp.login.authorization import LoginRefusedError, renewed_login
 from orchestrator.mcp.login.file import Login, address_of, changed_logins, read_logins
 from orchestrator.private_files import PrivateFile
@@ -71,7 +71,7 @@ class StoredLogin(httpx2.Auth):
         """Sign a request, and send it once more if its token had to be renewed.
 
         Raises:
-            LoginError: a person has to log in.
+            LoginRequiredError: a person has to log in.
         """
         await trio.lowlevel.checkpoint()
         is_home = _origin(request.url) == _origin(self._home)
@@ -92,14 +92,14 @@ class StoredLogin(httpx2.Auth):
             self.wanted_scope = extract_scope_from_www_auth(response) or ""
             had_one = self._login is not None and self._login.client is not None
             why = "its login is over" if had_one else "it wants a login"
-            raise LoginError(f"{why}: {again}")
+            raise LoginRequiredError(f"{why}: {again}")
         error = extract_field_from_www_auth(response, "error")
         if response.status_code == 403 and error == "insufficient_scope":
             self.wanted_scope = extract_scope_from_www_auth(response) or ""
             scopes = self.wanted_scope.split()
             # People copy the line into a shell, and the server has chosen the words.
             more = "".join(f" --scope {shlex.quote(scope)}" for scope in scopes)
-            raise LoginError(
+            raise LoginRequiredError(
                 f"its login does not allow this: {again.removesuffix('`')}{more}`"
             )
 
