@@ -215,7 +215,11 @@ async def test_bad_tools_are_left_out_and_the_others_stay(tmp_path: Path) -> Non
                     "description": "A" * 100_000,
                     "inputSchema": {
                         "type": "object",
-                        "properties": {"a": {"description": "seen\U000e0041\u200b"}},
+                        "properties": {
+                            "a": {
+                                "description": "seen\U000e0041\u200b\ufe01\u3164\u061c"
+                            }
+                        },
                     },
                     "annotations": "none",
                     "outputSchema": {"$ref": "https://example.invalid/schema"},

@@ -27,9 +27,10 @@ LONGEST_DESCRIPTION: Final = 8_192
 MOST_PROBLEMS: Final = 5
 """How many of the tools that were left out are named."""
 _OTHER_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]")
-# Tags, the zero-width ones, those that turn the direction of a line, and variation selectors.
+# Tags, the zero-width ones, those that turn the direction of a line, variation selectors, fillers.
 _UNSEEN: Final = re.compile(
-    "[\U000e0000-\U000e0fff\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u00ad]"
+    "[\U000e0000-\U000e0fff\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u00ad"
+    "\ufe00-\ufe0f\u061c\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0]"
 )
 
 
