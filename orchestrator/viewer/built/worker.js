@@ -1,4 +1,4 @@
-/*! sources sha256 9e56d77eea57f0002ff06a8099b3809d6caaf5431d5e6f338abd09c468a95840 */
+/*! sources sha256 f174627e5d5d0f44978faae6561191f73dffd3f471cdab7a1251788c049834a1 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

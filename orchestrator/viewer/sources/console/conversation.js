@@ -38,6 +38,8 @@ export class Conversation {
       if (this.isFollowing) this.jump.hidden = true;
     };
     scroller.addEventListener('scroll', this.onScroll);
+    // What appears beside it, or a keyboard on a phone, must not cover the end.
+    new ResizeObserver(() => this.task && this.isFollowing && this.follow()).observe(scroller);
   }
 
   get isAtEnd() {
