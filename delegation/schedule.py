@@ -32,7 +32,7 @@ FIELDS: Final = 5
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?\s*[smhdw]\s*)+")
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
-_EXAMPLES: Final = "`0 8 * * MON`, `every 2h`, `in 30m` or `2026-12-24T18:00`"
+_EXAMPLES: Final = "`0 8 * * MON`, `every 2h` or `2026-12-24T18:00`"
 
 
 class ScheduleError(DelegationError):

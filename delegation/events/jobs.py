@@ -24,11 +24,9 @@ class JobSpec:
     agent: str
     goal: str
     deliver: tuple[str, ...] = ()
-    """Where its replies go: `origin`, `file:PATH`, `webhook:URL`, `PLATFORM:CHAT`."""
+    """Where its replies go: `file:PATH`, `origin`, or an address of a kind that the program has."""
     catch_up: float = 7200.0
     """How many seconds late it may begin, when no process ran at its time."""
-    may_schedule: bool = False
-    """The agents of its runs may set jobs, too."""
 
     @property
     def is_once(self) -> bool:

@@ -33,13 +33,12 @@ class Job:
     name: str = attrs.field(default="", kw_only=True)
     """By which it is paused, run and removed; by default the name of its agent."""
     deliver: tuple[str, ...] = attrs.field(default=(), converter=_targets, kw_only=True)
-    """Where its replies go: `file:PATH`, `webhook:URL`, `PLATFORM:CHAT`; one, or several."""
+    """Where its replies go: `file:PATH`, or a kind that the program has and an address; one, or
+    several."""
     zone: str = attrs.field(default="", kw_only=True)
     """The name of a time zone; by default that of the machine on which the job is first set."""
     catch_up: str = attrs.field(default=DEFAULT_CATCH_UP, kw_only=True)
     """How late it may begin, when no process ran at its time."""
-    may_schedule: bool = attrs.field(default=False, kw_only=True)
-    """The agents of its runs may set jobs, too."""
 
     @property
     def id(self) -> JobId:
@@ -75,7 +74,6 @@ class Job:
                 goal=well_formed(self.agent.as_goal(self.goal)),
                 deliver=self.deliver,
                 catch_up=duration(self.catch_up),
-                may_schedule=self.may_schedule,
             )
         except ScheduleError as exc:
             raise DefinitionError(f"job {self.id!r}: {exc}") from exc

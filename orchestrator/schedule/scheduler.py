@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, assert_never
 import attrs
 import trio
 
-from agents import Agent, raising_one_error
+from agents import Agent, DefinitionError, raising_one_error
 from delegation import (
     Encoded,
     Reply,
@@ -53,7 +53,7 @@ from orchestrator.schedule.job import (
 from orchestrator.schedule.job_replies import JobReplies
 from orchestrator.schedule.job_run import JOB, run_request
 from orchestrator.schedule.local_zone import local_zone
-from orchestrator.schedule.targets import NO_TARGETS, Target
+from orchestrator.schedule.targets import NO_TARGETS, ORIGIN, Target
 from orchestrator.services import Services
 
 DECLARED: Final = "declared_job"
@@ -139,6 +139,11 @@ class Scheduler:
             kept = zone if earlier is None else earlier.spec.zone
             spec = job.spec(zone=kept, now=now)
             self._require_targets(spec)
+            if ORIGIN in spec.deliver:
+                raise DefinitionError(
+                    f"job {id_!r} delivers to {ORIGIN!r}, which is for jobs of a session: this one"
+                    " has no conversation to answer in"
+                )
             specs.append(spec)
         by_id = {spec.id for spec in specs}
         for record in [*self.jobs()]:

@@ -62,7 +62,8 @@ class Targets:
         for target in targets:
             kind, _, address = target.partition(":")
             if kind not in self._kinds or (not address and kind != ORIGIN):
-                known = ", ".join(f"{it}:..." for it in sorted(self._kinds))
+                kinds = sorted(self._kinds.keys() - {ORIGIN})
+                known = ", ".join(f"{it}:..." for it in kinds)
                 raise DefinitionError(
                     f"job {job!r} delivers to {target!r}, which is not there; there are: {known}"
                 )

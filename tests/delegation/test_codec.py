@@ -19,6 +19,7 @@ from agents import (
     ToolMessage,
     UserMessage,
 )
+from agents.logprobs import TokenLogprob, TokenOption
 from delegation import (
     Cause,
     DeliveryCapability,
@@ -125,6 +126,13 @@ st.register_type_strategy(
 )
 st.register_type_strategy(
     ReasoningBlock, st.builds(ReasoningBlock, st.text(), arguments, st.integers())
+)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+octets = st.none() | st.binary(max_size=4)
+options = st.builds(TokenOption, st.text(), numbers, octets)
+st.register_type_strategy(
+    TokenLogprob,
+    st.builds(TokenLogprob, st.text(), numbers, octets, st.lists(options, max_size=2)),
 )
 settings = st.just(msgspec.UNSET) | arguments
 for kind in (ModelAnswered, ModelFailed):

@@ -368,6 +368,7 @@ async def test_an_agent_that_is_gone_is_said_and_its_job_stays() -> None:
         (brief(name="a b"), "is no name for a job"),
         (brief(deliver="pigeon:7"), r"'pigeon:7', which is not there; .* file:"),
         (brief(deliver="file:"), "which is not there"),
+        (brief(deliver="origin"), "which is for jobs of a session"),
     ],
 )
 async def test_a_job_that_cannot_be_is_refused_before_anything_is_set(
