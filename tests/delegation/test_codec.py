@@ -127,12 +127,14 @@ st.register_type_strategy(
 st.register_type_strategy(
     ReasoningBlock, st.builds(ReasoningBlock, st.text(), arguments, st.integers())
 )
-numbers = st.floats(allow_nan=False, allow_infinity=False)
+likelihoods = st.floats(allow_nan=False, allow_infinity=False)
 octets = st.none() | st.binary(max_size=4)
-options = st.builds(TokenOption, st.text(), numbers, octets)
+options = st.builds(TokenOption, st.text(), likelihoods, octets)
 st.register_type_strategy(
     TokenLogprob,
-    st.builds(TokenLogprob, st.text(), numbers, octets, st.lists(options, max_size=2)),
+    st.builds(
+        TokenLogprob, st.text(), likelihoods, octets, st.lists(options, max_size=2)
+    ),
 )
 settings = st.just(msgspec.UNSET) | arguments
 for kind in (ModelAnswered, ModelFailed):

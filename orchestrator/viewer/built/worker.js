@@ -1,4 +1,4 @@
-/*! sources sha256 f174627e5d5d0f44978faae6561191f73dffd3f471cdab7a1251788c049834a1 */
+/*! sources sha256 383b6f342971c522f54edeac10f72305e1b412ab7af3c3fb40482e56d778daa8 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

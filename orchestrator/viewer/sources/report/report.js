@@ -35,7 +35,6 @@ async function open() {
     document.getElementById('data')?.addEventListener('click', () => save(about.title, columns));
     globalThis.delegation.viewer = viewer;
     viewer.drawNow();
-    viewer.openedAt = performance.now();
   } catch (error) {
     // The summary is there all the same: show why the viewer is not.
     page.classList.remove('ready');
