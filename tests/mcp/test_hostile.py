@@ -61,7 +61,8 @@ async def test_a_program_that_is_not_there_is_a_sentence() -> None:
         type(server)("bad", ["no-such-program-anywhere"]), GOOD, calls=[HELLO]
     )
 
-    assert "no-such-program-anywhere" in model.requests[0].instructions
+    problem = "there is no program 'no-such-program-anywhere'"
+    assert problem in model.requests[0].instructions
 
 
 async def test_what_is_no_message_is_passed_over() -> None:

@@ -461,6 +461,8 @@ def _start_error(exc: OSError, command: str, cwd: Path) -> str:
             problem = (
                 f"its folder {cwd} cannot be entered ({exc.strerror}); name another one"
             )
+        case errno.ENOENT:
+            problem = f"there is no program {command!r}; install it, or name its path"
         case errno.E2BIG:
             problem = (
                 f"its {len(command)} characters, or its environment, are more than the system"
