@@ -36,13 +36,6 @@ editor = Agent(
 )
 
 
-async def show_progress(
-    progress: float, total: float | None, message: str | None
-) -> None:
-    await trio.lowlevel.checkpoint()
-    print(f"{progress:g}. {message}")
-
-
 async def main() -> None:
     # What the configuration of a client says: a command, and its arguments.
     team = StdioServerParameters(
@@ -54,7 +47,7 @@ async def main() -> None:
             print(f"{tool.name}: {tool.description}")
 
         goal = {"goal": "Which database?"}
-        answer = await client.call_tool("editor", goal, progress_callback=show_progress)
+        answer = await client.call_tool("editor", goal)
         for part in answer.content:
             print(part.text if isinstance(part, TextContent) else part)
 
@@ -72,8 +65,6 @@ if __name__ == "__main__":
 # prints:
 # reader: Reads on one question.
 # editor: Decides a technical question, after others have read on it.
-# 1. /editor/reader[1] begins: How fast is it, and how large?
-# 2. /editor/reader[1] succeeded
 # SQLite will do: it is small and quick.
 # flowchart TD
 #   n0["✓ editor<br/>Which database?"]
