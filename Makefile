@@ -198,7 +198,7 @@ viewer: ## build the pages of the report and the console from their sources (nee
 
 COMPILE := uv pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
     --python-version 3.11
-EXTRAS := --extra openai --extra anthropic --extra local --extra server --extra postgres --extra workers --extra dbos --extra mcp
+EXTRAS := --extra openai --extra anthropic --extra local --extra server --extra postgres --extra workers --extra dbos --extra mcp --extra chat
 
 .PHONY: requirements
 requirements: ## pin the newest versions that go together, each file of them by its hash (needs uv)
