@@ -198,20 +198,34 @@ class Platform(Protocol):
         ...
 
     async def send(
-        self, place: Place, part: TextPart, *, anchor: str = "", mark: str = ""
+        self,
+        place: Place,
+        part: TextPart,
+        *,
+        key: str,
+        anchor: str = "",
+        mark: str = "",
     ) -> Sent:
         """Send one message.
 
         Args:
             place: where to.
             part: one of `split`.
+            key: the same when the same message is sent again, and no other message's. A platform
+                that refuses to double a message is told it; others ignore it.
             anchor: the message that it replies to; sent without, where that is gone.
             mark: a line before the text: that the same may have been sent before.
         """
         ...
 
     async def send_buttons(
-        self, place: Place, text: str, buttons: Sequence[Button], *, anchor: str = ""
+        self,
+        place: Place,
+        text: str,
+        buttons: Sequence[Button],
+        *,
+        key: str,
+        anchor: str = "",
     ) -> Sent:
         """Send a message with buttons; the text is plain, and short enough."""
         ...
@@ -237,7 +251,7 @@ class Platform(Protocol):
         ...
 
     async def send_file(
-        self, place: Place, name: str, content: bytes, *, anchor: str = ""
+        self, place: Place, name: str, content: bytes, *, key: str, anchor: str = ""
     ) -> Sent:
         """Send a file of at most `largest_upload` bytes."""
         ...
