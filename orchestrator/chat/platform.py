@@ -40,7 +40,7 @@ class Attachment:
 
 @attrs.frozen(kw_only=True)
 class IncomingMessage:
-    """A message that a person has sent to us: in private, or in a group that addresses us."""
+    """A message that a person has sent where we read it: in private, or in a group."""
 
     id: str
     """What is heard twice has the same id twice, and no other message of the platform has it."""
@@ -53,6 +53,10 @@ class IncomingMessage:
     chat_name: str = ""
     is_private: bool
     """No other person reads the chat."""
+    is_addressed: bool = True
+    """Whether it is for us: private, with our mention, or a reply to us.
+
+    One in a thread that is not, is heard only where a session is held already."""
     attachments: tuple[Attachment, ...] = ()
 
 
@@ -157,6 +161,11 @@ class Platform(Protocol):
     @property
     def name(self) -> str:
         """How places call it: `telegram`."""
+        ...
+
+    @property
+    def command_prefix(self) -> str:
+        """What people write before a command: `/`, unless the platform keeps that for itself."""
         ...
 
     @property
