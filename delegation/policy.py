@@ -168,6 +168,11 @@ def _refused_by_queue(
     waiting = due - min(due, slots.free(parent, mode))
     if not waiting or slots.queued + waiting <= ledger.rules.queue:
         return None
+    if slots.is_paused(parent):
+        return Refuse(
+            f"no new tasks start here for now: a person has paused that. {slots.queued} wait, and"
+            f" no more than {ledger.rules.queue} may; none was started. Go on with what you have"
+        )
     return Refuse(
         f"there is no free slot: {slots.in_use} tasks of this tree work now, {slots.queued} wait,"
         f" and no more than {ledger.rules.queue} may wait; none was started. Ask for fewer,"

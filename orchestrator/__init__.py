@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.model_events import TaskModelEvent
     from orchestrator.errors import (
         ClosedError,
+        EndedError,
         FanOutFailedError,
         JournalError,
         JournalInUseError,
@@ -141,6 +142,7 @@ __all__ = [
     "Compaction",
     "DefinitionError",
     "DeliveryCapability",
+    "EndedError",
     "Ending",
     "Failure",
     "FanOut",
@@ -265,9 +267,9 @@ _HOMES = {
     "orchestrator.doors.streamed_run": "StreamedRun",
     "orchestrator.engine.model_events": "TaskModelEvent",
     "orchestrator.errors": """
-        ClosedError FanOutFailedError JournalError JournalInUseError NotInterruptedError
-        OrchestratorError RunFailedError SessionOpenError SharedBudgetError TaskFailedError
-        UnknownIdError WrongLoopError
+        ClosedError EndedError FanOutFailedError JournalError JournalInUseError
+        NotInterruptedError OrchestratorError RunFailedError SessionOpenError SharedBudgetError
+        TaskFailedError UnknownIdError WrongLoopError
     """,
     "orchestrator.journal.journal": "Journal",
     "orchestrator.journal.memory": "MemoryJournal",

@@ -6,6 +6,7 @@
   x UnknownIdError         there is no such run, session or task
   x SessionOpenError       the session is open already
   x NotInterruptedError    the run cannot be resumed: no process died in it
+  x EndedError             the task has ended already
   x ClosedError            the orchestrator or the session is closed
   x WrongLoopError         another event loop runs here than the one that what was called needs
   x SharedBudgetError      what is begun under a budget is in another journal than the budget
@@ -70,6 +71,10 @@ class NotInterruptedError(OrchestratorError):
         super().__init__(f"run {run!r} {problem}")
         self.run = run
         self.problem = problem
+
+
+class EndedError(OrchestratorError):
+    """The task has ended already."""
 
 
 class ClosedError(OrchestratorError):

@@ -345,6 +345,31 @@ class Orchestrator:
             await background.end(commands, STOPPED)
             await self._services.book.wait_durable()
 
+    async def pause(self, task: str) -> None:
+        """Start no new task below a task, until it is unpaused; return when that is durable.
+
+        What runs goes on, and may ask for more: that waits in the queue, in its order, also in the
+        next process. Deadlines run on.
+
+        Args:
+            task: the id of a task, or of a run or a session, whose whole tree it is then.
+
+        Raises:
+            EndedError: it has ended.
+        """
+        await self._services.delegator.pause(await self._load_task(task), paused=True)
+
+    async def unpause(self, task: str) -> None:
+        """Start tasks below a task again, those that wait first.
+
+        Args:
+            task: the id of the task that was paused.
+
+        Raises:
+            EndedError: it has ended.
+        """
+        await self._services.delegator.pause(await self._load_task(task), paused=False)
+
     async def steer(self, task: str, message: str, *, seconds: float = 0) -> Receipt:
         """Send a message to a running task, which reads it before its next model call.
 

@@ -55,7 +55,7 @@ FROM_DELEGATION = """
     usd
 """
 ORCHESTRATOR = """
-    Candidates Child ClosedError FanOut FanOutFailedError TaskModelEvent Journal JournalError
+    Candidates Child ClosedError EndedError FanOut FanOutFailedError TaskModelEvent Journal JournalError
     JournalInUseError McpServers MemoryJournal NotInterruptedError Orchestrator OrchestratorError
     Review Run
     RunFailedError Session SessionOpenError Settled SharedBudgetError TaskFailedError

@@ -396,6 +396,14 @@ class QuietChanged:
 
 
 @attrs.frozen
+class StartsPaused:
+    """No new task below this one starts any more, or they start again."""
+
+    task: TaskId
+    paused: bool
+
+
+@attrs.frozen
 class ApprovalAsked:
     """A tool call waits for the approval of a person."""
 
@@ -541,6 +549,7 @@ TaskEvent: TypeAlias = (
     | Steered
     | SteeringSeen
     | QuietChanged
+    | StartsPaused
     | ApprovalAsked
     | ApprovalAnswered
     | ProcessStarted

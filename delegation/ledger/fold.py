@@ -36,6 +36,7 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -89,6 +90,8 @@ def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, 
             fold_tasks.steering_seen(ledger, event)
         case QuietChanged():
             fold_tasks.quiet_changed(ledger, event)
+        case StartsPaused():
+            fold_tasks.starts_paused(ledger, event)
         case ApprovalAsked():
             fold_approvals.approval_asked(ledger, event, entry.at)
         case ApprovalAnswered():

@@ -343,7 +343,7 @@ def journal_opened(ledger: "Ledger", event: JournalOpened) -> None:
     ledger.joinable.clear()
     for session in ledger.sessions.values():
         session.door = None
-        session.slots = Slots(ledger.rules)
+        session.slots = Slots(ledger.rules, session.slots.paused)
         for task in _unsettled_in(session):
             _interrupt(session, task)
         if session.awaits_resume:

@@ -16,6 +16,7 @@ from delegation.events import (
     ModelCalled,
     ModelFailed,
     QuietChanged,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -336,6 +337,17 @@ def quiet_changed(ledger: "Ledger", event: QuietChanged) -> None:
     update_state(session, task, QUIET if event.quiet else RUNNING)
 
 
+def starts_paused(ledger: "Ledger", event: StartsPaused) -> None:
+    task = unsettled_task(ledger, event)
+    session = ledger.sessions[task.session]
+    is_paused = task.id in session.slots.paused
+    require(is_paused is not event.paused, event, "it is so already", task)
+    if event.paused:
+        session.slots.pause(task)
+    else:
+        _mark_ready(ledger, session, session.slots.unpause(task))
+
+
 def cancel_requested(ledger: "Ledger", event: CancelRequested) -> None:
     task = unsettled_task(ledger, event)
     is_under_way = not task.is_root or task.is_running
@@ -352,6 +364,7 @@ def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     if task.reserved is not None:
         charge_open_call(session, task)
     admitted = session.slots.leave(task)
+    session.slots.paused.pop(task.id, None)
     change_state(session, task, Ended(event.outcome))
     session.tree.end(event.task, entry.at, event.outcome.error)
     # The journal has the transcript; a task that has ended needs it no more.

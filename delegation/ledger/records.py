@@ -263,6 +263,11 @@ class TaskRecord:
         return isinstance(self.state, Running)
 
     @property
+    def has_begun(self) -> bool:
+        """An agent has worked on it, in this process or in one before."""
+        return any(isinstance(state, Running) for state in self.history)
+
+    @property
     def is_interrupted(self) -> bool:
         """Its process is gone, and it has not been queued again."""
         return isinstance(self.state, Interrupted)

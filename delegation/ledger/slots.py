@@ -3,6 +3,8 @@
 A task that waits for its joined children lends them its slot: the first of them runs in it, so no
 task holds the slot that its own child needs. Parents take turns, and the tasks of each keep their
 order. Work per change is O(1). The fold changes the states of the tasks that got a slot.
+
+Below a paused task no new task gets a slot. One that had begun before a crash goes on.
 """
 
 import math
@@ -22,10 +24,22 @@ QueueKey: TypeAlias = tuple[TaskId, Mode]
 class Slots:
     """Counts the slots of a tree, and queues its tasks."""
 
-    __slots__ = ("_eligible", "_queues", "_rules", "detached", "in_use", "queued")
+    __slots__ = (
+        "_eligible",
+        "_queues",
+        "_rules",
+        "detached",
+        "in_use",
+        "paused",
+        "queued",
+    )
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(
+        self, rules: Rules, paused: "dict[TaskId, TaskRecord] | None" = None
+    ) -> None:
         self._rules = rules
+        self.paused = {} if paused is None else paused
+        """The tasks below which no new task starts."""
         self.in_use = 0
         """How many slots are in use. A task whose joined child runs has lent its slot."""
         self.detached = 0
@@ -53,8 +67,10 @@ class Slots:
         *,
         in_use: int,
         detached: int,
+        paused: "Iterable[TaskRecord]",
     ) -> None:
         """Take the state of other slots under the same rules."""
+        self.paused = {task.id: task for task in paused}
         self._queues = dict(queues)
         self._eligible = dict.fromkeys(eligible)
         self.queued = sum(map(len, self._queues.values()))
@@ -62,11 +78,38 @@ class Slots:
 
     def free(self, parent: "TaskRecord", mode: Mode) -> float:
         """Return how many more tasks of a parent could start now."""
+        if self.is_paused(parent):
+            return 0
         left = self._parent_allowance(parent, mode)
         if (most := self._rules.live_tasks) is not None:
             lent = mode is Mode.JOINED and _can_lend(parent)
             left = min(left, max(0, most - self.in_use) + lent)
         return max(0, left)
+
+    def is_paused(self, task: "TaskRecord") -> bool:
+        """Return whether no new task below this one starts."""
+        above: TaskRecord | None = task if self.paused else None
+        while above is not None:
+            if above.id in self.paused:
+                return True
+            above = above.parent
+        return False
+
+    def pause(self, task: "TaskRecord") -> None:
+        """Start no new task below this one. It takes a pass over the tasks that wait."""
+        self.paused[task.id] = task
+        for key, queue in self._queues.items():
+            if self.is_paused(_parent(self._first(key))):
+                # Those that had begun do not wait behind new ones.
+                begun = {id_: it for id_, it in queue.items() if it.has_begun}
+                self._queues[key] = begun | queue
+        for key in [it for it in self._eligible if not self._is_eligible(it)]:
+            del self._eligible[key]
+
+    def unpause(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
+        """Start tasks below this one again, and return those that got a slot by that."""
+        del self.paused[task.id]
+        return self._admit_next(*self._queues)
 
     def enter(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
         """Queue a task that is due, and return the tasks that got a slot by that."""
@@ -74,7 +117,11 @@ class Slots:
             self.take(task)
             return (task,)
         key = _key(task)
-        self._queues.setdefault(key, {})[task.id] = task
+        queue = self._queues.setdefault(key, {})
+        queue[task.id] = task
+        if task.has_begun and self.is_paused(_parent(task)):
+            # Those before it wait for more than a slot.
+            self._queues[key] = {task.id: task, **queue}
         self.queued += 1
         return self._admit_next(key)
 
@@ -186,7 +233,10 @@ class Slots:
     def _is_eligible(self, key: QueueKey) -> bool:
         if key not in self._queues:
             return False
-        return self._parent_allowance(_parent(self._first(key)), key[1]) > 0
+        task = self._first(key)
+        if self._parent_allowance(_parent(task), key[1]) <= 0:
+            return False
+        return task.has_begun or not self.is_paused(_parent(task))
 
     def _first(self, key: QueueKey) -> "TaskRecord":
         return next(iter(self._queues[key].values()))

@@ -186,6 +186,7 @@ def _stored_session(session: SessionRecord) -> StoredSession:
         slots_detached=session.slots.detached,
         queues=session.slots.queues,
         eligible=list(session.slots.eligible),
+        paused=list(session.slots.paused),
     )
 
 

@@ -224,6 +224,7 @@ class _Restoration:
             it.eligible,
             in_use=it.slots_in_use,
             detached=it.slots_detached,
+            paused=[tasks[id_] for id_ in it.paused],
         )
 
 

@@ -186,6 +186,7 @@ class StoredSession(msgspec.Struct, array_like=True, gc=False):
     slots_detached: int
     queues: list[tuple[TaskId, Mode, tuple[TaskId, ...]]]
     eligible: list[tuple[TaskId, Mode]]
+    paused: list[TaskId]
 
 
 class StoredState(msgspec.Struct, gc=False):

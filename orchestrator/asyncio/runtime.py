@@ -202,6 +202,22 @@ class Orchestrator:
         """
         await self._thread.call(partial(self._inner.cancel, task, tree=tree))
 
+    async def pause(self, task: str) -> None:
+        """Start no new task below a task, until it is unpaused; what runs goes on.
+
+        Args:
+            task: the id of a task, or of a run or a session, whose whole tree it is then.
+        """
+        await self._thread.call(partial(self._inner.pause, task))
+
+    async def unpause(self, task: str) -> None:
+        """Start tasks below a task again, those that wait first.
+
+        Args:
+            task: the id of the task that was paused.
+        """
+        await self._thread.call(partial(self._inner.unpause, task))
+
     async def steer(self, task: str, message: str, *, seconds: float = 0) -> Receipt:
         """Send a message to a running task, which reads it before its next model call.
 

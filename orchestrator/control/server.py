@@ -12,6 +12,7 @@ A client sends requests in lines of JSON, and gets responses in lines of JSON:
     {"id": 6, "do": "delete", "run": "r_..."}            {"id": 6, "ok": true, "runs": 1, ...}
     {"id": 7, "do": "job", "job": "brief", "action": "run"}     or pause, resume, remove; of a run,
                                                          {"id": 7, "ok": true, "run": "r_..."}
+    {"id": 8, "do": "pause", "task": "t_...", "paused": true}   or false; of new tasks below it
 
 A response has the `id` of its request, and `ok` or `error`. No line hurts the run: one that is no
 request gets an error. A command that an agent has started may subscribe, and not act: it would
@@ -81,6 +82,12 @@ class Cancel:
 
 
 @attrs.frozen
+class Pause:
+    task: str
+    paused: bool = True
+
+
+@attrs.frozen
 class Steer:
     task: str
     text: str
@@ -109,11 +116,14 @@ class ControlJob:
     action: JobAction
 
 
-Action: TypeAlias = Cancel | Steer | AnswerApproval | Prune | DeleteRun | ControlJob
+Action: TypeAlias = (
+    Cancel | Pause | Steer | AnswerApproval | Prune | DeleteRun | ControlJob
+)
 ControlRequest: TypeAlias = Subscribe | Action
 REQUEST_TYPES: Final[dict[str, type[ControlRequest]]] = {
     "subscribe": Subscribe,
     "cancel": Cancel,
+    "pause": Pause,
     "steer": Steer,
     "answer": AnswerApproval,
     "prune": Prune,
@@ -349,7 +359,7 @@ class _Connection:
 
     def _event_of(self, request: Action) -> AuditEvent:
         match request:
-            case Cancel(task) | Steer(task):
+            case Cancel(task) | Pause(task) | Steer(task):
                 target = task
             case AnswerApproval(approval):
                 target = approval
@@ -374,6 +384,9 @@ class _Connection:
         match request:
             case Cancel(task):
                 await self._orchestrator.cancel(task, tree=True)
+            case Pause(task, paused):
+                act = self._orchestrator.pause if paused else self._orchestrator.unpause
+                await act(task)
             case Steer(task, text):
                 receipt = await self._orchestrator.steer(task, text)
                 return {"state": receipt.state}

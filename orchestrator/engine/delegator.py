@@ -40,12 +40,14 @@ from delegation import (
 )
 from delegation.events import (
     CancelRequested,
+    StartsPaused,
     Steered,
     SteeringOrigin,
     TaskStarted,
 )
 from orchestrator.budget_scope import grants_beyond
 from orchestrator.engine.task_runner import TaskRunner
+from orchestrator.errors import EndedError
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import StepTiming
 from orchestrator.execution.outcomes import PROCESS_DIED
@@ -294,6 +296,21 @@ class OrchestratorDelegator:
             return Receipt("seen", steering.seen_at)
         is_late = steering.too_late or self._has_ended(record)
         return Receipt("too_late" if is_late else "waiting")
+
+    async def pause(self, task: TaskId, *, paused: bool) -> None:
+        """Start no new task below one, or start them again; return when that is durable.
+
+        Raises:
+            EndedError: it has ended, or its session was closed for good.
+        """
+        ledger = self._book.ledger
+        record = ledger.tasks[task]
+        session = ledger.sessions[record.session]
+        if record.outcome is not None or session.closed:
+            raise EndedError(f"{record.path} has ended: nothing starts below it")
+        if paused is not (task in session.slots.paused):
+            self._book.post(StartsPaused(task, paused))
+        await self._book.wait_durable()
 
     async def cancel(self, tasks: Sequence[TaskId]) -> None:
         await self._cancel([self._book.ledger.tasks[task] for task in tasks])

@@ -45,6 +45,7 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -67,6 +68,7 @@ FactWithoutText: TypeAlias = (
     | ModelCalled
     | CancelRequested
     | QuietChanged
+    | StartsPaused
     | SteeringSeen
     | DoorOpened
     | DoorClosed

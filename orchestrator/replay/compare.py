@@ -42,6 +42,7 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -350,6 +351,7 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
                 | ModelCalled()
                 | ModelFailed()
                 | CancelRequested()
+                | StartsPaused()
                 | Steered()
                 | SteeringSeen()
                 | QuietChanged()

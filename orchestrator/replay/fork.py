@@ -52,6 +52,7 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -109,6 +110,7 @@ OwnFact: TypeAlias = (
     | ModelCalled
     | ModelFailed
     | QuietChanged
+    | StartsPaused
     | ApprovalAsked
     | ApprovalAnswered
     | WorkspaceOpened

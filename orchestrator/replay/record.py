@@ -50,6 +50,7 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -233,6 +234,7 @@ class RecordedRun:
                 | SteeringSeen()
                 | ModelCalled()
                 | QuietChanged()
+                | StartsPaused()
                 | ApprovalAsked()
                 | ApprovalAnswered()
                 | ProcessStarted()
@@ -482,6 +484,7 @@ def _key(event: Event) -> Hashable | None:
             | Steered()
             | SteeringSeen()
             | QuietChanged()
+            | StartsPaused()
             | ApprovalAsked()
             | ApprovalAnswered()
             | ProcessStarted()

@@ -64,6 +64,7 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringOrigin,
     SteeringSeen,
@@ -399,6 +400,7 @@ class _Replayer:
                 | ProcessUnreachable()
                 | ApprovalAsked()
                 | ApprovalAnswered()
+                | StartsPaused()
                 | ModelFailed(reason=ModelFailure.QUESTION)
             ) as event:
                 # Background commands, people and the parents that tools ask are not repeated:

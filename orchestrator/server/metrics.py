@@ -39,6 +39,7 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -272,6 +273,7 @@ class _JournalFacts:
                 | ModelAnswered()
                 | ToolAnswered()
                 | CancelRequested()
+                | StartsPaused()
                 | Steered()
                 | SteeringSeen()
                 | QuietChanged()

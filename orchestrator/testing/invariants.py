@@ -50,6 +50,7 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -241,6 +242,7 @@ class _JournalCheck:
                 | JobRemoved()
                 | JobOccurred()
                 | CancelRequested()
+                | StartsPaused()
                 | Steered()
                 | SteeringSeen()
                 | QuietChanged()

@@ -58,6 +58,7 @@ from delegation.events import (
     ReplyDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskSettled,
@@ -495,6 +496,11 @@ class Facts(RuleBasedStateMachine):
         if command.notify and not session.closed:
             session.mail[seq] = word
 
+    @for_a_task(lambda it: not it.outcome)
+    def pause(self, task: Task) -> None:
+        task.paused = not task.paused
+        self.post(StartsPaused(task.id, task.paused))
+
     @for_a_task(lambda it: it.acts() and not it.cancelled)
     def cancel(self, task: Task) -> None:
         self.post(CancelRequested(task.id))
@@ -685,6 +691,7 @@ class Facts(RuleBasedStateMachine):
             yield TaskStarted(task.id, afresh=True)
         if task.outcome or not (task.parent or task.acts()):
             yield CancelRequested(task.id)
+        yield StartsPaused(task.id, bool(task.outcome) or task.paused)
         if task.outcome or not (task.parent or task.session.turn):
             yield Steered(task.id, NOTE, "faster", "/editor")
         if task.below() or not task.has_yet_to_settle():

@@ -108,6 +108,7 @@ class Task:
     entered: bool = False
     """It has room or waits for it: there is nothing else that it waits for."""
     cancelled: bool = False
+    paused: bool = False
     outcome: Outcome | None = None
     spent: Usage = attrs.field(factory=Usage)
     reserved: Usage | None = None

@@ -46,6 +46,7 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -94,6 +95,7 @@ def of_task(task: TaskId) -> dict[str, Event]:
         "is told something": Steered(task, NEW, "faster", "/editor"),
         "sees what it was told": SteeringSeen(task, ()),
         "is quiet": QuietChanged(task, True),
+        "is paused": StartsPaused(task, True),
         "is cancelled": CancelRequested(task),
         "settles": TaskSettled(task, DONE),
     }

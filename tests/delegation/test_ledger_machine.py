@@ -211,6 +211,9 @@ class CheckedFacts(Facts):
     def must_wait(self, task: Task) -> bool:
         assert task.parent is not None
         slots = self.ledger.sessions[task.session.id].slots
+        is_new = not self.record(task).has_begun
+        if is_new and any(above.paused for above in task.parent.line()):
+            return True
         if self.running_below(task.parent) >= at_most(self.kept.live_children):
             return True
         if task.detached and slots.detached >= at_most(self.kept.detached):

@@ -56,6 +56,7 @@ class SlotModel:
         self.live: dict[TaskId, TaskRecord] = {}
         self.running: set[TaskId] = set()
         self.waiting: dict[Key, list[TaskId]] = {}
+        self.paused: set[TaskId] = set()
         self.asked = 0
         self.passed_over: dict[Key, dict[Key, int]] = {}
         """How often each queue was served since another one waits for its turn."""
@@ -103,6 +104,11 @@ class SlotModel:
         assert task.parent is not None
         children = at_most(self.rules.live_children)
         detached = at_most(self.rules.detached)
+        above: TaskRecord | None = task.parent
+        while above is not None:
+            if above.id in self.paused:
+                return False
+            above = above.parent
         return self.running_below(task.parent) < children and (
             task.mode is Mode.JOINED or self.detached() < detached
         )
@@ -121,6 +127,14 @@ class SlotModel:
         self.waiting.setdefault(key_of(task), []).append(task.id)
         self.admit(self.slots.enter(task))
         return task
+
+    def pause(self, task: TaskRecord) -> None:
+        if task.id in self.paused:
+            self.paused.remove(task.id)
+            self.admit(self.slots.unpause(task))
+        else:
+            self.paused.add(task.id)
+            self.slots.pause(task)
 
     def end(self, task: TaskRecord) -> None:
         del self.live[task.id]
@@ -172,6 +186,7 @@ class Limits(RuleBasedStateMachine):
     """Tasks come and go, and some are let in whether a slot is free or not."""
 
     forces = False
+    pauses = False
     only_the_tree = False
 
     @initialize(children=limits, tasks=limits, detached=limits)
@@ -237,7 +252,13 @@ class Limits(RuleBasedStateMachine):
             what: max(amount, limit) for what, (amount, limit) in self.amounts().items()
         }
 
-    @precondition(lambda self: self.model.waiting)
+    @precondition(lambda self: self.pauses)
+    @rule(data=st.data())
+    def pause(self, data: st.DataObject) -> None:
+        self.model.pause(data.draw(st.sampled_from(self.model.parents())))
+        self.keep_limits()
+
+    @precondition(lambda self: self.model.waiting and not self.pauses)
     @rule()
     def positions_are_the_order_of_admission(self) -> None:
         """If no other task comes, and the running ones end one by one."""
@@ -304,6 +325,10 @@ class ForcedLimits(Limits):
     forces = True
 
 
+class PausedStarts(Limits):
+    pauses = True
+
+
 class OfTheTree(Limits):
     only_the_tree = True
 
@@ -319,6 +344,11 @@ def test_whoever_comes_and_goes_no_limit_is_passed_and_nobody_waits_in_vain() ->
 def test_what_was_let_in_under_other_rules_leaves_before_anybody_else_comes() -> None:
     """What has happened is true, and the limits hold again as soon as they can."""
     run_state_machine_as_test(ForcedLimits, settings=SETTINGS)
+
+
+def test_below_a_paused_task_none_starts_and_all_others_do() -> None:
+    """And whoever waited comes in its turn, as soon as nothing above it is paused."""
+    run_state_machine_as_test(PausedStarts, settings=SETTINGS)
 
 
 def test_where_only_the_tree_is_full_a_position_is_exact() -> None:

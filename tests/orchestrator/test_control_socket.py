@@ -397,7 +397,7 @@ async def test_a_watcher_notices_that_the_process_has_left(tmp_path: Path) -> No
         (b"hello\n", "malformed"),
         (b"\xff\xfe\x00\n", "malformed"),
         (b"[]\n", "object"),
-        (b"{}\n", "say what to do: subscribe, cancel, steer, answer"),
+        (b"{}\n", "say what to do: subscribe, cancel, pause, steer, answer"),
         (b'{"do": "explode"}\n', "say what to do"),
         (b'{"do": {"a": 1}}\n', "say what to do"),
         (b'{"do": "cancel"}\n', "missing required field `task`"),

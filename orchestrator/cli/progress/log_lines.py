@@ -41,6 +41,7 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -163,6 +164,7 @@ class ProgressLog:
                 | ToolAnswered()
                 | ModelFailed()
                 | CancelRequested()
+                | StartsPaused()
                 | Steered()
                 | SteeringSeen()
                 | ProcessStarted()

@@ -40,6 +40,7 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StartsPaused,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -130,6 +131,9 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
             yield from _body(placed_text(event), "cyan")
         case CancelRequested():
             yield Text("is asked to end", "yellow")
+        case StartsPaused(_, paused):
+            again = "starts no new tasks until it is unpaused" if paused else "is unpaused"
+            yield Text(again, "yellow")
         case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
             style = "bold green" if outcome.succeeded else "bold red"
             yield Text(outcome.ending, style)

@@ -1,4 +1,4 @@
-/*! sources sha256 383b6f342971c522f54edeac10f72305e1b412ab7af3c3fb40482e56d778daa8 */
+/*! sources sha256 4753764d8e20d11130b2cd06ccd710c36194d5a2a9e9c1d53d42ef473671e8d2 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -206,6 +206,7 @@ const FOLD = {
   WorkspaceOpened() {},
   NetworkRequested() {},
   CancelRequested() {},
+  StartsPaused() {},
   TaskSettled(session, body, at) {
     const { task, outcome } = body;
     session.active.delete(task);
