@@ -15,6 +15,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyte
+
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\r")
 HOME = "\x1b[H"
 SECONDS = 20
@@ -31,7 +33,11 @@ UP, DOWN, RIGHT, LEFT = "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D"
 class Terminal:
     """A terminal, and the process in it."""
 
-    def __init__(self, home: Path, *arguments: str, columns: int, rows: int) -> None:
+    def __init__(
+        self, home: Path, *arguments: str, columns: int, rows: int, drawn: bool
+    ) -> None:
+        self._drawn = pyte.HistoryScreen(columns, rows, history=1000)
+        self._stream = pyte.Stream(self._drawn) if drawn else None
         self._ours, self.theirs = pty.openpty()
         self.resize(columns, rows)
         self.modes = termios.tcgetattr(self.theirs)
@@ -64,14 +70,27 @@ class Terminal:
         if not select.select([self._ours], [], [], seconds)[0]:
             return False
         try:
-            self.all += os.read(self._ours, 65536).decode(errors="replace")
+            new = os.read(self._ours, 65536).decode(errors="replace")
         except OSError:
             return False
+        self.all += new
+        if self._stream is not None:
+            self._stream.feed(new)
         return True
 
     @property
     def screen(self) -> str:
-        """What is shown now, where each picture begins at the top."""
+        """What is shown now, where each picture begins at the top.
+
+        If it is drawn: what a terminal shows, with all that has scrolled away.
+        """
+        if self._stream is not None:
+            scrolled = [
+                "".join(line[column].data for column in range(self._drawn.columns))
+                for line in self._drawn.history.top
+            ]
+            lines = [line.rstrip() for line in (*scrolled, *self._drawn.display)]
+            return "\n".join(lines).rstrip("\n")
         return SEQUENCE.sub("", self.all.rpartition(HOME)[2])
 
     @property
@@ -131,9 +150,22 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    home: Path, *arguments: str, columns: int = 100, rows: int = 24
+    home: Path,
+    *arguments: str,
+    columns: int = 100,
+    rows: int = 24,
+    drawn: bool = False,
 ) -> Generator[Terminal]:
-    it = Terminal(home, *arguments, columns=columns, rows=rows)
+    """Run a command in a terminal.
+
+    Args:
+        home: its working directory.
+        arguments: those of the command.
+        columns: the width.
+        rows: the height.
+        drawn: `screen` is what the terminal shows, as a program that moves the cursor needs it.
+    """
+    it = Terminal(home, *arguments, columns=columns, rows=rows, drawn=drawn)
     try:
         yield it
     finally:

@@ -101,7 +101,7 @@ def piped(home: Path, *arguments: str, says: str = "") -> subprocess.Popen[str]:
 
 
 def test_the_user_of_a_chat_answers_while_the_turn_waits(home: Path) -> None:
-    with terminal(home, "chat", "team.py:main") as chat:
+    with terminal(home, "chat", "team.py:main", drawn=True) as chat:
         chat.wait_for("Ctrl-D ends it")
         chat.type("/y\n")
         chat.wait_for("Nothing waits for an approval.")
@@ -111,7 +111,7 @@ def test_the_user_of_a_chat_answers_while_the_turn_waits(home: Path) -> None:
         chat.wait_for("/main asks for approval\n  terminal: make\n")
         chat.wait_for("/y once")
         chat.type("/maybe\n")
-        chat.wait_for("There is no /maybe. /y, /t, /s and /n answer")
+        chat.wait_for("There is no /maybe. /help, /tree")
         assert ran(home) == []
         chat.type("/y\n")
         chat.wait_for("heard: ran make")
@@ -136,8 +136,8 @@ def test_the_user_of_a_chat_answers_while_the_turn_waits(home: Path) -> None:
 
 
 def test_the_user_of_a_chat_is_asked_one_question_at_a_time(home: Path) -> None:
-    """So an answer is to what was shown last. Who leaves denies what the turn waits for."""
-    with terminal(home, "chat", "team.py:main") as chat:
+    """So an answer is to what was shown last. The other one waits for the next chat."""
+    with terminal(home, "chat", "team.py:main", drawn=True) as chat:
         chat.wait_for("Ctrl-D ends it")
         chat.type("run a b\n")
         shown = chat.wait_for("/n no, and why")
@@ -146,9 +146,18 @@ def test_the_user_of_a_chat_is_asked_one_question_at_a_time(home: Path) -> None:
         chat.type("/s\n")
         chat.wait_for(f"terminal: {second}\n  /y once")
         chat.type("\x04")
-        chat.wait_for("terminal was denied by the user: no user is there to answer")
         assert chat.wait() == 0
+        session = chat.screen.partition("--session ")[2].split()[0]
+    assert ran(home) == [first]
 
+    with terminal(
+        home, "chat", "team.py:main", "--session", session, drawn=True
+    ) as chat:
+        chat.wait_for(f"terminal: {second}\n  /y once")
+        chat.type("/deny later\r")
+        chat.wait_for("terminal was denied by the user: later")
+        chat.type("\x04")
+        assert chat.wait() == 0
     assert ran(home) == [first]
 
 
@@ -162,7 +171,7 @@ def test_a_chat_without_a_terminal_denies_when_its_input_has_ended(home: Path) -
 
 def test_a_question_of_a_detached_task_waits_for_the_next_chat(home: Path) -> None:
     """Another run on the same journal does not ask it."""
-    with terminal(home, "chat", "team.py:main") as chat:
+    with terminal(home, "chat", "team.py:main", drawn=True) as chat:
         chat.wait_for("Ctrl-D ends it")
         chat.type("apart\n")
         chat.wait_for("/main/child[1] asks for approval\n  terminal: x\n")
@@ -170,7 +179,7 @@ def test_a_question_of_a_detached_task_waits_for_the_next_chat(home: Path) -> No
         chat.type("\x04")
         chat.wait_for("1 tasks go on when you come back")
         assert chat.wait() == 0
-        session = chat.text.partition("--session ")[2].split()[0]
+        session = chat.screen.partition("--session ")[2].split()[0]
 
     with terminal(home, "run", "team.py:main", "run make") as other:
         shown = other.wait_for("approve? ", anywhere=True)
@@ -180,7 +189,9 @@ def test_a_question_of_a_detached_task_waits_for_the_next_chat(home: Path) -> No
         other.wait_for("heard: terminal was denied by the user", anywhere=True)
         assert other.wait() == 0
 
-    with terminal(home, "chat", "team.py:main", "--session", session) as chat:
+    with terminal(
+        home, "chat", "team.py:main", "--session", session, drawn=True
+    ) as chat:
         chat.wait_for("/main/child[1] asks for approval\n  terminal: x\n")
         chat.type("/y\n")
         chat.wait_for("news: heard: ran x")

@@ -1,11 +1,15 @@
 """`orchestrator report`: write a run as one HTML file."""
 
 import sys
+import webbrowser
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal
 
+import attrs
+
 from delegation import SessionId, printable
+from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_run
 from orchestrator.cli.options import (
     JournalOption,
@@ -14,9 +18,19 @@ from orchestrator.cli.options import (
     require_writable,
     write_file,
 )
+from orchestrator.journal.journals import Journals
 
 FILE_ID_CHARACTERS: Final = 12
 """How many characters of a run's id are in the default file name."""
+
+
+@attrs.frozen
+class WrittenReport:
+    """A report that was written."""
+
+    file: Path
+    sentence: str
+    """What is in it."""
 
 
 def report(
@@ -25,6 +39,7 @@ def report(
     *,
     output: OutputOption = None,
     transcripts: Literal["none", "failed", "all"] = "none",
+    open: bool = False,  # noqa: A002 (the option's name)
     journal: JournalOption = None,
 ) -> None:
     """Write a run as one HTML file that needs no network, to look at and to send around.
@@ -33,13 +48,32 @@ def report(
         run: The id of the run, or how it begins; by default the newest one.
         output: The file; by default run-ID.html in this directory. One that is there is
             replaced.
-        transcripts: Whose go with it: what agents read and wrote may be confidential, so only you
-            may read a file with them.
+        transcripts: Which transcripts to include. What agents read and wrote may be
+            confidential, so only you may read a file with transcripts.
+        open: Open the file in the browser.
     """
+    written = report_run(
+        journals_of(journal), run, output=output, transcripts=transcripts
+    )
+    print(written.sentence, file=sys.stderr)
+    print(written.file)
+    if open and not webbrowser.open(written.file.resolve().as_uri()):
+        raise CommandError(
+            f"there is no browser to open; open the file yourself: {written.file}"
+        )
+
+
+def report_run(
+    journals: Journals,
+    run: str | None,
+    *,
+    output: Path | None = None,
+    transcripts: Literal["none", "failed", "all"] = "none",
+) -> WrittenReport:
+    """Write the report of a run: to a file, or to run-ID.html in this directory."""
     # Imported late: only this command needs the viewer.
     from orchestrator.report import Transcripts, build_report, read_history
 
-    journals = journals_of(journal)
     if output is not None:
         # Before the work is done: the run may be large.
         require_writable(output, journals)
@@ -64,12 +98,11 @@ def report(
         chosen=output is not None,
     )
     size = len(page.html.encode())
-    print(
+    return WrittenReport(
+        file,
         f"run {printable(session)}: {len(history.tree):,} agents, {size / 1000:,.0f} kB."
         f" {page.transcripts.sentence}",
-        file=sys.stderr,
     )
-    print(file)
 
 
 def _default_file(run: SessionId) -> Path:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
 import msgspec
+from rich.cells import cell_len
 from rich.text import Text
 
 from agents import AssistantMessage, ToolCall
@@ -246,12 +247,17 @@ def _pieces(line: Text, width: int) -> list[Text]:
     """Cut a line into pieces, at the end of a word where possible."""
     pieces: list[Text] = []
     while line.cell_len > width:
-        # Cells are as wide as a character or twice that.
-        cut = width
-        while line[:cut].cell_len > width:
-            cut -= 1
-        space = line.plain.rfind(" ", 1, cut + 1)
-        cut = space + 1 if space > width // 2 else cut
+        cut = cut_at_word(line.plain, width)
         pieces.append(line[:cut])
         line = line[cut:]
     return [*pieces, line]
+
+
+def cut_at_word(line: str, width: int) -> int:
+    """Return where a line that is too long is cut: behind a word, unless that is very long."""
+    # Cells are as wide as a character or twice that.
+    cut = max(1, width)
+    while cut > 1 and cell_len(line[:cut]) > width:
+        cut -= 1
+    space = line.rfind(" ", 1, cut + 1)
+    return space + 1 if space > width // 2 else cut

@@ -1,0 +1,1 @@
+"""`orchestrator chat`: a conversation in a terminal, or over a pipe."""

@@ -1,0 +1,77 @@
+"""Approval questions of a chat: one at a time, so that an answer fits the one that is shown."""
+
+import trio
+
+from delegation import Mode
+from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.cli.terminal.approvals import (
+    ANSWER_WORDS,
+    TOO_LATE,
+    UNATTENDED_DENIAL,
+    show_question,
+    wait_question_closed,
+)
+from orchestrator.cli.terminal.console import Terminal, print_hint
+from orchestrator.doors.session import Session
+from orchestrator.errors import UnknownIdError
+from orchestrator.runtime import Orchestrator
+
+
+class ApprovalPrompts:
+    """The questions of one session."""
+
+    def __init__(
+        self, orchestrator: Orchestrator, session: Session, console: Terminal
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._session = session
+        self._console = console
+        self._shown: ApprovalQuestion | None = None
+
+    async def show_all(self) -> None:
+        """Show each question when the one before it is closed, until the session closes."""
+        async for ask in self._session.asks:
+            self._console.print()
+            show_question(ask, self._console, slash="/")
+            self._shown = ask
+            await wait_question_closed(self._orchestrator, ask)
+            self._shown = None
+
+    def is_answer(self, line: str) -> bool:
+        """Return whether a line without a slash answers the question that is shown."""
+        return self._shown is not None and line.strip().lower() in ANSWER_WORDS
+
+    async def answer(self, verdict: ApprovalVerdict, reason: str) -> None:
+        """Answer the question that is shown."""
+        await trio.lowlevel.checkpoint()
+        if self._shown is None:
+            print_hint(self._console, "Nothing waits for an approval.")
+        else:
+            await self._answer(self._shown, verdict, reason)
+
+    async def deny_what_turns_wait_for(self) -> None:
+        """Deny each question that a turn waits for, until cancelled: no user is there any more."""
+        seen = 0
+        while True:
+            for ask in self._session.open_asks:
+                if self._is_in_turn(ask):
+                    await self._answer(ask, *UNATTENDED_DENIAL)
+            seen = await self._orchestrator.wait_changed(after=seen)
+
+    def _is_in_turn(self, ask: ApprovalQuestion) -> bool:
+        """Return whether the turn waits for the answer; a detached task can wait longer."""
+        tree = self._session.tree
+        node = tree[ask.task]
+        while node["mode"] == Mode.JOINED:
+            node = tree[node["parent"]]
+        is_root: bool = node["mode"] == Mode.ROOT
+        return is_root
+
+    async def _answer(
+        self, ask: ApprovalQuestion, verdict: ApprovalVerdict, reason: str
+    ) -> None:
+        await trio.lowlevel.checkpoint()
+        try:
+            await self._session.answer(ask.id, verdict, reason=reason, by="the user")
+        except UnknownIdError:
+            print_hint(self._console, TOO_LATE)
