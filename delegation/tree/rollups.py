@@ -172,12 +172,17 @@ class Siblings:
         return f"{self.parent.task}/{self.agent}"
 
     def most_important(self, most: int) -> list[Subtree]:
-        """Return the most important ones in their order: urgent, then large, then the first."""
+        """Return the most important ones in their order: urgent, then costly, then the first.
+
+        Of failures, those come first that have failed themselves, then those of which the largest
+        share has, then the costliest.
+        """
         chosen: dict[TaskId, Subtree] = {}
-        for those in self.urgent:
+        for rank, those in enumerate(self.urgent):
             if len(chosen) < most and those:
                 left = most - len(chosen)
-                _take(chosen, heapq.nsmallest(left, those.values(), key=_place))
+                key = _failure if rank == FAILED else _place
+                _take(chosen, heapq.nsmallest(left, those.values(), key=key))
         if len(chosen) < most and self.branching:
             large = heapq.nlargest(
                 most + len(chosen), self.branching.values(), key=_size
@@ -205,8 +210,15 @@ def _place(branch: Subtree) -> int:
     return branch.place
 
 
-def _size(branch: Subtree) -> tuple[int, int, int]:
-    return branch.tally.tasks, branch.tally.tokens, -branch.place
+def _failure(branch: Subtree) -> tuple[bool, float, int, int]:
+    tally = branch.tally
+    is_below = branch.status not in _FAILED
+    return is_below, -tally.failed / tally.tasks, -tally.cost, branch.place
+
+
+def _size(branch: Subtree) -> tuple[int, int, int, int]:
+    tally = branch.tally
+    return tally.cost, tally.tasks, tally.tokens, -branch.place
 
 
 class Rollups:

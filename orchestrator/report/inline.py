@@ -64,6 +64,7 @@ def _history_of(tree: Tree) -> RunHistory:
         models={},
         tools=None,
         questions={},
+        answer="",
         transcripts={},
         tracebacks={},
         critical_path=tree.critical_path(now=last),

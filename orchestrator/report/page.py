@@ -71,6 +71,8 @@ def build_report(
         version: of the orchestrator that writes the report.
         transcripts: which transcripts the history has.
     """
+    if transcripts is Transcripts.NONE:
+        history = attrs.evolve(history, answer="")
     packed = pack_transcripts(history, transcripts)
     title = _title(history)
     script, style = built("report.js"), built("report.css")

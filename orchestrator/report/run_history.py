@@ -63,6 +63,8 @@ class RunHistory:
     """The number of answered tool calls of each task; None where it is not known."""
     questions: Mapping[TaskId, str]
     """The open approval questions of each task, as text."""
+    answer: str
+    """What the last turn has answered; empty if it did not succeed, or has not ended."""
     transcripts: Mapping[TaskId, TaskTranscript]
     tracebacks: Mapping[TaskId, str]
     """Where in the code the tasks have failed that an error of a tool or a function ended."""
@@ -114,6 +116,7 @@ def read_history(
         models=builder.models,
         tools=builder.tools,
         questions=builder.questions(tree),
+        answer="" if builder.last_outcome is None else builder.last_outcome.output,
         transcripts=wanted,
         tracebacks=builder.tracebacks,
         critical_path=tree.critical_path(now=last),

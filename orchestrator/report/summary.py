@@ -6,22 +6,29 @@ Every text of the run is escaped here. Rows that are left out are counted.
 import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from typing import Final, assert_never
+from urllib.parse import quote
 
 import attrs
+import msgspec
 
 from agents import Usage
 from delegation import Ending, Status, TaskId, one_line, printable
 from delegation.tree.critical_path import SegmentKind
 from delegation.tree.glyphs import STATUS_GLYPHS
-from delegation.tree.tally import FAILURES
+from orchestrator.report.failure_groups import failure_groups
+from orchestrator.report.model_costs import model_costs
 from orchestrator.report.run_history import RunHistory
 
-FAILURES_SHOWN: Final = 50
+ANSWER_CHARACTERS: Final = 4_000
+ERRORS_SHOWN: Final = 20
+TASKS_SHOWN: Final = 5
+"""Of those that failed with one error."""
+COSTS_SHOWN: Final = 20
 SUBTREES_SHOWN: Final = 15
 STEPS_SHOWN: Final = 30
-ERROR_CHARACTERS: Final = 400
 PATH_CHARACTERS: Final = 300
 
 
@@ -76,8 +83,10 @@ def summary_of(
             f'<p class="lead"><span class="state {group}">{glyph} {word}</span>'
             f" · run <code>{_text(history.run)}</code>"
             f" · began {began:%Y-%m-%d %H:%M:%S} UTC</p>",
+            *_answer(history),
             _tiles(history),
             *_failures(history),
+            *_costs(history),
             *_costliest(history),
             *_critical(history),
             "<h2>About this file</h2>",
@@ -97,6 +106,18 @@ def _source(history: RunHistory) -> str:
         f"{history.facts:,} facts of the journal, which {opened_by} had opened. SHA-256 of these"
         f" facts: <code>{history.digest}</code>"
     )
+
+
+def _answer(history: RunHistory) -> Iterator[str]:
+    if not history.answer:
+        return
+    answer = history.answer
+    with suppress(msgspec.DecodeError):  # mostly it is text
+        answer = msgspec.json.format(answer, indent=2)
+    yield "<h2>Answer</h2>"
+    yield f'<pre class="answer" dir="auto">{_text(_short(answer, ANSWER_CHARACTERS))}</pre>'
+    left = len(answer) - ANSWER_CHARACTERS
+    yield _left_out(left, "character", "the transcript has them")
 
 
 def _tiles(history: RunHistory) -> str:
@@ -137,8 +158,7 @@ def _tile(tile: Tile) -> str:
 
 
 def _cost_note(total: Usage) -> str:
-    exact = f"{total.cost:,} micro-dollars"
-    notes = [exact]
+    notes: list[str] = []
     if total.unpriced:
         calls = _counted(total.unpriced, "model call")
         notes.append(f"{calls} without a known price")
@@ -154,30 +174,57 @@ def _span_note(history: RunHistory) -> str:
 
 
 def _failures(history: RunHistory) -> Iterator[str]:
-    tree = history.tree
-    failed = [task for task in tree.graph if tree[task]["status"] in FAILURES]
-    yield f"<h2>Failures ({len(failed):,})</h2>"
+    groups = failure_groups(history.tree)
+    failed = sum(len(group.tasks) for group in groups)
+    yield f"<h2>Failures ({failed:,})</h2>"
     if not failed:
         yield "<p>Nothing has failed.</p>"
         return
     yield _table(
-        ["what", "how", "error"],
+        ["where", "how often", "error"],
         (
             [
-                _name(history, task),
-                _status(tree[task]["status"]),
-                _text(_short(tree[task]["error"], ERROR_CHARACTERS)),
+                "".join(_name(history, task) for task in group.tasks[:TASKS_SHOWN])
+                + _left_out(len(group.tasks) - TASKS_SHOWN, "task", "see the tree"),
+                _status(history.tree[group.tasks[0]]["status"], len(group.tasks)),
+                _text(group.error),
             ]
-            for task in failed[:FAILURES_SHOWN]
+            for group in groups[:ERRORS_SHOWN]
         ),
         classes=["", "", "error"],
     )
-    yield _left_out(len(failed) - FAILURES_SHOWN, "failure", "the tree has them all")
+    yield _left_out(len(groups) - ERRORS_SHOWN, "error", "the tree has them all")
 
 
-def _status(status: str) -> str:
+def _status(status: str, number: int) -> str:
     glyph, word, group = STATUS_DISPLAY[status]
-    return f'<span class="{group}">{glyph} {word}</span>'
+    return f'<span class="{group}">{glyph} {number:,} {word}</span>'
+
+
+def _costs(history: RunHistory) -> Iterator[str]:
+    costs = model_costs(history)
+    if not costs:
+        return
+    whole = history.tree.total
+    by_cost = bool(whole.cost)
+    yield "<h2>Cost by agent and model</h2>"
+    yield _table(
+        ["agent", "model", "tasks", "calls", "tokens", "cost", "share"],
+        (
+            [
+                f"<b>{_text(it.agent)}</b>",
+                _text(it.model),
+                f"{it.tasks:,}",
+                f"{it.usage.calls:,}",
+                it.usage.tokens_text,
+                _text(dollars(it.usage)),
+                _share(it.usage, whole, by_cost=by_cost),
+            ]
+            for it in costs[:COSTS_SHOWN]
+        ),
+        classes=["", "", "n", "n", "n", "n", "n"],
+    )
+    yield _left_out(len(costs) - COSTS_SHOWN, "pair", "not shown here")
 
 
 def _costliest(history: RunHistory) -> Iterator[str]:
@@ -254,7 +301,7 @@ def _name(history: RunHistory, task: TaskId) -> str:
     name = f"<b>{_text(node['agent'])}</b> {_text(about)}"
     path = _text(_short(node["path"], PATH_CHARACTERS))
     return (
-        f'<a href="#" data-task="{escape(task)}">{name}</a>'
+        f'<a href="#task={quote(task)}" data-task="{escape(task)}">{name}</a>'
         f'<span class="path">{path}</span>'
     )
 

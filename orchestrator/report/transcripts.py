@@ -4,6 +4,7 @@ Texts of models and tools are data: the page shows them as text.
 """
 
 import enum
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ MESSAGE_CHARACTERS: Final = 20_000
 """How many characters of a message the report has."""
 REPORT_CHARACTERS: Final = 10_000_000
 """How many characters all transcripts of a report have at most."""
+AUTO_BYTES: Final = 4_000_000
+"""How large all transcripts are at most in a report for which none were asked: with its tree and
+its viewer it stays below 5 MB, which a mail takes."""
 PACKET_CHARACTERS: Final = 200_000
 """The size of a full packet: the page unpacks one whole packet to show one task."""
 NOT_SUCCEEDED: Final[frozenset[str]] = frozenset(Ending) - {
@@ -32,6 +36,8 @@ class Transcripts(enum.StrEnum):
     """Which transcripts a report has."""
 
     NONE = "none"
+    AUTO = "auto"
+    """As many as fit a small file, beginning with tasks that did not succeed."""
     FAILED = "failed"
     """Only of tasks that did not succeed."""
     ALL = "all"
@@ -39,7 +45,7 @@ class Transcripts(enum.StrEnum):
     def wants(self, status: str) -> bool:
         if self is Transcripts.FAILED:
             return status in NOT_SUCCEEDED
-        return self is Transcripts.ALL
+        return self is not Transcripts.NONE
 
 
 @attrs.frozen(kw_only=True)
@@ -58,12 +64,13 @@ class PackedTranscripts:
         """What the report has, for people."""
         if self.kind is Transcripts.NONE:
             return "No transcripts are in this file: it was written with --transcripts none."
-        whose = "all tasks" if self.kind is Transcripts.ALL else "what did not succeed"
-        full = (
-            f" {self.left_out:,} more are left out: the file is full."
-            if self.left_out
-            else ""
-        )
+        is_failed = self.kind is Transcripts.FAILED
+        whose = "what did not succeed" if is_failed else "all tasks"
+        full = ""
+        if self.left_out:
+            full = f" {self.left_out:,} more are left out: the file is full."
+            if self.kind is Transcripts.AUTO:
+                full += " --transcripts all has more room."
         return (
             f"Transcripts of {whose}: {len(self.index):,} are in this file. It keeps"
             f" {MESSAGE_CHARACTERS:,} characters of a message and {REPORT_CHARACTERS:,} of all of"
@@ -76,24 +83,31 @@ def pack_transcripts(history: RunHistory, kind: Transcripts) -> PackedTranscript
     packets: list[str] = []
     index: dict[TaskId, int] = {}
     packet: dict[TaskId, list[dict[str, Any]]] = {}
-    size = left = left_out = 0
+    size = left_out = 0
     left = REPORT_CHARACTERS
+    left_bytes = AUTO_BYTES if kind is Transcripts.AUTO else math.inf
 
     def close() -> None:
-        nonlocal size
-        packets.append(pack(packet))
+        nonlocal size, left, left_bytes, left_out
+        packed = pack(packet)
+        if len(packed) > left_bytes:
+            left_out += len(packet)
+            left = 0
+        else:
+            index.update(dict.fromkeys(packet, len(packets)))
+            packets.append(packed)
+            left_bytes -= len(packed)
         packet.clear()
         size = 0
 
     for task, transcript in _in_order(history):
-        messages = [*_messages(transcript)]
+        messages = [*_messages(transcript)] if left else []
         length = sum(len(message["text"]) for message in messages)
-        if length > left:
+        if not messages or length > left:
             left_out += 1
             continue
         left -= length
         size += length
-        index[task] = len(packets)
         packet[task] = messages
         if size >= PACKET_CHARACTERS:
             close()

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agents import UserMessage
+from agents import Usage, UserMessage
 from delegation import TaskId
-from delegation.events import Entry, ModelAnswered
+from delegation.events import Entry, ModelAnswered, TurnEnded
 from orchestrator.errors import JournalError
 from orchestrator.report import Transcripts, build_report, read_history, transcripts
+from orchestrator.report.failure_groups import failure_groups
+from orchestrator.report.model_costs import model_costs
 from tests.golden.make import HOSTILE, ROOT, S, hostile, one_shot
 from tests.report.conftest import Written
 from tests.report.synthetic import SESSION, run_of
@@ -52,7 +54,7 @@ def test_the_summary_has_the_figures(some: Written) -> None:
     total, work = tree.total, tree.parallelism(now=some.history.last_at)
 
     for words in (
-        f"{total.cost:,} micro-dollars; {total.unpriced} model calls without a known",
+        f"{total.unpriced} model calls without a known price",
         f"≥ ${total.cost / 1_000_000:.2f}",
         f"<dd>{total.tokens:,}<small>",
         f"<dd>{work.peak}<small>",
@@ -60,8 +62,10 @@ def test_the_summary_has_the_figures(some: Written) -> None:
         "delegation-orchestrator 0.1.0",
     ):
         assert words in html
-    for task in tree.find(status={"failed", "timed_out"}):
-        assert f">{tree[task]['path']}<" in html
+    for group in failure_groups(tree):
+        assert f"{len(group.tasks):,} " in html
+        for task in group.tasks[:5]:
+            assert f">{tree[task]['path']}<" in html
 
 
 def test_a_summary_is_as_short_as_it_says(many: Written) -> None:
@@ -69,8 +73,58 @@ def test_a_summary_is_as_short_as_it_says(many: Written) -> None:
     failed = many.tree.tally().failed
 
     assert f"Failures ({failed:,})" in html
-    assert f"{failed - 50:,} more failures: the tree has them all" in html
+    assert html.count('class="error"') == 1 + len(failure_groups(many.tree)) < 10
     assert many.file.stat().st_size < 1_000_000
+
+
+def test_what_the_run_has_answered_is_on_top() -> None:
+    entries = one_shot().entries
+    answer = next(
+        it.event.outcome.output for it in entries if isinstance(it.event, TurnEnded)
+    )
+    html = html_of(entries, kind=Transcripts.FAILED)
+
+    assert answer
+    assert f'<pre class="answer" dir="auto">{answer}</pre>' in html
+    assert html.index("<h2>Answer</h2>") < html.index('<dl class="tiles">')
+    assert "<h2>Answer</h2>" not in html_of(entries, kind=Transcripts.NONE)
+
+
+def test_costs_by_agent_and_model_add_up(some: Written) -> None:
+    costs = model_costs(some.history)
+    html = some.file.read_text()
+
+    assert sum((it.usage for it in costs), Usage()) == some.tree.total
+    assert len({(it.agent, it.model) for it in costs}) == len(costs) > 5
+    assert "<h2>Cost by agent and model</h2>" in html
+    assert f'<td class="">{costs[0].model}</td>' in html
+
+
+def test_numbers_do_not_make_another_error(many: Written) -> None:
+    groups = failure_groups(many.tree)
+
+    assert sum(len(it.tasks) for it in groups) == many.tree.tally().failed
+    assert [len(it.tasks) for it in groups] == sorted(
+        (len(it.tasks) for it in groups), reverse=True
+    )
+
+
+def test_a_small_file_has_room_for_what_did_not_succeed_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transcripts, "AUTO_BYTES", 250)
+    monkeypatch.setattr(transcripts, "PACKET_CHARACTERS", 1)
+    entries = one_shot().entries
+    history = read_history(
+        S, entries, has_writer=False, wants_transcript=lambda _: True
+    )
+    carried = transcripts.pack_transcripts(history, Transcripts.AUTO)
+    whole = transcripts.pack_transcripts(history, Transcripts.ALL)
+
+    assert [*carried.index] == ["t2"]
+    assert carried.left_out == 3
+    assert "--transcripts all has more room" in carried.sentence
+    assert len(whole.index) == 4
 
 
 def test_a_run_whose_process_is_gone_does_not_run() -> None:
@@ -119,6 +173,7 @@ def test_only_the_transcripts_that_are_wanted_are_in_the_file(
         == {
             Transcripts.NONE: set(),
             Transcripts.FAILED: {"t2"},
+            Transcripts.AUTO: {"s1", "t1", "t2", "t3"},
             Transcripts.ALL: {"s1", "t1", "t2", "t3"},
         }[kind]
     )
@@ -214,7 +269,7 @@ def test_the_command_writes_where_it_is_told_to(shell: Shell) -> None:
         (["-o", "no/where.html"], "there is no directory no"),
         (["-o", "state/journal.db"], "is the journal itself"),
         (["-o", "/proc/run.html"], "/proc/run.html cannot be written"),
-        (["--transcripts", "some"], '"none", "failed", "all"'),
+        (["--transcripts", "some"], '"auto", "none", "failed", "all"'),
         (["--journal", "none.db"], "there is no journal none.db"),
     ],
 )

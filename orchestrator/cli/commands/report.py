@@ -38,7 +38,7 @@ def report(
     /,
     *,
     output: OutputOption = None,
-    transcripts: Literal["none", "failed", "all"] = "none",
+    transcripts: Literal["auto", "none", "failed", "all"] = "auto",
     open: bool = False,  # noqa: A002 (the option's name)
     journal: JournalOption = None,
 ) -> None:
@@ -48,8 +48,9 @@ def report(
         run: The id of the run, or how it begins; by default the newest one.
         output: The file; by default run-ID.html in this directory. One that is there is
             replaced.
-        transcripts: Which transcripts to include. What agents read and wrote may be
-            confidential, so only you may read a file with transcripts.
+        transcripts: Which transcripts are in the file: as many as fit a file of 5 MB (auto), none
+            (then without the answer, too), those of tasks that did not succeed, or all. They may be
+            confidential, so only you may read the file, unless it has none.
         open: Open the file in the browser.
     """
     written = report_run(
@@ -68,7 +69,7 @@ def report_run(
     run: str | None,
     *,
     output: Path | None = None,
-    transcripts: Literal["none", "failed", "all"] = "none",
+    transcripts: Literal["auto", "none", "failed", "all"] = "auto",
 ) -> WrittenReport:
     """Write the report of a run: to a file, or to run-ID.html in this directory."""
     # Imported late: only this command needs the viewer.

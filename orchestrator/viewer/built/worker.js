@@ -1,4 +1,4 @@
-/*! sources sha256 4753764d8e20d11130b2cd06ccd710c36194d5a2a9e9c1d53d42ef473671e8d2 */
+/*! sources sha256 a39fccc7b06c631f578718ca1637a31b66951c763f5c5d0e96de9dd0585f6602 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -8,6 +8,7 @@ import { Transcripts } from './transcripts.js';
 import { STATUSES } from '../run/status.js';
 import { peakOf, workChanges } from '../run/activity.js';
 import { Viewer } from '../run/viewer.js';
+import { Address } from './address.js';
 
 async function open() {
   const page = document.documentElement;
@@ -19,8 +20,9 @@ async function open() {
     const transcripts = new Transcripts(about.transcripts, (number) =>
       document.getElementById(`transcripts-${number}`).textContent);
     const summary = document.getElementById('summary');
+    let address = null;
     const viewer = new Viewer(modelOf(columns), {
-      title: about.title, transcripts, critical: about.critical, summary,
+      title: about.title, transcripts, critical: about.critical, summary, drawn: () => address?.note(),
     });
     holder.append(viewer.element);
     page.classList.add('ready');
@@ -34,6 +36,12 @@ async function open() {
     });
     document.getElementById('data')?.addEventListener('click', () => save(about.title, columns));
     globalThis.delegation.viewer = viewer;
+    if (window === window.top) {
+      // In the frame of a notebook it has no address, and takes no key from the page around it.
+      address = new Address(viewer);
+      address.follow();
+      viewer.focus();
+    }
     viewer.drawNow();
   } catch (error) {
     // The summary is there all the same: show why the viewer is not.

@@ -105,3 +105,22 @@ export function drawStrip(canvas, changes, failures, scale, window_) {
     context.fillRect(to - 1, 0, 1, height);
   }
 }
+
+// Let the reader drag over the strip to zoom time, and click to see all of it.
+export function dragToZoom(strip, viewer) {
+  let from = null;
+  const time = (event) => viewer.wholeScale(strip.clientWidth).time(event.offsetX);
+  strip.addEventListener('pointerdown', (event) => {
+    from = [event.offsetX, time(event)];
+    strip.setPointerCapture(event.pointerId);
+  });
+  strip.addEventListener('pointermove', (event) => {
+    if (from && Math.abs(event.offsetX - from[0]) > 4) {
+      viewer.zoom([from[1], time(event)].sort((one, other) => one - other));
+    }
+  });
+  strip.addEventListener('pointerup', (event) => {
+    if (from && Math.abs(event.offsetX - from[0]) <= 4) viewer.zoom(null);
+    from = null;
+  });
+}

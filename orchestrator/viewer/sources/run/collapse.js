@@ -4,6 +4,8 @@
 // The policy runs once. After that only the user expands and collapses rows: collapsing one row must
 // not expand others elsewhere.
 
+import { COST } from './model.js';
+
 export const GROUPED = 8; // at most so many siblings of one agent are shown one by one
 export const SHOWN = 4; // so many of an expanded group are shown: the most important ones
 
@@ -18,6 +20,7 @@ export class CollapsedTree {
     this.shownBelow = new Map(); // row key to the keys of its children, where only some are shown
     this.members = new Map(); // group key to how many of it are shown, where that is not SHOWN
     this.extra = new Map(); // group key to members that are shown because they were revealed
+    this.order = null; // compares two rows below one task; null leaves them as they were asked for
   }
 
   task(number) {
@@ -50,20 +53,28 @@ export class CollapsedTree {
     return nodes;
   }
 
-  // The most important members of a group, in tree order: urgent, then large, then the first.
+  // The most important members of a group, in tree order: urgent, then costly, then the first.
   mostImportant(members, most) {
     if (members.length <= most) return members;
     const { model, rollups } = this;
+    if (this.order) {
+      const first = members.map((it) => this.task(it)).sort(this.order).slice(0, most);
+      return first.map((it) => it.number);
+    }
     const chosen = new Set();
     const take = (tasks) => {
       for (const it of tasks) if (chosen.size < most) chosen.add(it);
     };
-    for (const urgency of [WAITING, RUNNING, FAILED]) {
-      take(members.filter((it) => this.urgency(it) === urgency));
-    }
+    for (const urgency of [WAITING, RUNNING]) take(members.filter((it) => this.urgency(it) === urgency));
+    // Those that have failed themselves, then those of which the largest share has.
+    const isBelow = (it) => (rollups.own[it] === 'failed' ? 0 : 1);
+    const share = (it) => rollups.groups.failed[it] / rollups.tasks[it];
+    const cost = (it) => model.ofTotal(it, COST);
+    take(members.filter((it) => this.urgency(it) === FAILED).sort((one, other) =>
+      isBelow(one) - isBelow(other) || share(other) - share(one) || cost(other) - cost(one) || one - other));
     take(members.filter((it) => rollups.tasks[it] > 1).sort((one, other) =>
-      rollups.tasks[other] - rollups.tasks[one] || model.tokens(other) - model.tokens(one)
-      || one - other));
+      cost(other) - cost(one) || rollups.tasks[other] - rollups.tasks[one]
+      || model.tokens(other) - model.tokens(one) || one - other));
     take(members);
     return [...chosen].sort((one, other) => one - other);
   }
@@ -228,7 +239,7 @@ export class CollapsedTree {
       row.isExpanded = row.kind !== 'more' && row.canExpand && isExpanded(row);
       rows.push(row);
       if (!row.isExpanded) continue;
-      const nodes = below(row);
+      const nodes = this.order ? below(row).toSorted(this.order) : below(row);
       for (let at = nodes.length - 1; at >= 0; at -= 1) {
         pending.push({ ...nodes[at], level: row.level + 1, place: at + 1, siblings: nodes.length });
       }

@@ -4,6 +4,7 @@ import { Bars, ROW, drawAxis } from './time_bars.js';
 import { element, merge } from './dom.js';
 import { count, counted, duration, money, oneLine, tokens } from './format.js';
 import { COST, ESTIMATED } from './model.js';
+import { SORTED } from './sort.js';
 import { GROUPS, describe } from './status.js';
 
 const HEAD = 28;
@@ -18,7 +19,8 @@ export class Grid {
     this.head = element(
       'div', { class: 'head', role: 'row', 'aria-rowindex': 1 },
       ...[['Agent', 'name'], ['tokens Σ', 'number'], ['cost Σ', 'number'], ['time', 'number']]
-        .map(([words, kind]) => element('div', { class: kind, role: 'columnheader' }, words)),
+        .map(([words, kind], at) => element('div', { class: kind, role: 'columnheader' },
+          element('button', { type: 'button', class: 'sort', tabindex: -1, title: 'Sort the rows below each task', 'data-column': SORTED[at] }, words))),
       element('div', { class: 'time', role: 'columnheader' },
         element('span', { class: 'unseen' }, 'timeline'), this.axis),
     );
@@ -38,6 +40,12 @@ export class Grid {
     );
     this.scroller.addEventListener('scroll', () => viewer.draw());
     this.window.addEventListener('click', (event) => this.clicked(event));
+    this.head.addEventListener('click', (event) => {
+      const { column } = event.target.closest('[data-column]')?.dataset ?? {};
+      if (!column) return;
+      viewer.sortBy(column);
+      this.focus();
+    });
     this.window.addEventListener('dblclick', (event) => {
       const row = this.rowAt(event);
       if (row && !event.target.closest('.caret')) viewer.toggle(row);
@@ -115,7 +123,17 @@ export class Grid {
     if (isSeen) scroller.setAttribute('aria-activedescendant', `row-${active}`);
     else scroller.removeAttribute('aria-activedescendant');
     this.nothing.hidden = rows.length > 0;
+    this.markSort();
     this.drawTime(first);
+  }
+
+  markSort() {
+    const { by, isFalling } = this.viewer.sort;
+    SORTED.forEach((column, at) => {
+      const head = this.head.children[at];
+      if (column !== by) head.removeAttribute('aria-sort');
+      else head.setAttribute('aria-sort', isFalling ? 'descending' : 'ascending');
+    });
   }
 
   // Bring the rows of these places into the page. Whoever scrolls sees most of them again: these

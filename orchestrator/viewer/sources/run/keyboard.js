@@ -170,7 +170,6 @@ export class Keys {
   go(name) {
     const { viewer } = this;
     viewer.showTab(name);
-    const view = viewer.views[name];
-    (view?.scroller ?? view?.canvas)?.focus({ preventScroll: true });
+    viewer.focus();
   }
 }

@@ -14,8 +14,9 @@ import { Keys, helpDialog } from './keyboard.js';
 import { headline, hints, stripNote } from './headline.js';
 import { Rollups } from './model.js';
 import { Scale, idleTimes } from './time_scale.js';
+import { nextSort, rowOrder } from './sort.js';
 import { GROUPS } from './status.js';
-import { drawStrip, workChanges } from './activity.js';
+import { dragToZoom, drawStrip, workChanges } from './activity.js';
 
 const TABS = [['tree', 'Tree + time'], ['graph', 'Graph'], ['flame', 'Flame'], ['cost', 'Cost'], ['failures', 'Failures']];
 const SMALL = 2000; // tasks: what follows from so many is found within a frame
@@ -23,14 +24,16 @@ const MARGIN = 0.02; // of the time axis, left free at both ends
 
 export class Viewer {
   // transcripts: see transcripts.js; critical: the numbers of the tasks on the critical path; live:
-  // what goes on with the run, if this is no recording.
-  constructor(model, { title, transcripts, critical = [], summary = null, live = null }) {
+  // what goes on with the run, if this is no recording; drawn: called after each drawing.
+  constructor(model, { title, transcripts, critical = [], summary = null, live = null, drawn = () => {} }) {
     this.model = model;
     this.title = title;
     this.transcripts = transcripts;
     this.critical = new Set(critical);
     this.summary = summary;
     this.live = live;
+    this.drawn = drawn;
+    this.sort = { by: null, isFalling: false };
     this.sumUp();
     this.collapsed = new CollapsedTree(model, this.rollups);
     this.window = null; // the visible part of the time: [from, to]
@@ -151,21 +154,7 @@ export class Viewer {
     new ResizeObserver(() => this.draw()).observe(this.element);
     const dark = window.matchMedia('(prefers-color-scheme: dark)');
     dark.addEventListener('change', () => this.draw());
-    let from = null;
-    const time = (event) => this.wholeScale(this.strip.clientWidth).time(event.offsetX);
-    this.strip.addEventListener('pointerdown', (event) => {
-      from = [event.offsetX, time(event)];
-      this.strip.setPointerCapture(event.pointerId);
-    });
-    this.strip.addEventListener('pointermove', (event) => {
-      if (from && Math.abs(event.offsetX - from[0]) > 4) {
-        this.zoom([from[1], time(event)].sort((one, other) => one - other));
-      }
-    });
-    this.strip.addEventListener('pointerup', (event) => {
-      if (from && Math.abs(event.offsetX - from[0]) <= 4) this.zoom(null);
-      from = null;
-    });
+    dragToZoom(this.strip, this);
   }
 
   // --- drawing
@@ -205,7 +194,7 @@ export class Viewer {
     if (!this.element.isConnected || !this.rows) return;
     this.views[this.tab]?.draw();
     this.details.draw();
-    this.live?.drawn();
+    this.drawn();
     drawStrip(this.strip, this.changes, this.failures, this.wholeScale(this.strip.clientWidth), this.window);
     const all = counted(this.model.size, 'agent');
     const rows = counted(this.rows.length, 'row');
@@ -273,6 +262,22 @@ export class Viewer {
     this.isFitted = false;
     this.collapsed.expandAll();
     this.clear();
+  }
+
+  // Put the rows below each task in the order of a column.
+  sortBy(column) {
+    this.sort = nextSort(this.sort, column);
+    this.collapsed.order = rowOrder(this, this.sort);
+    this.refresh();
+    this.grid.show(this.place);
+    const how = this.sort.by && (this.sort.isFalling ? 'largest first' : 'smallest first');
+    this.announce(how ? `Sorted by ${this.sort.by}, ${how}` : 'In the order in which they were asked for');
+  }
+
+  // Let the keys act on what is shown.
+  focus() {
+    const view = this.views[this.tab];
+    (view?.scroller ?? view?.canvas ?? this.grid.scroller).focus({ preventScroll: true });
   }
 
   select(key, { show = true } = {}) {
