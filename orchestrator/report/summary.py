@@ -24,7 +24,7 @@ from orchestrator.report.run_history import RunHistory
 
 ANSWER_CHARACTERS: Final = 4_000
 ERRORS_SHOWN: Final = 20
-TASKS_SHOWN: Final = 5
+TASKS_SHOWN: Final = 3
 """Of those that failed with one error."""
 COSTS_SHOWN: Final = 20
 SUBTREES_SHOWN: Final = 15
@@ -181,17 +181,17 @@ def _failures(history: RunHistory) -> Iterator[str]:
         yield "<p>Nothing has failed.</p>"
         return
     yield _table(
-        ["where", "how often", "error"],
+        ["error", "how often", "where"],
         (
             [
+                _text(group.error),
+                _status(history.tree[group.tasks[0]]["status"], len(group.tasks)),
                 "".join(_name(history, task) for task in group.tasks[:TASKS_SHOWN])
                 + _left_out(len(group.tasks) - TASKS_SHOWN, "task", "see the tree"),
-                _status(history.tree[group.tasks[0]]["status"], len(group.tasks)),
-                _text(group.error),
             ]
             for group in groups[:ERRORS_SHOWN]
         ),
-        classes=["", "", "error"],
+        classes=["error", "", ""],
     )
     yield _left_out(len(groups) - ERRORS_SHOWN, "error", "the tree has them all")
 

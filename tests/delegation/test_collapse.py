@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents import Usage
 from delegation import Ending, Mode, Status, TaskId, Tree
 from delegation.tree.collapse import (
     GROUP_THRESHOLD,
@@ -57,6 +58,23 @@ def test_a_tree_that_fits_is_shown_whole() -> None:
     assert [row.task for row in collapsed.rows] == [*tree.descendants(itself=True)]
     assert [row.is_expanded for row in collapsed.rows].count(True) == 2
     assert (collapsed.hidden, collapsed.footer) == (0, "")
+
+
+def test_of_many_with_failures_those_open_that_failed_themselves_or_mostly() -> None:
+    """All have a failure somewhere below, so what is first says nothing."""
+    coders = [("s", "coder", DONE)] * 12
+    failed = [(f"t{at}", "tester", FAILED) for at in range(12)]
+    done = [(f"t{at}", "tester", DONE) for at in range(12) if at not in {7, 9}]
+    tree = team(coders + failed + done)
+    tree.mark(TaskId("t11"), status=FAILED)
+    tree.add_usage(TaskId("t10"), Usage(1, cost=5))
+
+    rows = collapse_tree(tree, rows=7).rows
+    chosen = [
+        row.task for row in rows if row.kind is RowKind.TASK and row.agent == "coder"
+    ]
+
+    assert chosen == ["t7", "t9", "t10", "t11"]
 
 
 def test_many_of_a_kind_are_one_row_that_opens_as_those_that_matter() -> None:

@@ -302,3 +302,32 @@ def test_on_a_lane_of_a_trace_nothing_overlaps_but_by_nesting(tree: Tree) -> Non
     starts = {it["id"]: it for it in events if it["ph"] == "s"}
     ends = {it["id"]: it for it in events if it["ph"] == "f"}
     assert starts.keys() == ends.keys()
+
+
+def test_a_picture_has_an_arrow_for_each_need_in_a_lane_of_its_own() -> None:
+    tree = Tree(ROOT)
+    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
+    for name, needs in (("a", ""), ("b", "a"), ("c", "ab"), ("d", "c")):
+        tree.add(
+            TaskId(name),
+            parent=ROOT,
+            agent="coder",
+            path=f"/editor/{name}",
+            mode=Mode.JOINED,
+            at=1,
+            needs=[TaskId(it) for it in needs],
+        )
+
+    arrows = re.findall(
+        r'<path class="needs" d="M[\d.]+ ([\d.]+)H([\d.]+)V([\d.]+)', tree.to_svg()
+    )
+
+    rows = {40 + 11 + 22 * at: name for at, name in enumerate("abcd")}
+    assert [(rows[float(a)], rows[float(b)]) for a, _, b in arrows] == [
+        ("a", "b"),
+        ("a", "c"),
+        ("b", "c"),
+        ("c", "d"),
+    ]
+    lanes = [x for _, x, _ in arrows]
+    assert lanes[0] != lanes[1] != lanes[2] != lanes[0]

@@ -21,7 +21,7 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from tests.golden.make import DONE, HOSTILE, PUSH, S, Story, hostile
+from tests.golden.make import DONE, HOSTILE, PUSH, S, Story, hostile, needs
 from tests.report.browser import Browser, Page
 from tests.report.conftest import Opened, Written, write
 
@@ -122,8 +122,7 @@ def test_the_details_say_own_and_subtree(some: Written, opened: Opened) -> None:
     total = some.tree.total
     table = page.run("document.querySelector('.details table').innerText")
 
-    whole, rest = divmod(total.cost, 1_000_000)
-    assert f"≥ ${whole}.{rest:06}".rstrip("0") in table
+    assert f"≥ ${total.cost / 1_000_000:.4f}" in table
     assert f"{total.calls}" in table
     assert page.run(
         "[...document.querySelectorAll('.details thead th')].map(it => it.innerText)"
@@ -296,6 +295,65 @@ def test_keys_may_come_faster_than_frames(many: Written, opened: Opened) -> None
     assert active(page)["aria-level"] == "3"
 
 
+def test_keys_act_as_soon_as_the_page_is_there(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    page.press("n")
+
+    chosen = TaskId(page.run(f"{VIEWER}.active"))
+    assert some.tree[chosen]["status"] in {"failed", "timed_out"}
+
+
+def test_every_task_and_view_has_an_address(
+    some: Written, opened: Opened, browser: Browser
+) -> None:
+    page = opened(some)
+    page.press("n", "4")
+    page.settle()
+    address, chosen = page.run("location.href"), page.run(f"{VIEWER}.active")
+
+    assert address.endswith(f"#task={chosen}&view=flame")
+    other = browser.open(address)
+    other.run("delegation.opened")
+    assert other.run(f"[{VIEWER}.active, {VIEWER}.tab]") == [chosen, "flame"]
+    other.run("location.hash = '#view=cost'")
+    other.settle()
+    assert other.run(f"{VIEWER}.tab") == "cost"
+    other.close()
+
+
+@pytest.mark.parametrize("column", ["tokens", "cost", "time"])
+def test_a_click_on_a_column_sorts_the_rows_below_each_task(
+    column: str, some: Written, opened: Opened
+) -> None:
+    page = opened(some)
+    before = shown(page)
+    click = f".head [data-column='{column}']"
+    figures = {
+        "tokens": f"{VIEWER}.model.tokens(it.number)",
+        "cost": f"{VIEWER}.model.ofTotal(it.number, 3)",
+        "time": f"{VIEWER}.model.seconds(it.number) ?? -1",
+    }
+
+    def below_the_root() -> list[float]:
+        values: list[float] = page.run(
+            f"{VIEWER}.rows.filter(it => it.kind === 'task' && it.level === 2)"
+            f".map(it => {figures[column]})"
+        )
+        return values
+
+    page.click(click)
+    falling = below_the_root()
+    page.click(click)
+    rising = below_the_root()
+
+    assert falling == sorted(falling, reverse=True)
+    assert rising == sorted(rising)
+    assert page.run("document.querySelector('[aria-sort]').ariaSort") == "ascending"
+    page.click(click)
+    assert shown(page) == before
+    assert page.run("document.querySelector('[aria-sort]')") is None
+
+
 def test_letters_act_only_in_the_tree(some: Written, opened: Opened) -> None:
     page = opened(some)
     page.run("document.querySelector('.theme').focus()")
@@ -425,16 +483,16 @@ def test_no_label_of_the_axis_stands_on_another(folder: Path, opened: Opened) ->
 # 8
 
 
-def test_a_recording_says_so_and_lets_nothing_be_changed(
+def test_a_recording_says_so_and_has_nothing_that_would_change_it(
     few: Written, opened: Opened
 ) -> None:
     page = opened(few)
 
     assert "replay · read-only" in page.run("document.querySelector('.top').innerText")
-    disabled = page.run(
-        "[...document.querySelectorAll('.actions :disabled')].map(it => it.innerText)"
+    actions = page.run(
+        "[...document.querySelectorAll('.actions button')].map(it => it.innerText)"
     )
-    assert disabled == ["Message", "Cancel subtree"]
+    assert actions == ["Zoom", "Copy id"]
 
 
 # 15
@@ -517,6 +575,13 @@ def test_a_narrow_screen_keeps_the_tree(
         "document.querySelector('.row .name').getBoundingClientRect().width"
     )
     assert name > 150
+    page.run(f"{VIEWER}.showTab('summary')")
+    page.settle()
+    panel, footer = page.run(
+        "['.panels', '.footer'].map(it => document.querySelector(it).getBoundingClientRect())"
+        ".map(it => [it.top, it.bottom])"
+    )
+    assert abs(panel[1] - footer[0]) < 2
 
 
 # Hostile words
@@ -607,6 +672,57 @@ def test_a_click_in_the_flame_selects_who_is_there(
     page.run(f"{VIEWER}.views.flame.scroller.focus()")
     page.press("-")
     assert page.run(f"{VIEWER}.views.flame.depth") == depth - 1
+
+
+def test_a_run_that_is_too_wide_for_bars_is_bands_that_add_up(
+    many: Written, opened: Opened
+) -> None:
+    page = opened(many)
+    flame = f"{VIEWER}.views.flame"
+    page.run(f"{VIEWER}.showTab('flame'); {flame}.isChosen = true; {flame}.depth = 0")
+    page.settle()
+
+    tasks = page.run(f"{flame}.bands.shown.map(it => it.tasks.length)")
+    failed = page.run(f"{flame}.bands.shown.map(it => it.failed.length)")
+    assert sum(tasks) == len(many.tree)
+    assert sum(failed) == many.tree.tally().failed
+    assert "one for each chain of agents" in page.run(f"{flame}.note.innerText")
+    x, y = page.run(
+        "(() => {const box = document.querySelector('.flame .drawing').getBoundingClientRect();"
+        "return [box.x + box.width / 2, box.y + 46 + 20]})()"
+    )
+    page.click_at(x, y)
+    assert page.run(f"{VIEWER}.model.depth[{VIEWER}.selected]") == 1
+
+
+def test_a_part_of_the_time_is_laid_out_as_deep_as_fits(
+    many: Written, opened: Opened
+) -> None:
+    page = opened(many)
+    flame = f"{VIEWER}.views.flame"
+    page.run(f"{VIEWER}.showTab('flame')")
+    page.settle()
+    whole = page.run(f"{flame}.depth")
+    page.run(
+        f"(() => {{const {{start, last}} = {VIEWER}.model; const at = start + (last - start) / 2;"
+        f"{VIEWER}.zoom([at, at + (last - start) / 500])}})()"
+    )
+    page.settle()
+
+    assert page.run(f"{flame}.depth") > whole
+
+
+def test_arrows_lead_to_the_tasks_that_needed_others(
+    folder: Path, opened: Opened
+) -> None:
+    page = opened(write(folder / "needs.html", needs().entries, run=S))
+    page.run(f"{VIEWER}.showTab('graph')")
+    page.settle()
+
+    arrows = page.run(
+        f"{VIEWER}.views.graph.needs.map(pair => pair.map(it => it.row.key))"
+    )
+    assert arrows == [["t1", "t3"], ["t2", "t3"], ["t1", "t4"]]
 
 
 def test_the_boxes_of_the_costs_add_up(many: Written, opened: Opened) -> None:

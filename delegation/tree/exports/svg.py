@@ -1,4 +1,8 @@
-"""Trees as SVG: a collapsed, indented tree, in light and in dark."""
+"""Trees as SVG: a collapsed, indented tree, in light and in dark.
+
+Arrows behind the names lead from a task to those that needed it. Each has a lane of its own while
+it passes others.
+"""
 
 import unicodedata
 from collections.abc import Iterator
@@ -19,6 +23,10 @@ LINE: Final = 22
 STEP: Final = 20
 MARGIN: Final = 18
 GAP: Final = 22
+LANE: Final = 9
+"""How far two arrows are apart that pass each other."""
+HEAD: Final = 4
+"""How large the head of an arrow is."""
 STYLE: Final = """\
 svg{--ground:#fff;--ink:#1f2328;--dim:#59636e;--line:#afb8c1;--ok:#1a7f37;--bad:#cf222e;\
 --busy:#0969da;--wait:#9a6700}
@@ -29,6 +37,7 @@ text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',mon
 fill:var(--ink);white-space:pre}
 path{fill:none;stroke:var(--line);stroke-width:1.3}
 .detached{stroke-dasharray:3 3}
+.needs{stroke:var(--dim)}
 .r{text-anchor:end}
 .dim{fill:var(--dim)}.ok{fill:var(--ok)}.bad{fill:var(--bad)}.busy{fill:var(--busy)}\
 .wait{fill:var(--wait)}"""
@@ -41,7 +50,10 @@ CLASSES: Final[tuple[tuple[frozenset[str], str], ...]] = (
 
 
 def svg(tree: "Tree", *, rows: int = MAX_BOXES, now: float | None = None) -> str:
-    """Return a picture of a tree: dashed lines lead to detached tasks."""
+    """Return a picture of a tree.
+
+    Dashed lines lead to detached tasks, arrows from a task to those that needed it.
+    """
     return "\n".join(_Picture(chart_of(tree, rows=rows, now=now)).lines())
 
 
@@ -51,11 +63,11 @@ class _Picture:
     def __init__(self, chart: Chart) -> None:
         self.chart = chart
         self.cells = [_cells(box) for box in chart.boxes]
-        names = (
-            box.row.depth * STEP + _width(f"{box.glyph} {box.title}")
-            for box in chart.boxes
-        )
-        self.places = [MARGIN + max(names) + GAP]
+        self.name_ends = [_name_end(box) for box in chart.boxes]
+        self.arrows = _lanes(chart)
+        lanes = max((lane for *_, lane in self.arrows), default=-1) + 1
+        self.lanes_at = max(self.name_ends) + LANE
+        self.places = [max(self.name_ends) + LANE * lanes + GAP]
         for column in range(1, 5):
             widest = max(_width(cells[column]) for cells in self.cells)
             self.places.append(self.places[-1] + widest + GAP * bool(widest))
@@ -81,11 +93,21 @@ class _Picture:
             if box.above is not None:
                 yield _branch(box, last[box.above], number)
                 last[box.above] = _middle(number)
+        for need, dependent, lane in self.arrows:
+            yield self.arrow(need, dependent, lane)
         for number, box in enumerate(self.chart.boxes):
             yield from self.row(box, number)
         if self.chart.footer:
             yield _text(MARGIN, len(self.chart.boxes), self.chart.footer, "dim")
         yield "</svg>"
+
+    def arrow(self, need: int, dependent: int, lane: int) -> str:
+        """Return the arrow from the end of one name, along its lane, to the end of another."""
+        x = self.lanes_at + lane * LANE
+        begin, end = self.name_ends[need] + 3, self.name_ends[dependent] + 3
+        y = _middle(dependent)
+        head = f"m{HEAD:g} {-HEAD:g}l{-HEAD:g} {HEAD:g}l{HEAD:g} {HEAD:g}"
+        return f'<path class="needs" d="M{begin:g} {_middle(need):g}H{x:g}V{y:g}H{end:g}{head}"/>'
 
     def row(self, box: Box, number: int) -> Iterator[str]:
         left = MARGIN + box.row.depth * STEP
@@ -97,6 +119,26 @@ class _Picture:
         for place, figure in zip(self.places[2:], figures, strict=True):
             yield _text(place - GAP, number, figure, "r")
         yield _text(self.places[4], number, about, "dim")
+
+
+def _name_end(box: Box) -> float:
+    return MARGIN + box.row.depth * STEP + _width(f"{box.glyph} {box.title}")
+
+
+def _lanes(chart: Chart) -> list[tuple[int, int, int]]:
+    """Return the arrows as two rows and a lane, in which no two of them overlap."""
+    numbers = {box.name: number for number, box in enumerate(chart.boxes)}
+    arrows = [(numbers[need], numbers[name]) for need, name in chart.needs]
+    lanes: list[int] = []
+    """The last row of each lane that is taken."""
+    placed: list[tuple[int, int, int]] = []
+    for need, dependent in sorted(arrows, key=lambda it: (min(it), max(it))):
+        first, last = sorted((need, dependent))
+        free = (at for at, taken in enumerate(lanes) if taken < first)
+        lane = next(free, len(lanes))
+        lanes[lane : lane + 1] = [last]
+        placed.append((need, dependent, lane))
+    return placed
 
 
 def _cells(box: Box) -> list[str]:

@@ -1,4 +1,4 @@
-/*! sources sha256 a39fccc7b06c631f578718ca1637a31b66951c763f5c5d0e96de9dd0585f6602 */
+/*! sources sha256 b0fa27c46b08c1ee85f3cd2c20aaa6a35d3c1bfc0b320c5fb29f09f720c878bb */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

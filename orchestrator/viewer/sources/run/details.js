@@ -129,10 +129,8 @@ export class Details {
 
   actions(number) {
     const { viewer } = this;
-    const disabled = { type: 'button', disabled: true, title: 'This is a recording: nothing in it can be changed.' };
     return element('div', { class: 'actions' },
-      ...(viewer.live?.actions(number) ?? [
-        element('button', disabled, 'Message'), element('button', disabled, 'Cancel subtree')]),
+      ...(viewer.live?.actions(number) ?? []),
       element('button', { type: 'button', onclick: () => viewer.zoomTo(number), title: 'Zoom time to it and all below it' }, 'Zoom'),
       element('button', { type: 'button', onclick: (event) => copy(viewer.model.ids[number], event.target) }, 'Copy id'));
   }

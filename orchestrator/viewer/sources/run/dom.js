@@ -47,6 +47,11 @@ export function merge(old, node) {
   }
 }
 
+// Say under a drawing what it shows, and what keys and a mouse do: a phone has neither.
+export function setNote(note, words, keys = '') {
+  patch(note, [words, keys && element('span', { class: 'mouse-only' }, ` · ${keys}`)]);
+}
+
 // The drawing context of a canvas, as sharp as the screen; null if the canvas is hidden.
 export function drawingContext(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;

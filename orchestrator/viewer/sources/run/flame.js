@@ -1,8 +1,9 @@
 // The run packed by time: tasks as bars below who asked for them, down to a depth that fits; what
-// is deeper is shown as density, and counted.
+// is deeper is shown as density, and counted. Where no depth fits there are bands, one for each agent.
 
 import { drawAxis } from './time_bars.js';
-import { FONT, element, fitted, palette, drawingContext } from './dom.js';
+import { FONT, element, fitted, palette, drawingContext, setNote } from './dom.js';
+import { Bands } from './flame_bands.js';
 import { count, oneLine } from './format.js';
 import { describe } from './status.js';
 
@@ -54,8 +55,26 @@ export class Flame {
 
   changed() {
     this.most = this.viewer.model.depth.reduce((most, depth) => Math.max(most, depth), 0);
+    this.bands = null;
+    this.forget();
+  }
+
+  // Lay out anew, and as deep as fits, what is to be seen now.
+  forget() {
+    this.window = this.viewer.window;
     this.layouts = new Map();
     if (!this.isChosen) this.depth = null;
+  }
+
+  // Whether some of a subtree is in the visible part of the time.
+  isSeen(number) {
+    const { first, final } = this.viewer.rollups;
+    if (!this.window) return first[number] < Infinity;
+    return first[number] <= this.window[1] && final[number] >= this.window[0];
+  }
+
+  get isBanded() {
+    return this.depth === 0 && this.most > 0;
   }
 
   deeper(by) {
@@ -71,7 +90,7 @@ export class Flame {
     const blocks = new Map(); // a task to the lines of it and all below it: [{number, line}]
     const shown = [];
     for (let number = 0; number < model.size; number += 1) {
-      if (model.depth[number] <= depth && rollups.first[number] < Infinity) shown.push(number);
+      if (model.depth[number] <= depth && this.isSeen(number)) shown.push(number);
     }
     for (const number of shown.toReversed()) {
       const bars = [{ number, line: 0 }];
@@ -102,7 +121,7 @@ export class Flame {
   choose() {
     const { model } = this.viewer;
     const perDepth = new Array(this.most + 1).fill(0);
-    for (const depth of model.depth) perDepth[depth] += 1;
+    model.depth.forEach((depth, number) => { perDepth[depth] += this.isSeen(number) ? 1 : 0; });
     const lines = Math.max(10, (this.scroller.clientHeight || 600) / LINE);
     let [depth, bars] = [0, perDepth[0]];
     while (depth < this.most) {
@@ -117,9 +136,11 @@ export class Flame {
     const { viewer, scroller } = this;
     const { model } = viewer;
     if (!scroller.clientHeight) return;
+    if (this.window !== viewer.window) this.forget();
     if (this.depth === null) this.choose();
-    const layout = this.layout(this.depth);
-    this.spacer.style.height = `${layout.lines * LINE + 8}px`;
+    if (this.isBanded) this.bands ??= new Bands(viewer);
+    const layout = this.isBanded ? null : this.layout(this.depth);
+    this.spacer.style.height = `${layout ? layout.lines * LINE + 8 : this.bands.height}px`;
     const tools = drawingContext(this.canvas);
     if (!tools) return;
     const { context, width, height } = tools;
@@ -132,17 +153,29 @@ export class Flame {
     }
     context.font = FONT.replace('12px', '11px');
     this.drawn = [];
+    if (this.isBanded) {
+      this.bands.draw(context, colours, this.scale, width, height, scroller.scrollTop);
+      setNote(this.note, this.bands.words, '+ shows single agents · Ctrl+wheel zooms time');
+      return;
+    }
     for (const bar of layout.bars) {
       const top = bar.line * LINE - scroller.scrollTop + 4;
       if (top < -LINE || top > height) continue;
       if (bar.dense) this.density(context, colours, bar.number, top);
       else this.bar(context, colours, bar.number, top);
     }
-    const deeper = model.depth.reduce((sum, depth) => sum + (depth > this.depth ? 1 : 0), 0);
-    const bars = model.size - deeper;
-    this.note.textContent = deeper
-      ? `depth ≤ ${this.depth} of ${this.most}: ${count(bars)} bars in ${count(layout.lines)} lines, ${count(deeper)} deeper agents shown as density · + and − change the depth · Ctrl+wheel zooms time`
-      : `all ${count(bars)} agents in ${count(layout.lines)} lines · − shows less depth · Ctrl+wheel zooms time`;
+    let [bars, deeper] = [0, 0];
+    model.depth.forEach((depth, number) => {
+      if (!this.isSeen(number)) return;
+      if (depth > this.depth) deeper += 1;
+      else bars += 1;
+    });
+    const all = this.window ? 'the agents of this time' : 'agents';
+    const lines = count(layout.lines);
+    if (deeper) {
+      setNote(this.note, `depth ≤ ${this.depth} of ${this.most}: ${count(bars)} bars in ${lines} lines, ${count(deeper)} deeper agents shown as density`,
+        '+ and − change the depth · Ctrl+wheel zooms time');
+    } else setNote(this.note, `all ${count(bars)} ${all} in ${lines} lines`, '− shows less depth · Ctrl+wheel zooms time');
   }
 
   bar(context, colours, number, top) {
@@ -225,6 +258,7 @@ export class Flame {
   }
 
   at(event) {
+    if (this.isBanded) return this.bands?.at(event.offsetY + this.scroller.scrollTop - 4, this.scale.time(event.offsetX)) ?? null;
     for (const [x, top, wide, number] of this.drawn ?? []) {
       if (event.offsetX >= x && event.offsetX <= x + wide && event.offsetY >= top
         && event.offsetY < top + LINE) return number;

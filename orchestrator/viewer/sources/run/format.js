@@ -33,11 +33,14 @@ function dollars(cost) {
   return `$${amount.toFixed(amount >= 0.01 ? 3 : 4)}`;
 }
 
+// With as many decimals as matter: six of a cent, two of a thousand dollars.
 export function exactMoney(cost, unknown) {
   if (unknown && !cost) return 'price unknown';
-  const whole = Math.floor(cost / 1e6);
-  const rest = String(cost % 1e6).padStart(6, '0').replace(/0{1,4}$/, '');
-  return `${unknown ? '≥ ' : ''}$${NAMES.format(whole)}.${rest}`;
+  const decimals = cost >= 1e9 ? 2 : cost >= 1e6 ? 4 : 6;
+  const rounded = (cost / 1e6).toFixed(decimals);
+  const [whole, rest] = rounded.split('.');
+  const short = decimals === 2 ? rest : rest.replace(/0{1,4}$/, '');
+  return `${unknown ? '≥ ' : ''}$${NAMES.format(Number(whole))}.${short}`;
 }
 
 export function duration(seconds) {

@@ -1,7 +1,7 @@
 // The rows of the tree as boxes and lines, laid out by d3-hierarchy: for what can be read at once.
 
 import { hierarchy, tree } from 'd3-hierarchy';
-import { FONT, element, fitted, palette, drawingContext } from './dom.js';
+import { FONT, element, fitted, palette, drawingContext, setNote } from './dom.js';
 import { count, duration, money, oneLine, tokens } from './format.js';
 import { COST, ESTIMATED } from './model.js';
 import { describe } from './status.js';
@@ -81,6 +81,7 @@ export class Graph {
     }
     if (!roots.length || rows.length > MOST) {
       this.nodes = [];
+      this.needs = []; // [[the box of a task, the box of one that needed it], ...]
       return;
     }
     const root = tree().nodeSize([HIGH + GAP_Y, WIDE + GAP_X])
@@ -88,6 +89,10 @@ export class Graph {
     // The layout grows downwards; ours grows to the right, where text has space.
     this.nodes = root.descendants().map((node) => ({ node, x: node.y, y: node.x, row: node.data.row }));
     this.nodes.forEach((it) => { it.node.drawn = it; });
+    const { model } = this.viewer;
+    const boxes = new Map(this.nodes.map((it) => [it.row.key, it]));
+    this.needs = this.nodes.filter((it) => it.row.kind === 'task').flatMap((it) => model.needs[it.row.number]
+      .filter((need) => boxes.has(need)).map((need) => [boxes.get(need), it]));
   }
 
   fit(width, height) {
@@ -108,7 +113,7 @@ export class Graph {
     const tools = drawingContext(this.canvas);
     if (!tools) return;
     const { context, width, height } = tools;
-    this.note.textContent = this.words();
+    setNote(this.note, this.words(), this.nodes.length ? 'drag moves, wheel zooms, double click opens and folds' : '');
     if (!this.nodes.length) return;
     if (!this.place || before === null || (before !== this.rows && this.viewer.live && !this.isMoved)) this.fit(width, height);
     const colours = palette();
@@ -121,13 +126,31 @@ export class Graph {
       const parent = node.node.parent?.drawn;
       if (parent && (isSeen(node) || isSeen(parent))) this.line(context, colours, parent, node);
     }
+    for (const [need, node] of this.needs) if (isSeen(need) || isSeen(node)) this.arrow(context, colours, need, node);
     for (const node of this.nodes) if (isSeen(node)) this.box(context, colours, node);
+  }
+
+  // From a task to one that needed it: beside their boxes, where no line of the tree is.
+  arrow(context, colours, need, node) {
+    const side = Math.max(need.x, node.x) + WIDE + 26;
+    const [begin, end] = [need.x + WIDE, node.x + WIDE];
+    context.strokeStyle = context.fillStyle = colours.accent;
+    context.lineWidth = 1.4;
+    context.beginPath();
+    context.moveTo(begin, need.y);
+    context.bezierCurveTo(side, need.y, side, node.y, end + 7, node.y);
+    context.stroke();
+    context.beginPath();
+    context.moveTo(end, node.y);
+    context.lineTo(end + 8, node.y - 4);
+    context.lineTo(end + 8, node.y + 4);
+    context.fill();
   }
 
   words() {
     const all = count(this.viewer.model.size);
     if (this.nodes.length) {
-      return `${count(this.nodes.length)} boxes for ${all} agents: as folded in the tree · drag moves, wheel zooms, double click opens and folds`;
+      return `${count(this.nodes.length)} boxes for ${all} agents: as folded in the tree${this.needs.length ? ' · arrows lead to who needed it' : ''}`;
     }
     if (!this.rows.length) return 'Nothing is found.';
     return `${count(this.rows.length)} rows are too many for a graph, which takes ${count(MOST)}: fold the tree (s is smart fold) or search.`;
