@@ -322,7 +322,7 @@ def test_a_picture_has_an_arrow_for_each_need_in_a_lane_of_its_own() -> None:
         r'<path class="needs" d="M[\d.]+ ([\d.]+)H([\d.]+)V([\d.]+)', tree.to_svg()
     )
 
-    rows = {40 + 11 + 22 * at: name for at, name in enumerate("abcd")}
+    rows = {51.0 + 22 * at: name for at, name in enumerate("abcd")}
     assert [(rows[float(a)], rows[float(b)]) for a, _, b in arrows] == [
         ("a", "b"),
         ("a", "c"),
