@@ -1,0 +1,1 @@
+"""Slack: its Web API, Events API and Socket Mode."""
