@@ -60,6 +60,8 @@ DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task"})
 """What an agent with delegates has besides its own tools."""
 ASK_PARENT: Final = "ask_parent"
 """What an agent with `asks_parent` has besides, as a child."""
+JOB: Final = "job"
+"""What an agent that `schedules` has besides, as the root of a session."""
 DELEGATION_TOKENS: Final = 900
 """About how long these tools are."""
 SHORTEST_MESSAGE: Final = 50
@@ -169,6 +171,9 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     asks_parent: bool = attrs.field(default=False, kw_only=True)
     """Whether it may ask the agent that has delegated to it, with `ask_parent`. The root of a run
     has no parent, and no such tool."""
+    schedules: bool = attrs.field(default=False, kw_only=True)
+    """Whether it may set jobs, which begin by the clock, in a session of its own, with `job`. A
+    child has no such tool."""
     handoff: bool = attrs.field(default=False, kw_only=True)
     """Whether it may hand its conversation to a delegate, whose answer is then its own."""
     output: "TypeForm[OutputT_co]" = attrs.field(
@@ -303,6 +308,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
                 )
         if self.asks_parent:
             self._require_askable()
+        if self.schedules:
+            self._require_scheduling()
         output_schema(self.output)
 
     if not TYPE_CHECKING:
@@ -390,6 +397,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         names = {tool.name for tool in self.tools if has_type(tool, Tool)}
         if self.may_delegate:
             names |= DELEGATION_TOOLS
+        if self.schedules:
+            names.add(JOB)
         # Which tools a server has is known when it is connected.
         names |= {f"{it.name}__" for it in self.servers if is_server(it)}
         self._require(
@@ -473,6 +482,17 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         self._require(
             not self.place,
             f"it has the place {self.place!r} and asks its parent, which workers cannot reach",
+        )
+
+    def _require_scheduling(self) -> None:
+        self._require(
+            all(tool.name != JOB for tool in self.tools),
+            f"it has a tool of its own called {JOB!r}, and schedules brings one of that name: give"
+            " it another one with @tool(name=...)",
+        )
+        self._require(
+            not self.place,
+            f"it has the place {self.place!r} and schedules, which workers cannot do",
         )
 
     def _require_deps_of_tools(self) -> None:

@@ -2,8 +2,9 @@
 
 Nothing here waits, does I/O or reads a clock. Imported from their own modules are the facts
 (`delegation.events`), the variables for tools (`delegation.session_context`), the times of jobs
-(`delegation.schedule`), and the types of approvals, commands and jobs
-(`delegation.events.approvals`, `delegation.events.processes`, `delegation.events.jobs`).
+(`delegation.schedule`) and the tool that sets them (`delegation.job_tool`), and the types of
+approvals, commands and jobs (`delegation.events.approvals`, `delegation.events.processes`,
+`delegation.events.jobs`).
 """
 
 from delegation import import_guard as import_guard  # checks before the others import

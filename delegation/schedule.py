@@ -22,10 +22,14 @@ from zoneinfo import ZoneInfo
 import attrs
 
 from delegation.errors import DelegationError
-from delegation.events.jobs import ONCE, JobRecord
+from delegation.events.jobs import ONCE, JobId, JobRecord
 
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 SHORTEST: Final = 60
 """How many seconds lie between two times at least."""
+LONGEST: Final = 3653 * 86_400
+"""How many seconds a duration has at most: ten years."""
+LAST_YEAR: Final = 2999
 MOST_COUNTED: Final = 1000
 """How many missed times are counted; of more it is said that there are more."""
 FIELDS: Final = 5
@@ -101,6 +105,15 @@ class Once:
 Times: TypeAlias = Cron | Every | Once
 
 
+def job_id(name: str) -> JobId:
+    """Return the id of a job by its name, or raise a `ScheduleError` if that is none."""
+    if NAME.fullmatch(name) is None:
+        raise ScheduleError(
+            f"{name!r} is no name for a job: up to 64 letters, digits, dots, - and _"
+        )
+    return JobId(name)
+
+
 def canonical_schedule(text: str, zone: str, now: float) -> str:
     """Return a schedule as it is stored, or raise a `ScheduleError` that says what is wrong.
 
@@ -125,6 +138,10 @@ def canonical_schedule(text: str, zone: str, now: float) -> str:
     if moment is not None:
         if moment.timestamp() <= now:
             raise ScheduleError(f"{text!r} is over: {_once(moment)[len(ONCE) :]}")
+        if moment.year > LAST_YEAR:
+            raise ScheduleError(
+                f"{text!r} is too far ahead: {LAST_YEAR} is the last year"
+            )
         return _once(moment)
     _require_fields(text, schedule, place)
     return schedule.upper()
@@ -163,7 +180,10 @@ def duration(text: str) -> float:
     if _DURATION.fullmatch(text.strip().lower()) is None:
         raise ScheduleError(f"{text!r} is no duration: write 30m, 2h or 1d 12h")
     amounts = _AMOUNT.findall(text.lower())
-    return sum(float(number) * _UNITS[unit] for number, unit in amounts)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in amounts)
+    if seconds > LONGEST:
+        raise ScheduleError(f"{text!r} is too long: ten years are the most")
+    return seconds
 
 
 def zone_of(name: str) -> ZoneInfo:
@@ -242,3 +262,16 @@ def _count(times: Times, after: float, last: float) -> int:
         count += 1
         at = times.next_after(at)
     return count
+
+
+def next_text(job: JobRecord, now: float) -> str:
+    """Return when a job begins next, in its own time zone."""
+    if job.paused:
+        return "paused"
+    at = due(job, now).next
+    return "never again" if at is None else moment_text(at, job.spec.zone)
+
+
+def moment_text(at: float, zone: str) -> str:
+    """Return a time as people read it, with the name of its zone."""
+    return f"{_moment(at, zone_of(zone)):%a %Y-%m-%d %H:%M %Z}"

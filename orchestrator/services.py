@@ -15,6 +15,7 @@ from orchestrator.engine.delegator import NewTaskId, OrchestratorDelegator
 from orchestrator.engine.deliveries import Deliveries
 from orchestrator.engine.loops import dispatch_forever, wake_forever
 from orchestrator.engine.recovery import recover
+from orchestrator.engine.scheduler_slot import SchedulerSlot
 from orchestrator.engine.task_runner import TaskRunner
 from orchestrator.engine.turns import Turns
 from orchestrator.execution.agent_registry import AgentRegistry
@@ -59,6 +60,8 @@ class Services:
     """Finds the backend that keeps commands inside their sandbox."""
     host: Host
     """The machine that it runs on."""
+    scheduler: SchedulerSlot
+    """Has what begins the jobs of the journal, if anything does."""
     new_session_id: Callable[[], SessionId]
 
 
@@ -114,6 +117,7 @@ async def open_services(
         servers=servers,
         sandbox=workspace_settings.sandbox,
         host=host,
+        scheduler=runner.scheduler,
         new_session_id=_new_session_id,
     )
     try:

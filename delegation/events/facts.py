@@ -212,6 +212,8 @@ class JobSet:
     job: JobSpec
     at: float
     """When, by the clock that people read; the time of a fact goes on steadily instead."""
+    call: str = ""
+    """The call by which an agent set it: made again after a crash, it sets nothing twice."""
 
 
 @attrs.frozen

@@ -27,6 +27,8 @@ class JobSpec:
     """Where its replies go: `file:PATH`, `origin`, or an address of a kind that the program has."""
     catch_up: float = 7200.0
     """How many seconds late it may begin, when no process ran at its time."""
+    may_schedule: bool = False
+    """Whether its runs may set jobs, if their agent may."""
 
     @property
     def is_once(self) -> bool:

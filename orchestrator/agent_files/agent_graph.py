@@ -427,6 +427,7 @@ PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
     "language": lambda it: it.as_text("language"),
     "copies": lambda it: it.as_bool("copies"),
     "asks_parent": lambda it: it.as_bool("asks_parent"),
+    "schedules": lambda it: it.as_bool("schedules"),
     "handoff": lambda it: it.as_bool("handoff"),
     "on_restart": _on_restart,
     "place": _place,

@@ -25,8 +25,8 @@ CLAUDE_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 """What the tools are called in Claude Code, and which of ours do the same."""
 DELEGATION_NAMES: Final = frozenset({"Task", "Agent", "delegate_task"})
 """What delegation is called: the delegates of an agent bring the tool."""
-BROUGHT_TOOLS: Final = ("delegate_task", "task", "ask_parent")
-"""The tools that other keys bring: delegates, copies and asks_parent."""
+BROUGHT_TOOLS: Final = ("delegate_task", "task", "ask_parent", "job")
+"""The tools that other keys bring: delegates, copies, asks_parent and schedules."""
 PATTERN_SIGNS: Final = frozenset("*?[")
 WITHOUT_COUNTERPART: Final = frozenset(
     {

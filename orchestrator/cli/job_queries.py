@@ -2,16 +2,13 @@
 
 import os
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
-from zoneinfo import ZoneInfo
 
 from cyclopts import Parameter
 
 from delegation import SessionId
 from delegation.events.jobs import JobRecord
-from delegation.schedule import due
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_journal
 from orchestrator.errors import UnknownIdError
@@ -73,16 +70,3 @@ def find(jobs: list[JobRecord], name: str) -> JobRecord:
         return find_job(jobs, name)
     except UnknownIdError as exc:
         raise CommandError(f"{exc}; see: orchestrator jobs list") from exc
-
-
-def next_text(job: JobRecord, now: float) -> str:
-    """Return when a job begins next, in its own time zone."""
-    if job.paused:
-        return "paused"
-    at = due(job, now).next
-    return "never again" if at is None else moment_text(at, job.spec.zone)
-
-
-def moment_text(at: float, zone: str) -> str:
-    """Return a time as people read it, with the name of its zone."""
-    return f"{datetime.fromtimestamp(at, ZoneInfo(zone)):%a %Y-%m-%d %H:%M %Z}"

@@ -200,6 +200,8 @@ class KeptDoor:
             found = session.labels.get(KIND, "")
             if not found or (kind and kind != found) or session.closed or is_over:
                 continue
+            if id_ in self._supervised:
+                continue  # it was opened meanwhile
             if session.awaits_resume:
                 continue  # its client is gone
             if id_ in book.cache.untaken and self._push_of(session) is None:
@@ -211,6 +213,11 @@ class KeptDoor:
                 tools = self._client_tools(session, agent)
                 self._supervise(session, with_client_tools(agent, tools))
         return without_agent
+
+    def stays_open(self, session: SessionRecord) -> bool:
+        """Return whether a session goes on after its request: a message may come at any time."""
+        kind = session.labels.get(KIND, CONVERSATION)
+        return kind == CONVERSATION or kind in self._kinds
 
     async def find(self, session: str) -> SessionRecord:
         """Return a session, idle ones included, unless its owner has deleted it."""

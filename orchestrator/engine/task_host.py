@@ -48,11 +48,13 @@ from delegation.events import (
     SteeringSeen,
     ToolAnswered,
 )
+from delegation.job_tool import job_tool
 from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_call import SAMPLED, BookedModel, QuestionModel
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.parent_questions import ParentQuestions
 from orchestrator.engine.reservations import Reservations
+from orchestrator.engine.scheduler_slot import SchedulerSlot
 from orchestrator.engine.settlement import Settlement
 from orchestrator.engine.watchdog import TaskActivity
 from orchestrator.errors import error_text
@@ -89,6 +91,8 @@ class LocalTaskHost:
         "_record",
         "_registry",
         "_reservations",
+        "_resumed",
+        "_scheduler",
         "_scope",
         "_settlement",
         "_subscribers",
@@ -103,6 +107,7 @@ class LocalTaskHost:
         reservations: Reservations,
         settlement: Settlement,
         subscribers: ModelEventSubscribers,
+        scheduler: SchedulerSlot,
         delegator: "TaskDelegator",
         scope: trio.CancelScope,
         activity: TaskActivity | None,
@@ -115,6 +120,7 @@ class LocalTaskHost:
         self._reservations = reservations
         self._settlement = settlement
         self._subscribers = subscribers
+        self._scheduler = scheduler
         self._delegator = delegator
         self._scope = scope
         self._activity = activity
@@ -125,6 +131,8 @@ class LocalTaskHost:
         """How many characters the model does not read in the call under way."""
         self._instructions: str | UnsetType = UNSET
         """What a function has made, and the next answer records."""
+        self._resumed: frozenset[CallId] = frozenset()
+        """The calls that a crash has interrupted, and that may have had their effect."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -136,7 +144,9 @@ class LocalTaskHost:
 
     def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
         below = self._tools_for_children(agent) if agent.may_delegate else ()
-        if not agent.asks_parent or self._record.is_root:
+        if self._record.is_root:
+            return (*below, self._job_tool(agent)) if agent.schedules else below
+        if not agent.asks_parent:
             return below
         questions = ParentQuestions(
             self._record,
@@ -147,6 +157,14 @@ class LocalTaskHost:
             one_call=self._side_calls(),
         )
         return (*below, ask_parent_tool(agent, questions.ask))
+
+    def _job_tool(self, agent: Agent[Any]) -> Tool:
+        record, origin = self._record, self._order.origin
+        return job_tool(
+            agent,
+            prefix=record.call_prefix,
+            find=lambda: self._scheduler.jobs_of(record, origin, self._resumed),
+        )
 
     def _side_calls(self) -> trio.Lock:
         if self._one_call is None:
@@ -301,6 +319,7 @@ class LocalTaskHost:
         )
         if approvals is not None:
             approvals.close_forms()
+        self._resumed = frozenset(call.id for call in unanswered)
         await self._book.wait_durable()
         return held
 

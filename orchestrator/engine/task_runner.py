@@ -29,6 +29,7 @@ from delegation.events import TaskStarted, TurnResumed
 from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.reservations import Reservations
+from orchestrator.engine.scheduler_slot import SchedulerSlot
 from orchestrator.engine.settlement import Settlement
 from orchestrator.engine.task_host import LocalTaskHost
 from orchestrator.engine.watchdog import Watchdog
@@ -86,6 +87,7 @@ class TaskRunner:
             asks_approval: the rules of agents about approval hold; not where tools have no effect.
         """
         self.model_subscribers = ModelEventSubscribers()
+        self.scheduler: Final = SchedulerSlot()
         self.watchdog = Watchdog(book, self._stop_stalled)
         self.settlement = Settlement(
             book, pop_note=executor.pop_note, note_activity=self.watchdog.touch
@@ -240,6 +242,7 @@ class TaskRunner:
             reservations=self._reservations,
             settlement=self.settlement,
             subscribers=self.model_subscribers,
+            scheduler=self.scheduler,
             delegator=delegator,
             scope=scope,
             activity=activity,

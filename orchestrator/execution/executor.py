@@ -75,7 +75,9 @@ class TaskHost(TurnHost, Protocol):
         ...
 
     def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
-        """Return the tools by which the task delegates, controls that, and asks its parent."""
+        """Return the tools by which the task delegates, controls that, asks its parent, and sets
+        jobs.
+        """
         ...
 
     async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:

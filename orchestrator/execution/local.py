@@ -148,9 +148,10 @@ class LocalExecutor:
         # The caller runs its own tools for the session that it talks to, and for no child.
         if not order.task.is_root and any(it.runs_at_caller for it in tools):
             tools = tuple(it for it in tools if not it.runs_at_caller)
-        if not (order.agent.may_delegate or order.agent.asks_parent):
+        agent = order.agent
+        if not (agent.may_delegate or agent.asks_parent or agent.schedules):
             return tools
-        return [*tools, *host.delegation_tools(order.agent)]
+        return [*tools, *host.delegation_tools(agent)]
 
     def workspace_of(self, task: TaskRecord) -> Path:
         if task.id in self._elsewhere:

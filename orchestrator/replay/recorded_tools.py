@@ -20,6 +20,7 @@ from agents.turn_host import PastChecks
 from delegation import ASK_PARENT, Cause, Ledger, TaskId, TaskRecord
 from delegation.events import ModelAnswered, TaskRequested, ToolAnswered
 from delegation.events.processes import ProcessId
+from delegation.job_tool import JOB_TOOL
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.replay.compare import equivalence_for
 from orchestrator.replay.position import ReplayPosition
@@ -82,7 +83,7 @@ class RecordedTools:
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
     ) -> str | ToolResult:
         is_own = tool.server or tool in self._registry.agent_of(task).tools
-        if is_own or tool.name == ASK_PARENT:
+        if is_own or tool.name in {ASK_PARENT, JOB_TOOL}:
             return await self._answer_from_record(task, tool, call)
         return await self._run_delegation_tool(task, tool, call)
 

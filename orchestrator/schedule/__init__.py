@@ -1,7 +1,16 @@
 """Runs on a schedule: jobs begin their agents by the clock, and their replies are delivered."""
 
+from orchestrator.engine.scheduler_slot import JobAction, JobEdit
 from orchestrator.schedule.job import Job
-from orchestrator.schedule.scheduler import JobAction, Scheduler, open_schedule
+from orchestrator.schedule.scheduler import Scheduler, open_schedule
 from orchestrator.schedule.targets import Delivery, Target
 
-__all__ = ["Delivery", "Job", "JobAction", "Scheduler", "Target", "open_schedule"]
+__all__ = [
+    "Delivery",
+    "Job",
+    "JobAction",
+    "JobEdit",
+    "Scheduler",
+    "Target",
+    "open_schedule",
+]

@@ -1,7 +1,6 @@
 """A job as a program writes it: when, which agent, what for, and who gets the answer."""
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -11,9 +10,8 @@ import attrs
 from agents import Agent, DefinitionError, well_formed
 from delegation import SessionId
 from delegation.events.jobs import JobId, JobRecord, JobSpec
-from delegation.schedule import ScheduleError, canonical_schedule, duration
+from delegation.schedule import ScheduleError, canonical_schedule, duration, job_id
 
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 DEFAULT_CATCH_UP: Final = "2h"
 
 
@@ -39,6 +37,8 @@ class Job:
     """The name of a time zone; by default that of the machine on which the job is first set."""
     catch_up: str = attrs.field(default=DEFAULT_CATCH_UP, kw_only=True)
     """How late it may begin, when no process ran at its time."""
+    may_schedule: bool = attrs.field(default=False, kw_only=True)
+    """Whether its runs may set jobs, if the agent `schedules`."""
 
     @property
     def id(self) -> JobId:
@@ -54,10 +54,6 @@ class Job:
         Raises:
             DefinitionError: it cannot be as it is written.
         """
-        if NAME.fullmatch(self.id) is None:
-            raise DefinitionError(
-                f"{self.id!r} is no name for a job: up to 64 letters, digits, dots, - and _"
-            )
         if self.schedule.strip().lower().startswith("in "):
             raise DefinitionError(
                 f"job {self.id!r}: {self.schedule!r} would begin anew with every start of the"
@@ -67,13 +63,14 @@ class Job:
             # A moment that is over is no mistake of a file that stays as it is.
             since = 0.0 if is_moment(self.schedule) else now
             return JobSpec(
-                id=self.id,
+                id=job_id(self.id),
                 schedule=canonical_schedule(self.schedule, self.zone or zone, since),
                 zone=self.zone or zone,
                 agent=self.agent.name,
                 goal=well_formed(self.agent.as_goal(self.goal)),
                 deliver=self.deliver,
                 catch_up=duration(self.catch_up),
+                may_schedule=self.may_schedule,
             )
         except ScheduleError as exc:
             raise DefinitionError(f"job {self.id!r}: {exc}") from exc
@@ -109,10 +106,14 @@ def run_of(job: JobRecord, at: float) -> SessionId:
     return SessionId(f"r_{_digest(f'{job.session} {job.spec.id} {at!r}')}")
 
 
+def is_declared(job: JobRecord) -> bool:
+    """Return whether a job is of a program, and was not set by an agent."""
+    return job.session == session_of(job.spec.id)
+
+
 def full_name(job: JobRecord) -> str:
     """Return a name of a job that no other has."""
-    is_declared = job.session == session_of(job.spec.id)
-    return job.spec.id if is_declared else f"{job.session}:{job.spec.id}"
+    return job.spec.id if is_declared(job) else f"{job.session}:{job.spec.id}"
 
 
 def time_text(at: float) -> str:

@@ -1,16 +1,18 @@
 """The delivery of what runs of jobs reply: to all targets of the job, and to each once."""
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Final
 
 import trio
 
 from agents import Agent, MessageId, UserMessage
 from delegation import Ending, Reply, SessionId, SessionRecord
+from delegation.events import MessageReceived
 from delegation.events.jobs import REMEMBERED_RUNS, JobId
 from orchestrator.doors.inbound import InboundRequest
-from orchestrator.doors.kept import KeptDoor
-from orchestrator.errors import ClosedError, UnknownIdError
+from orchestrator.doors.kept import KIND, KeptDoor
+from orchestrator.errors import UnknownIdError
 from orchestrator.schedule.job_run import DUE, JOB, SET_BY, targets_of
 from orchestrator.schedule.targets import ORIGIN, SILENT, Delivery, Target, Targets
 from orchestrator.services import Services
@@ -87,16 +89,25 @@ class JobReplies:
             session = await door.find(origin)
         except UnknownIdError:
             return "the session is gone"
+        id_ = MessageId(f"m_{delivery.session.id}_{delivery.reply.turn}")
+        if session.closed:
+            return "the session is closed"
+        if _has_message(session, id_):
+            return id_  # a crash came before that was recorded
+        text = f"[Job {delivery.job}, due {delivery.due}]\n{delivery.text}"
+        if session.door is not None or KIND not in session.labels:
+            # Its door takes the reply; or the program has the next door.
+            self._services.book.post(MessageReceived(origin, text, (), id_))
+            return id_
         agent = self._agents.get(session.root.agent)
         if agent is None:
             raise UnknownIdError(f"there is no agent {session.root.agent!r} here")
-        id_ = MessageId(f"m_{delivery.session.id}_{delivery.reply.turn}")
-        text = f"[Job {delivery.job}, due {delivery.due}]\n{delivery.text}"
-        try:
-            door.receive(
-                session,
-                InboundRequest(agent=agent, message=UserMessage(text, id=id_)),
-            )
-        except ClosedError:
-            return "the session is closed"
+        message = UserMessage(text, id=id_)
+        door.receive(session, InboundRequest(agent=agent, message=message))
         return id_
+
+
+def _has_message(session: SessionRecord, id_: MessageId) -> bool:
+    """Return whether a message has come in, whether it was read or not."""
+    messages = chain(session.mail.values(), reversed(session.root.transcript))
+    return any(isinstance(it, UserMessage) and it.id == id_ for it in messages)

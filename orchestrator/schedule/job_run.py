@@ -21,6 +21,8 @@ DELIVER: Final = "deliver"
 """The label of a run: where its replies go, whatever becomes of its job meanwhile."""
 SET_BY: Final = "job_session"
 """The label of a run: the session in which its job was set."""
+MAY_SCHEDULE: Final = "may_schedule"
+"""The label of a run that may set jobs."""
 PLATFORM: Final = "schedule"
 NO_CHATS: Final = frozenset({FILE, ORIGIN, "webhook"})
 """The kinds of targets that are no platforms of chats."""
@@ -49,6 +51,7 @@ def run_request(
             DUE: time_text(at),
             DELIVER: msgspec.json.encode(spec.deliver).decode(),
             SET_BY: job.session,
+            **({MAY_SCHEDULE: "true"} if spec.may_schedule else {}),
         },
         owner=owner,
     )

@@ -11,23 +11,27 @@ import time
 from collections.abc import (
     AsyncGenerator,
     Callable,
+    Container,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from contextlib import asynccontextmanager
-from typing import Any, Final, Literal, NoReturn, TypeAlias, assert_never
+from typing import Any, Final, NoReturn, assert_never
 
 import attrs
 import trio
 
-from agents import Agent, DefinitionError, raising_one_error
+from agents import Agent, CallId, raising_one_error
 from delegation import (
+    DeliveryCapability,
     Encoded,
+    Origin,
     Reply,
     SessionId,
     SessionRecord,
+    TaskRecord,
 )
 from delegation.events import (
     Entry,
@@ -35,21 +39,25 @@ from delegation.events import (
     JobPaused,
     JobRemoved,
     JobSet,
+    SessionOpened,
 )
 from delegation.events.jobs import JobId, JobRecord, JobSpec
 from delegation.schedule import Due, due, times_of
-from orchestrator.doors.kept import KeptDoor, is_over
-from orchestrator.doors.lifecycle import open_new_session
+from orchestrator.doors.kept import KIND, RECORD, KeptDoor, is_over
+from orchestrator.engine.scheduler_slot import JobAction, JobEdit
 from orchestrator.errors import UnknownIdError
 from orchestrator.event_loop import require_trio
 from orchestrator.runtime import Orchestrator
+from orchestrator.schedule.agent_jobs import AgentJobs
 from orchestrator.schedule.job import (
     Job,
     full_name,
+    is_declared,
     require_names,
     run_of,
     session_of,
 )
+from orchestrator.schedule.job_edit import edited_spec, no_origin
 from orchestrator.schedule.job_replies import JobReplies
 from orchestrator.schedule.job_run import JOB, run_request
 from orchestrator.schedule.local_zone import local_zone
@@ -59,7 +67,6 @@ from orchestrator.services import Services
 DECLARED: Final = "declared_job"
 """The label of a session that a job of a program has for itself."""
 LONGEST_SLEEP: Final = 3600.0
-JobAction: TypeAlias = Literal["run", "pause", "resume", "remove"]
 _JOB_FACTS: Final = (JobSet, JobPaused, JobRemoved)
 
 
@@ -97,14 +104,55 @@ class Scheduler:
         assert self._given_door is not None, "it was not given to `use_door`"
         return self._given_door
 
-    def use_door(self, door: KeptDoor) -> None:
-        """Open the sessions of runs by a door, which pushes the replies of `JOB` to `deliver`."""
+    @asynccontextmanager
+    async def open(
+        self, door: KeptDoor, jobs: Sequence[Job] | None
+    ) -> AsyncGenerator[None]:
+        """Begin the jobs of the journal as long as the block lasts. Resume the door's runs in it.
+
+        Args:
+            door: opens the sessions of runs, and pushes replies of the kind `JOB` to `deliver`. It
+                has the conversations in which jobs are set, too.
+            jobs: those of the program, if this journal has them. None leaves them as they are: the
+                jobs that agents have set begin all the same.
+        """
         self._given_door = door
         self._replies.use_door(door)
+        if jobs is not None:
+            await self.declare(jobs)
+        with self._services.scheduler.hold(self), raising_one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.run_forever)
+                yield
+                nursery.cancel_scope.cancel(reason="the schedule is closed")
 
     async def deliver(self, session: SessionRecord, reply: Reply) -> None:
         """Deliver a reply of a run to the targets of its job."""
         await self._replies.deliver(session, reply)
+
+    def now(self) -> float:
+        """Return the time of day."""
+        return self._clock()
+
+    def has_agent(self, name: str) -> bool:
+        """Return whether jobs of an agent can begin here."""
+        return name in self._agents
+
+    def jobs_of(
+        self, task: TaskRecord, origin: Origin, resumed: Container[CallId]
+    ) -> AgentJobs:
+        """Return the jobs of the session of an agent."""
+        session = self._services.book.ledger.sessions[task.session]
+        return AgentJobs(
+            self,
+            self._services.book,
+            session,
+            prefix=f"{task.call_prefix}_",
+            zone=local_zone(self._environ),
+            is_reachable=origin.capability is not DeliveryCapability.NONE
+            and self._door.stays_open(session),
+            resumed=resumed,
+        )
 
     def jobs(self) -> Iterator[JobRecord]:
         """Yield all jobs that were set and not removed."""
@@ -136,32 +184,53 @@ class Scheduler:
             await self._services.book.cache.load(session_of(id_))
             earlier = self._declared(id_)
             # A job without a zone keeps the one that it has got.
-            kept = zone if earlier is None else earlier.spec.zone
-            spec = job.spec(zone=kept, now=now)
+            own_zone = zone if earlier is None else earlier.spec.zone
+            spec = job.spec(zone=own_zone, now=now)
             self._require_targets(spec)
             if ORIGIN in spec.deliver:
-                raise DefinitionError(
-                    f"job {id_!r} delivers to {ORIGIN!r}, which is for jobs of a session: this one"
-                    " has no conversation to answer in"
-                )
+                raise no_origin(id_)
             specs.append(spec)
-        by_id = {spec.id for spec in specs}
-        for record in [*self.jobs()]:
-            if self._is_declared(record) and record.spec.id not in by_id:
-                self._post(JobRemoved(record.session, record.spec.id))
-        for spec, job in zip(specs, jobs, strict=True):
+        kept = {session_of(spec.id) for spec in specs}
+        for session in [*self._services.book.ledger.scheduled.values()]:
+            if DECLARED in session.labels and session.id not in kept:
+                # With a job goes what its runs have set.
+                for removed in [*session.jobs]:
+                    self._post(JobRemoved(session.id, removed))
+        for spec in specs:
             earlier = self._declared(spec.id)
             if earlier is not None and earlier.spec == spec:
                 continue
             if spec.is_once and due_once(spec) <= now:
                 continue  # it is over
-            session = self._own_session(spec, job.agent)
-            self._post(JobSet(session.id, spec, now))
+            self._open_own_session(spec)
+            self._post(JobSet(session_of(spec.id), spec, now))
 
-    def set(self, session: SessionId, spec: JobSpec) -> None:
-        """Set a job in a session, or set it anew."""
+    def set(self, session: SessionId, spec: JobSpec, *, call: str = "") -> JobRecord:
+        """Set a job in a session, or set it anew.
+
+        Args:
+            session: the session that has it.
+            spec: the job.
+            call: the call by which an agent sets it.
+        """
         self._require_targets(spec)
-        self._post(JobSet(session, spec, self._clock()))
+        self._post(JobSet(session, spec, self._clock(), call))
+        return self._services.book.ledger.sessions[session].jobs[spec.id]
+
+    def edit(self, job: str, edit: JobEdit) -> None:
+        """Change a job: nothing of its old schedule begins any more.
+
+        Raises:
+            UnknownIdError: there is no such job.
+            DefinitionError: it cannot be as it would become.
+        """
+        record = self.find(job)
+        spec = edited_spec(record.spec, edit, self._clock())
+        if edit.deliver is not None:
+            self._require_targets(spec)
+            if ORIGIN in spec.deliver and is_declared(record):
+                raise no_origin(spec.id)
+        self._post(JobSet(record.session, spec, self._clock()))
 
     def pause(self, job: JobRecord, *, paused: bool) -> None:
         """Pause a job, or let it go on; what would have been due meanwhile is not caught up."""
@@ -295,20 +364,12 @@ class Scheduler:
         session = self._services.book.ledger.sessions.get(session_of(job))
         return None if session is None else session.jobs.get(job)
 
-    def _is_declared(self, job: JobRecord) -> bool:
-        return job.session == session_of(job.spec.id)
-
-    def _own_session(self, spec: JobSpec, agent: Agent[Any]) -> SessionRecord:
-        """Return the session that a declared job has for itself."""
+    def _open_own_session(self, spec: JobSpec) -> None:
+        """Open the session that a declared job has for itself, unless it is there: no run."""
         id_ = session_of(spec.id)
-        ledger = self._services.book.ledger
-        if id_ in ledger.sessions:
-            return ledger.sessions[id_]
-        session = open_new_session(
-            self._services, agent, id_, labels={DECLARED: spec.id}
-        )
-        self._services.registry.unregister_session(session.id)
-        return session
+        if id_ not in self._services.book.ledger.sessions:
+            labels = {DECLARED: spec.id, KIND: RECORD}
+            self._services.book.post(SessionOpened(id_, RECORD, labels=labels))
 
 
 def find_job(jobs: Iterable[JobRecord], name: str) -> JobRecord:
@@ -336,6 +397,7 @@ async def open_schedule(
     orchestrator: Orchestrator,
     jobs: Sequence[Job],
     *,
+    agents: Iterable[Agent[Any]] = (),
     targets: Mapping[str, Target] = NO_TARGETS,
     clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[Scheduler]:
@@ -344,21 +406,18 @@ async def open_schedule(
     Args:
         orchestrator: runs their agents.
         jobs: the jobs; those that an earlier process has set and that are not here are removed.
+        agents: those that may set jobs in sessions of their own, besides those of the jobs.
         targets: where replies can go besides files, by the word before the colon.
         clock: the time of day, which may be set.
     """
     require_trio()
     services = orchestrator.services
-    agents = {job.agent.name: job.agent for job in jobs}
-    scheduler = Scheduler(services, agents, targets=targets, clock=clock)
-    await scheduler.declare(jobs)
+    by_name = {it.name: it for it in (*agents, *(job.agent for job in jobs))}
+    scheduler = Scheduler(services, by_name, targets=targets, clock=clock)
     with raising_one_error():
         async with trio.open_nursery() as nursery:
-            door = KeptDoor(services, agents, nursery, kinds={JOB: scheduler.deliver})
-            scheduler.use_door(door)
-            await door.resume_sessions(kind=JOB)
-            nursery.start_soon(scheduler.run_forever)
-            try:
+            door = KeptDoor(services, by_name, nursery, kinds={JOB: scheduler.deliver})
+            async with scheduler.open(door, jobs):
+                await door.resume_sessions(kind=JOB)
                 yield scheduler
-            finally:
-                nursery.cancel_scope.cancel(reason="the schedule is closed")
+            nursery.cancel_scope.cancel(reason="the schedule is closed")

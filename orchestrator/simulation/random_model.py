@@ -32,6 +32,7 @@ from agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
 from agents.models.wrappers.attempts import Attempts
 from agents.models.wrappers.wrapper import ModelWrapper
 from delegation import ASK_PARENT, TaskRecord
+from delegation.job_tool import JOB_TOOL
 from orchestrator.simulation.schema_sample import sample_value
 from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.wait_chain import Wait, WaitInterval
@@ -259,8 +260,9 @@ class RandomModel:
             for call in message.calls
         }
         position = len(self._task.record.transcript)
-        # A question to the parent would be a call of a model, which is not drawn here.
-        not_own = {*DELEGATION_TOOLS, ASK_PARENT}
+        # A question to the parent would be a call of a model, which is not drawn here; and nothing
+        # in a simulation begins jobs.
+        not_own = {*DELEGATION_TOOLS, ASK_PARENT, JOB_TOOL}
         own = [it for it in request.tools if it.name not in not_own]
         if own and self._settings.tool_calls and made.isdisjoint(it.name for it in own):
             return tuple(

@@ -17,6 +17,7 @@ from delegation.schedule import (
     canonical_schedule,
     due,
     duration,
+    next_text,
     times_of,
 )
 
@@ -246,3 +247,11 @@ def test_what_is_no_time_zone_is_refused(zone: str) -> None:
 )
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
     assert duration(text) == seconds
+
+
+def test_the_next_time_is_told_in_the_zone_of_the_job() -> None:
+    daily = job("0 8 * * *", set_at=NOON)
+    assert next_text(daily, NOON) == "Wed 2026-11-18 08:00 CET"
+    assert next_text(attrs.evolve(daily, paused=True), NOON) == "paused"
+    once = job("2026-11-17T14:00", set_at=NOON)
+    assert next_text(once, NOON + DAY) == "never again"

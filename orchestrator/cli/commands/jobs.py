@@ -12,13 +12,12 @@ from rich.text import Text
 from delegation import SessionId, one_line
 from delegation.events import JobOccurred
 from delegation.events.jobs import JobRecord
+from delegation.schedule import moment_text, next_text
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import (
     JobsJournalOption,
     find,
     jobs_journal,
-    moment_text,
-    next_text,
     read_jobs,
 )
 from orchestrator.cli.journal_queries import read_journal

@@ -4,9 +4,10 @@ import os
 import sys
 from datetime import datetime
 
+from delegation.schedule import next_text
 from orchestrator.cli.agent_file import load_schedule
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.job_queries import JobsJournalOption, jobs_journal, next_text
+from orchestrator.cli.job_queries import JobsJournalOption, jobs_journal
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command

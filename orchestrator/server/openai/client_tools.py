@@ -17,6 +17,7 @@ from agents import Agent, CallId, Tool, ToolCall, ToolError
 from agents.models.registry import has_custom_tools
 from agents.tools.text_input import INPUT, TextInput, input_of
 from delegation import SessionRecord
+from delegation.job_tool import JOB_TOOL
 from orchestrator.replay.record import DELEGATION_TOOLS
 from orchestrator.server.openai.conversation import Dialect
 from orchestrator.server.transport.errors import bad_request
@@ -113,6 +114,8 @@ def client_tools(
 def reserved_tool_names(agent: Agent[Any]) -> set[str]:
     """Return the tool names that no tool of a client may have."""
     own = {tool.name for tool in agent.tools}
+    if agent.schedules:
+        own.add(JOB_TOOL)
     return own | DELEGATION_TOOLS if agent.may_delegate else own
 
 
