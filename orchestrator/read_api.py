@@ -322,6 +322,12 @@ class ReadApi:
         id_ = None if session is None else SessionId(session)
         return self._book.subscribers.subscribe(receive, session=id_)
 
+    def watch_pruning(
+        self, note_pruned: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """Call `note_pruned` when sessions were deleted for good, as long as the block lasts."""
+        return self._book.watch_pruning(note_pruned)
+
     @contextmanager
     def queue(self, *, session: str | None = None) -> Generator[FactQueue]:
         """Queue every fact when it is posted, as long as the block lasts.

@@ -460,6 +460,14 @@ class Orchestrator:
         """
         return await self._services.book.prune(before=before, by=by)
 
+    async def preview_prune(self, *, before: float) -> Pruned:
+        """Return what `prune` would delete now; its entries are not counted.
+
+        Args:
+            before: seconds since the epoch.
+        """
+        return await self._services.book.preview_prune(before=before)
+
     async def delete_run(self, run: str, *, by: AuditEvent | None = None) -> Pruned:
         """Delete one idle run, or one whose facts are damaged, whatever its age.
 

@@ -1,5 +1,6 @@
 """Options that several commands share, and the checks of their values."""
 
+import mimetypes
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,9 +8,10 @@ from typing import Annotated, Any
 import attrs
 from cyclopts import Parameter
 
-from agents import Agent, DefinitionError, Pipeline
+from agents import Agent, DefinitionError, Part, Pipeline
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal.style import Progress
+from orchestrator.execution.model_resolver import known_providers
 from orchestrator.execution.workspace.host import host_of
 from orchestrator.journal.backends import journals_at
 from orchestrator.journal.journals import Journals
@@ -47,6 +49,23 @@ ModelOption = Annotated[
     ),
 ]
 
+LanguageModelOption = Annotated[
+    tuple[str, ...],
+    Parameter(
+        show_default=False,
+        help="A model that a run may take instead of that of its agent, besides those that the"
+        " agents name; several times for several. `orchestrator models` lists the names.",
+    ),
+]
+
+AttachOption = Annotated[
+    tuple[Path, ...],
+    Parameter(
+        show_default=False,
+        help="A file or an image that goes with the goal; several times for several.",
+    ),
+]
+
 OutputOption = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
 
@@ -70,6 +89,61 @@ def with_model(agent: Agent[Any], model: str | None) -> Agent[Any]:
         return attrs.evolve(agent, model=model)
     except DefinitionError as exc:
         raise CommandError(f"--model {model}: {exc}") from exc
+
+
+def require_known_models(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of models, or refuse one of a provider that is not known."""
+    known = {*known_providers(os.environ), "local"}
+    for name in names:
+        for one in name.split("|"):
+            provider, colon, model = one.strip().partition(":")
+            if not (colon and model and provider in known):
+                raise CommandError(
+                    f"--language-model {name}: there is no such provider; names are such as"
+                    " openai:gpt-5-mini, and `orchestrator models` lists them"
+                )
+    return names
+
+
+def with_instructions(agent: Agent[Any], instructions: str | None) -> Agent[Any]:
+    """Return an agent with further instructions, if some were given."""
+    if instructions is None:
+        return agent
+    if isinstance(agent, Pipeline) or not isinstance(agent.instructions, str):
+        raise CommandError(
+            f"--instructions: those of {agent.name} are no text that could be added to"
+        )
+    texts = filter(None, (agent.instructions, instructions))
+    return attrs.evolve(agent, instructions="\n\n".join(texts))
+
+
+def parts_of(agent: Agent[Any], files: tuple[Path, ...]) -> list[Part]:
+    """Return the files that go with the goal of an agent."""
+    if files and isinstance(agent, Pipeline):
+        raise CommandError(f"{agent.name} is a pipeline, which takes no files")
+    return [_part_of(file) for file in files]
+
+
+def _part_of(file: Path) -> Part:
+    try:
+        data = file.read_bytes()
+        return Part(media_type_of(file.name, data), data=data, name=file.name)
+    except OSError as exc:
+        raise CommandError(f"--attach {file}: {exc.strerror or exc}") from exc
+    except DefinitionError as exc:
+        raise CommandError(f"--attach {file}: {exc}") from exc
+
+
+def media_type_of(name: str, data: bytes) -> str:
+    """Return the media type of a file: by its name, or text if it is any."""
+    guessed, encoding = mimetypes.guess_type(name)
+    if guessed is not None and encoding is None:
+        return guessed
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return "application/octet-stream"
+    return "text/plain"
 
 
 def server_folder(journals: Journals) -> Path:

@@ -12,6 +12,7 @@ from agents import (
     Agent,
     DefinitionError,
     Part,
+    Pipeline,
     Tool,
     UserMessage,
     is_agent,
@@ -25,6 +26,8 @@ from orchestrator.doors.lifecycle import NO_STRINGS, open_new_session
 from orchestrator.journal.fact_redaction import without_secrets
 from orchestrator.services import Services
 
+LANGUAGE_MODEL: Final = "language_model"
+"""The label of a session whose agent has another model than its own: the name of that."""
 MANY_PIECES: Final = 50
 """The search of more messages or files is worth a thread, short as they are."""
 
@@ -152,6 +155,20 @@ def _text_files_in(parts: tuple[Part, ...]) -> Iterator[str]:
 def with_client_tools(agent: Agent[Any], tools: tuple[Tool, ...]) -> Agent[Any]:
     """Return an agent with the tools that the client of a session runs itself."""
     return attrs.evolve(agent, tools=(*agent.tools, *tools)) if tools else agent
+
+
+def with_language_model(agent: Agent[Any], labels: Mapping[str, str]) -> Agent[Any]:
+    """Return the agent of a session with the model that the labels of the session name, if any.
+
+    Raises:
+        DefinitionError: the agent cannot have it.
+    """
+    name = labels.get(LANGUAGE_MODEL)
+    if name is None:
+        return agent
+    if isinstance(agent, Pipeline):
+        raise DefinitionError(f"{agent.name} is a pipeline, which calls no model")
+    return attrs.evolve(agent, model=name)
 
 
 def post_message(

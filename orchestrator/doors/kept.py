@@ -30,6 +30,7 @@ from orchestrator.doors.inbound import (
     open_inbound_session,
     post_message,
     with_client_tools,
+    with_language_model,
 )
 from orchestrator.doors.lifecycle import (
     close_session,
@@ -211,6 +212,7 @@ class KeptDoor:
                 without_agent.append(session)
             else:
                 tools = self._client_tools(session, agent)
+                agent = with_language_model(agent, session.labels)
                 self._supervise(session, with_client_tools(agent, tools))
         return without_agent
 

@@ -3,7 +3,8 @@
 A posted fact is true for every decision that follows. A task acts on it only when it is durable.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -78,6 +79,7 @@ class Bookkeeper:
         self.journal_identity = journal.identity
         """What tells its journal from others."""
         self._journal = journal
+        self._pruning_watchers: list[Callable[[], None]] = []
         self._takes_snapshots = journal.takes_snapshots
         self._fact_redactor = FactRedactor(self.redactor)
         self._fact_stamp = fact_stamp
@@ -219,11 +221,35 @@ class Bookkeeper:
             # One that was used meanwhile is not as old as it was.
             return session not in posted and self.cache.release(session)
 
-        with self.subscribers.subscribe(lambda entry, _: posted.add(entry.session)):
-            await self.wait_audited()
-            return await self._journal.prune(
-                before=before, release=release, only=only, audit=audit
-            )
+        try:
+            with self.subscribers.subscribe(lambda entry, _: posted.add(entry.session)):
+                await self.wait_audited()
+                return await self._journal.prune(
+                    before=before, release=release, only=only, audit=audit
+                )
+        finally:
+            # No fact says it.
+            for note_pruned in [*self._pruning_watchers]:
+                note_pruned()
+
+    async def preview_prune(self, *, before: float) -> Pruned:
+        """Return what `prune` would delete now; its entries are not counted."""
+        await self.wait_durable()
+        expired = await self._journal.expired(before=before)
+        return Pruned(
+            runs=sum(map(self.cache.may_release, expired)),
+            entries=0,
+            active=len(self.cache.active) + len(self.cache.untaken),
+        )
+
+    @contextmanager
+    def watch_pruning(self, note_pruned: Callable[[], None]) -> Generator[None]:
+        """Call `note_pruned` after each pruning, as long as the block lasts."""
+        self._pruning_watchers.append(note_pruned)
+        try:
+            yield
+        finally:
+            self._pruning_watchers.remove(note_pruned)
 
     def close(self) -> None:
         """Post no more facts."""

@@ -184,6 +184,10 @@ class Journal(Protocol):
         """Return the durable entries of one kind, of all sessions, that contain an id."""
         ...
 
+    async def expired(self, *, before: float) -> Sequence[SessionId]:
+        """Return the idle sessions whose last entry is older than a time."""
+        ...
+
     async def prune(
         self,
         *,

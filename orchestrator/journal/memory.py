@@ -111,6 +111,12 @@ class MemoryJournal:
         await trio.lowlevel.checkpoint()
         return EntriesReader(self.entries).naming(id_, kind=kind)
 
+    async def expired(self, *, before: float) -> Sequence[SessionId]:
+        """Return none: nothing is deleted here before the process ends."""
+        await trio.lowlevel.checkpoint()
+        del before
+        return ()
+
     async def prune(
         self,
         *,

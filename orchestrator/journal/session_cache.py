@@ -175,12 +175,18 @@ class SessionCache:
                 del self._folds[session]
             fold.ended.set()
 
+    def may_release(self, session: SessionId) -> bool:
+        """Return whether a session may be deleted: `release` would."""
+        return not (
+            session in self.active or session in self.untaken or session in self._reads
+        )
+
     def release(self, session: SessionId) -> bool:
         """Forget an idle session that is about to be deleted, and return whether it may be.
 
         It may not be while it is active, has a reply that no door has taken, or is being read.
         """
-        if session in self.active or session in self.untaken or session in self._reads:
+        if not self.may_release(session):
             return False
         if session in self._ledger.sessions:
             self._evict(session)

@@ -18,8 +18,10 @@ from orchestrator.server.api import (
     health,
     inbox,
     models,
+    prune,
     runs,
     sessions,
+    simulations,
     tasks,
 )
 from orchestrator.server.console import events as console_events
@@ -65,6 +67,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *stored_chats.OPERATIONS,
     *models.OPERATIONS,
     *runs.OPERATIONS,
+    *prune.OPERATIONS,
+    *simulations.OPERATIONS,
     *tasks.OPERATIONS,
     *approvals.OPERATIONS,
     *sessions.OPERATIONS,

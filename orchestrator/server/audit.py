@@ -137,6 +137,14 @@ class RequestAudit:
         elif self._audit.records_reads:
             self._audit.writer.audit(self._event(target, outcome=str(status)))
 
+    def event_of_pruning(self) -> AuditEvent:
+        """Return what the journal records with the sessions that the request deletes.
+
+        The answer alone is not recorded, then.
+        """
+        self.is_recorded = True
+        return self._event("")
+
     async def wait_recorded(self) -> None:
         """Wait until what was recorded survives a crash."""
         assert self._audit is not None, "nothing was recorded"

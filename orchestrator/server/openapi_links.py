@@ -39,6 +39,12 @@ SOURCES: Final[Mapping[str, Mapping[str, str]]] = {
 MODEL: Final = "a-model"
 EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "create_run": {"model": MODEL, "input": "What is the capital of Peru?"},
+    "create_simulation": {
+        "model": MODEL,
+        "input": "What is the capital of Peru?",
+        "seeds": 1,
+    },
+    "prune_runs": {"older_than": 2_592_000, "dry_run": True},
     "create_session": {"model": MODEL},
     "change_session": {"metadata": {"title": "Capitals"}},
     "tell_session": {"text": "What is the capital of Peru?"},

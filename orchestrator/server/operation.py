@@ -31,6 +31,7 @@ from orchestrator.doors.inbound import (
     texts_of,
 )
 from orchestrator.errors import ClosedError, OrchestratorError
+from orchestrator.journal.audit import AuditEvent
 from orchestrator.server.audit import RequestAudit, peer_of
 from orchestrator.server.cluster.forwarded_header import MOVED
 from orchestrator.server.json_rpc import RpcMessage, error_response, read_message
@@ -291,6 +292,10 @@ class ApiCall:
             target: the id of what it is about.
         """
         self._audit.accept(target)
+
+    def event_of_pruning(self) -> AuditEvent:
+        """Return what a journal records of the request with the sessions that it deletes."""
+        return self._audit.event_of_pruning()
 
     @property
     def _audit(self) -> RequestAudit:

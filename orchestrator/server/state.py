@@ -1,6 +1,7 @@
 """The state that all routes of one server share."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +11,7 @@ from starlette.responses import Response
 
 from agents import Agent
 from agents.sandbox.detection import SandboxChoice
+from orchestrator.execution.agent_registry import reachable_agents
 from orchestrator.mcp_server.tools import AgentTool, TaskMode
 from orchestrator.server.audit import HttpAudit
 from orchestrator.server.cluster.placement import Placement, counts_in_a_journal
@@ -68,6 +70,9 @@ class Settings:
     """The file of those who are signed in to the console; None forgets them with the process."""
     is_view_only: bool = False
     """Whether people may change nothing by the console."""
+    language_models: tuple[str, ...] = ()
+    """The models that a run may take instead of that of its agent, besides those that the agents
+    name."""
     task_modes: Mapping[str, TaskMode] = {}
     """Whether calls of an agent over MCP are tasks, where that is not `optional`."""
 
@@ -103,6 +108,10 @@ class ServerState:
     """Why agents that are served cannot run, by their names: a key is missing, for example."""
     mcp: "McpEndpoint | None" = None
     """Speaks MCP, from the first request on that does."""
+    simulations: trio.CapacityLimiter = attrs.field(
+        factory=lambda: trio.CapacityLimiter(1)
+    )
+    """One simulation at a time: others wait, and no client waits for more than one of them."""
     shutdown: trio.Event = attrs.field(factory=trio.Event)
     """Set when the server shuts down."""
     sign_ins: SignIns = attrs.field(init=False)
@@ -117,6 +126,17 @@ class ServerState:
             self.settings.console_keys,
             is_view_only=self.settings.is_view_only,
         )
+
+    @cached_property
+    def language_models(self) -> tuple[str, ...]:
+        """The models that a run may take instead of that of its agent."""
+        named = {
+            it.model
+            for agent in self.agents.values()
+            for it in reachable_agents(agent)
+            if isinstance(it.model, str)
+        }
+        return tuple(sorted(named | {*self.settings.language_models}))
 
     @property
     def is_stopping(self) -> bool:

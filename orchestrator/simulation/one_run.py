@@ -3,7 +3,7 @@
 import contextvars
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from agents import Agent, DefinitionError, Usage
 from delegation import Encoded, Ledger, Outcome, Tree
 from delegation.events import Entry
 from orchestrator.budget_scope import budget
-from orchestrator.doors.one_shot import run_once
+from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.tool_servers import StandInServers
 from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
@@ -88,10 +88,30 @@ class SimulatedRun:
         return math.fsum(it.count * (end - it.at) for it, end in spans) / self.makespan
 
 
+class SimulationStoppedError(Exception):
+    """A simulated run was stopped from outside, and says nothing."""
+
+
 def simulate_once(
-    agent: Agent[Any], goal: str, settings: SimulationSettings, *, seed: int
+    agent: Agent[Any],
+    goal: str,
+    settings: SimulationSettings,
+    *,
+    seed: int,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> SimulatedRun:
-    """Simulate one run."""
+    """Simulate one run.
+
+    Args:
+        agent: the agent, with all that it may delegate to.
+        goal: its goal.
+        settings: what is assumed.
+        seed: what all is drawn from.
+        is_stopped: asked with every fact; another thread may say so.
+
+    Raises:
+        SimulationStoppedError: it was.
+    """
     # Imported late: only simulation and replay need a clock that jumps.
     from trio.testing import MockClock
 
@@ -100,7 +120,7 @@ def simulate_once(
             "a simulation has an event loop of its own; from inside another, await"
             " trio.to_thread.run_sync(simulate, agent, goal, settings)"
         )
-    simulation = _Simulation(agent, goal, settings, seed)
+    simulation = _Simulation(agent, goal, settings, seed, is_stopped)
     clock = MockClock(autojump_threshold=0)
     # Budgets around the caller are not those around the run.
     return contextvars.Context().run(partial(trio.run, simulation.run, clock=clock))
@@ -121,9 +141,15 @@ class _PeakSlots:
 
 class _Simulation:
     def __init__(
-        self, agent: Agent[Any], goal: str, settings: SimulationSettings, seed: int
+        self,
+        agent: Agent[Any],
+        goal: str,
+        settings: SimulationSettings,
+        seed: int,
+        is_stopped: Callable[[], bool],
     ) -> None:
         self._agent = agent
+        self._is_stopped = is_stopped
         self._goal = goal
         self._settings = settings
         self._seed = seed
@@ -146,8 +172,23 @@ class _Simulation:
             servers=StandInServers(lambda prefix: [f"{prefix}tool"]),
             timing=SimulatedTiming(self._tasks),
         ) as services:
-            with self._budget(), book.subscribers.subscribe(peak.receive):
+            stop = trio.CancelScope()
+            run: Run[Any] | None = None
+
+            def look(entry: Entry, encoded: Encoded) -> None:
+                del entry, encoded
+                if self._is_stopped():
+                    stop.cancel(reason="the simulation was stopped")
+
+            with (
+                self._budget(),
+                book.subscribers.subscribe(peak.receive),
+                book.subscribers.subscribe(look),
+                stop,
+            ):
                 run = await run_once(services, self._agent, self._goal, ())
+        if run is None:
+            raise SimulationStoppedError
         return self._result(run.outcome, run.tree, peak.count)
 
     def _budget(self) -> AbstractContextManager[None]:

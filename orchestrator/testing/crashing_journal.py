@@ -101,6 +101,9 @@ class CrashingJournal:
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         return await self._journal.read_naming(kind, id_)
 
+    async def expired(self, *, before: float) -> Sequence[SessionId]:
+        return await self._journal.expired(before=before)
+
     async def prune(
         self,
         *,

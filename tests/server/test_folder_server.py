@@ -206,6 +206,31 @@ async def test_what_a_key_does_not_see_is_unknown_wherever_it_is_written(
             assert (await ask(f"/v1/runs/{run.id}"))[0] == 409
 
 
+async def test_pruning_reaches_journals_that_no_process_writes_and_leaves_those_of_others(
+    journals: Journals,
+) -> None:
+    async with (
+        open_orchestrator(journals.address) as first,
+        open_orchestrator(journals.address) as second,
+        open_orchestrator(journals.address) as third,
+    ):
+        for orchestrator in (first, second, third):
+            await orchestrator.run(WORKER, "go")
+    body = {"older_than": 0}
+    async with (
+        serving(journals, Disk()) as served,
+        open_orchestrator(journals.address),
+    ):
+        assert served.names == ["journal.db"]
+        path = "/v1/runs/prune"
+        dry = (await served.http.post(path, json={**body, "dry_run": True})).json()
+        gone = (await served.http.post(path, json=body)).json()
+        left = (await served.http.get("/v1/runs")).json()["data"]
+    for found in (dry, gone):
+        assert (found["runs"], found["journals_in_use"]) == (2, 1)
+    assert len(left) == 1
+
+
 async def test_no_journal_is_taken_for_a_key_that_does_not_see_what_is_in_it(
     journals: Journals, tmp_path: Path
 ) -> None:

@@ -17,10 +17,13 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
 from orchestrator.cli.options import (
+    AttachOption,
     JournalOption,
     ModelOption,
     ProgressOption,
     journals_of,
+    parts_of,
+    with_instructions,
     with_model,
 )
 from orchestrator.cli.progress.display import open_display
@@ -40,6 +43,8 @@ def run(
     goal: str,
     /,
     *,
+    attach: AttachOption = (),
+    instructions: str | None = None,
     model: ModelOption = None,
     budget_usd: float | None = None,
     tokens: int | None = None,
@@ -61,6 +66,7 @@ def run(
         file: What defines the agent: a Python file, a folder of agents (*.md), or a team.yaml; or
             FILE:NAME, if it defines several.
         goal: What the agent is to do; of a pipeline that takes no text, JSON.
+        instructions: Instructions for this run, in addition to the agent's own.
         budget_usd: What all of it may cost.
         tokens: How many tokens all of it may read and write.
         seconds: How long all of it may take.
@@ -72,6 +78,8 @@ def run(
     """
     # The file may run any code, so it is loaded before the event loop starts.
     agent = with_model(load_agent(file, model=model), model)
+    agent = with_instructions(agent, instructions)
+    parts = parts_of(agent, attach)
     limits = Budget(usd=budget_usd, tokens=tokens, seconds=seconds, tasks=max_tasks)
     require_one_document(json=json, progress=progress)
     interrupted: SessionId | None = None
@@ -85,9 +93,9 @@ def run(
         if interrupted is not None:
             return await orchestrator.resume(agent, interrupted)
         if limits == Budget():
-            return await orchestrator.run(agent, goal, attended=is_attended())
+            return await orchestrator.run(agent, goal, *parts, attended=is_attended())
         with budget(**attrs.asdict(limits)):
-            return await orchestrator.run(agent, goal, attended=is_attended())
+            return await orchestrator.run(agent, goal, *parts, attended=is_attended())
 
     return run_stoppable(
         lambda stop: show_run(

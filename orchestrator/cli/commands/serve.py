@@ -27,7 +27,13 @@ from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
 from orchestrator.cli.journal_queries import parse_age
-from orchestrator.cli.options import JournalOption, journals_of, server_folder
+from orchestrator.cli.options import (
+    JournalOption,
+    LanguageModelOption,
+    journals_of,
+    require_known_models,
+    server_folder,
+)
 from orchestrator.cli.retention import Retention, parse_size
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
@@ -101,6 +107,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     keep_size: str | None = None,
     audit_reads: bool = False,
     mcp_tasks: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    language_model: LanguageModelOption = (),
     shards: int | None = None,
     address: str | None = None,
     view: bool = False,
@@ -245,6 +252,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
         console_keys=None if str(journal) == IN_MEMORY else folder / SIGNED_IN,
         is_view_only=view,
         task_modes=parse_modes(mcp_tasks, agents),
+        language_models=require_known_models(language_model),
     )
 
     async def work(stop: Stop) -> int:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from orchestrator.cli.commands.serve import serve
-from orchestrator.cli.options import JournalOption
+from orchestrator.cli.options import JournalOption, LanguageModelOption
 from orchestrator.cli.sandbox_line import SandboxOption
 
 
@@ -15,6 +15,7 @@ def ui(
     view: bool = False,
     browser: bool = True,
     workspace: Path | None = None,
+    language_model: LanguageModelOption = (),
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
@@ -37,6 +38,7 @@ def ui(
         view=view,
         browser=browser,
         workspace=workspace,
+        language_model=language_model,
         journal=journal,
         sandbox=sandbox,
     )

@@ -137,6 +137,9 @@ class PostgresJournal:
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         return await self._read(lambda it: it.naming(id_, kind=kind))
 
+    async def expired(self, *, before: float) -> Sequence[SessionId]:
+        return await self._find(prune.find_expired, before)
+
     async def prune(
         self,
         *,
@@ -145,10 +148,7 @@ class PostgresJournal:
         only: SessionId | None = None,
         audit: AuditedEvent | None = None,
     ) -> Pruned:
-        if only is not None:
-            expired = [only]
-        else:
-            expired = await self._find(prune.find_expired, before)
+        expired = [only] if only is not None else await self.expired(before=before)
         runs = entries = 0
         while True:
             some, expired = expired[:STEP_SESSIONS], expired[STEP_SESSIONS:]

@@ -163,6 +163,9 @@ class SQLiteJournal:
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         return await trio.to_thread.run_sync(self._read_naming, kind, id_)
 
+    async def expired(self, *, before: float) -> Sequence[SessionId]:
+        return await self._find(find_expired, before)
+
     async def prune(
         self,
         *,
@@ -172,7 +175,7 @@ class SQLiteJournal:
         audit: AuditedEvent | None = None,
     ) -> Pruned:
         size = size_of(self._path)
-        expired = [only] if only is not None else await self._find(find_expired, before)
+        expired = [only] if only is not None else await self.expired(before=before)
         runs = entries = 0
         while True:
             some, expired = expired[:STEP_SESSIONS], expired[STEP_SESSIONS:]

@@ -1,5 +1,6 @@
 """`/v1/runs`: runs in the background, and the trees of all runs."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Annotated, Any, Final, Literal
 
@@ -8,10 +9,15 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from agents import Agent, InputError, Pipeline
+from agents import Agent, DefinitionError, InputError, Pipeline, UserMessage
 from delegation import SessionId
 from orchestrator.budget_scope import budget
-from orchestrator.doors.inbound import InboundRequest, goal_message
+from orchestrator.doors.inbound import (
+    LANGUAGE_MODEL,
+    InboundRequest,
+    goal_message,
+    with_language_model,
+)
 from orchestrator.doors.kept import KIND, RECORD, is_over
 from orchestrator.export_formats import (
     MEDIA_TYPES,
@@ -36,6 +42,7 @@ from orchestrator.server.api.lookup import (
     read_run,
     unknown_run,
 )
+from orchestrator.server.api.parts import Parts, parts_of
 from orchestrator.server.keys.key import Scope
 from orchestrator.server.operation import (
     ApiCall,
@@ -88,6 +95,14 @@ class NewRun(msgspec.Struct, kw_only=True):
         str,
         msgspec.Meta(description="Instructions in addition to the agent's own."),
     ] = ""
+    parts: Parts = []
+    language_model: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="The model of the agent in this run, instead of its own: one of"
+            " `language_models` of `/v1/models`. Its delegates keep theirs."
+        ),
+    ] = None
     budget: Annotated[
         RunBudget | None,
         msgspec.Meta(description="Besides the budgets of the agent and of the key."),
@@ -185,10 +200,12 @@ class Trace(msgspec.Struct, kw_only=True, rename="camel"):
 
 async def create_run(call: ApiCall) -> Response:
     body = await call.body(NewRun)
-    agent = call.server.agent(body.model or body.agent)
+    labels = language_model_label(call, body.language_model)
+    agent = agent_for(call, body.model or body.agent, labels)
+    message = goal_message(agent, goal_of(agent, body.input))
     request = InboundRequest(
         agent=agent,
-        message=goal_message(agent, _goal(agent, body.input)),
+        message=_with_parts(agent, message, body.parts),
         context=context_of(call.headers),
         owner=call.owner,
         instructions=body.instructions,
@@ -196,6 +213,7 @@ async def create_run(call: ApiCall) -> Response:
             KIND: RUN,
             FINGERPRINT: call.fingerprint,
             METADATA: encode_metadata(body.metadata),
+            **labels,
             **call.labels,
         },
     )
@@ -212,7 +230,51 @@ async def create_run(call: ApiCall) -> Response:
     return await show_run(call, FoundSession(session, call.journal.read.ledger), 202)
 
 
-def _goal(agent: Agent[Any], value: Any) -> Any:
+def language_model_label(call: ApiCall, name: str | None) -> dict[str, str]:
+    """Return the label of a run with another model than its agent's own, or refuse that model."""
+    if name is None:
+        return {}
+    allowed = call.server.language_models
+    if name not in allowed:
+        there_are = f"there are: {', '.join(allowed)}" if allowed else "there is none"
+        raise HttpError(
+            404,
+            f"there is no language model {name!r} for runs of this server; {there_are}. Who starts"
+            " the server allows others with --language-model",
+            code="language_model_not_found",
+            param="language_model",
+        )
+    return {LANGUAGE_MODEL: name}
+
+
+def agent_for(call: ApiCall, name: str, labels: Mapping[str, str]) -> Agent[Any]:
+    """Return the agent of a new run, with the model that it asks for."""
+    agent = call.server.agent(name)
+    if not labels:
+        return agent
+    try:
+        chosen = with_language_model(agent, labels)
+        call.journal.orchestrator.services.registry.models.model_of(chosen)
+    except DefinitionError as exc:
+        raise HttpError(
+            422, str(exc), code="invalid_language_model", param="language_model"
+        ) from exc
+    return chosen
+
+
+def _with_parts(agent: Agent[Any], message: UserMessage, parts: Parts) -> UserMessage:
+    if parts and isinstance(agent, Pipeline):
+        raise HttpError(
+            422,
+            f"{agent.name} is a pipeline, which takes no files: put them into its input, or into"
+            " the workspace",
+            code="invalid_part",
+            param="parts",
+        )
+    return attrs.evolve(message, parts=parts_of(parts)) if parts else message
+
+
+def goal_of(agent: Agent[Any], value: Any) -> Any:
     """Return the input of a run as the agent takes it."""
     if not isinstance(agent, Pipeline):
         return value if isinstance(value, str) else msgspec.json.encode(value).decode()

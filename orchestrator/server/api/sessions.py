@@ -1,22 +1,12 @@
 """`/v1/sessions`: conversations that stay open until the client closes them."""
 
-import base64
-import binascii
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Literal
 
 import msgspec
 from starlette.responses import Response
 
-from agents import (
-    Agent,
-    DefinitionError,
-    MessageId,
-    Part,
-    Usage,
-    UserMessage,
-    well_formed,
-)
+from agents import Agent, MessageId, Usage, UserMessage, well_formed
 from delegation import SessionRecord, one_line
 from delegation.events import MessageReceived
 from orchestrator.doors.inbound import InboundRequest, search_parts_ahead
@@ -33,13 +23,13 @@ from orchestrator.server.api.bodies import (
     status_of,
 )
 from orchestrator.server.api.lookup import PageQuery, find_run, page_of, read_run
+from orchestrator.server.api.parts import Parts, parts_of
 from orchestrator.server.api.transcripts import (
     Messages,
     TranscriptQuery,
     transcript_of,
 )
 from orchestrator.server.keys.key import DEFAULT, Scope
-from orchestrator.server.most_pieces import MOST_PIECES
 from orchestrator.server.operation import (
     ApiCall,
     Operation,
@@ -54,13 +44,6 @@ from orchestrator.server.transport.idempotency import (
     session_for_key,
 )
 from orchestrator.server.transport.session_headers import context_of
-
-BASE64: Final = (
-    "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$"
-)
-MediaType: TypeAlias = Annotated[
-    str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*$")
-]
 
 
 class NewSession(msgspec.Struct, kw_only=True):
@@ -117,36 +100,11 @@ class Sessions(msgspec.Struct, kw_only=True):
     ]
 
 
-class DataPart(msgspec.Struct, kw_only=True, tag="data"):
-    """A file in the request."""
-
-    media_type: MediaType
-    data: Annotated[str, msgspec.Meta(pattern=BASE64, description="In base64.")]
-    name: str = ""
-
-    def part(self) -> Part:
-        data = base64.b64decode(self.data, validate=True)
-        return Part(self.media_type, data=data, name=self.name)
-
-
-class LinkPart(msgspec.Struct, kw_only=True, tag="url"):
-    """A file that the model's provider fetches."""
-
-    media_type: MediaType
-    url: Annotated[str, msgspec.Meta(pattern="^https?://[!-~]+$")]
-    name: str = ""
-
-    def part(self) -> Part:
-        return Part(self.media_type, url=self.url, name=self.name)
-
-
 class NewMessage(msgspec.Struct, kw_only=True):
     """A message to the agent."""
 
     text: str
-    parts: Annotated[
-        list[DataPart | LinkPart], msgspec.Meta(max_length=MOST_PIECES)
-    ] = []
+    parts: Parts = []
     instructions: Annotated[
         str,
         msgspec.Meta(description="Instructions for the turn that reads it only."),
@@ -277,7 +235,7 @@ async def change_session(call: ApiCall) -> Response:
 async def tell_session(call: ApiCall) -> Response:
     body = await call.body(NewMessage)
     context = context_of(call.headers)
-    parts = _parts(body)
+    parts = parts_of(body.parts)
     text, instructions = well_formed(body.text), well_formed(body.instructions)
     await call.take_texts([text, instructions])
     await search_parts_ahead(call.journal.read.redactor, parts)
@@ -302,13 +260,6 @@ async def tell_session(call: ApiCall) -> Response:
             seq = entry.seq
     received = ReceivedMessage(session=session.id, message=id_, seq=seq)
     return json_response(received, 202, x_run_id=session.id)
-
-
-def _parts(body: NewMessage) -> tuple[Part, ...]:
-    try:
-        return tuple(it.part() for it in body.parts)
-    except (DefinitionError, binascii.Error) as exc:
-        raise HttpError(400, str(exc), code="invalid_part", param="parts") from exc
 
 
 def _message_ids(session: SessionRecord) -> Iterator[MessageId]:

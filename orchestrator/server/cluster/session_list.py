@@ -5,7 +5,7 @@ from its own facts.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 import attrs
@@ -15,6 +15,7 @@ from delegation import SessionId
 from orchestrator.errors import JournalError
 from orchestrator.journal.journal import fold_entries
 from orchestrator.journal.journals import Journals
+from orchestrator.journal.store import JournalStore
 from orchestrator.read_api import FoundSession
 from orchestrator.server.keys.key import DEFAULT, Key
 
@@ -49,6 +50,11 @@ class SessionListing:
     async def is_only(self, journal: str) -> bool:
         """Return whether there is no other journal than this one."""
         return await trio.to_thread.run_sync(self._journals.names) == [journal]
+
+    async def others(self, held: Collection[str]) -> list[JournalStore]:
+        """Return the journals that this server does not hold."""
+        names = await trio.to_thread.run_sync(self._journals.names)
+        return [self._journals.store(name) for name in names if name not in held]
 
     async def newest(self, key: Key, most: int | None = None) -> Sequence[Listed]:
         """Return the sessions that a key sees, newest first.

@@ -32,7 +32,7 @@ from delegation.events import (
 )
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.approvals import approval_bodies
-from orchestrator.server.api.bodies import summary_of
+from orchestrator.server.api.bodies import RunSummary, summary_of
 from orchestrator.server.console.rows import changing_part, fixed_part
 from orchestrator.server.keys.key import Key
 from orchestrator.server.served_journal import ServedJournal
@@ -331,45 +331,62 @@ class RunsTopic(Topic):
         super().__init__(journals, note_change)
         self._key = key
         self._changed: dict[SessionId, None] = {}
-        self._is_first = True
+        self._deleted: dict[SessionId, None] = {}
+        self._is_unknown = True
+        """Whether more has changed than is told: the page reads its list anew."""
 
     async def open(self, stack: ExitStack) -> None:
         await trio.lowlevel.checkpoint()
         for journal in self.journals:
             stack.enter_context(journal.read.subscribe(self._receive))
+            stack.enter_context(journal.read.watch_pruning(self._note_pruned))
         self._note_change()
 
     def _receive(self, entry: Entry, _encoded: Encoded) -> None:
-        if entry.session:
+        if not entry.session:
+            return
+        if isinstance(entry.event, SessionClosed) and entry.event.deleted:
+            self._deleted[entry.session] = None
+            self._changed.pop(entry.session, None)
+        else:
             self._changed[entry.session] = None
-            self._note_change()
+        self._note_change()
+
+    def _note_pruned(self) -> None:
+        self._is_unknown = True
+        self._note_change()
 
     def take(self) -> Message | None:
-        is_first, self._is_first = self._is_first, False
+        runs: list[RunSummary] = []
         changed = [*self._changed][:MOST_RUNS]
         for id_ in changed:
             del self._changed[id_]
+            journal = self._journal_of(id_)
+            if journal is None:
+                continue
+            ledger = journal.read.ledger
+            session = ledger.sessions.get(id_)
+            if session is None:
+                # A large run that has ended may be out of memory already.
+                self._is_unknown = True
+            elif not session.deleted:
+                runs.append(summary_of(session, ledger))
+        deleted = [it for it in self._deleted if self._journal_of(it) is not None]
+        self._deleted.clear()
+        is_unknown, self._is_unknown = self._is_unknown, False
         if self._changed:
             self._note_change()
-        found = [
-            FoundSession(journal.read.ledger.sessions[id_], journal.read.ledger)
-            for id_ in changed
-            for journal in self.journals
-            if id_ in journal.read.ledger.sessions
-            and journal.owners.sees(self._key, id_)
-        ]
-        if not (found or is_first):
+        if not (runs or deleted or is_unknown):
             return None
-        return {
-            # What happened before is not told: the page reads its list now.
-            "begins": is_first,
-            "runs": [
-                summary_of(it.session, it.ledger)
-                for it in found
-                if not it.session.deleted
-            ],
-            "deleted": [it.session.id for it in found if it.session.deleted],
-        }
+        # What happened before is not told: the page reads its list now.
+        return {"begins": is_unknown, "runs": runs, "deleted": deleted}
+
+    def _journal_of(self, session: SessionId) -> ServedJournal | None:
+        """Return the journal that has a session which the key sees."""
+        for journal in self.journals:
+            if journal.owners.sees(self._key, session):
+                return journal
+        return None
 
 
 class ApprovalsTopic(Topic):
