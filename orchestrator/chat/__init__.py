@@ -5,9 +5,11 @@ from orchestrator.chat.errors import (
     GoneError,
     MovedError,
     NotSentError,
+    RefusedError,
     RetryAfterError,
     RevokedError,
 )
+from orchestrator.chat.gateway import Gateway, open_gateway
 from orchestrator.chat.place import Place, parse_place
 from orchestrator.chat.platform import (
     Attachment,
@@ -25,6 +27,7 @@ from orchestrator.chat.platform import (
     WebhookAnswer,
     WebhookCall,
 )
+from orchestrator.chat.settings import GatewaySettings, read_settings
 
 __all__ = [
     "Attachment",
@@ -34,6 +37,8 @@ __all__ = [
     "ChatEvent",
     "ChatMoved",
     "ChatUser",
+    "Gateway",
+    "GatewaySettings",
     "GoneError",
     "Inbox",
     "IncomingMessage",
@@ -41,6 +46,7 @@ __all__ = [
     "NotSentError",
     "Place",
     "Platform",
+    "RefusedError",
     "RetryAfterError",
     "RevokedError",
     "Sent",
@@ -48,5 +54,7 @@ __all__ = [
     "Webhook",
     "WebhookAnswer",
     "WebhookCall",
+    "open_gateway",
     "parse_place",
+    "read_settings",
 ]

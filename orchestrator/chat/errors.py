@@ -3,6 +3,7 @@
 * ChatError
   x NotSentError      it was certainly not taken: sent again after a pause, as it is
     · RetryAfterError the platform says how long to wait; that counts as no attempt
+  x RefusedError      it will never take this message: a sentence takes its place
   x GoneError         the chat is gone, or its user has blocked us: given up
   x MovedError        the chat has another name now: sent there
   x RevokedError      the platform refuses our secret: the gateway says so, and leaves the platform
@@ -31,6 +32,10 @@ class RetryAfterError(NotSentError):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the platform asks to wait {seconds:g} s")
         self.seconds = seconds
+
+
+class RefusedError(ChatError):
+    """The platform will never take this message; others it may."""
 
 
 class GoneError(ChatError):

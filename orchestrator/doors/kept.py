@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import trio
 
-from agents import Agent, MessageId, Tool
+from agents import Agent, MessageId
 from delegation import (
     DeliveryCapability,
     Receipt,
@@ -44,14 +44,15 @@ from orchestrator.services import Services
 Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
 """Sends a reply to its reader, or raises."""
 NO_PUSHES: Final[Mapping[str, Push]] = {}
-ClientTools: TypeAlias = Callable[[SessionRecord, Agent[Any]], tuple[Tool, ...]]
-"""Returns the tools that the client of a session runs itself, as its labels say."""
+Restore: TypeAlias = Callable[[SessionRecord, Agent[Any]], Agent[Any]]
+"""Returns the agent of a session as it was when its labels were written, with what its client gave
+it."""
 
 
-def no_tools(session: SessionRecord, agent: Agent[Any]) -> tuple[Tool, ...]:
-    """Return that a session had none."""
-    del session, agent
-    return ()
+def as_defined(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
+    """Return that sessions have their agents as they are defined."""
+    del session
+    return agent
 
 
 PUSHED: Final = "webhook"
@@ -63,6 +64,8 @@ Journals have called it so since all requests came over HTTP."""
 STEERED_BY: Final = "outside"
 CONVERSATION: Final = "session"
 """The kind that stays open until the client closes it; any other ends with its request."""
+CHAT_PLATFORM: Final = "chat_platform"
+"""The kind of conversations on chat platforms: only a gateway can deliver their replies."""
 RECORD: Final = "conversation"
 """The kind in which no agent works: it keeps what its client stores in labels. It is no run."""
 
@@ -76,7 +79,7 @@ class KeptDoor:
         agents: Mapping[str, Agent[Any]],
         nursery: trio.Nursery,
         pushes: Mapping[str, Push] = NO_PUSHES,
-        client_tools: ClientTools = no_tools,
+        restore: Restore = as_defined,
         *,
         kinds: Mapping[str, Push] = NO_PUSHES,
     ) -> None:
@@ -87,14 +90,14 @@ class KeptDoor:
             agents: the agents, by their names.
             nursery: owns the sessions that outlive their request.
             pushes: send the replies of sessions to a webhook, by the owner of the session.
-            client_tools: what an unfinished session had of its client when it began.
+            restore: what the agent of an unfinished session has besides its definition.
             kinds: send the replies of sessions of some kinds where these go, by their `KIND`.
         """
         self._services = services
         self._agents = agents
         self._nursery = nursery
         self._pushes = pushes
-        self._client_tools = client_tools
+        self._restore = restore
         self._kinds = kinds
         self._supervised: set[SessionId] = set()
         """The sessions that this door is connected to."""
@@ -125,6 +128,7 @@ class KeptDoor:
         labels: Mapping[str, str],
         id_: SessionId | None = None,
         *,
+        kind: str = CONVERSATION,
         owner: str = "",
     ) -> SessionRecord:
         """Open a session that stays open until the client closes it: `receive` its messages."""
@@ -133,7 +137,7 @@ class KeptDoor:
             self._services,
             agent,
             id_,
-            labels={**labels, **pushed, KIND: CONVERSATION},
+            labels={**labels, **pushed, KIND: kind},
             owner=owner,
         )
         # Until its first message it has nothing to do; `receive` registers the agent again.
@@ -203,6 +207,8 @@ class KeptDoor:
                 continue
             if id_ in self._supervised:
                 continue  # it was opened meanwhile
+            if found == CHAT_PLATFORM and found not in self._kinds:
+                continue  # a poll would take its replies from their reader
             if session.awaits_resume:
                 continue  # its client is gone
             if id_ in book.cache.untaken and self._push_of(session) is None:
@@ -211,9 +217,8 @@ class KeptDoor:
             if agent is None:
                 without_agent.append(session)
             else:
-                tools = self._client_tools(session, agent)
                 agent = with_language_model(agent, session.labels)
-                self._supervise(session, with_client_tools(agent, tools))
+                self._supervise(session, self._restore(session, agent))
         return without_agent
 
     def stays_open(self, session: SessionRecord) -> bool:

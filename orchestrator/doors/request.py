@@ -23,11 +23,11 @@ from orchestrator.doors.inbound import InboundRequest
 from orchestrator.doors.kept import (
     KIND,
     NO_PUSHES,
-    ClientTools,
     KeptDoor,
     Push,
+    Restore,
+    as_defined,
     is_over,
-    no_tools,
 )
 from orchestrator.doors.one_shot import open_one_turn, take_only_turn
 from orchestrator.errors import OrchestratorError
@@ -43,10 +43,10 @@ class RequestDoor(KeptDoor):
         agents: Mapping[str, Agent[Any]],
         nursery: trio.Nursery,
         pushes: Mapping[str, Push] = NO_PUSHES,
-        client_tools: ClientTools = no_tools,
+        restore: Restore = as_defined,
     ) -> None:
         """Serve agents; the arguments are those of `KeptDoor`."""
-        super().__init__(services, agents, nursery, pushes, client_tools)
+        super().__init__(services, agents, nursery, pushes, restore)
         self._shared: dict[SessionId, _SharedTurn] = {}
         """The turns under way that several clients may wait for."""
 

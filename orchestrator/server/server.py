@@ -21,7 +21,7 @@ from orchestrator.server.keys.owners import open_owners
 from orchestrator.server.keys.store import KeyStore
 from orchestrator.server.live.live_text import LiveText
 from orchestrator.server.metrics import Metrics
-from orchestrator.server.openai.responses.routes import tools_of_response
+from orchestrator.server.openai.responses.routes import agent_of_response
 from orchestrator.server.operation import ApiCall
 from orchestrator.server.past_runs import PastRuns
 from orchestrator.server.quotas import Quotas
@@ -226,7 +226,7 @@ async def serve_journal(
                     state.agents,
                     nursery,
                     _by_owner(push),
-                    tools_of_response,
+                    agent_of_response,
                 ),
                 live_text=LiveText(read, read.redactor),
                 audit=audit,

@@ -133,7 +133,9 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
         case CancelRequested():
             yield Text("is asked to end", "yellow")
         case StartsPaused(_, paused):
-            again = "starts no new tasks until it is unpaused" if paused else "is unpaused"
+            again = (
+                "starts no new tasks until it is unpaused" if paused else "is unpaused"
+            )
             yield Text(again, "yellow")
         case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
             style = "bold green" if outcome.succeeded else "bold red"

@@ -15,9 +15,9 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from agents import Agent, Pipeline, ReasoningBlock, Tool
+from agents import Agent, Pipeline, ReasoningBlock
 from delegation import AnswerTerms, SessionId, SessionRecord
-from orchestrator.doors.inbound import InboundRequest
+from orchestrator.doors.inbound import InboundRequest, with_client_tools
 from orchestrator.doors.kept import is_over
 from orchestrator.errors import ClosedError, UnknownIdError
 from orchestrator.server.api.lookup import find_run, read_other_run
@@ -309,17 +309,17 @@ def _inbound_request(
     )
 
 
-def tools_of_response(session: SessionRecord, agent: Agent[Any]) -> tuple[Tool, ...]:
-    """Return the tools that a response had of its client when it began."""
+def agent_of_response(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
+    """Return an agent with the tools that a response had of its client when it began."""
     labels = labels_of(session)
     # What the agent has been given since then under such a name is the agent's.
     taken = reserved_tool_names(agent)
     tools = [it for it in labels.tools if it.name not in taken]
     if not tools or isinstance(agent, Pipeline):
-        return ()
+        return agent
     # Which of them has to be called is said with the message.
     chosen = tools_of_client(tools, None, agent, ignores_others=True)
-    return allowed_tools(chosen.tools, labels.tool_choice)
+    return with_client_tools(agent, allowed_tools(chosen.tools, labels.tool_choice))
 
 
 def _take_turn(call: ApiCall) -> Callable[[SessionRecord], Awaitable[object]]:

@@ -1,0 +1,420 @@
+"""The gateway: what people say on chat platforms reaches sessions, and the replies reach people.
+
+A message is acknowledged when it is durable, and heard once. Its reply goes to the place that it
+came from. After a restart the gateway goes on with what earlier processes have left.
+"""
+
+import datetime as dt
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, assert_never
+
+import attrs
+import trio
+
+from agents import (
+    Agent,
+    Budget,
+    DefinitionError,
+    MessageId,
+    UserMessage,
+    raising_one_error,
+    well_formed,
+)
+from delegation import Encoded, Grant, SessionRecord
+from delegation.events import Entry, LabelsChanged, TurnResumed, TurnStarted
+from orchestrator.budget_scope import use_grants
+from orchestrator.chat.access import Access, user_key
+from orchestrator.chat.approval_buttons import ApprovalButtons
+from orchestrator.chat.attachments import receive_files, with_file_tool
+from orchestrator.chat.commands import PERSONALITY, Call, Commands, parse_command
+from orchestrator.chat.conversations import TOLD, Conversations, place_of
+from orchestrator.chat.errors import RevokedError
+from orchestrator.chat.pairing_codes import PairingCodes
+from orchestrator.chat.place import Place, parse_place
+from orchestrator.chat.platform import (
+    ButtonPress,
+    ChatEvent,
+    ChatMoved,
+    IncomingMessage,
+    Platform,
+    Webhook,
+)
+from orchestrator.chat.rates import Rates
+from orchestrator.chat.replies import Replies
+from orchestrator.chat.settings import NO_SETTINGS, GatewaySettings, Profile
+from orchestrator.doors.inbound import (
+    LANGUAGE_MODEL,
+    InboundRequest,
+    search_request_ahead,
+    with_language_model,
+)
+from orchestrator.doors.kept import CHAT_PLATFORM, KIND, KeptDoor
+from orchestrator.errors import (
+    ClosedError,
+    JournalError,
+    OrchestratorError,
+    error_text,
+)
+from orchestrator.event_loop import require_trio
+from orchestrator.runtime import Orchestrator
+from orchestrator.schedule.targets import Delivery, Target
+
+TYPING_SECONDS: Final = 4.0
+"""How often a platform is told that an answer is being written."""
+_BEGINS_TURN: Final = (TurnStarted, TurnResumed)
+
+
+def ignore(line: str) -> None:
+    """Tell nobody."""
+    del line
+
+
+class Gateway:
+    """One agent, reached from chat platforms. `open_gateway` opens it."""
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        agent: Agent[Any],
+        platforms: Sequence[Platform],
+        nursery: trio.Nursery,
+        *,
+        settings: GatewaySettings,
+        workspace: Path,
+        clock: Callable[[], float],
+        report: Callable[[str], None],
+    ) -> None:
+        services = orchestrator.services
+        self._services = services
+        self._agent = agent
+        self._platforms: Mapping[str, Platform] = {it.name: it for it in platforms}
+        self._nursery = nursery
+        self._settings = settings
+        self._workspace = workspace
+        self._clock = clock
+        self._report = report
+        self._replies = Replies(services, self._platforms, report)
+        self._door = KeptDoor(
+            services,
+            {agent.name: agent},
+            nursery,
+            restore=self._restored,
+            kinds={CHAT_PLATFORM: self._replies.deliver},
+        )
+        self._conversations = Conversations(services, self._door, agent)
+        self.pairing: Final = PairingCodes(services, self._door, clock)
+        self._access = Access(settings, self.pairing)
+        self._rates = Rates(clock)
+        self._approvals = ApprovalButtons(services, self._replies, nursery, report)
+        self._commands = Commands(
+            orchestrator,
+            door=self._door,
+            conversations=self._conversations,
+            approvals=self._approvals,
+            access=self._access,
+            pairing=self.pairing,
+            settings=settings,
+        )
+
+    @property
+    def webhooks(self) -> Mapping[str, Webhook]:
+        """What answers the HTTP requests of the platforms, by their paths."""
+        return {
+            path: webhook
+            for platform in self._platforms.values()
+            for path, webhook in platform.webhooks(self).items()
+        }
+
+    @property
+    def targets(self) -> Mapping[str, Target]:
+        """Where jobs can deliver, for `open_schedule`: `telegram:CHAT` and the like."""
+        return {name: self._target(name) for name in self._platforms}
+
+    def report(self, line: str) -> None:
+        """Tell the operator."""
+        self._report(line)
+
+    async def receive(self, event: ChatEvent) -> None:
+        """Take what a platform has heard, and return when a crash cannot undo that."""
+        try:
+            await self._take(event)
+        except ClosedError:
+            if not self._services.read.is_stopping:
+                raise
+            # Not acknowledged: the next process hears it again.
+            await trio.sleep_forever()
+        except JournalError:
+            raise
+        except (OrchestratorError, DefinitionError) as exc:
+            self.report(f"{_where(event)}: {error_text(exc)}")
+            if isinstance(event, IncomingMessage):
+                self._say(event, f"That could not be taken: {error_text(exc)}")
+        await trio.lowlevel.checkpoint()
+
+    async def _take(self, event: ChatEvent) -> None:
+        await trio.lowlevel.checkpoint()
+        match event:
+            case IncomingMessage():
+                await self._receive_message(event)
+            case ButtonPress():
+                if self._access.allows(user_key(event.place, event.user)):
+                    await self._approvals.press(event)
+            case ChatMoved():
+                session = await self._conversations.find(event.old)
+                if session is not None:
+                    await self._conversations.link(event.new, session)
+            case _:
+                assert_never(event)
+
+    async def _receive_message(self, message: IncomingMessage) -> None:
+        await trio.lowlevel.checkpoint()
+        user = user_key(message.place, message.user)
+        id_ = message_id(message)
+        platform = self._platforms[message.place.platform]
+        call = parse_command(message, user, id_, prefix=platform.command_prefix)
+        if not self._access.allows(user):
+            if call is not None and call.name == "pair" and message.is_private:
+                await self._pair(message, call)
+            return
+        if not message.is_addressed and not await self._is_held(message.place):
+            return
+        self._replies.reached(message.place)
+        if await self._conversations.has_heard(message.place, id_):
+            await self._services.book.wait_durable()
+            return
+        limits = self._settings.limits_of(user)
+        if seconds := self._rates.take(user, limits.messages_per_minute):
+            self._say(message, f"Too many messages. Write again in {seconds:.0f} s.")
+            return
+        if call is not None:
+            await self._run_command(message, call)
+        elif message.text.strip() or message.attachments:
+            await self._converse(message, id_, user)
+
+    async def _is_held(self, place: Place) -> bool:
+        """Return whether a thread has a conversation: there every message is for us."""
+        await trio.lowlevel.checkpoint()
+        return bool(place.thread) and await self._conversations.find(place) is not None
+
+    async def _converse(
+        self, message: IncomingMessage, id_: MessageId, user: str
+    ) -> None:
+        profile = self._settings.profile_of(user)
+        platform = self._platforms[message.place.platform]
+        folder = self._workspace / profile.workspace
+        if isinstance(self._agent.workspace, Path):
+            folder /= self._agent.workspace
+        received = await receive_files(platform, message, folder)
+        text = well_formed(message.text.strip())
+        if not message.is_private:
+            # Several people talk in one conversation.
+            text = f"{well_formed(message.user.name or message.user.id)}: {text}"
+        text = "\n".join((text, *received.lines)).strip()
+        grants = self._grants(user)
+        request = InboundRequest(
+            agent=self._agent_for(profile),
+            message=UserMessage(text, received.parts, id=id_),
+            context=_context(message, folder if profile.workspace else None),
+        )
+        await search_request_ahead(self._services.read.redactor, request)
+        session = await self._conversations.take(message.place)
+        # No checkpoint until it is posted: the session stays the one of the place.
+        if told := session.labels.get(TOLD):
+            text = f"[This chat was told meanwhile:\n{told}]\n\n{text}"
+        request = attrs.evolve(
+            request,
+            message=UserMessage(text, received.parts, id=id_),
+            context={**request.context, "session_key": session.id},
+            instructions=self._instructions(session, profile),
+        )
+        with use_grants(grants):
+            self._door.receive(session, request)
+        changed = {TOLD: "", LANGUAGE_MODEL: profile.model}
+        if any(session.labels.get(it, "") != changed[it] for it in changed):
+            self._services.book.post(LabelsChanged(session.id, changed))
+        await self._services.book.wait_durable()
+
+    async def _run_command(self, message: IncomingMessage, call: Call) -> None:
+        answer = await self._commands.run(call)
+        if isinstance(answer, str):
+            self._say(message, answer)
+            return
+
+        async def finish() -> None:
+            await trio.lowlevel.checkpoint()
+            with suppress(ClosedError):
+                self._say(message, await answer())
+
+        self._nursery.start_soon(finish)
+
+    async def _pair(self, message: IncomingMessage, call: Call) -> None:
+        if await self.pairing.pair(call.user, call.argument, call.by):
+            self.report(f"{call.user} ({call.by}) was paired")
+            self._say(message, f"You may talk to me now. {call.prefix}help says how.")
+
+    def _say(self, message: IncomingMessage, text: str) -> None:
+        """Send a note without waiting for it."""
+
+        async def say() -> None:
+            await trio.lowlevel.checkpoint()
+            with suppress(OrchestratorError):
+                await self._replies.note(message.place, text, anchor=message.anchor)
+
+        self._nursery.start_soon(say)
+
+    def _instructions(self, session: SessionRecord, profile: Profile) -> str:
+        name = session.labels.get(PERSONALITY, profile.personality)
+        return self._settings.personalities.get(name, "")
+
+    def _agent_for(self, profile: Profile) -> Agent[Any]:
+        """Return the agent as the profile of a person has it."""
+        labels = {LANGUAGE_MODEL: profile.model} if profile.model else {}
+        agent = with_language_model(self._agent, labels)
+        return with_file_tool(agent, list(self._platforms.values()))
+
+    def _restored(self, session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
+        del session
+        return with_file_tool(agent, list(self._platforms.values()))
+
+    def _grants(self, user: str) -> tuple[Grant, ...]:
+        """Return the budget of a person for this day."""
+        limits = self._settings.limits_of(user)
+        usd, tokens = limits.usd_per_day, limits.tokens_per_day
+        if usd is None and tokens is None:
+            return ()
+        today = dt.datetime.fromtimestamp(self._clock(), dt.UTC).date()
+        budget = Budget(usd=usd, tokens=tokens, name=f"of {user} on {today}")
+        return (Grant.standing(f"chat:{user}:{today}", budget),)
+
+    def _target(self, platform: str) -> Target:
+        async def deliver(delivery: Delivery) -> str:
+            place = parse_place(f"{platform}:{delivery.address}")
+            first = await self._replies.send_parts(
+                delivery.reply, place, delivery.text, of=f"{place}#"
+            )
+            # So it can be replied to.
+            told = f"Job {delivery.job}, due {delivery.due}: {delivery.text}"
+            await self._conversations.tell(place, told)
+            return first
+
+        return deliver
+
+    async def begin(self) -> None:
+        """Go on with what earlier processes have left, and hear the platforms from now on."""
+        await self.pairing.load()
+        for session in await self._door.resume_sessions(kind=CHAT_PLATFORM):
+            self.report(
+                f"session {session.id} talks to agent {session.root.agent!r}, which is not here"
+            )
+        ledger = self._services.book.ledger
+        chats = [it for it in ledger.sessions.values() if _is_chat(it)]
+        self._approvals.close_answered(chats)
+        self._nursery.start_soon(self._approvals.ask_forever)
+        for session in chats:
+            if session.turn is not None and session.root.is_running:
+                self._nursery.start_soon(self._show_typing, session)
+        for platform in self._platforms.values():
+            self._nursery.start_soon(self._hear, platform)
+
+    async def _hear(self, platform: Platform) -> None:
+        await trio.lowlevel.checkpoint()
+        try:
+            await platform.run(self)
+        except RevokedError as exc:
+            self.report(f"{platform.name}: {error_text(exc)}; it is not heard any more")
+
+    def follow_turns(self, entry: Entry, _encoded: Encoded) -> None:
+        """Show that an answer is being written, for as long as a turn takes."""
+        session = self._services.book.ledger.sessions.get(entry.session)
+        if session is not None and _is_chat(session):
+            self._nursery.start_soon(self._show_typing, session)
+
+    async def _show_typing(self, session: SessionRecord) -> None:
+        await trio.lowlevel.checkpoint()
+        turn = session.turns
+        while session.turn is not None and session.turns == turn:
+            place = place_of(session.root.context)
+            platform = self._platforms.get(place.platform)
+            if platform is not None and not self._approvals.open_questions(session):
+                # It is a courtesy: it waits for nothing, and fails nothing.
+                with trio.move_on_after(TYPING_SECONDS), suppress(Exception):
+                    await platform.show_typing(place)
+            await trio.sleep(TYPING_SECONDS)
+
+
+def message_id(message: IncomingMessage) -> MessageId:
+    """Return the id under which a message is posted: the same whenever it is heard."""
+    names = f"{message.place.platform}\0{message.id}".encode(errors="replace")
+    return MessageId(f"m_{hashlib.sha256(names).hexdigest()[:32]}")
+
+
+def _context(message: IncomingMessage, workspace: Path | None) -> Mapping[str, str]:
+    """Return the variables of the session, for tools and children."""
+    context = {
+        "platform": message.place.platform,
+        "source": message.place.platform,
+        "chat_id": message.place.chat,
+        "chat_name": well_formed(message.chat_name),
+        "thread_id": message.place.thread,
+        "user_id": message.user.id,
+        "user_name": well_formed(message.user.name),
+        "message_id": message.anchor,
+        "cwd": "" if workspace is None else str(workspace),
+    }
+    return {name: value for name, value in context.items() if value}
+
+
+def _is_chat(session: SessionRecord) -> bool:
+    return session.labels.get(KIND) == CHAT_PLATFORM
+
+
+def _where(event: ChatEvent) -> Place:
+    return event.old if isinstance(event, ChatMoved) else event.place
+
+
+@asynccontextmanager
+async def open_gateway(
+    orchestrator: Orchestrator,
+    agent: Agent[Any],
+    platforms: Sequence[Platform],
+    *,
+    settings: GatewaySettings = NO_SETTINGS,
+    workspace: Path | None = None,
+    clock: Callable[[], float] = time.time,
+    report: Callable[[str], None] = ignore,
+) -> AsyncGenerator[Gateway]:
+    """Reach an agent from chat platforms, as long as the block lasts.
+
+    Args:
+        orchestrator: runs the agent.
+        agent: the agent that people talk to.
+        platforms: where they are; each has another name.
+        settings: who may talk, and how much; by default no person may.
+        workspace: the folder that tools work in, and that takes files; by default this one.
+        clock: the time of day.
+        report: tells the operator what happens, one line each.
+    """
+    require_trio()
+    with raising_one_error():
+        async with trio.open_nursery() as nursery:
+            gateway = Gateway(
+                orchestrator,
+                agent,
+                platforms,
+                nursery,
+                settings=settings,
+                workspace=Path.cwd() if workspace is None else workspace,
+                clock=clock,
+                report=report,
+            )
+            subscribers = orchestrator.services.book.subscribers
+            with subscribers.subscribe_kinds(gateway.follow_turns, _BEGINS_TURN):
+                await gateway.begin()
+                try:
+                    yield gateway
+                finally:
+                    nursery.cancel_scope.cancel(reason="the gateway is closed")

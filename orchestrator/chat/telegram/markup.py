@@ -1,0 +1,67 @@
+"""Markdown as messages of Telegram: plain text with entities, which cannot fail to parse."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from orchestrator.chat.platform import TextPart
+
+if TYPE_CHECKING:
+    from telegramify_markdown import MessageEntity
+    from telegramify_markdown.config import RenderConfig
+
+LONGEST: Final = 4096
+"""In UTF-16 units, as all that Telegram counts."""
+ENTITY_FIELDS: Final = ("type", "offset", "length", "url", "language")
+ROOM: Final = 128
+"""Kept free in each part, for a line that marks a repetition."""
+
+
+def split_markdown(text: str) -> Sequence[TextPart]:
+    """Return a text as parts of at most 4,096 units; what is formatted is so in both parts."""
+    # Imported late: it takes a tenth of a second, and only sending needs it.
+    from telegramify_markdown import convert, split_entities
+
+    plain, entities = convert(text, latex_escape=False, config=_rendering())
+    parts = split_entities(plain, entities, LONGEST - ROOM)
+    found = [
+        TextPart(part, [_fields_of(entity) for entity in of_part])
+        for part, of_part in parts
+        if part.strip()
+    ]
+    return found or [TextPart(text.strip()[: LONGEST // 4] or "…")]
+
+
+def _fields_of(entity: "MessageEntity") -> dict[str, Any]:
+    fields = {name: getattr(entity, name, None) for name in ENTITY_FIELDS}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+@cache
+def _rendering() -> "RenderConfig":
+    from telegramify_markdown.config import RenderConfig
+
+    # Its own symbols would be words that no agent wrote.
+    config = RenderConfig.isolated()
+    symbols = config.markdown_symbol
+    symbols.heading_level_1 = symbols.heading_level_2 = ""
+    symbols.heading_level_3 = symbols.heading_level_4 = ""
+    symbols.link = symbols.image = ""
+    symbols.unordered_list_item = "•"
+    return config
+
+
+def utf16_length(text: str) -> int:
+    """Return the length of a text as Telegram counts."""
+    return len(text.encode("utf-16-le", errors="surrogatepass")) // 2
+
+
+def marked(part: TextPart, mark: str) -> TextPart:
+    """Return a part with a line before it."""
+    if not mark:
+        return part
+    before = f"{mark}\n\n"
+    shift = utf16_length(before)
+    entities = cast("Sequence[Mapping[str, Any]]", part.formatting or ())
+    moved = [{**entity, "offset": entity["offset"] + shift} for entity in entities]
+    return TextPart(before + part.text, moved)
