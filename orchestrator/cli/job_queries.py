@@ -1,35 +1,71 @@
-"""What the commands about jobs read of their journal."""
+"""What the commands about jobs read: the jobs of one journal, or of all in a folder."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
+import attrs
 from cyclopts import Parameter
 
 from delegation import SessionId
 from delegation.events.jobs import JobRecord
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.journal_queries import read_journal
+from orchestrator.cli.journal_queries import read_journal, title_of
+from orchestrator.cli.options import journals_of
 from orchestrator.errors import UnknownIdError
 from orchestrator.journal.backends import journals_at
 from orchestrator.journal.journal import fold_entries
+from orchestrator.journal.journals import Journals
 from orchestrator.journal.reader import JournalReader
+from orchestrator.journal.store import JournalStore
 from orchestrator.runtime import default_folder
 from orchestrator.schedule.scheduler import find_job
 
 FILE: Final = "schedule.db"
 
-JobsJournalOption = Annotated[
+ScheduleJournalOption = Annotated[
     str | None,
     Parameter(
         help=f"The file in which jobs and their runs are recorded. By default {FILE} in the user's"
         " state directory, or in ORCHESTRATOR_HOME."
     ),
 ]
+JobsJournalOption = Annotated[
+    str | None,
+    Parameter(
+        help="The journal of the process that begins the jobs: a file, or a folder. By default"
+        f" {FILE} and all journals in the user's state directory, or in ORCHESTRATOR_HOME."
+    ),
+]
 
 
-def jobs_journal(option: str | None) -> Path:
+@attrs.frozen
+class FoundJob:
+    """A job, and the journal that has it."""
+
+    record: JobRecord
+    store: JournalStore
+    title: str
+    """That journal as people know it."""
+
+    def status_of(self, run: SessionId) -> str:
+        """Return how a run of the job ended, or what it does."""
+
+        def read(reader: JournalReader) -> str:
+            entries = reader.entries(run)
+            if not entries:
+                return "pruned"
+            session = fold_entries(entries, self.title).sessions[run]
+            status: str = session.tree[session.root.id]["status"]
+            return f"{status}, not delivered" if session.undelivered else status
+
+        found, _ = read_journal(self.store, read)
+        return found
+
+
+def schedule_journal(option: str | None) -> Path:
     """Return the file of `--journal`, or the user's own."""
     path = default_folder(os.environ) / FILE if option is None else Path(option)
     # A folder that is not there yet is known by its last character, as for other commands.
@@ -40,33 +76,44 @@ def jobs_journal(option: str | None) -> Path:
     return path
 
 
-def read_jobs(path: Path) -> list[JobRecord]:
-    """Return the jobs of a journal, in the order in which their sessions began."""
-    if not path.exists():
+def read_jobs(option: str | None) -> list[FoundJob]:
+    """Return the jobs of `--journal`, in the order in which their sessions began."""
+    found: list[FoundJob] = []
+    places = list(_places(option))
+    for journals, name in places:
+        title = title_of(journals, name)
+        store = journals.store(name)
+        jobs, _ = read_journal(store, partial(_jobs, title))
+        found += [FoundJob(job, store, title) for job in jobs]
+    if not places:
+        where = f"there is no journal {option}" if option else "no process began any"
         raise CommandError(
-            f"there are no jobs yet: there is no journal {path}; begin with: orchestrator schedule"
-            " FILE"
+            f"there are no jobs yet: {where}; begin with: orchestrator schedule FILE"
         )
-    store = journals_at(path, host="").store("")
-    found, _ = read_journal(store, lambda reader: list(_jobs(reader, path)))
     return found
 
 
-def _jobs(reader: JournalReader, path: Path) -> Iterator[JobRecord]:
+def _places(option: str | None) -> Iterator[tuple[Journals, str]]:
+    """Yield the journals that may have jobs."""
+    journals = journals_of(option)
+    yield from ((journals, name) for name in journals.names())
+    if option is None and (file := default_folder(os.environ) / FILE).exists():
+        own = journals_at(file, host="")
+        yield from ((own, name) for name in own.names())
+
+
+def _jobs(title: str, reader: JournalReader) -> list[JobRecord]:
+    found: list[JobRecord] = []
     for session in reader.active_sessions():
-        yield from _records(reader, session, path)
+        ledger = fold_entries(reader.entries(session), title)
+        found += ledger.sessions[session].jobs.values()
+    return found
 
 
-def _records(
-    reader: JournalReader, session: SessionId, path: Path
-) -> Iterator[JobRecord]:
-    ledger = fold_entries(reader.entries(session), path)
-    yield from ledger.sessions[session].jobs.values()
-
-
-def find(jobs: list[JobRecord], name: str) -> JobRecord:
+def find(jobs: Sequence[FoundJob], name: str) -> FoundJob:
     """Return the job of a name."""
     try:
-        return find_job(jobs, name)
+        record = find_job([it.record for it in jobs], name)
     except UnknownIdError as exc:
         raise CommandError(f"{exc}; see: orchestrator jobs list") from exc
+    return next(it for it in jobs if it.record is record)

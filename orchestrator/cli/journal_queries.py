@@ -17,6 +17,7 @@ from orchestrator.journal.journal import fold_entries
 from orchestrator.journal.journals import Journals, ListedSession, SessionList
 from orchestrator.journal.reader import JournalReader
 from orchestrator.journal.store import JournalStore, Writer
+from orchestrator.schedule.job import is_run
 
 SECONDS: Final = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 ReadT = TypeVar("ReadT")
@@ -37,7 +38,7 @@ class Runs:
 def read_runs(journals: Journals, *, newest: int | None = None) -> Runs:
     """Return the newest runs of all journals, or all."""
     require_journal(journals)
-    listed = journals.sessions(newest=newest)
+    listed = _without_jobs(journals.sessions(newest=newest))
     wanted: dict[str, list[SessionId]] = {}
     for it in listed.sessions:
         wanted.setdefault(it.journal, []).append(it.id)
@@ -55,6 +56,13 @@ def read_runs(journals: Journals, *, newest: int | None = None) -> Runs:
         damaged,
         [*unreadable.values()],
     )
+
+
+def _without_jobs(listed: SessionList) -> SessionList:
+    """Return a list without the sessions that jobs of programs have for themselves."""
+    runs = [it for it in listed.sessions if is_run(it.id)]
+    left_out = len(listed.sessions) - len(runs)
+    return attrs.evolve(listed, sessions=runs, count=listed.count - left_out)
 
 
 def _read_records(
@@ -192,11 +200,12 @@ def require_journal(journals: Journals) -> None:
 def _find(journals: Journals, prefix: str | None) -> ListedSession:
     require_journal(journals)
     if prefix is None:
-        newest = journals.sessions(newest=1)
-        if not newest.sessions:
+        for most in (1, None):
+            newest = journals.sessions(newest=most)
+            if runs := [it for it in newest.sessions if is_run(it.id)]:
+                return runs[-1]
             _raise_unreadable(newest)
-            raise CommandError(f"there are no runs in {journals.address}")
-        return newest.sessions[0]
+        raise CommandError(f"there are no runs in {journals.address}")
     found = journals.sessions(prefix=prefix)
     if not found.sessions:
         _raise_unreadable(found)

@@ -12,6 +12,7 @@ A client sends requests in lines of JSON, and gets responses in lines of JSON:
     {"id": 6, "do": "delete", "run": "r_..."}            {"id": 6, "ok": true, "runs": 1, ...}
     {"id": 7, "do": "job", "job": "brief", "action": "run"}     or pause, resume, remove; of a run,
                                                          {"id": 7, "ok": true, "run": "r_..."}
+    {"id": 8, "do": "edit_job", "job": "brief", "edit": {"schedule": "0 9 * * *"}}
     {"id": 8, "do": "pause", "task": "t_...", "paused": true}   or false; of new tasks below it
 
 A response has the `id` of its request, and `ok` or `error`. No line hurts the run: one that is no
@@ -46,11 +47,11 @@ from orchestrator.control.wire import (
     require_private,
     socket_path,
 )
+from orchestrator.engine.scheduler_slot import JobAction, JobEdit, JobScheduler
 from orchestrator.errors import JournalError, OrchestratorError
 from orchestrator.journal.audit import AuditEvent, AuditWriter, local_actor
 from orchestrator.journal.refusals import RefusalCounter
 from orchestrator.runtime import Orchestrator
-from orchestrator.schedule import JobAction, Scheduler
 
 MOST_CONNECTIONS: Final = 32
 BACKLOG: Final = 128
@@ -116,8 +117,14 @@ class ControlJob:
     action: JobAction
 
 
+@attrs.frozen
+class EditJob:
+    job: str
+    edit: JobEdit
+
+
 Action: TypeAlias = (
-    Cancel | Pause | Steer | AnswerApproval | Prune | DeleteRun | ControlJob
+    Cancel | Pause | Steer | AnswerApproval | Prune | DeleteRun | ControlJob | EditJob
 )
 ControlRequest: TypeAlias = Subscribe | Action
 REQUEST_TYPES: Final[dict[str, type[ControlRequest]]] = {
@@ -129,12 +136,13 @@ REQUEST_TYPES: Final[dict[str, type[ControlRequest]]] = {
     "prune": Prune,
     "delete": DeleteRun,
     "job": ControlJob,
+    "edit_job": EditJob,
 }
 
 
 @asynccontextmanager
 async def open_control(
-    orchestrator: Orchestrator, journal: Path, jobs: Scheduler | None = None
+    orchestrator: Orchestrator, journal: Path
 ) -> AsyncGenerator[Path | None]:
     """Serve other processes, as long as the block lasts.
 
@@ -144,7 +152,6 @@ async def open_control(
         orchestrator: the orchestrator that they read and control. It holds the lock of the
             journal, so no other process opens the same socket.
         journal: the file that it writes.
-        jobs: begins the jobs of the journal; None if this process begins none.
     """
     path = socket_path(journal)
     try:
@@ -156,7 +163,7 @@ async def open_control(
     audit = _Audit(orchestrator.services.book)
 
     async def serve(stream: trio.SocketStream) -> None:
-        await _serve(orchestrator, stream, connected, audit, jobs)
+        await _serve(orchestrator, stream, connected, audit)
 
     with _remove_at_exit(path), raising_one_error():
         async with trio.open_nursery() as nursery:
@@ -237,7 +244,6 @@ async def _serve(
     stream: trio.SocketStream,
     connected: _Connected,
     audit: "_Audit",
-    jobs: Scheduler | None,
 ) -> None:
     await trio.lowlevel.checkpoint()
     # The client may close the connection at any time.
@@ -251,7 +257,7 @@ async def _serve(
                         error = {"error": "too many are connected"}
                         await stream.send_all(encode_line(error))
                         return
-                    connection = _Connection(orchestrator, stream, peer, audit, jobs)
+                    connection = _Connection(orchestrator, stream, peer, audit)
                     await connection.serve()
 
 
@@ -288,10 +294,8 @@ class _Connection:
         stream: trio.SocketStream,
         peer: Peer,
         audit: _Audit,
-        jobs: Scheduler | None,
     ) -> None:
         self._orchestrator = orchestrator
-        self._jobs = jobs
         self._stream = stream
         self._peer = peer
         self._audit = audit
@@ -367,7 +371,7 @@ class _Connection:
                 target = ""
             case DeleteRun(run):
                 target = run
-            case ControlJob(job):
+            case ControlJob(job) | EditJob(job):
                 target = job
             case _:
                 assert_never(request)
@@ -401,14 +405,22 @@ class _Connection:
                 pruned = await self._orchestrator.delete_run(run, by=event)
                 return attrs.asdict(pruned)
             case ControlJob(job, action):
-                if self._jobs is None:
-                    raise ValueError("this process begins no jobs")
-                run = self._jobs.act(job, action)
+                run = self._scheduler.act(job, action)
                 await self._orchestrator.services.book.wait_durable()
                 return {"run": run}
+            case EditJob(job, edit):
+                self._scheduler.edit(job, edit)
+                await self._orchestrator.services.book.wait_durable()
             case _:
                 assert_never(request)
         return {}
+
+    @property
+    def _scheduler(self) -> JobScheduler:
+        scheduler = self._orchestrator.services.scheduler.current
+        if scheduler is None:
+            raise ValueError("this process begins no jobs")
+        return scheduler
 
     async def _send_growth_forever(self, after: int) -> None:
         await trio.lowlevel.checkpoint()

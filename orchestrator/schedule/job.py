@@ -13,6 +13,7 @@ from delegation.events.jobs import JobId, JobRecord, JobSpec
 from delegation.schedule import ScheduleError, canonical_schedule, duration, job_id
 
 DEFAULT_CATCH_UP: Final = "2h"
+_OWN: Final = "job_"
 
 
 def _targets(deliver: str | Iterable[str]) -> tuple[str, ...]:
@@ -98,7 +99,12 @@ def require_names(jobs: Sequence[Job]) -> Mapping[JobId, Job]:
 
 def session_of(job: JobId) -> SessionId:
     """Return the session that a job of a program has for itself."""
-    return SessionId(f"job_{_digest(job)}")
+    return SessionId(f"{_OWN}{_digest(job)}")
+
+
+def is_run(session: SessionId) -> bool:
+    """Return whether a session is more than that of a job of a program, in which none works."""
+    return not session.startswith(_OWN)
 
 
 def run_of(job: JobRecord, at: float) -> SessionId:

@@ -26,12 +26,16 @@ class JobReplies:
         services: Services,
         agents: Mapping[str, Agent[Any]],
         targets: Mapping[str, Target],
+        *,
+        knows_targets: bool = True,
     ) -> None:
         self._services = services
         self._agents = agents
         self._given_door: KeptDoor | None = None
         self.targets: Final = Targets(
-            services, {ORIGIN: self._send_to_origin, **targets}
+            services,
+            {ORIGIN: self._send_to_origin, **targets},
+            knows_all=knows_targets,
         )
 
     def use_door(self, door: KeptDoor) -> None:

@@ -81,6 +81,7 @@ class Scheduler:
         targets: Mapping[str, Target] = NO_TARGETS,
         clock: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
+        knows_targets: bool = True,
     ) -> None:
         """Know jobs; `run_forever` begins their runs.
 
@@ -90,10 +91,13 @@ class Scheduler:
             targets: where replies can go besides files and the session that set the job.
             clock: the time of day, which may be set.
             environ: the environment, which may name the time zone.
+            knows_targets: whether there are no other targets, at the process that begins the jobs.
         """
         self._services = services
         self._agents = agents
-        self._replies = JobReplies(services, agents, targets)
+        self._replies = JobReplies(
+            services, agents, targets, knows_targets=knows_targets
+        )
         self._clock = clock
         self._environ = environ
         self._changed = trio.Event()

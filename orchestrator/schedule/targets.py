@@ -53,15 +53,26 @@ class UndeliveredError(OrchestratorError):
 class Targets:
     """The kinds of targets that there are here."""
 
-    def __init__(self, services: Services, kinds: Mapping[str, Target]) -> None:
+    def __init__(
+        self, services: Services, kinds: Mapping[str, Target], *, knows_all: bool = True
+    ) -> None:
+        """Deliver to targets.
+
+        Args:
+            services: the parts of the orchestrator.
+            kinds: what delivers, by the word before the colon.
+            knows_all: whether there are no others, at another process that begins the jobs.
+        """
         self._services = services
         self._kinds = {FILE: write_file, **kinds}
+        self._knows_all = knows_all
 
     def require(self, job: JobId, targets: Iterable[str]) -> None:
         """Raise unless all targets of a job are of a kind that there is here."""
         for target in targets:
             kind, _, address = target.partition(":")
-            if kind not in self._kinds or (not address and kind != ORIGIN):
+            is_kind = kind in self._kinds or not self._knows_all
+            if not is_kind or (not address and kind != ORIGIN):
                 kinds = sorted(self._kinds.keys() - {ORIGIN})
                 known = ", ".join(f"{it}:..." for it in kinds)
                 raise DefinitionError(
@@ -80,10 +91,9 @@ class Targets:
             if target in self._delivered_parts(delivery.reply):
                 continue
             kind, _, address = target.partition(":")
+            send = self._kinds.get(kind, _refuse)
             try:
-                receipt = await self._kinds[kind](
-                    attrs.evolve(delivery, address=address)
-                )
+                receipt = await send(attrs.evolve(delivery, address=address))
             except Exception as exc:  # noqa: BLE001 (a target is code of others, and not the only one)
                 failed.append(f"{kind}: {error_text(exc)}")
                 continue
@@ -98,6 +108,11 @@ class Targets:
         # The reply is as it was at the first attempt.
         session = self._services.book.ledger.sessions[reply.session]
         return session.undelivered[reply.turn].parts
+
+
+async def _refuse(delivery: Delivery) -> str:
+    await trio.lowlevel.checkpoint()
+    raise UndeliveredError(f"job {delivery.job!r} delivers to what is not there")
 
 
 async def write_file(delivery: Delivery) -> str:

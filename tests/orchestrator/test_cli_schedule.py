@@ -111,7 +111,17 @@ def test_jobs_are_listed_run_paused_and_resumed_while_another_process_begins_the
         assert jobs("pause", "week") == 0
         assert jobs("list") == 0
         assert "paused" in capsys.readouterr().out
+        assert jobs("edit", "week", "--schedule", "0 9 * * TUE", "--zone", "UTC") == 0
+        assert "change it there, too" in capsys.readouterr().err
+        assert jobs("edit", "week", "--schedule", "0 9 * *") == USAGE
+        assert "4 fields" in capsys.readouterr().err
+        assert jobs("edit", "week", "--deliver", "pigeon:7") == USAGE
+        assert "which is not there" in capsys.readouterr().err
         assert jobs("resume", "week") == 0
+        assert jobs("list") == 0
+        [_, row] = capsys.readouterr().out.splitlines()
+        assert row.split()[:6] == ["week", "0", "9", "*", "*", "TUE"]
+        assert "09:00 UTC" in row
         assert jobs("run", "week") == 0
         run = capsys.readouterr().out.strip()
         # The first signal lets what runs end.
@@ -138,11 +148,44 @@ def test_a_job_is_paused_also_while_no_process_begins_it_and_runs_only_in_one(
     assert "paused" in capsys.readouterr().out
 
 
+def test_an_edit_holds_until_the_next_start_does_what_the_file_says(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with scheduled(folder):
+        pass
+    arguments = ["--goal", "Write less.", "--deliver", "chat:42", "--catch-up", "1h"]
+    assert jobs("edit", "week", *arguments) == 0
+    assert jobs("list") == 0
+    assert "Write less." in capsys.readouterr().out
+    assert jobs("edit", "week") == USAGE
+    assert "say what to change" in capsys.readouterr().err
+    assert jobs("edit", "week", "--goal", " ") == USAGE
+    assert "cannot be empty" in capsys.readouterr().err
+    with scheduled(folder):
+        assert jobs("list") == 0
+        assert "Write the week." in capsys.readouterr().out
+
+
+def test_the_session_of_a_job_is_no_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with scheduled(folder):
+        assert jobs("run", "week") == 0
+        run = capsys.readouterr().out.strip()
+        assert run_command(["runs", "--journal", "s.db"]) == 0
+    listed = capsys.readouterr()
+    [row] = listed.out.splitlines()[1:]
+    assert row.startswith(run)
+    assert "newest" not in listed.err
+    assert run_command(["jobs", "remove", "week", "--journal", "s.db"]) == USAGE
+    assert "is of a file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (["jobs", "list", "--journal", "none.db"], "there is no journal none.db"),
-        (["jobs", "list", "--journal", "."], "jobs are recorded in one file"),
+        (["jobs", "list", "--journal", "nowhere/"], "there are no jobs yet"),
         (["schedule", "team.py", "--journal", "runs/"], "recorded in one file"),
         (["schedule", "nope.py"], "there is no file nope.py"),
         (["schedule", "empty.py"], "defines no Job"),

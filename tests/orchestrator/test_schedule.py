@@ -20,7 +20,7 @@ from delegation.events.jobs import JobId
 from delegation.session_context import get_session_env
 from orchestrator import UnknownIdError
 from orchestrator.doors.kept import KeptDoor
-from orchestrator.schedule import Job, open_schedule
+from orchestrator.schedule import Job, JobEdit, open_schedule
 from orchestrator.schedule.local_zone import local_zone
 from orchestrator.testing import FailingModel, GatedModel, Harness
 from tests.orchestrator.schedule_kit import (
@@ -185,6 +185,30 @@ async def test_pause_resume_run_now_and_remove() -> None:
 
     assert [it.by_hand for it in harness.facts(JobOccurred)] == [True, False]
     assert times_of(harness)[1] == "11-19 08:00"
+
+
+async def test_an_edit_while_a_run_is_under_way_begins_nothing_of_the_old_schedule() -> (
+    None
+):
+    model = GatedModel("Late.")
+    harness, clock, chat = Harness(), WallClock("2026-11-17T07:30"), Chat()
+    job = brief("0 * * * *", Agent("writer", model=model), deliver="chat:42")
+    async with scheduled(harness, [job], clock, chat) as (_, scheduler):
+        await clock.wait_until("2026-11-17T08:30")
+        scheduler.edit("writer", JobEdit(schedule="30 10 * * *", zone="UTC"))
+        with pytest.raises(DefinitionError, match="which is for jobs of a session"):
+            scheduler.edit("writer", JobEdit(deliver=("origin",)))
+        with pytest.raises(DefinitionError, match="no duration"):
+            scheduler.edit("writer", JobEdit(catch_up="soon"))
+        with pytest.raises(UnknownIdError, match="there is no job"):
+            scheduler.edit("reader", JobEdit(goal="Read."))
+        await clock.wait_until("2026-11-17T09:30")
+        model.release()
+        await clock.wait_until("2026-11-17T12:30")
+        assert scheduler.find("writer").spec.goal == "Write the brief."
+
+    assert times_of(harness) == ["11-17 08:00", "11-17 11:30"]
+    assert chat.texts == ["Late.", "Late."]
 
 
 async def test_an_agent_that_has_nothing_to_tell_is_silent_and_a_failure_never_is() -> (

@@ -1,53 +1,41 @@
-"""`orchestrator jobs`: see, run, pause, resume and remove what begins by the clock."""
+"""`orchestrator jobs`: see, run, change, pause, resume and remove what begins by the clock."""
 
+import sys
 import time
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import trio
-from cyclopts import App
+from cyclopts import App, Parameter
 from rich.table import Table
 from rich.text import Text
 
-from delegation import SessionId, one_line
+from delegation import one_line
 from delegation.events import JobOccurred
-from delegation.events.jobs import JobRecord
 from delegation.schedule import moment_text, next_text
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.job_queries import (
-    JobsJournalOption,
-    find,
-    jobs_journal,
-    read_jobs,
-)
+from orchestrator.cli.job_queries import FoundJob, JobsJournalOption, find, read_jobs
 from orchestrator.cli.journal_queries import read_journal
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.control.client import connect_control
-from orchestrator.control.server import ControlJob
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.journal import fold_entries
-from orchestrator.journal.reader import JournalReader
-from orchestrator.journal.store import JournalStore
+from orchestrator.control.server import ControlJob, EditJob
 from orchestrator.runtime import open_orchestrator
-from orchestrator.schedule import JobAction, Scheduler
-from orchestrator.schedule.job import full_name
+from orchestrator.schedule import JobAction, JobEdit, Scheduler
+from orchestrator.schedule.job import full_name, is_declared
 
 jobs = App(
     name="jobs",
-    help="See, run, pause, resume and remove the jobs of `orchestrator schedule`.",
+    help="See, run, change, pause, resume and remove jobs, which begin by the clock.",
 )
 
 
 @jobs.command(name="list")
 def list_jobs(*, journal: JobsJournalOption = None) -> None:
     """List the jobs: when each begins next, and how its last run ended."""
-    path = jobs_journal(journal)
-    found = read_jobs(path)
     table = _table("job", "schedule", "next", "last run", "agent", "goal")
-    store = journals_at(path, host="").store("")
     now = time.time()
-    for job in found:
-        last = "" if not job.runs else _status(store, path, job.runs[-1])
+    for found in read_jobs(journal):
+        job = found.record
+        last = found.status_of(job.runs[-1]) if job.runs else ""
         cells = (
             full_name(job),
             job.spec.schedule,
@@ -67,15 +55,14 @@ def history(job: str, /, *, journal: JobsJournalOption = None) -> None:
     Args:
         job: The name of the job.
     """
-    path = jobs_journal(journal)
-    record = find(read_jobs(path), job)
-    store = journals_at(path, host="").store("")
-    entries, _ = read_journal(store, lambda reader: reader.entries(record.session))
+    found = find(read_jobs(journal), job)
+    record = found.record
+    entries, _ = read_journal(found.store, lambda it: it.entries(record.session))
     table = _table("due", "run", "outcome", "missed before")
     for entry in entries:
         fact = entry.event
         if isinstance(fact, JobOccurred) and fact.job == record.spec.id:
-            table.add_row(*map(Text, _occurrence(store, path, record, fact)))
+            table.add_row(*map(Text, _occurrence(found, fact)))
     _print(table)
 
 
@@ -110,64 +97,111 @@ def resume(job: str, /, *, journal: JobsJournalOption = None) -> None:
 
 
 @jobs.command
+def edit(
+    job: str,
+    /,
+    *,
+    schedule: str | None = None,
+    goal: str | None = None,
+    zone: str | None = None,
+    deliver: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    catch_up: str | None = None,
+    journal: JobsJournalOption = None,
+) -> None:
+    """Change a job. Its times count anew from now on; what runs goes on as it began.
+
+    A job of a file is what the file says again at the next start: change it there, too.
+
+    Args:
+        job: The name of the job.
+        schedule: When it begins: 0 8 * * MON, every 2h, in 30m, 2026-12-24T18:00.
+        goal: What its agent is to do.
+        zone: The time zone of the schedule, such as Europe/Berlin.
+        deliver: Where its answers go, instead of all targets so far; several times for several.
+        catch_up: How late it may begin, such as 2h.
+    """
+    change = JobEdit(
+        schedule=schedule,
+        goal=goal,
+        zone=zone,
+        deliver=deliver or None,
+        catch_up=catch_up,
+    )
+    if change == JobEdit():
+        raise CommandError(
+            "say what to change: --schedule, --goal, --zone, --deliver or --catch-up"
+        )
+    found = _find(job, journal)
+    _request(found, change)
+    if is_declared(found.record):
+        hint = "the next start does what its file says: change it there, too"
+        print(f"job {job} is changed; {hint}", file=sys.stderr)
+
+
+@jobs.command
 def remove(job: str, /, *, journal: JobsJournalOption = None) -> None:
     """Remove a job that an agent has set; one of a file is removed there.
 
     Args:
         job: The name of the job.
     """
-    record = find(read_jobs(jobs_journal(journal)), job)
-    if full_name(record) == record.spec.id:
+    found = _find(job, journal)
+    if is_declared(found.record):
         raise CommandError(
             f"job {job!r} is of a file, and would come back: remove it there, or pause it"
         )
-    _act(job, "remove", journal)
+    _request(found, "remove")
+
+
+def _find(job: str, journal: str | None) -> FoundJob:
+    return find(read_jobs(journal), job)
 
 
 def _act(job: str, action: JobAction, journal: str | None) -> dict[str, Any]:
-    path = jobs_journal(journal)
     # A name that is not there is said before anything is opened.
-    find(read_jobs(path), job)
+    return _request(_find(job, journal), action)
 
-    async def act() -> dict[str, Any]:
+
+def _request(found: FoundJob, change: JobAction | JobEdit) -> dict[str, Any]:
+    """Have the process that begins a job change it; or do it here, if there is none."""
+    path, name = found.store.file, full_name(found.record)
+    if path is None:
+        raise CommandError(
+            f"{found.title} is a database: its servers do that, at /v1/jobs/{name}"
+        )
+
+    async def request() -> dict[str, Any]:
         async with connect_control(path) as writer:
             if writer is not None:
-                return await writer.request(ControlJob(job, action))
-        if action == "run":
+                asked = (
+                    EditJob(name, change)
+                    if isinstance(change, JobEdit)
+                    else ControlJob(name, change)
+                )
+                return await writer.request(asked)
+        if change == "run":
             raise CommandError(
                 f"no process begins the jobs of {path}; start it with: orchestrator schedule FILE"
             )
         async with open_orchestrator(path) as orchestrator:
-            scheduler = Scheduler(orchestrator.services, {})
-            scheduler.act(job, action)
+            scheduler = Scheduler(orchestrator.services, {}, knows_targets=False)
+            if isinstance(change, JobEdit):
+                scheduler.edit(name, change)
+            else:
+                scheduler.act(name, change)
             await orchestrator.services.book.wait_durable()
         return {}
 
-    return trio.run(act)
+    return trio.run(request)
 
 
-def _occurrence(
-    store: JournalStore, path: Path, job: JobRecord, fact: JobOccurred
-) -> tuple[str, ...]:
-    due = moment_text(fact.at, job.spec.zone)
+def _occurrence(found: FoundJob, fact: JobOccurred) -> tuple[str, ...]:
+    due = moment_text(fact.at, found.record.spec.zone)
     if fact.skipped:
         return due, "", f"skipped: {fact.skipped}", str(fact.missed or "")
     by_hand = " (by hand)" if fact.by_hand else ""
-    outcome = _status(store, path, fact.run)
+    outcome = found.status_of(fact.run)
     return f"{due}{by_hand}", fact.run, outcome, str(fact.missed or "")
-
-
-def _status(store: JournalStore, path: Path, run: SessionId) -> str:
-    def read(reader: JournalReader) -> str:
-        entries = reader.entries(run)
-        if not entries:
-            return "pruned"
-        session = fold_entries(entries, path).sessions[run]
-        status: str = session.tree[session.root.id]["status"]
-        return f"{status}, not delivered" if session.undelivered else status
-
-    found, _ = read_journal(store, read)
-    return found
 
 
 def _table(*headings: str) -> Table:

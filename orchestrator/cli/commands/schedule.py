@@ -7,7 +7,7 @@ from datetime import datetime
 from delegation.schedule import next_text
 from orchestrator.cli.agent_file import load_schedule
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.job_queries import JobsJournalOption, jobs_journal
+from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
@@ -21,7 +21,7 @@ def schedule(
     file: str,
     /,
     *,
-    journal: JobsJournalOption = None,
+    journal: ScheduleJournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
     """Begin the jobs of a file by the clock, and deliver what they answer.
@@ -34,7 +34,7 @@ def schedule(
     """
     # The file may run any code, so it is loaded before the event loop starts.
     jobs = load_schedule(file)
-    path = jobs_journal(journal)
+    path = schedule_journal(journal)
     hint = command("jobs", "list", journal=journal)
 
     async def work(stop: Stop) -> int:
@@ -42,7 +42,7 @@ def schedule(
         async with (
             open_orchestrator(path, sandbox=choice) as orchestrator,
             open_schedule(orchestrator, jobs) as scheduler,
-            open_control(orchestrator, path, scheduler),
+            open_control(orchestrator, path),
         ):
             stop.set_orchestrator(orchestrator)
             now = datetime.now().astimezone().timestamp()

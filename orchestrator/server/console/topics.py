@@ -30,6 +30,7 @@ from delegation.events import (
     ToolAnswered,
     TurnEnded,
 )
+from orchestrator.doors.kept import KIND, RECORD
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.approvals import approval_bodies
 from orchestrator.server.api.bodies import RunSummary, summary_of
@@ -369,7 +370,7 @@ class RunsTopic(Topic):
             if session is None:
                 # A large run that has ended may be out of memory already.
                 self._is_unknown = True
-            elif not session.deleted:
+            elif not session.deleted and session.labels.get(KIND) != RECORD:
                 runs.append(summary_of(session, ledger))
         deleted = [it for it in self._deleted if self._journal_of(it) is not None]
         self._deleted.clear()
