@@ -61,7 +61,8 @@ from orchestrator.errors import (
 )
 from orchestrator.event_loop import require_trio
 from orchestrator.runtime import Orchestrator
-from orchestrator.schedule.targets import Delivery, Target
+from orchestrator.schedule import Delivery, Job, Scheduler, Target
+from orchestrator.schedule.job_run import JOB
 
 TYPING_SECONDS: Final = 4.0
 """How often a platform is told that an answer is being written."""
@@ -83,6 +84,7 @@ class Gateway:
         platforms: Sequence[Platform],
         nursery: trio.Nursery,
         *,
+        jobs: Sequence[Job],
         settings: GatewaySettings,
         workspace: Path,
         clock: Callable[[], float],
@@ -98,12 +100,19 @@ class Gateway:
         self._clock = clock
         self._report = report
         self._replies = Replies(services, self._platforms, report)
+        agents = {it.name: it for it in (*(job.agent for job in jobs), agent)}
+        self.scheduler: Final = Scheduler(
+            services, agents, targets=self.targets, clock=clock
+        )
         self._door = KeptDoor(
             services,
-            {agent.name: agent},
+            agents,
             nursery,
             restore=self._restored,
-            kinds={CHAT_PLATFORM: self._replies.deliver},
+            kinds={
+                CHAT_PLATFORM: self._replies.deliver,
+                JOB: self.scheduler.deliver,
+            },
         )
         self._conversations = Conversations(services, self._door, agent)
         self.pairing: Final = PairingCodes(services, self._door, clock)
@@ -131,7 +140,7 @@ class Gateway:
 
     @property
     def targets(self) -> Mapping[str, Target]:
-        """Where jobs can deliver, for `open_schedule`: `telegram:CHAT` and the like."""
+        """Where jobs can deliver: `telegram:CHAT`, `telegram:CHAT:THREAD` and the like."""
         return {name: self._target(name) for name in self._platforms}
 
     def report(self, line: str) -> None:
@@ -277,7 +286,8 @@ class Gateway:
         return with_file_tool(agent, list(self._platforms.values()))
 
     def _restored(self, session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
-        del session
+        if not _is_chat(session):
+            return agent
         return with_file_tool(agent, list(self._platforms.values()))
 
     def _grants(self, user: str) -> tuple[Grant, ...]:
@@ -303,13 +313,30 @@ class Gateway:
 
         return deliver
 
-    async def begin(self) -> None:
-        """Go on with what earlier processes have left, and hear the platforms from now on."""
-        await self.pairing.load()
-        for session in await self._door.resume_sessions(kind=CHAT_PLATFORM):
-            self.report(
-                f"session {session.id} talks to agent {session.root.agent!r}, which is not here"
-            )
+    @asynccontextmanager
+    async def open(self, jobs: Sequence[Job] | None) -> AsyncGenerator[None]:
+        """Hear the platforms and begin jobs as long as the block lasts.
+
+        Args:
+            jobs: those of the program; None leaves those of earlier processes as they are.
+        """
+        subscribers = self._services.book.subscribers
+        with subscribers.subscribe_kinds(self._follow_turns, _BEGINS_TURN):
+            await self.pairing.load()
+            async with self.scheduler.open(self._door, jobs):
+                await self._resume()
+                for platform in self._platforms.values():
+                    self._nursery.start_soon(self._hear, platform)
+                yield
+
+    async def _resume(self) -> None:
+        """Go on with what earlier processes have left."""
+        for kind in (CHAT_PLATFORM, JOB):
+            for session in await self._door.resume_sessions(kind=kind):
+                self.report(
+                    f"session {session.id} waits for agent {session.root.agent!r}, which is not"
+                    " here"
+                )
         ledger = self._services.book.ledger
         chats = [it for it in ledger.sessions.values() if _is_chat(it)]
         self._approvals.close_answered(chats)
@@ -317,8 +344,6 @@ class Gateway:
         for session in chats:
             if session.turn is not None and session.root.is_running:
                 self._nursery.start_soon(self._show_typing, session)
-        for platform in self._platforms.values():
-            self._nursery.start_soon(self._hear, platform)
 
     async def _hear(self, platform: Platform) -> None:
         await trio.lowlevel.checkpoint()
@@ -327,7 +352,7 @@ class Gateway:
         except RevokedError as exc:
             self.report(f"{platform.name}: {error_text(exc)}; it is not heard any more")
 
-    def follow_turns(self, entry: Entry, _encoded: Encoded) -> None:
+    def _follow_turns(self, entry: Entry, _encoded: Encoded) -> None:
         """Show that an answer is being written, for as long as a turn takes."""
         session = self._services.book.ledger.sessions.get(entry.session)
         if session is not None and _is_chat(session):
@@ -382,6 +407,7 @@ async def open_gateway(
     agent: Agent[Any],
     platforms: Sequence[Platform],
     *,
+    jobs: Sequence[Job] | None = None,
     settings: GatewaySettings = NO_SETTINGS,
     workspace: Path | None = None,
     clock: Callable[[], float] = time.time,
@@ -393,6 +419,8 @@ async def open_gateway(
         orchestrator: runs the agent.
         agent: the agent that people talk to.
         platforms: where they are; each has another name.
+        jobs: begin by the clock meanwhile, and may deliver to chats; None begins those only that
+            agents set.
         settings: who may talk, and how much; by default no person may.
         workspace: the folder that tools work in, and that takes files; by default this one.
         clock: the time of day.
@@ -406,15 +434,12 @@ async def open_gateway(
                 agent,
                 platforms,
                 nursery,
+                jobs=jobs or (),
                 settings=settings,
                 workspace=Path.cwd() if workspace is None else workspace,
                 clock=clock,
                 report=report,
             )
-            subscribers = orchestrator.services.book.subscribers
-            with subscribers.subscribe_kinds(gateway.follow_turns, _BEGINS_TURN):
-                await gateway.begin()
-                try:
-                    yield gateway
-                finally:
-                    nursery.cancel_scope.cancel(reason="the gateway is closed")
+            async with gateway.open(jobs):
+                yield gateway
+            nursery.cancel_scope.cancel(reason="the gateway is closed")

@@ -14,7 +14,7 @@ import trio
 
 from delegation import Reply, SessionRecord
 from delegation.events import DeliveryFailed, LabelsChanged, ReplyPartDelivered
-from orchestrator.chat.conversations import place_of
+from orchestrator.chat.conversations import PLACE, place_of
 from orchestrator.chat.errors import (
     ChatError,
     GoneError,
@@ -24,7 +24,7 @@ from orchestrator.chat.errors import (
     RetryAfterError,
     RevokedError,
 )
-from orchestrator.chat.place import Place
+from orchestrator.chat.place import Place, parse_place
 from orchestrator.chat.platform import Platform, Sent, TextPart
 from orchestrator.errors import error_text
 from orchestrator.services import Services
@@ -73,10 +73,13 @@ class Replies:
 
     async def deliver(self, session: SessionRecord, reply: Reply) -> None:
         """Deliver a reply to the place of the message that it answers."""
-        del session
+        place = place_of(reply.context)
+        if not place.platform:
+            # No person has begun the turn: a job of this session has.
+            place = parse_place(session.labels[PLACE])
         await self.send_parts(
             reply,
-            place_of(reply.context),
+            place,
             reply.text.strip() or NOTHING,
             anchor=reply.context.get("message_id", ""),
         )

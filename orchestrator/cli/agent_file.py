@@ -30,6 +30,7 @@ class _Found:
     agents: dict[str, Agent[Any]]
     lead: str | None = None
     """The one that the file names as its lead."""
+    jobs: tuple[Job, ...] = ()
 
 
 def load_agent(
@@ -45,7 +46,17 @@ def load_agent(
         calls_models: the command needs the services of their models, so they must be there.
     """
     file, name = _split(target)
-    found = _agents_in(file, model, calls_models=calls_models)
+    return _leading(_agents_in(file, model, calls_models=calls_models), file, name)
+
+
+def load_agent_and_jobs(target: str) -> tuple[Agent[Any], tuple[Job, ...]]:
+    """Return the agent of a file, as `load_agent` does, and the jobs that the file has, if any."""
+    file, name = _split(target)
+    found = _agents_in(file)
+    return _leading(found, file, name), found.jobs
+
+
+def _leading(found: _Found, file: Path, name: str) -> Agent[Any]:
     if name or found.lead:
         return _named(name or str(found.lead), found.agents, file)
     agents = {id(agent): agent for agent in found.agents.values()}
@@ -97,15 +108,13 @@ def load_schedule(target: str) -> list[Job]:
             f"{target} has no jobs: a schedule is the variable of a Python file, such as"
             " schedule = [Job(...)]"
         )
-    found: dict[int, Job] = {}
-    for value in _module(file).values():
-        found |= {id(it): it for it in _jobs_in(value)}
-    if not found:
+    jobs = _run(file).jobs
+    if not jobs:
         raise CommandError(
             f"{file} defines no Job at its top level; write one, such as schedule ="
             ' [Job("0 8 * * MON", editor, "Write the brief.")]'
         )
-    return list(found.values())
+    return list(jobs)
 
 
 def _jobs_in(value: Any) -> Iterator[Job]:
@@ -148,7 +157,7 @@ def _agents_in(
 ) -> _Found:
     if file.is_dir() or file.suffix.lower() in DEFINITIONS:
         return _defined_in(file, model, calls_models=calls_models)
-    return _Found(_run(file))
+    return _run(file)
 
 
 def _defined_in(file: Path, model: str | None, *, calls_models: bool) -> _Found:
@@ -162,13 +171,15 @@ def _defined_in(file: Path, model: str | None, *, calls_models: bool) -> _Found:
     return _Found(dict(team.agents), team.lead)
 
 
-def _run(file: Path) -> dict[str, Agent[Any]]:
+def _run(file: Path) -> _Found:
     found: dict[str, Agent[Any]] = {}
+    jobs: dict[int, Job] = {}
     for variable, value in _module(file).items():
         if is_agent(value):
             found[variable] = value
             found.setdefault(value.name, value)
-    return found
+        jobs |= {id(it): it for it in _jobs_in(value)}
+    return _Found(found, jobs=tuple(jobs.values()))
 
 
 def _module(file: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from orchestrator.cli.commands.chat import chat
 from orchestrator.cli.commands.demo import demo
 from orchestrator.cli.commands.doctor import doctor
 from orchestrator.cli.commands.export import export
+from orchestrator.cli.commands.gateway import gateway
 from orchestrator.cli.commands.jobs import jobs
 from orchestrator.cli.commands.keys import keys
 from orchestrator.cli.commands.mcp import mcp
@@ -53,6 +54,7 @@ for _command in (
     ui,
     serve,
     mcp,
+    gateway,
     schedule,
     jobs,
     worker,

@@ -1,0 +1,221 @@
+"""`orchestrator gateway`: reach the agent of a file from chat platforms, until a signal comes."""
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+)
+from importlib.util import find_spec
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from cyclopts import Parameter
+
+from delegation import printable
+from orchestrator.cli.agent_file import load_agent_and_jobs
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.job_queries import JobsJournalOption, jobs_journal
+from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
+from orchestrator.cli.signals import Stop, run_stoppable
+from orchestrator.control.server import open_control
+from orchestrator.errors import JournalInUseError
+from orchestrator.runtime import Orchestrator, open_orchestrator
+
+if TYPE_CHECKING:
+    from orchestrator.chat import Gateway, GatewaySettings, Platform
+
+INSTALL: Final = "pip install 'delegation-orchestrator[chat]'"
+TELEGRAM_TOKEN: Final = "TELEGRAM_BOT_TOKEN"  # noqa: S105 (the name of a variable)
+TELEGRAM_API: Final = "TELEGRAM_API_URL"
+"""Names another server of the Bot API: one of your own, or a stand-in for tests."""
+TELEGRAM_SECRET: Final = "TELEGRAM_WEBHOOK_SECRET"  # noqa: S105 (the name of a variable)
+
+
+def gateway(
+    file: str,
+    /,
+    *,
+    telegram: bool = False,
+    telegram_webhook: str | None = None,
+    settings: Path | None = None,
+    allow: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    pair: bool = False,
+    workspace: Path | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8643,
+    insecure: bool = False,
+    journal: JobsJournalOption = None,
+    sandbox: SandboxOption = None,
+) -> int:
+    """Let people talk to the agent of a file where they are: on Telegram.
+
+    No person may talk unless they are allowed, or show a pairing code. Tokens come from the
+    environment: TELEGRAM_BOT_TOKEN. The jobs of the file begin by the clock meanwhile, and may
+    deliver to chats. Ctrl-C or SIGTERM ends it: what is under way goes on with the next start.
+
+    Args:
+        file: What defines the agent: FILE or FILE:NAME.
+        telegram: Talk on Telegram, which is asked for what is new (long polling).
+        telegram_webhook: Talk on Telegram, which calls this https address: it ends with /telegram,
+            and leads to --host and --port.
+        settings: A file that says who may talk, how much, and in which personalities.
+        allow: A person who may talk, as telegram:USER_ID; several times for several.
+        pair: Print a code: the first person who sends /pair CODE within an hour may talk, too.
+        workspace: The folder that tools work in, and that takes files of people; by default this
+            one.
+        host: Where to listen for calls of platforms, if any calls.
+        port: 0 takes any that is free, and says which.
+        insecure: Let other machines connect without TLS: a proxy in front of it speaks TLS.
+    """
+    require_extra()
+    wanted: list[AbstractAsyncContextManager[Platform]] = []
+    if telegram or telegram_webhook is not None:
+        wanted.append(telegram_platform(os.environ, telegram_webhook))
+    if not wanted:
+        raise CommandError("say where people are: --telegram")
+    # The file may run any code, so it is loaded before the event loop starts.
+    agent, jobs = load_agent_and_jobs(file)
+    rules = read_rules(settings, allow)
+    if not (rules.allow or pair):
+        print(
+            "no person may talk yet: give --allow telegram:USER_ID, a file of --settings, or"
+            " --pair, unless an earlier process has paired some",
+            file=sys.stderr,
+        )
+    path = jobs_journal(journal)
+
+    async def work(stop: Stop) -> int:
+        from orchestrator.chat import open_gateway
+
+        choice = await choose_sandbox(sandbox, [agent, *(it.agent for it in jobs)])
+        async with (
+            open_platforms(wanted) as platforms,
+            open_orchestrator(
+                path, sandbox=choice, workspace=workspace
+            ) as orchestrator,
+            open_gateway(
+                orchestrator,
+                agent,
+                platforms,
+                jobs=jobs,
+                settings=rules,
+                workspace=workspace,
+                report=reporter(orchestrator),
+            ) as opened,
+            open_control(orchestrator, path, opened.scheduler),
+            open_listener(opened, orchestrator, host, port, is_insecure=insecure),
+        ):
+            stop.set_orchestrator(orchestrator)
+            names = ", ".join(it.name for it in platforms)
+            print(
+                f"{agent.name} is reached from {names}, as process {os.getpid()}",
+                file=sys.stderr,
+            )
+            if pair:
+                code = opened.pairing.new_code()
+                print(
+                    f"who sends /pair {code} within an hour may talk", file=sys.stderr
+                )
+            await stop.wait_requested()
+            await stop.wait_drained()
+        return 0
+
+    try:
+        return run_stoppable(work)
+    except JournalInUseError as exc:
+        raise CommandError(
+            f"{exc.writer} writes {path} already: one gateway or schedule has it at a time"
+        ) from exc
+
+
+def require_extra() -> None:
+    """Raise unless what chat platforms need is installed."""
+    if any(
+        find_spec(it) is None
+        for it in ("httpx2", "telegramify_markdown", "trio_websocket", "starlette")
+    ):
+        raise CommandError(f"chat platforms need an extra: {INSTALL}")
+
+
+def read_rules(file: Path | None, allow: Sequence[str]) -> "GatewaySettings":
+    """Return the settings of a file, with the people that options name."""
+    from orchestrator.chat import GatewaySettings, read_settings
+
+    for user in allow:
+        if not all(user.partition(":")):
+            raise CommandError(f"--allow {user} is no person: write telegram:USER_ID")
+    found = GatewaySettings() if file is None else read_settings(file)
+    return msgspec.structs.replace(found, allow=(*found.allow, *allow))
+
+
+def secret_of(environ: Mapping[str, str], name: str, advice: str) -> str:
+    """Return a secret of the environment, or raise with advice on where to get it."""
+    if value := environ.get(name, "").strip():
+        return value
+    raise CommandError(f"{name} is not set: {advice}")
+
+
+def telegram_platform(
+    environ: Mapping[str, str], webhook_url: str | None
+) -> "AbstractAsyncContextManager[Platform]":
+    """Return the connection to Telegram, not open yet."""
+    from orchestrator.chat.telegram import TelegramWebhook, open_telegram
+    from orchestrator.chat.telegram.api import ADDRESS
+
+    token = secret_of(
+        environ, TELEGRAM_TOKEN, "@BotFather gives one to each bot, on Telegram"
+    )
+    webhook = None
+    if webhook_url is not None:
+        secret = environ.get(TELEGRAM_SECRET) or token_urlsafe(32)
+        webhook = TelegramWebhook(webhook_url, secret)
+    address = environ.get(TELEGRAM_API) or ADDRESS
+    return open_telegram(token, webhook=webhook, address=address)
+
+
+@asynccontextmanager
+async def open_platforms(
+    wanted: "Sequence[AbstractAsyncContextManager[Platform]]",
+) -> "AsyncGenerator[list[Platform]]":
+    """Connect to all platforms, as long as the block lasts."""
+    async with AsyncExitStack() as opened:
+        yield [await opened.enter_async_context(it) for it in wanted]
+
+
+@asynccontextmanager
+async def open_listener(
+    gateway: "Gateway",
+    orchestrator: Orchestrator,
+    host: str,
+    port: int,
+    *,
+    is_insecure: bool,
+) -> AsyncGenerator[None]:
+    """Listen for the calls of platforms, if any platform calls."""
+    if not (webhooks := gateway.webhooks):
+        yield
+        return
+    from orchestrator.server.chat_webhooks import open_chat_webhooks
+    from orchestrator.server.transport.listener import Listening
+
+    listening = Listening(host=host, port=port, is_insecure=is_insecure)
+    redactor = orchestrator.read.redactor
+    async with open_chat_webhooks(webhooks, listening, redactor) as address:
+        paths = ", ".join(sorted(webhooks))
+        print(f"platforms are heard at {address} ({paths})", file=sys.stderr)
+        yield
+
+
+def reporter(orchestrator: Orchestrator) -> Callable[[str], None]:
+    """Return what tells the operator what happens, without secrets."""
+
+    def report(line: str) -> None:
+        shown = printable(orchestrator.read.redactor.redact(line))
+        print(f"orchestrator: {shown}", file=sys.stderr, flush=True)
+
+    return report
