@@ -56,7 +56,8 @@ def test_what_would_be_markup_of_slack_is_text() -> None:
 
 def test_only_addresses_of_web_and_mail_are_links() -> None:
     (section,) = elements(
-        "see https://a.example/b_(c). (or https://d.example.) [x](file:///etc/passwd) [m](mailto:a@b.example) ![p](https://q)"
+        "see https://a.example/b_(c). (or https://d.example.) [x](file:///etc/passwd)"
+        " [m](mailto:a@b.example) ![p](https://q)"
     )
     links = {it["url"]: it["text"] for it in section["elements"] if "url" in it}
     assert links == {
@@ -118,8 +119,11 @@ def test_a_text_of_nothing_is_no_message() -> None:
 @given(
     st.lists(
         st.sampled_from(
-            ["**a** ", "- x\n", "1. y\n", "> q\n", "```\n", "`c` ", "\n\n", "| a |\n"]
-            + ["|---|\n", "[l](https://m) ", "<b>", "é" * 900, "w " * 900, "    i\n"]
+            (
+                *("**a** ", "- x\n", "1. y\n", "> q\n", "```\n", "`c` ", "\n\n"),
+                *("| a |\n", "|---|\n", "[l](https://m) ", "<b>", "    i\n"),
+                *("é" * 900, "w " * 900),
+            )
         ),
         max_size=60,
     )

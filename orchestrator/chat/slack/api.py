@@ -154,6 +154,8 @@ class SlackApi:
                     raise SlackUnreachableError(
                         f"Slack answered {method} with {answer.status_code}"
                     )
+                if answer.status_code == HTTPStatus.NOT_FOUND:
+                    raise SlackRefusedError(method, "file_not_found")
                 # A bot that may not read it is sent to the page where people log in.
                 if answer.status_code != HTTPStatus.OK:
                     raise SlackRefusedError(method, "not_allowed", "scope files:read")

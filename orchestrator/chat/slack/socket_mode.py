@@ -10,14 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 import trio
-from trio_websocket import (
-    ConnectionClosed,
-    ConnectionTimeout,
-    DisconnectionTimeout,
-    HandshakeError,
-    WebSocketConnection,
-    open_websocket_url,
-)
+from trio_websocket import WebSocketConnection
 
 from agents import raising_one_error
 from orchestrator.chat.slack.api import (
@@ -26,13 +19,12 @@ from orchestrator.chat.slack.api import (
     SlackUnreachableError,
 )
 from orchestrator.chat.slack.pauses import Pauses
+from orchestrator.chat.websocket import SocketLostError, open_websocket
 
 PING_SECONDS: Final = 30
 PONG_SECONDS: Final = 10
 OLD_SECONDS: Final = 60
 """How long a connection that Slack refreshes is read on."""
-CLOSE_SECONDS: Final = 2
-LARGEST_MESSAGE: Final = 4_000_000
 REFRESHED: Final = frozenset({"warning", "refresh_requested"})
 """Why Slack takes a connection away, to give us another one."""
 REASONS: Final = {
@@ -42,14 +34,6 @@ REASONS: Final = {
 
 Hear: TypeAlias = Callable[[str, bytes], Awaitable[None]]
 """Hears the payload of an envelope of a type: `events_api` or `interactive`."""
-BROKEN: Final = (
-    ConnectionClosed,
-    ConnectionTimeout,
-    DisconnectionTimeout,
-    HandshakeError,
-    OSError,
-    trio.BrokenResourceError,
-)
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -107,18 +91,11 @@ class SocketMode:
     async def _serve(self, url: str, replaced: trio.Event) -> None:
         """Hear what one connection delivers, until it is closed."""
         await trio.lowlevel.checkpoint()
-        trouble = "the connection to Slack was lost"
         try:
-            with raising_one_error():
-                async with open_websocket_url(
-                    url,
-                    max_message_size=LARGEST_MESSAGE,
-                    disconnect_timeout=CLOSE_SECONDS,
-                ) as socket:
-                    trouble = await self._serve_socket(socket, replaced)
-        except BROKEN as exc:
-            # Its text may quote the URL, which has a ticket.
-            trouble = f"the connection to Slack was lost: {type(exc).__name__}"
+            async with open_websocket(url) as socket:
+                trouble = await self._serve_socket(socket, replaced)
+        except SocketLostError as exc:
+            trouble = f"Slack: {exc}"
         if not replaced.is_set():
             await self._pauses.wait(trouble)
             replaced.set()
@@ -167,7 +144,7 @@ async def _ping_forever(socket: WebSocketConnection) -> None:
         with trio.move_on_after(PONG_SECONDS) as waiting:
             await socket.ping()
         if waiting.cancelled_caught:
-            raise ConnectionTimeout
+            raise SocketLostError("no answer to a ping")
 
 
 def _read(message: str | bytes) -> Envelope:

@@ -300,6 +300,12 @@ class FakeSlack:
             stream: Any = it.socket._stream
             stream.socket.close()
 
+    def freeze_sockets(self) -> None:
+        """Let the connections that are open read nothing any more, after what comes next."""
+        for it in self.sockets:
+            connection: Any = it.socket
+            connection._stream = _SilentStream(connection._stream)
+
     # What tests wait for.
 
     async def wait_for(self, condition: Callable[[], bool]) -> None:
@@ -629,7 +635,7 @@ class FakeSlack:
         return event
 
     def _file_of(self, file: File) -> dict[str, Any]:
-        where = f"{self._origin}/files-pri/{file.id}/{file.name}"
+        where = f"{self._origin}/files-pri/{file.id}/download"
         if file.is_external:
             where = "https://files.example.com/elsewhere"
         return {
@@ -679,6 +685,7 @@ class FakeSlack:
         for attempt, pause in enumerate(pauses):
             await trio.sleep(pause)
             self.attempts[id_] = attempt + 1
+            self._changed.unpark_all()
             if self.request_url:
                 reason = await self._send_request(kind, payload, attempt, reason)
             else:
@@ -794,6 +801,23 @@ class FakeSlack:
                 lambda: id_ in connection.acknowledged or not connection.is_open
             )
         return "" if id_ in connection.acknowledged else "timeout"
+
+
+@attrs.frozen
+class _SilentStream:
+    """A stream by which nothing arrives."""
+
+    stream: trio.abc.Stream
+
+    async def receive_some(self, most: int) -> bytes:
+        del most
+        await trio.sleep_forever()
+
+    async def send_all(self, data: bytes) -> None:
+        await self.stream.send_all(data)
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
 
 
 class _LimitedError(Exception):

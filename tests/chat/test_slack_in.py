@@ -1,0 +1,328 @@
+"""What comes in from Slack: by requests and by sockets, heard once, acknowledged when durable."""
+
+import json
+from collections.abc import AsyncGenerator
+
+import pytest
+import trio
+
+from orchestrator.chat import Button, ButtonPress, Place, RevokedError
+from orchestrator.chat.slack.platform import open_slack
+from tests.chat.fakes.slack import (
+    ADA,
+    APP_TOKEN,
+    BOB,
+    BOT_ID,
+    BOT_TOKEN,
+    BOT_USER,
+    DIRECT,
+    GENERAL,
+    open_fake_slack,
+)
+from tests.chat.slack_kit import Bot, KeptInbox, bot_by_requests, bot_by_socket
+
+MENTION = f"<@{BOT_USER}>"
+
+
+@pytest.fixture(params=["requests", "socket"])
+async def bot(request: pytest.FixtureRequest) -> AsyncGenerator[Bot]:
+    opened = bot_by_requests() if request.param == "requests" else bot_by_socket()
+    async with opened as bot:
+        yield bot
+
+
+async def test_a_direct_message_is_heard_with_its_writer(bot: Bot) -> None:
+    said = await bot.fake.say("hello &amp; welcome")
+    await bot.fake.wait_told()
+
+    (heard,) = bot.inbox.messages
+    assert heard.id == f"{DIRECT}:{said.ts}"
+    assert heard.place == Place("slack", DIRECT)
+    assert (heard.user.id, heard.user.name) == (ADA, "Ada")
+    assert (heard.text, heard.anchor) == ("hello & welcome", said.ts)
+    assert heard.is_private
+    assert heard.is_addressed
+
+
+async def test_a_mention_is_told_twice_and_is_one_message(bot: Bot) -> None:
+    """Slack sends `message` and `app_mention`, with two event ids."""
+    said = await bot.fake.say(f"{MENTION} look", channel=GENERAL)
+    await bot.fake.wait_told()
+
+    first, second = bot.inbox.messages
+    assert first == second
+    assert first.text == "look"
+    assert first.place == Place("slack", GENERAL, said.ts)
+    assert first.chat_name == "general"
+    assert not first.is_private
+
+
+async def test_a_thread_is_a_place_and_its_messages_say_whom_they_address(
+    bot: Bot,
+) -> None:
+    root = await bot.fake.say(f"{MENTION} look", channel=GENERAL)
+    await bot.fake.wait_told()
+    bot.inbox.events.clear()
+    await bot.fake.say("and that", channel=GENERAL, thread_ts=root.ts, user=BOB)
+    await bot.fake.wait_told()
+    (heard,) = bot.inbox.messages
+    assert heard.place == Place("slack", GENERAL, root.ts)
+    assert not heard.is_addressed
+
+
+async def test_an_answer_to_what_we_wrote_is_for_us(bot: Bot) -> None:
+    """A job has delivered to a channel: what people answer in its thread has no mention."""
+    (part,) = bot.slack.split("the report")
+    sent = await bot.slack.send(Place("slack", GENERAL), part, key="1")
+    await bot.fake.say("why?", channel=GENERAL, thread_ts=sent.id)
+    await bot.fake.wait_told()
+    (heard,) = bot.inbox.messages
+    assert heard.place == Place("slack", GENERAL, sent.id)
+    assert heard.is_addressed
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"bot_id": "B99"},
+        {"user": BOT_USER, "bot_id": BOT_ID},
+        {"subtype": "message_changed", "hidden": True, "message": {"text": "x"}},
+        {"subtype": "message_deleted", "hidden": True, "deleted_ts": "1.2"},
+        {"subtype": "channel_join"},
+        {"subtype": "bot_message", "username": "other"},
+        {"text": "", "blocks": []},
+        {"text": None},
+    ],
+)
+async def test_what_no_person_writes_is_not_heard(others: dict[str, object]) -> None:
+    async with bot_by_socket() as bot:
+        event = {"user": ADA, "channel": DIRECT, "ts": "1.2", "text": "x", **others}
+        bot.fake.tell("message", channel_type="im", **event)
+        await bot.fake.wait_told()
+        assert bot.inbox.events == []
+        assert bot.inbox.lines == []
+
+
+async def test_what_is_said_in_a_channel_to_others_is_not_heard(bot: Bot) -> None:
+    await bot.fake.say("good morning", channel=GENERAL)
+    await bot.fake.wait_told()
+    assert bot.inbox.events == []
+
+
+async def test_other_events_are_acknowledged(bot: Bot) -> None:
+    id_ = bot.fake.tell("reaction_added", user=ADA, item={"type": "message"})
+    bot.fake.tell("channel_created", channel={"id": "C9", "name": "new"})
+    await bot.fake.wait_told()
+    assert bot.fake.attempts[id_] == 1
+    assert bot.inbox.events == []
+    assert bot.inbox.lines == []
+
+
+async def test_what_is_not_understood_is_told_and_acknowledged(bot: Bot) -> None:
+    id_ = bot.fake.tell("message", channel={"id": "C9"}, ts=5)
+    await bot.fake.wait_told()
+    assert bot.fake.attempts[id_] == 1
+    (line,) = bot.inbox.lines
+    assert "not understood" in line
+
+
+async def test_an_event_is_sent_again_until_it_was_taken(bot: Bot) -> None:
+    """It is acknowledged only when it is durable: a slow journal hears the same message again."""
+    bot.inbox.seconds = 4
+    await bot.fake.say("hello")
+    await bot.fake.wait_for(lambda: 2 in bot.fake.attempts.values())
+    bot.inbox.seconds = 0
+    await bot.fake.wait_told()
+    assert len({it.id for it in bot.inbox.messages}) == 1
+    assert [*bot.fake.attempts.values()] == [2]
+
+
+async def test_a_request_that_was_not_taken_is_no_success() -> None:
+    async with bot_by_requests() as bot:
+        bot.inbox.errors.append(ValueError("the journal is full"))
+        await bot.fake.say("hello")
+        await bot.fake.wait_told()
+        assert [*bot.fake.attempts.values()] == [2]
+        assert len(bot.inbox.messages) == 1
+
+
+async def test_a_button_is_heard_with_what_was_given_for_it(bot: Bot) -> None:
+    said = await bot.fake.say(f"{MENTION} go", channel=GENERAL)
+    await bot.fake.wait_told()
+    await bot.slack.send_buttons(
+        bot.inbox.messages[0].place, "May I?", [Button("Yes", "approve:1")], key="k"
+    )
+    (asked,) = bot.fake.replies()
+    await bot.fake.press(asked, "Yes", user=BOB)
+    await bot.fake.wait_told()
+
+    press = bot.inbox.events[-1]
+    assert isinstance(press, ButtonPress)
+    assert press.place == Place("slack", GENERAL, said.ts)
+    assert (press.data, press.message, press.user.id) == ("approve:1", asked.ts, BOB)
+
+
+async def test_names_are_asked_for_once_and_can_be_missing(bot: Bot) -> None:
+    bot.fake.missing_scopes |= {"users.info", "conversations.info"}
+    await bot.fake.say("one")
+    await bot.fake.wait_told()
+    await bot.fake.say("two")
+    await bot.fake.wait_told()
+    assert [it.user.name for it in bot.inbox.messages] == ["", ""]
+
+
+async def test_files_of_a_message_are_fetched_with_the_token(bot: Bot) -> None:
+    file = bot.fake.add_file("../notes.txt", b"a" * 70_000)
+    await bot.fake.say("", files=[file])
+    await bot.fake.wait_told()
+    (heard,) = bot.inbox.messages
+    (attachment,) = heard.attachments
+    assert (attachment.name, attachment.size) == ("../notes.txt", 70_000)
+    assert await bot.slack.download(attachment) == b"a" * 70_000
+
+
+async def test_the_address_of_the_app_is_verified() -> None:
+    async with bot_by_requests() as bot:
+        body = {"token": "x", "challenge": "3eZbrw1a", "type": "url_verification"}
+        answer = await bot.fake.post_signed(json.dumps(body).encode())
+        assert (answer.status_code, answer.text) == (200, "3eZbrw1a")
+
+
+async def test_a_request_with_a_wrong_signature_is_401_and_not_heard() -> None:
+    async with bot_by_requests() as bot:
+        body = json.dumps({"type": "url_verification", "challenge": "x"}).encode()
+        wrong = await bot.fake.post_signed(body, secret="another")
+        old = await bot.fake.post_signed(body, timestamp="1531420618")
+        assert (wrong.status_code, old.status_code) == (401, 401)
+        assert wrong.text == old.text == ""
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff", b'"x"'])
+async def test_what_is_no_json_is_400(body: bytes) -> None:
+    async with bot_by_requests() as bot:
+        answer = await bot.fake.post_signed(body)
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        pressed = await bot.fake.post_signed(b"payload=" + body, form)
+        assert (answer.status_code, pressed.status_code) == (400, 400)
+
+
+async def test_events_wait_until_the_bot_knows_itself() -> None:
+    """Slack cannot be asked who we are: a mention could not be told from other texts."""
+    async with bot_by_requests() as bot:
+        bot.fake.fail("auth.test", times=5, status=503)
+        await bot.fake.say("hello")
+        await bot.fake.wait_told()
+        assert len(bot.inbox.messages) == 1
+        (line,) = bot.inbox.lines
+        assert "auth.test" in line
+
+
+async def test_a_refresh_opens_the_next_connection_before_the_old_one_closes() -> None:
+    async with bot_by_socket() as bot:
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
+        (old,) = bot.fake.sockets
+        await bot.fake.refresh_sockets("warning")
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 2)
+        await old.socket.aclose()
+        await bot.fake.say("hello")
+        await bot.fake.wait_told()
+        assert len(bot.inbox.messages) == 1
+        assert bot.inbox.lines == []
+
+
+async def test_an_old_connection_that_slack_does_not_close_is_closed() -> None:
+    async with bot_by_socket() as bot:
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
+        await bot.fake.refresh_sockets()
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 2)
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
+
+
+async def test_a_lost_connection_is_told_once_and_opened_again_with_pauses() -> None:
+    async with bot_by_socket() as bot:
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
+        bot.fake.fail("apps.connections.open", times=4, status=503)
+        begun = trio.current_time()
+        bot.fake.drop_sockets()
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 0)
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
+        assert trio.current_time() - begun >= 1 + 2 + 4 + 8 + 16
+        assert len(bot.inbox.lines) == 1
+        await bot.fake.say("hello")
+        await bot.fake.wait_told()
+        assert len(bot.inbox.messages) == 1
+
+
+async def test_an_envelope_of_a_lost_connection_comes_by_the_next_one() -> None:
+    async with bot_by_socket() as bot:
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
+        bot.inbox.seconds = 1
+        await bot.fake.say("hello")
+        await bot.fake.wait_for(lambda: bool(bot.fake.attempts))
+        bot.fake.drop_sockets()
+        await bot.fake.wait_told()
+        assert {it.text for it in bot.inbox.messages} == {"hello"}
+
+
+async def test_a_connection_that_answers_no_ping_is_opened_again() -> None:
+    async with bot_by_socket() as bot:
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
+        (old,) = bot.fake.sockets
+        bot.fake.freeze_sockets()
+        await bot.fake.wait_for(lambda: bot.fake.sockets[-1:] != [old])
+        await bot.fake.say("hello")
+        await bot.fake.wait_told()
+        assert len(bot.inbox.messages) == 1
+
+
+async def test_socket_mode_that_is_switched_off_is_told_and_tried_again() -> None:
+    async with bot_by_socket() as bot:
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
+        await bot.fake.refresh_sockets("link_disabled")
+        await bot.fake.wait_for(lambda: len(bot.inbox.lines) == 1)
+        assert "switched off" in bot.inbox.lines[0]
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 0)
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
+
+
+@pytest.mark.parametrize("code", ["invalid_auth", "account_inactive", "token_revoked"])
+async def test_a_token_that_slack_refuses_ends_the_run(code: str) -> None:
+    async with (
+        open_fake_slack() as fake,
+        open_slack("xoxb-x", url=fake.api_url) as slack,
+    ):
+        fake.fail("auth.test", error=code)
+        with pytest.raises(RevokedError, match=code):
+            await slack.run(KeptInbox())
+
+
+async def test_a_token_of_the_wrong_kind_ends_the_run_and_says_so() -> None:
+    async with (
+        open_fake_slack() as fake,
+        open_slack(BOT_TOKEN, app_token=BOT_TOKEN, url=fake.api_url) as slack,
+    ):
+        with pytest.raises(RevokedError, match="not_allowed_token_type"):
+            await slack.run(KeptInbox())
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens"), [("app_uninstalled", {}), ("tokens_revoked", {"bot": ["U"]})]
+)
+async def test_an_app_that_is_removed_ends_the_run(
+    kind: str, tokens: dict[str, list[str]]
+) -> None:
+    async with (
+        open_fake_slack() as fake,
+        open_slack(BOT_TOKEN, app_token=APP_TOKEN, url=fake.api_url) as slack,
+    ):
+        fake.tell(kind, tokens=tokens)
+        with pytest.raises(RevokedError, match="removed"):
+            await slack.run(KeptInbox())
+
+
+async def test_tokens_of_people_are_revoked_without_us() -> None:
+    async with bot_by_socket() as bot:
+        bot.fake.tell("tokens_revoked", tokens={"oauth": [ADA], "bot": []})
+        await bot.fake.say("hello")
+        await bot.fake.wait_told()
+        assert len(bot.inbox.messages) == 1
