@@ -19,7 +19,7 @@ from cyclopts import Parameter
 from delegation import printable
 from orchestrator.cli.agent_file import load_agent_and_jobs
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.job_queries import JobsJournalOption, jobs_journal
+from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.control.server import open_control
@@ -49,7 +49,7 @@ def gateway(
     host: str = "127.0.0.1",
     port: int = 8643,
     insecure: bool = False,
-    journal: JobsJournalOption = None,
+    journal: ScheduleJournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
     """Let people talk to the agent of a file where they are: on Telegram.
@@ -87,7 +87,7 @@ def gateway(
             " --pair, unless an earlier process has paired some",
             file=sys.stderr,
         )
-    path = jobs_journal(journal)
+    path = schedule_journal(journal)
 
     async def work(stop: Stop) -> int:
         from orchestrator.chat import open_gateway
@@ -107,7 +107,7 @@ def gateway(
                 workspace=workspace,
                 report=reporter(orchestrator),
             ) as opened,
-            open_control(orchestrator, path, opened.scheduler),
+            open_control(orchestrator, path),
             open_listener(opened, orchestrator, host, port, is_insecure=insecure),
         ):
             stop.set_orchestrator(orchestrator)
