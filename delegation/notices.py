@@ -20,6 +20,9 @@ MIN_SHARE: Final = 2_000
 MIN_SHARE_IN_WINDOW: Final = 200
 """The same where the window is known."""
 
+SHOWN_COST: Final = 50
+"""The least cost that four decimals of a dollar show, in micro-dollars."""
+
 HANDED_OFF: Final = (
     "The conversation above is handed over to you: your answer is the next one in it."
 )
@@ -113,9 +116,13 @@ def usd(usage: Usage) -> str:
     """Return the cost in dollars: a lower bound is marked, and "unknown" is not "free"."""
     if usage.unpriced and not usage.cost:
         return "price unknown"
-    return f"{'≥ ' if usage.is_lower_bound else ''}{dollars(usage.cost)}"
+    if usage.is_lower_bound:
+        return f"≥ {dollars(usage.cost) if usage.cost >= SHOWN_COST else '$0'}"
+    return dollars(usage.cost)
 
 
 def dollars(cost: int) -> str:
-    """Return micro-dollars in dollars."""
-    return f"${cost / 1_000_000:.4f}"
+    """Return micro-dollars in dollars: what costs nothing has no decimals."""
+    if cost and cost < SHOWN_COST:
+        return "<$0.0001"
+    return f"${cost / 1_000_000:.4f}" if cost else "$0"

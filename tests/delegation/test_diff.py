@@ -48,7 +48,7 @@ def test_two_runs_differ_role_by_role() -> None:
     assert (coder.tasks, coder.tokens, coder.cost, coder.seconds) == (1, 10, 5, 2.0)
     assert (tester.is_removed, writer.is_added) == (True, True)
     assert str(writer) == (
-        "+ /editor/writer: +1 tasks, +0 failed, +10 tok, +$0.0000, +2.0 s"
+        "+ /editor/writer: +1 tasks, +0 failed, +10 tok, +<$0.0001, +2.0 s"
     )
 
 

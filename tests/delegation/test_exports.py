@@ -248,10 +248,10 @@ def test_text_folds_only_when_asked_to() -> None:
 
     assert len(tree.to_text().splitlines()) == 23
     assert tree.to_text(rows=4).splitlines() == [
-        "editor        ◐ running                   3 tok  ≥ $0.0000  x",
-        "├─ helper[1]  ✗ failed   joined    0.8 s  3 tok  ≥ $0.0000  x",
-        "├─ helper[2]  · queued   detached         0 tok    $0.0000  x",
-        "└─ coder ×20                              0 tok    $0.0000  ·20",
+        "editor        ◐ running                   3 tok  ≥ $0  x",
+        "├─ helper[1]  ✗ failed   joined    0.8 s  3 tok  ≥ $0  x",
+        "├─ helper[2]  · queued   detached         0 tok    $0  x",
+        "└─ coder ×20                              0 tok    $0  ·20",
         "3 of 23 tasks are shown; the rest is folded",
     ]
 

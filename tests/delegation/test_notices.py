@@ -104,7 +104,9 @@ def test_a_completion_says_what_was_asked_when_and_what_came_of_it(
 @pytest.mark.parametrize(
     ("usage", "money"),
     [
-        (Usage(), "$0.0000"),
+        (Usage(), "$0"),
+        (Usage(calls=1, cost=7), "<$0.0001"),
+        (Usage(calls=2, unpriced=1, cost=7), "≥ $0"),
         (Usage(cost=1_234_567), "$1.2346"),
         (Usage(unpriced=1), "price unknown"),
         (Usage(cost=20_000, unpriced=1), "≥ $0.0200"),

@@ -40,9 +40,9 @@ DONE = Outcome(Ending.SUCCEEDED, "42")
 TEXT = """\
 editor            ◐ running                     1,243 tok  $1.0567  go
 ├─ researcher[1]  ✓ succeeded  joined    9.0 s  1,234 tok  $0.0567  collect the facts
-│  └─ checker[1]  ✗ failed     joined    5.0 s      0 tok  $0.0000  no such year
+│  └─ checker[1]  ✗ failed     joined    5.0 s      0 tok       $0  no such year
 ├─ researcher[2]  ◐ running    detached             9 tok  $1.0000  find it
-└─ researcher[3]  · queued     joined               0 tok  $0.0000  find it"""
+└─ researcher[3]  · queued     joined               0 tok       $0  find it"""
 MERMAID = """\
 flowchart TD
   n0["◐ editor<br/>go"]
@@ -113,7 +113,7 @@ def test_a_row_has_the_parts_that_a_view_aligns(tree: Tree) -> None:
 
     assert (row.task, row.branch, row.name) == (B, "│  └─ ", "checker[1]")
     assert (row.glyph, row.status, row.mode) == ("✗", "failed", "joined")
-    assert (row.tokens, row.money, row.about) == (0, "$0.0000", "no such year")
+    assert (row.tokens, row.money, row.about) == (0, "$0", "no such year")
 
 
 def test_every_status_has_a_glyph(

@@ -290,7 +290,7 @@ async def test_a_model_without_a_price_costs_what_nobody_knows() -> None:
     ("model", "costs"),
     [
         (fallback(Unpriced(), Priced()), "price unknown"),
-        (fallback(Free(), Unpriced()), "$0.0000"),
+        (fallback(Free(), Unpriced()), "$0"),
         (fallback(FailingModel([401], Free()), Priced()), "$1.1000"),
         (priced(Unpriced(), PriceTable.shipped()), "price unknown"),
         (

@@ -83,7 +83,7 @@ async def test_a_line_of_life_every_thirty_seconds() -> None:
     beats = [line for line in log.lines if "last activity" in line]
     assert [line.split()[0] for line in beats] == ["30.0s", "1:00", "1:30"]
     assert beats[0].endswith(
-        "1 tasks: 1 running; 0 tokens, $0.0000; last activity 30.0s ago"
+        "1 tasks: 1 running; 0 tokens, $0; last activity 30.0s ago"
     )
 
 

@@ -1,5 +1,6 @@
 """What a picture of a tree looks like: the same text for the same tree, at any size."""
 
+import io
 import time
 
 import attrs
@@ -7,31 +8,40 @@ import pytest
 from rich.console import Console, Group
 
 from agents import ToolCall, Usage
-from delegation import Ending, Status, TaskId
+from delegation import Ending, Ledger, SessionId, Status, TaskId
+from delegation.events import Entry, MessageReceived, SessionOpened
+from orchestrator.cli.journal_queries import Runs
+from orchestrator.cli.terminal.console import Terminal
+from orchestrator.cli.terminal.run_list import print_runs
 from orchestrator.cli.terminal.style import (
     choose_progress,
     format_money,
     format_seconds,
     format_tokens,
 )
-from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
+from orchestrator.cli.terminal.task_line import Canvas
+from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
+from orchestrator.cli.terminal.tree_table import print_tree
 from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
 from orchestrator.control.server import AnswerApproval, Cancel, Steer
 from tests.orchestrator.synthetic_trees import ask_of, grown, snapshot_of
+from tests.orchestrator.terminals import SEQUENCE
 
 FIVE = """\
 ◐ 3 running  ! 1 waiting  ✓ 1 done  last activity 2s ago
 ! needs you (1)
   a_01234567  /boss/lead[4]  terminal: rm -r build/
-◐ boss  Ship it                                       400 tok    $0.0040    1:40
-├─ ✓ lead[1]  part 1                                  100 tok    $0.0010    1.0s
-├─ ◐ lead[2] &  part 2                                100 tok    $0.0010    1:39
-├─ ◐ lead[3]  terminal make all (+1)                  100 tok    $0.0010    1:39
-└─ ! lead[4]  part 4                                  100 tok    $0.0010    1:39"""
+task                                                   tokens       cost    time
+◐ boss  Ship it                                           400    $0.0040    1:40
+├─ ✓ lead[1]  part 1                                      100    $0.0010    1.0s
+├─ ◐ lead[2] &  part 2                                    100    $0.0010    1:39
+├─ ◐ lead[3]  terminal make all (+1)                      100    $0.0010    1:39
+└─ ! lead[4]  part 4                                      100    $0.0010    1:39"""
 NARROW_AND_PLAIN = """\
 * 3 running  ! 1 waiting  + 1 done  last activity 2s ago
 ! needs you (1)
   a_01234567  /boss/lead[4]  terminal: rm -r build/
+task                                            cost    time
 * boss  Ship it                              $0.0040    1:40
 |- + lead[1]  part 1                         $0.0010    1.0s
 |- * lead[2] &  part 2                       $0.0010    1:39
@@ -39,26 +49,27 @@ NARROW_AND_PLAIN = """\
 `- ! lead[4]  part 4                         $0.0010    1:39"""
 FIVE_HUNDRED = """\
 ◐ 4 running  ✗ 50 failed  ✓ 446 done  last activity 2s ago
-◐ boss  Ship it                                     49.9k tok    $0.4990    1:40
-└─ ▾ lead ×12  ✗1 ✓11                               49.9k tok    $0.4990    1:39
-   ├─ ✓ lead[1]  part 1                             3,600 tok    $0.0360    1.0s
-   │  └─ ▾ coder ×15  ✓15                           3,500 tok    $0.0350    1:39
-   │     ├─ ✓ coder[24]  20↓ ◐3 ✗2                  2,100 tok    $0.0210   24.0s
-   │     ├─ ✓ coder[36]  part 36                      100 tok    $0.0010   36.0s
-   │     ├─ ✓ coder[48]  part 48                      100 tok    $0.0010   48.0s
-   │     ├─ ✓ coder[60]  part 60                      100 tok    $0.0010   10.0s
-   │     └─   … 11 more  ✓11                        1,100 tok    $0.0110
-   ├─ ✓ lead[2] &  part 2                           3,700 tok    $0.0370    2.0s
-   │  └─ ▸ tester ×16  ✗4 ✓12 · 20↓ ✗2              3,600 tok    $0.0360   49.0s
-   ├─ ✗ lead[3]  36↓ ✗2                             3,700 tok    $0.0370    3.0s
-   ├─ ✓ lead[4]  36↓ ✗5                             3,700 tok    $0.0370    4.0s
-   └─   … 8 more  ✓8 · 344↓ ✗34                     35.2k tok    $0.3520
+◐ boss  Ship it                                         49.9k    $0.4990    1:40
+└─ ▾ lead ×12  ✗1 ✓11                                   49.9k    $0.4990    1:39
+   ├─ ✓ lead[1]  part 1                                 3,600    $0.0360    1.0s
+   │  └─ ▾ coder ×15  ✓15                               3,500    $0.0350    1:39
+   │     ├─ ✓ coder[24]  20↓ ◐3 ✗2                      2,100    $0.0210   24.0s
+   │     ├─ ✓ coder[36]  part 36                          100    $0.0010   36.0s
+   │     ├─ ✓ coder[48]  part 48                          100    $0.0010   48.0s
+   │     ├─ ✓ coder[60]  part 60                          100    $0.0010   10.0s
+   │     └─   … 11 more  ✓11                            1,100    $0.0110
+   ├─ ✓ lead[2] &  part 2                               3,700    $0.0370    2.0s
+   │  └─ ▸ tester ×16  ✗4 ✓12 · 20↓ ✗2                  3,600    $0.0360   49.0s
+   ├─ ✗ lead[3]  36↓ ✗2                                 3,700    $0.0370    3.0s
+   ├─ ✓ lead[4]  36↓ ✗5                                 3,700    $0.0370    4.0s
+   └─   … 8 more  ✓8 · 344↓ ✗34                         35.2k    $0.3520
 9 of 500 tasks are shown; the rest is folded"""
 LARGE = """\
 ◐ 4 running  ✗ 2,000 failed  ✓ 17,996 done  last activity 2s ago
-◐ boss  Ship it                                     2.00M tok   $19.9990    1:40
-└─ ▾ lead ×12  ✗1 ✓11                               2.00M tok   $19.9990    1:39
-   ├─ ✓ lead[1]  1,515↓ ✗150                       151.6k tok    $1.5160    1.0s"""
+task                                                   tokens       cost    time
+◐ boss  Ship it                                         2.00M   $19.9990    1:40
+└─ ▾ lead ×12  ✗1 ✓11                                   2.00M   $19.9990    1:39
+   ├─ ✓ lead[1]  1,515↓ ✗150                           151.6k    $1.5160    1.0s"""
 
 
 def five() -> RunSnapshot:
@@ -139,7 +150,7 @@ def test_a_large_tree_is_folded_and_what_is_hidden_is_counted() -> None:
     text = text_of(snapshot_of(grown(20_000)), Canvas(width=80, height=20))
 
     assert text.startswith(LARGE)
-    assert text.endswith("11 of 20,000 tasks are shown; the rest is folded")
+    assert text.endswith("10 of 20,000 tasks are shown; the rest is folded")
     assert len(text.splitlines()) == 20
 
 
@@ -197,7 +208,7 @@ def test_numbers_are_short() -> None:
     assert format_money(Usage(calls=1, unpriced=1)) == "$?"
     broken_off = Usage(calls=1, input_tokens=11, cost=70, estimated=1)
     assert (format_tokens(broken_off), format_money(broken_off)) == ("~11", "≥ $0.0001")
-    assert format_money(Usage(calls=2, unpriced=1, cost=5)) == "≥ $0.0000"
+    assert format_money(Usage(calls=2, unpriced=1, cost=5)) == "≥ $0"
 
 
 class Watched:
@@ -348,3 +359,65 @@ def test_a_transcript_is_opened_scrolled_and_left() -> None:
     watched.press("escape")
     assert "running" in watched.look()[0]
     assert watched.press("q") == Quit()
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_tree_that_has_ended_looks_as_it_did_live(width: int, encoding: str) -> None:
+    """At any width its time is there, and from 50 columns on its cost."""
+    written = io.TextIOWrapper(io.BytesIO(), encoding)
+    console = Terminal(file=written, force_terminal=True, width=width, no_color=True)
+    tree = grown(5)
+    shown = snapshot_of(tree)
+    canvas = Canvas(width=width, height=24, ascii=encoding == "ascii")
+
+    print_tree(tree, console, now=shown.now)
+
+    lines = text_of(shown, canvas).splitlines()[1:]
+    assert _text(written).splitlines() == lines
+    assert lines[0].split() == ["task", *["tokens"][: width > 70], "cost", "time"]
+    assert lines[1].endswith("$0.0040    1:40")
+    assert max(map(len, lines)) == width
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_the_list_of_runs_fits_and_only_a_goal_is_cut(width: int) -> None:
+    written = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    console = Terminal(file=written, force_terminal=True, width=width, no_color=True)
+    ledger = Ledger()
+    opened = SessionOpened(SessionId("r_0123456789abcdef"), "editor", None)
+    ledger.fold(Entry(1, 1_800_000_000.0, opened.session, opened))
+    message = MessageReceived(opened.session, "Find out " + "more " * 50)
+    ledger.fold(Entry(2, 1_800_000_001.0, opened.session, message))
+
+    print_runs(Runs([*ledger.sessions.values()], 1, {}, []), console)
+
+    head, line = _text(written).splitlines()
+    assert ("2027-01-15" in line, "editor" in line, "$0" in line) == (True, True, True)
+    assert ("goal" in head) == (width >= 80)
+    assert len(line) <= width
+    assert ("r_0123456789abcdef" in line) == (width == 120)
+
+
+def test_the_keys_are_named_as_far_as_they_fit_and_all_in_the_help() -> None:
+    state = WatchState()
+    shown = snapshot_of(grown(5))
+
+    def bottom(width: int) -> str:
+        return state.render(shown, Canvas(width=width, height=24), "")[-1].plain
+
+    assert bottom(30) == "Enter read  ? help  q leave"
+    assert "f failed  w waiting  ? help  q leave" in bottom(80)
+    assert bottom(120).endswith("↑↓ move  ? help  q leave")
+    state.press("?")
+    screen = state.render(shown, Canvas(width=80, height=24), "")
+    assert any("go to the next failed, waiting task" in it.plain for it in screen)
+    assert state.press("q") is None, "any key goes back"
+    assert bottom(80).startswith("Enter read")
+
+
+def _text(written: io.TextIOWrapper) -> str:
+    written.flush()
+    raw = written.buffer
+    assert isinstance(raw, io.BytesIO)
+    return SEQUENCE.sub("", raw.getvalue().decode())

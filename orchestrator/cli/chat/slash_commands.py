@@ -16,7 +16,7 @@ from orchestrator.cli.commands.report import report_run
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import journals_of, with_model
 from orchestrator.cli.terminal.approvals import ANSWER_WORDS
-from orchestrator.cli.terminal.console import Terminal
+from orchestrator.cli.terminal.console import Terminal, print_dim
 from orchestrator.cli.terminal.style import format_money, format_tokens
 from orchestrator.cli.terminal.tree_table import print_tree
 from orchestrator.doors.session import Session
@@ -105,8 +105,7 @@ class SlashCommands:
             return None
 
     def _say(self, *lines: str) -> None:
-        for line in lines:
-            self._console.print(Text(line, style="dim"))
+        print_dim(self._console, *lines)
 
     async def _help(self, _: str) -> None:
         await trio.lowlevel.checkpoint()

@@ -36,6 +36,7 @@ from orchestrator.doors.session import Session
 from orchestrator.runtime import Orchestrator, default_folder, open_orchestrator
 
 RUNNING_STATUSES: Final = frozenset({Status.RUNNING, Status.QUIET, Status.WAITING})
+SCRIPTED_HINT: Final = "the model is scripted; for a real one: orchestrator chat FILE"
 HISTORY: Final = "chat_history"
 """The file of what was typed in chats."""
 
@@ -100,10 +101,6 @@ async def _chat(agent: Agent[Any], stop: Stop, options: _Options) -> None:
         display.open_view(orchestrator, ask_approvals=False),
     ):
         stop.set_orchestrator(orchestrator)
-        if options.file is None:
-            print_hint(
-                console, "the model is scripted; for a real one: orchestrator chat FILE"
-            )
         talk = _Talk(orchestrator, console, stop, options)
         with stop.work_scope:
             async with open_chat() as converse:
@@ -139,6 +136,8 @@ class _Talk:
         while True:
             async with self._orchestrator.open_session(agent, session=id_) as session:
                 if self.session is None:
+                    if self._options.file is None:
+                        print_hint(self._console, SCRIPTED_HINT)
                     print_hint(self._console, f"session {session.id}; Ctrl-D ends it")
                 self.session, id_ = session, session.id
                 commands = SlashCommands(

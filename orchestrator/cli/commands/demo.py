@@ -18,7 +18,13 @@ from orchestrator.cli.exit_codes import ENDING_CODES, SUCCEEDED
 from orchestrator.cli.options import JournalOption, ProgressOption
 from orchestrator.cli.progress.display import open_display
 from orchestrator.cli.signals import Stop, run_stoppable
-from orchestrator.cli.terminal.console import Terminal, command, print_hint
+from orchestrator.cli.terminal.console import (
+    Terminal,
+    command,
+    print_dim,
+    print_hint,
+    print_text,
+)
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
 from orchestrator.doors.one_shot import Run
@@ -80,7 +86,7 @@ async def _show_demo(
         open_orchestrator(journal) as orchestrator,
     ):
         stop.set_orchestrator(orchestrator)
-        print_hint(
+        print_dim(
             console,
             "The models are scripted: no key, no network, pretend prices."
             " Everything else is real.",
@@ -104,6 +110,8 @@ async def _show_demo(
     print_hint(
         console,
         f"Look at it again:   {command('tree', tree.root, journal=journal)}",
+        f"Go through it:      {command('watch', tree.root, journal=journal)}",
+        f"In the browser:     {command('report', tree.root, '--open', journal=journal)}",
         f"The other way:      {command('demo', *other, journal=journal)}",
         'With a real model:  agents with model="openai:gpt-5", a key in OPENAI_API_KEY,',
         f"                    and: {command('run', 'FILE', 'GOAL', journal=journal)}",
@@ -120,7 +128,7 @@ async def _show_local_demo(
     progress: Progress,
 ) -> int | None:
     """Run a team on a real model that is on this machine."""
-    print_hint(console, LOCAL_NOTE)
+    print_dim(console, LOCAL_NOTE)
     _print_text(console, "question", QUESTION)
     run: Run[str] | None = None
     async with (
@@ -139,8 +147,12 @@ async def _show_local_demo(
         _print_text(console, "answer", answer)
         console.print()
         print_tree(run.tree, console)
-        again = command("tree", run.id, journal=journal)
-        print_hint(console, f"Look at it again: {again}")
+        print_hint(
+            console,
+            f"Look at it again:   {command('tree', run.id, journal=journal)}",
+            f"Go through it:      {command('watch', run.id, journal=journal)}",
+            f"In the browser:     {command('report', run.id, '--open', journal=journal)}",
+        )
     return ENDING_CODES[run.outcome.ending]
 
 
@@ -173,4 +185,4 @@ def _print_waiting_replies(session: Session, console: Terminal) -> None:
 
 def _print_text(console: Terminal, heading: str, text: str) -> None:
     console.print(Text(heading, style="bold"))
-    console.print(Text(printable(text), style="green"), soft_wrap=True)
+    print_text(console, Text(printable(text), style="green"))

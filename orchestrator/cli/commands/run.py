@@ -170,8 +170,11 @@ async def show_run(
             print_stopped(orchestrator, journal, run)
             return None
         print_ended(ended.tree, console)
-        again = command("tree", ended.id, journal=journal)
-        print_hint(console, f"Look at it again: {again}")
+        print_hint(
+            console,
+            f"Look at it again: {command('tree', ended.id, journal=journal)}",
+            f"In the browser:   {command('report', ended.id, '--open', journal=journal)}",
+        )
         if json:
             print(_run_json(ended))
         elif ended.outcome.output and progress != "json":

@@ -1,16 +1,13 @@
 """`orchestrator runs`: list the runs of all journals, or prune old ones."""
 
-import datetime as dt
 import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import trio
-from rich.table import Table
-from rich.text import Text
 
-from delegation import SessionId, SessionRecord, one_line, usd
+from delegation import SessionId
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import (
     parse_age,
@@ -20,9 +17,9 @@ from orchestrator.cli.journal_queries import (
 )
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
+from orchestrator.cli.terminal.run_list import print_runs
 from orchestrator.control.client import connect_control
 from orchestrator.control.server import DeleteRun, Prune
-from orchestrator.doors.kept import KIND, RECORD
 from orchestrator.errors import JournalInUseError
 from orchestrator.journal.audit import AuditEvent, local_actor
 from orchestrator.journal.journal import Pruned
@@ -65,23 +62,7 @@ def _list_runs(journals: Journals, *, newest: int | None, journal: str | None) -
     runs = read_runs(journals, newest=newest)
     if runs.unreadable and not (runs.shown or runs.damaged):
         raise runs.unreadable[0]
-    console = Terminal()
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("run", no_wrap=True, min_width=12)
-    table.add_column("began", no_wrap=True)
-    table.add_column("agent", no_wrap=True)
-    table.add_column("status", no_wrap=True, min_width=9)
-    for heading in ("tasks", "tokens", "cost"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("goal", no_wrap=True, overflow="ellipsis")
-    for session in runs.shown:
-        table.add_row(*map(Text, _cells(session)))
-    for damaged in runs.damaged:
-        table.add_row(Text(damaged), "", "", Text("damaged", style="red"))
-    if not console.is_terminal:
-        # A file or a pipe has no width; a line must not be cut for it.
-        console.width = 1000
-    console.print(table)
+    print_runs(runs, Terminal())
     shown = len(runs.shown) + len(runs.damaged)
     if shown < runs.count:
         again = command("runs", "--all", journal=journal)
@@ -95,27 +76,6 @@ def _list_runs(journals: Journals, *, newest: int | None, journal: str | None) -
         print_hint(Terminal(stderr=True), hint)
     for error in (*runs.unreadable, *runs.damaged.values()):
         raise error
-
-
-def _cells(session: SessionRecord) -> tuple[str, ...]:
-    node = session.tree[session.root.id]
-    began = dt.datetime.fromtimestamp(node["requested"]).astimezone()
-    return (
-        session.id,
-        f"{began:%Y-%m-%d %H:%M}",
-        node["agent"],
-        # No agent works in a record, so it is in no state.
-        "" if session.labels.get(KIND) == RECORD else node["status"],
-        str(len(session.tree)),
-        session.tree.total.tokens_text,
-        usd(session.tree.total),
-        _goal(session, node["goal"]),
-    )
-
-
-def _goal(session: SessionRecord, goal: str) -> str:
-    link = session.forked_from
-    return f"[fork of {link}] {one_line(goal)}" if link else one_line(goal)
 
 
 def _prune_runs(journals: Journals, *, before: float, dry_run: bool) -> None:

@@ -14,7 +14,11 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_run
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
-from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
+from orchestrator.cli.terminal.tree_table import (
+    print_collapsed,
+    print_reasons,
+    print_tree,
+)
 from orchestrator.journal.journals import Journals
 
 
@@ -76,7 +80,7 @@ def _print_run(
     if session.forked_from:
         print_hint(console, f"forked from {session.forked_from}")
     if rows is not None:
-        console.print(Text(tree.to_text(rows=rows, now=now)), soft_wrap=True)
+        print_collapsed(tree, console, rows=rows, now=now)
         return
     only = tree.find(status=FAILURES) if failed else None
     if only is not None and not only:

@@ -24,13 +24,15 @@ from orchestrator.cli.terminal.approvals import (
     is_attended,
     pending_approvals,
 )
-from orchestrator.cli.terminal.console import Terminal, command
+from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.style import Progress, choose_progress
 from orchestrator.control.server import open_control
 from orchestrator.journal.subscriptions import FactQueue
 from orchestrator.runtime import Orchestrator
 
-WATCH_HINT: Final = "Tasks are at work. To look at them, and to act on them:"
+WATCH_HINT: Final = (
+    "Tasks are at work. To watch and to steer them, in another terminal:"
+)
 
 
 class ProgressDisplay:
@@ -157,8 +159,7 @@ class ProgressDisplay:
         await wait_delegated(orchestrator, run)
         watched = orchestrator.runs[-1] if run is None else run
         again = command("watch", watched, journal=self._journal)
-        hint = Text(f"{WATCH_HINT} {again}", style="dim")
-        self._console.print(hint, soft_wrap=True)
+        print_hint(self._console, WATCH_HINT, f"  {again}")
 
 
 def _display_failure_text(exc: Exception) -> str:

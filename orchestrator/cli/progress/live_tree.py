@@ -25,7 +25,8 @@ from orchestrator.cli.terminal.approvals import (
 )
 from orchestrator.cli.terminal.keyboard import InputLine, KeyReader, raw_terminal
 from orchestrator.cli.terminal.style import is_ascii
-from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
+from orchestrator.cli.terminal.task_line import Canvas
+from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
 from orchestrator.errors import UnknownIdError
 from orchestrator.runtime import Orchestrator
 

@@ -12,6 +12,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from delegation import printable
+from orchestrator.cli.terminal.style import ASCII_FALLBACK, is_ascii
 from orchestrator.journal.backends import journals_at
 from orchestrator.postgres.address import is_database
 from orchestrator.runtime import JOURNAL_VARIABLE
@@ -27,7 +28,12 @@ class Terminal(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
         for text, style, control in super().render(renderable, options):
-            yield Segment(printable(text) if control is None else text, style, control)
+            shown = text if control is not None else self._to_charset(printable(text))
+            yield Segment(shown, style, control)
+
+    def _to_charset(self, text: str) -> str:
+        """Return a text in the characters that the terminal has, as far as they are our glyphs."""
+        return text.translate(ASCII_FALLBACK) if is_ascii(self) else text
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -61,7 +67,18 @@ def resume_hint(run: str, journal: str | None) -> str:
     return f"It was interrupted. Resume it with: {command('resume', 'FILE', run, journal=journal)}"
 
 
+def print_text(console: Console, text: Text) -> None:
+    """Print a text with whole words on each line; a file or a pipe gets its lines as they are."""
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
+def print_dim(console: Console, *lines: str) -> None:
+    """Print dim sentences."""
+    for line in lines:
+        print_text(console, Text(line, style="dim"))
+
+
 def print_hint(console: Console, *lines: str) -> None:
-    """Print dim lines: what the user may do next."""
+    """Print dim lines with commands, which no line end of ours breaks: a user may copy them."""
     for line in lines:
         console.print(Text(line, style="dim"), soft_wrap=True)

@@ -96,7 +96,7 @@ def format_tokens(usage: Usage) -> str:
 
 
 def format_money(usage: Usage) -> str:
-    """Format a cost; `$?` is unknown."""
+    """Format a cost in at most ten characters; `$?` is unknown."""
     return "$?" if usage.unpriced and not usage.cost else usd(usage)
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.text import Text
 
 from agents import ToolCall
-from delegation import Ending, Mode, Status, TaskId, Tree, one_line
+from delegation import Ending, Status, TaskId, Tree, one_line
 from delegation.events.approvals import ApprovalQuestion
 from delegation.tree.collapse import (
     DEFAULT_STATE,
@@ -22,24 +22,23 @@ from delegation.tree.collapse import (
     RowKind,
     collapse_tree,
 )
-from delegation.tree.glyphs import STATUS_GLYPHS, glyph
+from delegation.tree.glyphs import STATUS_GLYPHS
 from orchestrator.cli.terminal.approvals import one_line_subject
-from orchestrator.cli.terminal.style import (
-    ASCII_FALLBACK,
-    SPINNER,
-    STATUS_COLOURS,
-    format_money,
-    format_seconds,
-    format_tokens,
+from orchestrator.cli.terminal.style import STATUS_COLOURS, format_seconds
+from orchestrator.cli.terminal.task_line import (
+    Canvas,
+    TaskLine,
+    head_line,
+    mark_of,
+    name_of,
 )
 
 SHOWN_QUESTIONS: Final = 3
 """How many open questions are shown one by one."""
 DELEGATE_TASK: Final = "delegate_task"
 """A call that is not shown: the rows below the task show it better."""
-WIDE: Final = 72
-"""From this width on, all numbers of a row fit."""
-NARROW: Final = 46
+HEADED_LINES: Final = 18
+"""From this height on, columns have heads."""
 
 
 def _no_place(_: TaskId) -> str:
@@ -60,31 +59,6 @@ class RunSnapshot:
     now: float
     active_at: float
     """The time of the last fact."""
-
-
-@attrs.frozen(kw_only=True)
-class Canvas:
-    """The size and the character set of a frame."""
-
-    width: int
-    height: int
-    ascii: bool = False
-    tick: int = 0
-    """Counts frames: it turns the spinner."""
-
-    def to_charset(self, words: str) -> str:
-        """Return a text in the characters that the terminal has."""
-        if not self.ascii:
-            return words
-        return words.translate(ASCII_FALLBACK).encode("ascii", "replace").decode()
-
-    def fit(self, line: Text) -> Text:
-        """Cut a line to the width, in the characters that the terminal has."""
-        if self.ascii:
-            line = _in_ascii(line)
-        line.no_wrap = True
-        line.truncate(self.width, overflow="crop" if self.ascii else "ellipsis")
-        return line
 
 
 @attrs.frozen(kw_only=True)
@@ -120,6 +94,8 @@ def render_frame(
         bottom_lines: lines below the tree.
     """
     lines = [_header(snapshot, canvas, heading), *_question_lines(snapshot, canvas)]
+    if canvas.height >= HEADED_LINES:
+        lines.append(head_line(canvas))
     space = max(1, canvas.height - len(lines) - len(bottom_lines))
     if space > 2 and (len(snapshot.tree) > space or state != DEFAULT_STATE):
         # One row less: the footer counts the tasks that are not shown.
@@ -213,50 +189,34 @@ def _question_lines(snapshot: RunSnapshot, canvas: Canvas) -> list[Text]:
 def _row(
     row: CollapsedRow, snapshot: RunSnapshot, canvas: Canvas, *, is_selected: bool
 ) -> Text:
-    line = Text(row.branch, style="reverse" if is_selected else "")
-    line.stylize("dim")
-    seconds: float | None
+    style = "reverse" if is_selected else ""
     if row.kind is RowKind.TASK:
         node = snapshot.tree[row.task]
-        status = node["status"]
-        is_root_waiting = node["mode"] == Mode.ROOT and status == Status.WAITING
-        mark = glyph(status, node["mode"])
-        if status == Status.RUNNING:
-            mark = SPINNER[canvas.tick % len(SPINNER)]
-        colour = "dim cyan" if is_root_waiting else STATUS_COLOURS[status]
-        name = node["path"].rpartition("/")[2]
-        if node["mode"] == Mode.DETACHED:
-            name += " &"
-        about, style = _about(row, node, snapshot)
-        seconds = _seconds(node, snapshot.now)
-    else:
-        mark, colour = ("▸" if not row.is_expanded else "▾"), "dim"
-        name, about, style = row.title, row.summary, ""
-        seconds = row.tally.seconds(snapshot.now)
-        if row.kind is RowKind.MORE:
-            mark = " "
-    line.append(f"{mark} ", style=colour)
-    line.append(name)
-    numbers = canvas.to_charset(_numbers(row, seconds, canvas))
-    space = canvas.width - cell_len(numbers) - cell_len(line.plain) - 3
-    if about and space > 6:
-        line.append("  ")
-        line.append(_cut(canvas.to_charset(about), space, canvas), style=style or "dim")
-    if canvas.ascii:
-        line = _in_ascii(line)
-    gap = canvas.width - cell_len(line.plain) - cell_len(numbers)
-    line.append(" " * max(1, gap))
-    line.append(numbers, style="dim" if row.kind is not RowKind.TASK else "")
-    return line
-
-
-def _numbers(row: CollapsedRow, seconds: float | None, canvas: Canvas) -> str:
-    parts = f"{format_seconds(seconds):>7}"
-    if canvas.width >= NARROW:
-        parts = f"{format_money(row.tally.usage):>10} {parts}"
-    if canvas.width >= WIDE:
-        parts = f"{format_tokens(row.tally.usage):>7} tok {parts}"
-    return parts
+        mark, colour = mark_of(node["status"], node["mode"], canvas.tick)
+        about, about_style = _about(row, node, snapshot)
+        return TaskLine(
+            branch=row.branch,
+            mark=mark,
+            colour=colour,
+            name=name_of(node["path"], node["mode"]),
+            about=about,
+            about_style=about_style,
+            usage=row.tally.usage,
+            seconds=_seconds(node, snapshot.now),
+            style=style,
+        ).render(canvas)
+    mark = "▾" if row.is_expanded else "▸"
+    return TaskLine(
+        branch=row.branch,
+        mark=" " if row.kind is RowKind.MORE else mark,
+        colour="dim",
+        name=row.title,
+        about=row.summary,
+        usage=row.tally.usage,
+        seconds=row.tally.seconds(snapshot.now),
+        style=style,
+        numbers_style="dim",
+    ).render(canvas)
 
 
 def _about(
@@ -290,19 +250,3 @@ def _seconds(node: dict[str, Any], now: float) -> float | None:
         return None
     ended: float = now if node["ended"] is None else node["ended"]
     return ended - float(node["started"])
-
-
-def _cut(words: str, width: int, canvas: Canvas) -> str:
-    if cell_len(words) <= width:
-        return words
-    end = canvas.to_charset("…")
-    return set_cell_size(words, width - len(end)) + end
-
-
-def _in_ascii(line: Text) -> Text:
-    whole = Text(style=line.style)
-    for part in line.divide(sorted({at for span in line.spans for at in span[:2]})):
-        plain = part.plain.translate(ASCII_FALLBACK).encode("ascii", "replace").decode()
-        style = part.spans[0].style if part.spans else ""
-        whole.append(plain, style=style)
-    return whole

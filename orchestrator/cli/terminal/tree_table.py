@@ -1,15 +1,22 @@
-"""A tree that has ended, as a table in the terminal."""
+"""A tree that is printed: the lines of the live view, without those of what goes on."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from delegation import Mode, Reason, Row, TaskId, Tree
-from orchestrator.cli.terminal.style import STATUS_COLOURS, is_ascii
-from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
+from orchestrator.cli.terminal.style import is_ascii
+from orchestrator.cli.terminal.task_line import (
+    Canvas,
+    TaskLine,
+    head_line,
+    mark_of,
+    name_of,
+)
+from orchestrator.cli.terminal.transcript import wrapped
+from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
 
 UNCOLLAPSED_TASKS: Final = 40
 """How many tasks are printed one by one at the end of a run."""
@@ -32,27 +39,57 @@ def print_tree(
         depth: how many levels below the root; by default all.
         only: the tasks to print, with their ancestors; by default all.
     """
-    if console.is_terminal:
-        console.print(_table(tree.rows(now=now, depth=depth, only=only)))
-    else:
+    if not console.is_terminal:
         text = tree.to_text(now=now, depth=depth, only=only)
         console.print(text, markup=False, highlight=False, soft_wrap=True)
+        return
+    canvas = _canvas(console, len(tree))
+    console.print(canvas.fit(head_line(canvas)))
+    for row in tree.rows(now=now, depth=depth, only=only):
+        console.print(canvas.fit(_task_line(tree, row).render(canvas)))
+
+
+def print_collapsed(
+    tree: Tree, console: Console, *, rows: int, now: float | None = None
+) -> None:
+    """Print a tree in at most so many rows, besides its counts."""
+    if not console.is_terminal:
+        text = tree.to_text(rows=rows, now=now)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        return
+    until: float = now or tree[tree.root]["ended"] or 0.0
+    snapshot = RunSnapshot(
+        tree=tree, questions=(), calls=lambda _: [], now=until, active_at=until
+    )
+    for line in render_frame(snapshot, _canvas(console, rows + 3)).lines:
+        console.print(line)
 
 
 def print_ended(tree: Tree, console: Console) -> None:
     """Print a tree that has just ended: whole, or collapsed if it is long."""
     if len(tree) <= UNCOLLAPSED_TASKS:
         print_tree(tree, console)
-        return
-    now: float = tree[tree.root]["ended"] or 0.0
-    snapshot = RunSnapshot(
-        tree=tree, questions=(), calls=lambda _: [], now=now, active_at=now
+    else:
+        print_collapsed(tree, console, rows=UNCOLLAPSED_TASKS)
+
+
+def _canvas(console: Console, height: int) -> Canvas:
+    return Canvas(width=console.width, height=height, ascii=is_ascii(console))
+
+
+def _task_line(tree: Tree, row: Row) -> TaskLine:
+    node = tree[row.task]
+    mark, colour = mark_of(row.status, row.mode)
+    return TaskLine(
+        branch=row.branch,
+        mark=mark,
+        colour=colour,
+        name=name_of(node["path"], row.mode),
+        about=" · ".join(filter(None, (row.collapsed, row.about))),
+        about_style=colour if node["error"] else "",
+        usage=node["total"],
+        seconds=row.seconds,
     )
-    canvas = Canvas(
-        width=console.width, height=UNCOLLAPSED_TASKS, ascii=is_ascii(console)
-    )
-    for line in render_frame(snapshot, canvas).lines:
-        console.print(line, soft_wrap=True)
 
 
 def print_reasons(tree: Tree, console: Console) -> None:
@@ -65,34 +102,20 @@ def print_reasons(tree: Tree, console: Console) -> None:
     for (mode, reason), paths in groups.items():
         line = Text(f"{mode:<10}", style="bold")
         line.append(_listed(paths), style="not bold")
+        _print_indented(console, line)
+        why = f"because {Reason(reason).sentence}"
+        _print_indented(console, Text(f"{'':<10}{why}", style="dim"))
+
+
+def _print_indented(console: Console, line: Text) -> None:
+    """Print a line whose continuation lines begin below its text; a pipe gets one long line."""
+    if not console.is_terminal:
         console.print(line, soft_wrap=True)
-        why = f"          because {Reason(reason).sentence}"
-        console.print(Text(why, style="dim"), soft_wrap=True)
+        return
+    for part in wrapped([line], console.width):
+        console.print(part)
 
 
 def _listed(paths: list[str], most: int = 4) -> str:
     shown = ", ".join(paths[:most])
     return f"{shown} and {len(paths) - most} more" if len(paths) > most else shown
-
-
-def _table(rows: Iterable[Row]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, min_width=12)
-    table.add_column(no_wrap=True, min_width=11)
-    table.add_column(no_wrap=True)
-    for _ in ("seconds", "tokens", "money"):
-        table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis", style="dim")
-    for row in rows:
-        table.add_row(*_cells(row))
-    return table
-
-
-def _cells(row: Row) -> Iterator[Text]:
-    yield Text.assemble((row.branch, "dim"), row.name)
-    yield Text(f"{row.glyph} {row.status}", style=STATUS_COLOURS[row.status])
-    yield Text(row.mode if row.mode != Mode.ROOT else "", style="dim")
-    yield Text("" if row.seconds is None else f"{row.seconds:.1f} s")
-    yield Text(f"{row.tokens_text} tok")
-    yield Text(row.money)
-    yield Text(" · ".join(filter(None, (row.collapsed, row.about))))

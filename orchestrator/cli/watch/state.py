@@ -20,14 +20,17 @@ from delegation.tree.collapse import (
 from delegation.tree.tally import FAILURES
 from orchestrator.cli.terminal.approvals import question_lines, question_text
 from orchestrator.cli.terminal.keyboard import InputLine
+from orchestrator.cli.terminal.task_line import Canvas
 from orchestrator.cli.terminal.transcript import wrapped
-from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
+from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
+from orchestrator.cli.watch.keys import (
+    TRANSCRIPT_KEYS,
+    TREE_KEYS,
+    help_lines,
+    keys_line,
+)
 from orchestrator.control.server import AnswerApproval, Cancel, Steer
 
-TREE_KEYS: Final = (
-    "↑↓ move ←→ fold Enter read x cancel m tell a/d answer f failed / search q leave"
-)
-TRANSCRIPT_KEYS: Final = "↑↓ scroll  Esc back  x cancel  m tell  a/d answer  q leave"
 READ_ONLY: Final = "read-only: the process that writes this run cannot be talked to"
 FULL_TEXT_HINT: Final = ": Esc, then Enter at the task shows all of it"
 RESERVED_LINES: Final = 10
@@ -86,6 +89,7 @@ class WatchState:
         self._offset: int | None = None
         """The first visible line of the transcript; None follows its end."""
         self._line_count = 0
+        self._shows_help = False
 
     def set_transcript(self, transcript: Sequence[Text]) -> None:
         """Set the lines of the shown transcript."""
@@ -98,7 +102,9 @@ class WatchState:
         self._snapshot = snapshot
         bottom = [canvas.fit(line) for line in self._footer(canvas)]
         canvas = attrs.evolve(canvas, height=max(1, canvas.height - len(bottom)))
-        if self.shown_task is not None:
+        if self._shows_help:
+            lines = [canvas.fit(line) for line in help_lines()[: canvas.height]]
+        elif self.shown_task is not None:
             lines = self._render_transcript(snapshot, canvas)
         else:
             lines = self._render_tree(snapshot, canvas, heading)
@@ -156,9 +162,10 @@ class WatchState:
             return [*question, Text(self._choices, style="dim")]
         if self.note:
             return [Text(self.note, style="bold")]
-        return [
-            Text(TREE_KEYS if self.shown_task is None else TRANSCRIPT_KEYS, style="dim")
-        ]
+        if self._shows_help:
+            return [Text("any key goes back", style="dim")]
+        keys = TREE_KEYS if self.shown_task is None else TRANSCRIPT_KEYS
+        return [keys_line(keys, canvas.width)]
 
     # Keys.
 
@@ -169,15 +176,17 @@ class WatchState:
             return Quit() if key == "q" else None
         if self._on_input is not None:
             return self._take_input(key, self._on_input)
-        if key == "q":
+        if self._shows_help or key == "?":
+            self._shows_help = not self._shows_help
+        elif key == "q":
             return Quit()
-        if key in {"x", "m", "a", "d"}:
+        elif key in {"x", "m", "a", "d"}:
             self._start_action(key, self._snapshot)
-            return None
-        if self.shown_task is not None:
+        elif self.shown_task is not None:
             self._scroll(key)
-            return None
-        return self._move(key, self._snapshot)
+        else:
+            return self._move(key, self._snapshot)
+        return None
 
     def _take_input(
         self, key: str, on_input: Callable[[str], Action | None]

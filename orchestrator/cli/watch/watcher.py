@@ -23,8 +23,9 @@ from orchestrator.cli.exit_codes import SIGNAL_BASE
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.keyboard import KeyReader, raw_terminal
 from orchestrator.cli.terminal.style import is_ascii
+from orchestrator.cli.terminal.task_line import Canvas
 from orchestrator.cli.terminal.transcript import transcript_lines
-from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot
+from orchestrator.cli.terminal.tree_frame import RunSnapshot
 from orchestrator.cli.watch.journal_tail import RunReader, is_about, open_run
 from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
 from orchestrator.control.client import ControlClient, RefusedError, connect_control
