@@ -69,7 +69,7 @@ LARGE = """\
 task                                                   tokens       cost    time
 ◐ boss  Ship it                                         2.00M   $19.9990    1:40
 └─ ▾ lead ×12  ✗1 ✓11                                   2.00M   $19.9990    1:39
-   ├─ ✓ lead[1]  1,515↓ ✗150                           151.6k    $1.5160    1.0s"""
+   ├─ ✓ lead[2] &  part 2                              193.7k    $1.9370    2.0s"""
 
 
 def five() -> RunSnapshot:
