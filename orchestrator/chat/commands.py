@@ -67,8 +67,11 @@ def parse_command(
         prefix: what people write before a command.
     """
     text = message.text.strip()
-    found = _COMMAND.fullmatch(text.removeprefix(prefix))
-    if found is None or not text.startswith(prefix):
+    # A slash is understood wherever a platform lets it through.
+    if not text.startswith((prefix, "/")):
+        return None
+    found = _COMMAND.fullmatch(text[1:])
+    if found is None:
         return None
     return Call(
         name=found[1],
@@ -122,8 +125,9 @@ class Commands:
         run = self._commands.get(call.name)
         if run is None:
             await trio.lowlevel.checkpoint()
-            return (
-                f"There is no command /{call.name}; /help lists those that there are."
+            return _with_prefix(
+                f"There is no command /{call.name}; /help lists those that there are.",
+                call,
             )
         return await run(call)
 

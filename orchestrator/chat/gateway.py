@@ -44,6 +44,7 @@ from orchestrator.chat.platform import (
     Webhook,
 )
 from orchestrator.chat.rates import Rates
+from orchestrator.chat.recent import RecentMessages
 from orchestrator.chat.replies import Replies
 from orchestrator.chat.settings import NO_SETTINGS, GatewaySettings, Profile
 from orchestrator.doors.inbound import (
@@ -118,6 +119,7 @@ class Gateway:
         self.pairing: Final = PairingCodes(services, self._door, clock)
         self._access = Access(settings, self.pairing)
         self._rates = Rates(clock)
+        self._recent = RecentMessages()
         self._approvals = ApprovalButtons(services, self._replies, nursery, report)
         self._commands = Commands(
             orchestrator,
@@ -191,6 +193,15 @@ class Gateway:
             return
         if not message.is_addressed and not await self._is_held(message.place):
             return
+
+        async def take() -> None:
+            await self._take_message(message, call, id_, user)
+
+        await self._recent.take(id_, take)
+
+    async def _take_message(
+        self, message: IncomingMessage, call: Call | None, id_: MessageId, user: str
+    ) -> None:
         self._replies.reached(message.place)
         if await self._conversations.has_heard(message.place, id_):
             await self._services.book.wait_durable()

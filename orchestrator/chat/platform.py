@@ -165,7 +165,7 @@ class Platform(Protocol):
 
     @property
     def command_prefix(self) -> str:
-        """What people write before a command: `/`, unless the platform keeps that for itself."""
+        """The sign before a command: `/`, unless the platform keeps that for itself."""
         ...
 
     @property

@@ -2,11 +2,11 @@
 
 * SlackError                 Slack did not do what was asked
   x SlackRefusedError        it said no; `code` is its word for the reason
-  x SlackRateLimitError      it said when to ask again
   x SlackUnreachableError    it did not answer, or not as Slack does
   x FileTooLargeError        a file has more bytes than are wanted
 
-Arguments are sent as a form, which each method accepts. No error names a URL or a token, and the
+Where Slack says when to ask again, that is a `RetryAfterError`. Arguments are sent as a form, which
+each method accepts. No error names a URL or a token, and the
 token goes to Slack's own hosts only.
 """
 
@@ -20,7 +20,7 @@ import httpx2
 import msgspec
 import trio
 
-from orchestrator.chat.errors import ChatError
+from orchestrator.chat.errors import ChatError, RetryAfterError
 from orchestrator.chat.slack.answers import Answer, Connection, Upload
 
 API_URL: Final = "https://slack.com/api/"
@@ -58,14 +58,6 @@ class SlackRefusedError(SlackError):
         )
         self.method = method
         self.code = code
-
-
-class SlackRateLimitError(SlackError):
-    """Slack said when to ask again."""
-
-    def __init__(self, method: str, seconds: float) -> None:
-        super().__init__(f"Slack accepts {method} again in {seconds:g} s")
-        self.seconds = seconds
 
 
 class SlackUnreachableError(SlackError):
@@ -222,7 +214,7 @@ def _within(seconds: float, what: str) -> Generator[None]:
 def _read(method: str, response: httpx2.Response, into: type[T]) -> T:
     """Return what is read of the answer to a call, or raise what it says."""
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
-        raise SlackRateLimitError(method, _pause(response))
+        raise RetryAfterError(_pause(response))
     try:
         answer = msgspec.json.decode(response.content, type=Answer)
         if answer.ok:
@@ -232,7 +224,7 @@ def _read(method: str, response: httpx2.Response, into: type[T]) -> T:
             f"Slack answered {method} with {response.status_code}, and not as expected"
         ) from None
     if answer.error in RATE_LIMITED:
-        raise SlackRateLimitError(method, _pause(response))
+        raise RetryAfterError(_pause(response))
     if answer.error in PASSING:
         raise SlackUnreachableError(f"Slack answered {method} with {answer.error}")
     raise SlackRefusedError(method, answer.error, answer.details)

@@ -82,6 +82,12 @@ class SlackContainer(msgspec.Struct, frozen=True):
     thread_ts: str | None = None
 
 
+class SlackPressed(msgspec.Struct, frozen=True):
+    """The message with the button."""
+
+    thread_ts: str | None = None
+
+
 class SlackPress(msgspec.Struct, frozen=True):
     """What is told of a button."""
 
@@ -89,6 +95,7 @@ class SlackPress(msgspec.Struct, frozen=True):
     user: SlackUser
     actions: list[SlackAction] = []
     container: SlackContainer = SlackContainer()
+    message: SlackPressed = SlackPressed()
 
 
 def message_of(told: SlackMessage, own: Identity) -> IncomingMessage | None:
@@ -147,9 +154,10 @@ def press_of(told: SlackPress) -> ButtonPress | None:
     action = told.actions[0]
     if action.type != "button" or action.value is None:
         return None
+    thread = where.thread_ts or told.message.thread_ts or ""
     return ButtonPress(
         id=f"{where.channel_id}:{where.message_ts}:{told.user.id}:{action.action_ts}",
-        place=Place(PLATFORM, where.channel_id, where.thread_ts or ""),
+        place=Place(PLATFORM, where.channel_id, thread),
         user=ChatUser(told.user.id, told.user.name),
         data=action.value,
         message=where.message_ts,

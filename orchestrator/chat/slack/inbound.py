@@ -14,7 +14,7 @@ import attrs
 import msgspec
 import trio
 
-from orchestrator.chat.errors import RevokedError
+from orchestrator.chat.errors import ChatError, RevokedError
 from orchestrator.chat.platform import (
     ButtonPress,
     ChatUser,
@@ -26,19 +26,18 @@ from orchestrator.chat.platform import (
 from orchestrator.chat.slack.answers import ChannelInfo, Identity, UserInfo
 from orchestrator.chat.slack.api import (
     SlackApi,
-    SlackError,
-    SlackRateLimitError,
     SlackRefusedError,
 )
 from orchestrator.chat.slack.events import (
     HEARD,
+    PLATFORM,
     SlackMessage,
     SlackPress,
     message_of,
     press_of,
 )
-from orchestrator.chat.slack.pauses import Pauses
 from orchestrator.chat.slack.signature import is_signed
+from orchestrator.chat.troubles import Troubles
 
 IDENTITY_SECONDS: Final = 2
 """How long a request of Slack waits until we know who we are: Slack waits for three."""
@@ -93,17 +92,16 @@ class Inbound:
 
     async def identify(self, inbox: Inbox) -> None:
         """Ask Slack who we are, until it says."""
-        pauses = Pauses(inbox.report)
+        troubles = Troubles(inbox, PLATFORM)
         while not self._identified.is_set():
             try:
                 self._own = await self._api.call("auth.test", Identity)
             except SlackRefusedError as exc:
                 raise RevokedError(str(exc)) from exc
-            except SlackRateLimitError as exc:
-                await trio.sleep(exc.seconds)
-            except SlackError as exc:
-                await pauses.wait(str(exc))
+            except ChatError as exc:
+                await troubles.pause(exc)
             else:
+                troubles.over()
                 self._identified.set()
         await trio.lowlevel.checkpoint()
 
@@ -151,7 +149,7 @@ class Inbound:
             elif kind == INTERACTIVE:
                 event = press_of(msgspec.json.decode(payload, type=SlackPress))
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            inbox.report(f"Slack told of something that is not understood: {exc}")
+            inbox.report(f"{PLATFORM}: an event was passed over: {exc}")
         if isinstance(event, IncomingMessage):
             event = await self._named(event)
         if event is not None:
@@ -200,7 +198,7 @@ class Inbound:
             name = (await self._api.call(method, into, **arguments)).name
         except SlackRefusedError:
             pass
-        except SlackError:
+        except ChatError:
             return
         if len(self._names) >= MOST_NAMES:
             self._names.clear()

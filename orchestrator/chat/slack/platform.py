@@ -20,9 +20,10 @@ import trio
 
 from agents import raising_one_error
 from orchestrator.chat.errors import (
+    ChatError,
     GoneError,
     NotSentError,
-    RetryAfterError,
+    RefusedError,
     RevokedError,
 )
 from orchestrator.chat.place import Place
@@ -42,8 +43,6 @@ from orchestrator.chat.slack.api import (
     API_URL,
     FileTooLargeError,
     SlackApi,
-    SlackError,
-    SlackRateLimitError,
     SlackRefusedError,
     SlackUnreachableError,
     open_slack_api,
@@ -53,6 +52,7 @@ from orchestrator.chat.slack.inbound import Inbound
 from orchestrator.chat.slack.markdown import rich_texts
 from orchestrator.chat.slack.rich_text import Piece, RichText, Run
 from orchestrator.chat.slack.socket_mode import SocketMode
+from orchestrator.chat.troubles import Troubles
 
 T = TypeVar("T")
 
@@ -94,6 +94,10 @@ NO_THREAD: Final = frozenset(
 NO_BLOCKS: Final = frozenset(
     {"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long"}
 )
+MENDABLE: Final = frozenset(
+    {"accesslimited", "missing_scope", "no_permission", "team_access_not_granted"}
+)
+"""What people can change: the message is sent when they have."""
 NO_MESSAGE: Final = frozenset({"cant_update_message", "message_not_found"})
 
 
@@ -146,7 +150,7 @@ class SlackPlatform:
             await self._inbound.hear(kind, payload, inbox)
 
         try:
-            await SocketMode(self._api, hear, inbox.report).run()
+            await SocketMode(self._api, hear, Troubles(inbox, PLATFORM)).run()
         except SlackRefusedError as exc:
             raise RevokedError(str(exc)) from exc
 
@@ -242,7 +246,7 @@ class SlackPlatform:
         await trio.lowlevel.checkpoint()
         if not (place.thread and self._has_status):
             return
-        with trio.move_on_after(STATUS_SECONDS), suppress(SlackError):
+        with trio.move_on_after(STATUS_SECONDS), suppress(ChatError):
             await trio.lowlevel.checkpoint()
             try:
                 await self._api.call(
@@ -360,14 +364,14 @@ def _translating(*, is_sent: bool = True) -> Generator[None]:
     """Translate what Slack says. With `is_sent=False` nothing was shown to people so far."""
     try:
         yield
-    except SlackRateLimitError as exc:
-        raise RetryAfterError(exc.seconds) from exc
     except SlackRefusedError as exc:
         if exc.code in REVOKED:
             raise RevokedError(str(exc)) from exc
         if exc.code in GONE:
             raise GoneError(str(exc)) from exc
-        raise NotSentError(str(exc)) from exc
+        if exc.code in MENDABLE:
+            raise NotSentError(str(exc)) from exc
+        raise RefusedError(str(exc)) from exc
     except FileTooLargeError as exc:
         raise GoneError(str(exc)) from exc
     except SlackUnreachableError as exc:

@@ -1,24 +1,22 @@
 """Socket Mode: Slack's events over a WebSocket that we open, so that no address of ours is public.
 
-An envelope is acknowledged when what it holds was heard. Slack refreshes a connection every few
-hours and says so: the next one is opened while the old one still delivers. One that is lost, or
-answers no ping, is opened again, later and later.
+An envelope is acknowledged when what it holds was heard; those of one channel are heard in their
+order, those of others at once. Slack refreshes a connection every few hours and says so: the next
+one is opened while the old one still delivers. One that is lost, or answers no ping, is opened
+again, later and later.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import trio
-from trio_websocket import WebSocketConnection
+from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from agents import raising_one_error
-from orchestrator.chat.slack.api import (
-    SlackApi,
-    SlackRateLimitError,
-    SlackUnreachableError,
-)
-from orchestrator.chat.slack.pauses import Pauses
+from orchestrator.chat.errors import ChatError
+from orchestrator.chat.slack.api import SlackApi, SlackRefusedError
+from orchestrator.chat.troubles import Troubles
 from orchestrator.chat.websocket import SocketLostError, open_websocket
 
 PING_SECONDS: Final = 30
@@ -46,22 +44,37 @@ class Envelope(msgspec.Struct, frozen=True):
     """Of a `disconnect`."""
 
 
+class _Event(msgspec.Struct, frozen=True):
+    channel: Any = None
+
+
+class _Container(msgspec.Struct, frozen=True):
+    channel_id: str = ""
+
+
+class _Payload(msgspec.Struct, frozen=True):
+    """What says which channel an envelope is about."""
+
+    event: _Event = _Event()
+    container: _Container = _Container()
+
+
 class SocketMode:
     """The connections of Socket Mode: mostly one, and two while Slack refreshes it."""
 
-    def __init__(
-        self, api: SlackApi, hear: Hear, report: Callable[[str], None]
-    ) -> None:
+    def __init__(self, api: SlackApi, hear: Hear, troubles: Troubles) -> None:
         """Connect later: `run` does.
 
         Args:
             api: opens connections.
             hear: hears what an envelope holds, and returns when that is durable.
-            report: tells the operator of trouble, once until it is over.
+            troubles: tells the operator of connections that are lost.
         """
         self._api = api
         self._hear = hear
-        self._pauses = Pauses(report)
+        self._troubles = troubles
+        self._last: dict[str, trio.Event] = {}
+        """When the last envelope of a channel was heard."""
 
     async def run(self) -> None:
         """Be connected until it is cancelled.
@@ -73,69 +86,72 @@ class SocketMode:
             # Owns the connections.
             async with trio.open_nursery() as nursery:
                 while True:
+                    try:
+                        url = await self._api.open_connection()
+                    except SlackRefusedError:
+                        raise
+                    except ChatError as exc:
+                        await self._troubles.pause(exc)
+                        continue
                     replaced = trio.Event()
-                    if (url := await self._open()) is not None:
-                        nursery.start_soon(self._serve, url, replaced)
-                        await replaced.wait()
-
-    async def _open(self) -> str | None:
-        """Return the URL of a new connection, or None after a pause."""
-        try:
-            return await self._api.open_connection()
-        except SlackUnreachableError as exc:
-            await self._pauses.wait(str(exc))
-        except SlackRateLimitError as exc:
-            await trio.sleep(exc.seconds)
-        return None
+                    nursery.start_soon(self._serve, url, replaced)
+                    await replaced.wait()
 
     async def _serve(self, url: str, replaced: trio.Event) -> None:
         """Hear what one connection delivers, until it is closed."""
         await trio.lowlevel.checkpoint()
         try:
             async with open_websocket(url) as socket:
-                trouble = await self._serve_socket(socket, replaced)
+                await self._serve_socket(socket, replaced)
         except SocketLostError as exc:
-            trouble = f"Slack: {exc}"
-        if not replaced.is_set():
-            await self._pauses.wait(trouble)
-            replaced.set()
+            if not replaced.is_set():
+                await self._troubles.pause(exc)
+                replaced.set()
 
     async def _serve_socket(
         self, socket: WebSocketConnection, replaced: trio.Event
-    ) -> str:
-        """Hear what a socket delivers, and return why it is over."""
-        trouble = ""
+    ) -> None:
         with raising_one_error():
-            # Owns the task that pings.
+            # Owns the tasks that ping, and that hear.
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_ping_forever, socket)
                 with trio.CancelScope() as reading:
-                    trouble = await self._read_until_over(socket, replaced, reading)
-                nursery.cancel_scope.cancel(reason="the connection is over")
-        return trouble
+                    while True:
+                        envelope = _read(await socket.get_message())
+                        match envelope.type:
+                            case "hello":
+                                self._troubles.over()
+                            case "disconnect" if envelope.reason in REFRESHED:
+                                replaced.set()
+                                reading.deadline = trio.current_time() + OLD_SECONDS
+                            case "disconnect":
+                                reason = REASONS.get(envelope.reason, "Slack ends it")
+                                raise SocketLostError(reason)
+                            case _ if envelope.envelope_id:
+                                nursery.start_soon(self._take, socket, envelope)
+                            case _:
+                                pass
+                nursery.cancel_scope.cancel(reason="the connection was refreshed")
 
-    async def _read_until_over(
-        self,
-        socket: WebSocketConnection,
-        replaced: trio.Event,
-        reading: trio.CancelScope,
-    ) -> str:
-        while True:
-            envelope = _read(await socket.get_message())
-            match envelope.type:
-                case "hello":
-                    self._pauses.reset()
-                case "disconnect" if envelope.reason in REFRESHED:
-                    replaced.set()
-                    reading.deadline = trio.current_time() + OLD_SECONDS
-                case "disconnect":
-                    reason = REASONS.get(envelope.reason, "the connection is over")
-                    return f"Slack says that {reason}"
-                case _ if envelope.envelope_id:
-                    await self._hear(envelope.type, bytes(envelope.payload))
-                    await socket.send_message(_acknowledgement(envelope))
-                case _:
-                    pass
+    async def _take(self, socket: WebSocketConnection, envelope: Envelope) -> None:
+        """Hear an envelope after the one before it in its channel, and acknowledge it."""
+        channel = _channel_of(envelope)
+        before, heard = self._last.get(channel), trio.Event()
+        self._last[channel] = heard
+        try:
+            if before is not None:
+                await before.wait()
+            await self._hear(envelope.type, bytes(envelope.payload))
+        finally:
+            heard.set()
+            if self._last[channel] is heard:
+                del self._last[channel]
+        acknowledgement = msgspec.json.encode({"envelope_id": envelope.envelope_id})
+        try:
+            await socket.send_message(acknowledgement.decode())
+        except ConnectionClosed:
+            # Slack sends it again by the next connection, and it is known by then.
+            await trio.lowlevel.checkpoint()
 
 
 async def _ping_forever(socket: WebSocketConnection) -> None:
@@ -155,5 +171,10 @@ def _read(message: str | bytes) -> Envelope:
         return Envelope(type="")
 
 
-def _acknowledgement(envelope: Envelope) -> str:
-    return msgspec.json.encode({"envelope_id": envelope.envelope_id}).decode()
+def _channel_of(envelope: Envelope) -> str:
+    """Return the channel that an envelope is about; "" if it is about none."""
+    try:
+        found = msgspec.json.decode(envelope.payload, type=_Payload)
+    except msgspec.DecodeError:
+        return ""
+    return str(found.event.channel or found.container.channel_id)

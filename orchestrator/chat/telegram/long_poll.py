@@ -10,40 +10,14 @@ import msgspec
 import trio
 
 from agents import raising_one_error
-from orchestrator.chat.errors import ChatError, RetryAfterError, RevokedError
+from orchestrator.chat.errors import ChatError, RevokedError
 from orchestrator.chat.platform import Inbox
 from orchestrator.chat.telegram.api import NAME, ConflictError, TelegramApi
 from orchestrator.chat.telegram.updates import KINDS, Update, User, event_of
+from orchestrator.chat.troubles import Troubles
 
 WAIT_SECONDS: Final = 50
 """How long Telegram waits for the next update before it answers that there is none."""
-LONGEST_PAUSE: Final = 60.0
-
-
-class Troubles:
-    """Reports each trouble once, until it is over."""
-
-    def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
-        self._last = ""
-        self._count = 0
-
-    def over(self) -> None:
-        """Say that all is well again."""
-        if self._last:
-            self._inbox.report(f"{NAME}: heard again")
-        self._last, self._count = "", 0
-
-    async def pause(self, exc: ChatError) -> None:
-        """Report an error that is another one than the last, and wait longer each time."""
-        if isinstance(exc, RetryAfterError):
-            await trio.sleep(exc.seconds)
-            return
-        if str(exc) != self._last:
-            self._last = str(exc)
-            self._inbox.report(f"{NAME}: {exc}; it is tried again")
-        self._count += 1
-        await trio.sleep(min(LONGEST_PAUSE, 2.0 ** min(self._count - 1, 10)))
 
 
 async def find_bot(api: TelegramApi, troubles: Troubles) -> User:

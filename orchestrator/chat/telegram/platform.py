@@ -25,14 +25,10 @@ from orchestrator.chat.platform import (
     WebhookCall,
 )
 from orchestrator.chat.telegram.api import ADDRESS, NAME, TelegramApi
-from orchestrator.chat.telegram.long_poll import (
-    Troubles,
-    find_bot,
-    parse_update,
-    poll_forever,
-)
+from orchestrator.chat.telegram.long_poll import find_bot, parse_update, poll_forever
 from orchestrator.chat.telegram.markup import marked, split_markdown
 from orchestrator.chat.telegram.updates import KINDS, User, event_of
+from orchestrator.chat.troubles import Troubles
 
 LARGEST_DOWNLOAD: Final = 20_000_000
 LARGEST_UPLOAD: Final = 50_000_000
@@ -81,7 +77,7 @@ class Telegram:
 
     async def run(self, inbox: Inbox) -> None:
         """Hear updates until it is cancelled, or have them sent to the webhook."""
-        troubles = Troubles(inbox)
+        troubles = Troubles(inbox, NAME)
         bot = self._bot = await find_bot(self._api, troubles)
         if self._webhook is None:
             await poll_forever(self._api, bot, inbox, troubles)
