@@ -99,6 +99,13 @@ class Inbox(Protocol):
         """
         ...
 
+    async def last_anchors(self) -> Mapping[Place, str]:
+        """Return the last message that was heard in each place where a session is held.
+
+        A platform that does not repeat what was said while we were away reads on from there.
+        """
+        ...
+
     def report(self, line: str) -> None:
         """Tell the operator, once for each trouble: another bot polls, the network is gone."""
         ...

@@ -1,0 +1,149 @@
+"""The events of Discord's gateway, given to the inbox.
+
+What was written while the gateway did not hear is read from the history of the places where a
+session is held: the gateway repeats nothing of a session that is over. A place in which the bot was
+never called is not known, so what was first said there in that time is lost.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+import trio
+
+from orchestrator.chat.discord.api import PAGE, DiscordApi, RefusedError
+from orchestrator.chat.discord.channels import Channels, channel_of
+from orchestrator.chat.discord.gateway import ConnectionLostError, Dispatch
+from orchestrator.chat.discord.incoming import incoming_message, snowflake
+from orchestrator.chat.discord.objects import Channel, Interaction, Message, Ready
+from orchestrator.chat.discord.presses import Presses, button_press
+from orchestrator.chat.errors import ChatError, RetryAfterError, RevokedError
+from orchestrator.chat.platform import Inbox
+
+HISTORY_SECONDS: Final = 24 * 3600
+"""What is older is not read: an answer a day later helps no person."""
+HISTORY_PAGES: Final = 10
+"""So many pages of a place are read, at most."""
+LONGEST_PAUSE: Final = 60.0
+ValueT = TypeVar("ValueT")
+
+
+class Events:
+    """Handles the events of one bot."""
+
+    def __init__(
+        self,
+        api: DiscordApi,
+        presses: Presses,
+        inbox: Inbox,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._presses = presses
+        self._inbox = inbox
+        self._clock = clock
+        self._channels = Channels(api.get_channel)
+        self._me = ""
+        self._heard: dict[str, str] | None = None
+        """The last message of each channel with a session; None before it was asked for."""
+        self._unread: dict[str, str] = {}
+        """The channels whose history is to be read, and after which message."""
+
+    def report(self, line: str) -> None:
+        self._inbox.report(line)
+
+    async def handle(self, event: Dispatch) -> None:
+        match event.name:
+            case "READY":
+                self._me = _decode(event, Ready).user.id
+                if self._heard is None:
+                    heard = await self._inbox.last_anchors()
+                    self._heard = {channel_of(it): id_ for it, id_ in heard.items()}
+                self._unread = {**self._heard, **self._unread}
+                await self._read_history()
+            case "RESUMED":
+                await self._read_history()
+            case "MESSAGE_CREATE":
+                await self._receive(_decode(event, Message))
+            case _:
+                await trio.lowlevel.checkpoint()
+
+    async def handle_press(self, event: Dispatch) -> None:
+        interaction = _decode(event, Interaction)
+        try:
+            channel = await self._find(interaction.channel_id)
+        except RefusedError:
+            return
+        press = button_press(interaction, channel)
+        if press is not None:
+            await self._presses.receive(interaction, press, self._inbox)
+
+    async def _receive(self, message: Message) -> None:
+        try:
+            channel = await self._find(message.channel_id)
+        except RefusedError as exc:
+            self.report(f"a message was not read: {exc}")
+            return
+        incoming = incoming_message(message, channel, self._me)
+        if incoming is not None:
+            await self._inbox.receive(incoming)
+        assert self._heard is not None, "READY comes first"
+        if incoming is not None or message.channel_id in self._heard:
+            self._heard[message.channel_id] = message.id
+
+    async def _find(self, channel: str) -> Channel:
+        return await _patiently(partial(self._channels.find, channel))
+
+    async def _read_history(self) -> None:
+        """Read what the known channels have after the last message that was heard there."""
+        oldest = snowflake(self._clock() - HISTORY_SECONDS)
+        while self._unread:
+            channel, after = next(iter(self._unread.items()))
+            after = max(after, oldest, key=int)
+            for _ in range(HISTORY_PAGES):
+                try:
+                    page = await _patiently(
+                        partial(self._api.get_messages, channel, after=after)
+                    )
+                except RefusedError:
+                    # The channel is gone, or the bot may not read its history.
+                    break
+                for message in page:
+                    await self._receive(message)
+                    after = self._unread[channel] = message.id
+                if len(page) < PAGE:
+                    break
+            else:
+                self.report(
+                    f"channel {channel} has more than {HISTORY_PAGES * PAGE} new messages; the"
+                    " later ones are not read"
+                )
+            del self._unread[channel]
+        await trio.lowlevel.checkpoint()
+
+
+async def _patiently(call: Callable[[], Awaitable[ValueT]]) -> ValueT:
+    """Make a call until Discord answers it; if it refuses, raise that."""
+    pause = 1.0
+    while True:
+        try:
+            return await call()
+        except RetryAfterError as exc:
+            await trio.sleep(exc.seconds)
+        except (RefusedError, RevokedError):
+            raise
+        except ChatError:
+            await trio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _decode(event: Dispatch, type_: type[ValueT]) -> ValueT:
+    try:
+        return msgspec.json.decode(event.data, type=type_)
+    except msgspec.MsgspecError as exc:
+        raise ConnectionLostError(
+            f"{event.name} is not as it should be: {exc}"
+        ) from None

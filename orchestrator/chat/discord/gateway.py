@@ -1,0 +1,351 @@
+"""Discord's gateway: one websocket that brings events, opened again whenever it is lost.
+
+The gateway repeats every event after the number that it is told on `RESUME`. That number is the one
+of the last event that was handled, never only received: an event that a lost connection has cut off
+comes again. The number of an event is its acknowledgement.
+
+* ConnectionLostError    opened again after a pause, and resumed if that may be
+* RefusedBotError        the gateway will never take this bot as it is
+"""
+
+import enum
+from collections.abc import Awaitable, Callable
+from random import random
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
+
+import attrs
+import msgspec
+import trio
+from trio_websocket import (
+    ConnectionClosed,
+    HandshakeError,
+    WebSocketConnection,
+    open_websocket_url,
+)
+
+from agents import raising_one_error
+from orchestrator.chat.discord.objects import GatewayInfo, Hello, Payload, Ready
+from orchestrator.chat.errors import ChatError, RetryAfterError, RevokedError
+
+INTENTS: Final = 1 << 0 | 1 << 9 | 1 << 12 | 1 << 15
+"""Servers and their threads, messages there, private messages, and what messages contain."""
+FATAL: Final = {
+    4004: "it refuses the token; set DISCORD_BOT_TOKEN anew",
+    4010: "it refuses the shard",
+    4011: "the bot is in more servers than one connection may serve",
+    4012: "it speaks version 10 of the API no longer",
+    4013: "it does not know the intents",
+    4014: (
+        "the bot may not read messages: switch on `Message Content Intent` of the bot at"
+        " https://discord.com/developers/applications"
+    ),
+}
+"""The codes after which no other attempt helps, and what they mean."""
+UNRESUMABLE: Final = frozenset({1000, 1001, 4003, 4007, 4009})
+"""The codes after which a new session begins."""
+PROJECT: Final = "delegation-orchestrator"
+NORMAL: Final = 1000
+STILL_OPEN: Final = 4900
+"""The code with which a session is left that goes on: 1000 or 1001 would end it."""
+LARGEST_FRAME: Final = 1 << 24
+"""A server of many channels is one frame of some megabytes."""
+QUEUE: Final = 1_000
+"""So many events may wait to be handled; after that none is read, and they come again."""
+CONNECT_SECONDS: Final = 30
+CLOSE_SECONDS: Final = 2
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 120.0
+ValueT = TypeVar("ValueT")
+
+
+class Op(enum.IntEnum):
+    """What a frame is."""
+
+    DISPATCH = 0
+    HEARTBEAT = 1
+    IDENTIFY = 2
+    RESUME = 6
+    RECONNECT = 7
+    INVALID_SESSION = 9
+    HELLO = 10
+    HEARTBEAT_ACK = 11
+
+
+class ConnectionLostError(ChatError):
+    """The connection is gone, or is as good as gone."""
+
+    def __init__(self, problem: str, *, is_resumable: bool = True) -> None:
+        super().__init__(f"the connection to Discord was lost: {problem}")
+        self.is_resumable = is_resumable
+
+
+class RefusedBotError(RevokedError):
+    """The gateway will never take this bot as it is."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"Discord refuses the bot ({code}): {FATAL[code]}")
+        self.code = code
+
+
+@attrs.frozen
+class Dispatch:
+    """An event."""
+
+    name: str
+    data: msgspec.Raw
+
+
+class Handler(Protocol):
+    """What events are given to."""
+
+    async def handle(self, event: Dispatch) -> None:
+        """Handle an event, one after the other, and return when a crash cannot undo that."""
+        ...
+
+    async def handle_press(self, event: Dispatch) -> None:
+        """Handle the press of a button, beside all others: it is answered within seconds."""
+        ...
+
+    def report(self, line: str) -> None:
+        """Tell the operator."""
+        ...
+
+
+@attrs.define
+class _Session:
+    """What a session is resumed with."""
+
+    id: str
+    url: str
+    """Where; "" after that failed: the address for all is asked for then."""
+    seq: int
+    """The number of the last event that was handled."""
+
+
+GetGateway: TypeAlias = Callable[[], Awaitable[GatewayInfo]]
+
+
+class Gateway:
+    """The events of one bot."""
+
+    def __init__(
+        self,
+        token: str,
+        get_gateway: GetGateway,
+        *,
+        fraction: Callable[[], float] = random,  # noqa: S311 (spreads attempts)
+    ) -> None:
+        """Listen later: `run` does.
+
+        Args:
+            token: the bot's.
+            get_gateway: asks Discord where the gateway is.
+            fraction: returns a random number below 1.
+        """
+        self._token = token
+        self._get_gateway = get_gateway
+        self._fraction = fraction
+        self.session: _Session | None = None
+        self._losses = 0
+        """How many connections in a row did not hold."""
+
+    async def run(self, handler: Handler) -> NoReturn:
+        """Give the events to a handler until this is cancelled.
+
+        Raises:
+            RevokedError: Discord will never take this bot as it is.
+        """
+        while True:
+            least = 0.0
+            try:
+                await self._listen(handler)
+            except RevokedError:
+                raise
+            except ConnectionLostError as exc:
+                problem: ChatError = exc
+                if not exc.is_resumable:
+                    self.session = None
+                    least = 1 + 4 * self._fraction()
+            except RetryAfterError as exc:
+                problem, least = exc, exc.seconds
+            except ChatError as exc:
+                problem = exc
+            self._losses += 1
+            if self._losses == 2:
+                # The first is nothing: Discord itself asks for a new connection every few hours.
+                handler.report(f"{problem}; trying again until it is back")
+            pause = min(FIRST_PAUSE * 2.0 ** (self._losses - 1), LONGEST_PAUSE)
+            await trio.sleep(max(least, pause * (0.5 + self._fraction() / 2)))
+
+    def note_held(self) -> None:
+        """Note that a connection holds: the next loss is the first again."""
+        self._losses = 0
+
+    def opening(self) -> dict[str, Any]:
+        """Return what resumes the session, or begins one."""
+        if self.session is not None:
+            resume = {"session_id": self.session.id, "seq": self.session.seq}
+            return {"op": Op.RESUME, "d": {"token": self._token, **resume}}
+        properties = {"os": "linux", "browser": PROJECT, "device": PROJECT}
+        identify = {"intents": INTENTS, "properties": properties}
+        return {"op": Op.IDENTIFY, "d": {"token": self._token, **identify}}
+
+    async def _listen(self, handler: Handler) -> NoReturn:
+        """Open a connection, and handle what it brings until it is lost."""
+        session = self.session
+        url = session.url if session is not None else ""
+        if not url:
+            info = await self._get_gateway()
+            url = info.url
+            starts = info.session_start_limit
+            if session is None and not starts.remaining:
+                seconds = starts.reset_after / 1000
+                handler.report(
+                    f"Discord lets the bot begin no session for {seconds:.0f} s: it has begun too"
+                    " many today"
+                )
+                await trio.sleep(seconds)
+        try:
+            async with open_websocket_url(
+                f"{url.rstrip('/')}/?v=10&encoding=json",
+                max_message_size=LARGEST_FRAME,
+                connect_timeout=CONNECT_SECONDS,
+                disconnect_timeout=CLOSE_SECONDS,
+            ) as socket:
+                code = NORMAL
+                try:
+                    await _Connection(socket, self, handler, self._fraction()).listen()
+                except ChatError:
+                    code = STILL_OPEN
+                    raise
+                finally:
+                    with trio.move_on_after(CLOSE_SECONDS, shield=True):
+                        await socket.aclose(code)
+        except HandshakeError as exc:
+            if session is not None:
+                session.url = ""
+            problem = f"it cannot be opened ({type(exc.__cause__ or exc).__name__})"
+            raise ConnectionLostError(problem) from None
+
+
+class _Connection:
+    """One websocket, until it is lost."""
+
+    def __init__(
+        self,
+        socket: WebSocketConnection,
+        gateway: Gateway,
+        handler: Handler,
+        fraction: float,
+    ) -> None:
+        self._socket = socket
+        self._gateway = gateway
+        self._handler = handler
+        self._fraction = fraction
+        self._is_acknowledged = True
+        """The gateway has answered the last heartbeat."""
+
+    async def listen(self) -> NoReturn:
+        with trio.move_on_after(CONNECT_SECONDS) as scope:
+            first = await self._read()
+        if scope.cancelled_caught:
+            raise ConnectionLostError("it says nothing")
+        if first.op != Op.HELLO:
+            raise ConnectionLostError(f"it begins with {first.op}")
+        interval = _decode(first.d, Hello).heartbeat_interval / 1000
+        waiting, events = trio.open_memory_channel[tuple[int, Dispatch | None]](QUEUE)
+        with raising_one_error():
+            # Owns all that goes on as long as the connection lasts.
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._beat_forever, interval)
+                nursery.start_soon(self._handle_forever, events)
+                await self._send(self._gateway.opening())
+                while True:
+                    await self._take(await self._read(), waiting, nursery)
+
+    async def _take(
+        self,
+        payload: Payload,
+        waiting: trio.MemorySendChannel[tuple[int, Dispatch | None]],
+        nursery: trio.Nursery,
+    ) -> None:
+        await trio.lowlevel.checkpoint()
+        match payload.op:
+            case Op.DISPATCH:
+                seq, event = payload.s or 0, Dispatch(payload.t or "", payload.d)
+                if event.name == "READY":
+                    ready = _decode(payload.d, Ready)
+                    self._gateway.session = _Session(
+                        ready.session_id, ready.resume_gateway_url, seq
+                    )
+                if event.name == "INTERACTION_CREATE":
+                    nursery.start_soon(self._handler.handle_press, event)
+                    await waiting.send((seq, None))
+                else:
+                    await waiting.send((seq, event))
+            case Op.HEARTBEAT:
+                await self._beat()
+            case Op.RECONNECT:
+                raise ConnectionLostError("Discord asks for another")
+            case Op.INVALID_SESSION:
+                is_resumable = _decode(payload.d, bool)
+                problem = "the session is not valid"
+                raise ConnectionLostError(problem, is_resumable=is_resumable)
+            case Op.HEARTBEAT_ACK:
+                self._is_acknowledged = True
+                self._gateway.note_held()
+            case _:
+                pass  # an operation that a later version may add
+
+    async def _handle_forever(
+        self, events: trio.MemoryReceiveChannel[tuple[int, Dispatch | None]]
+    ) -> None:
+        async for seq, event in events:
+            if event is not None:
+                await self._handler.handle(event)
+            session = self._gateway.session
+            if session is not None and seq:
+                session.seq = seq
+
+    async def _beat_forever(self, interval: float) -> NoReturn:
+        # Not all clients that were cut off together shall come back together.
+        await trio.sleep(interval * self._fraction)
+        while True:
+            if not self._is_acknowledged:
+                raise ConnectionLostError("it does not answer")
+            self._is_acknowledged = False
+            await self._beat()
+            await trio.sleep(interval)
+
+    async def _beat(self) -> None:
+        session = self._gateway.session
+        await self._send({"op": Op.HEARTBEAT, "d": session.seq if session else None})
+
+    async def _send(self, payload: dict[str, Any]) -> None:
+        try:
+            await self._socket.send_message(msgspec.json.encode(payload).decode())
+        except ConnectionClosed as exc:
+            raise _lost(exc) from None
+
+    async def _read(self) -> Payload:
+        try:
+            frame = await self._socket.get_message()
+        except ConnectionClosed as exc:
+            raise _lost(exc) from None
+        return _decode(frame, Payload)
+
+
+def _lost(closed: ConnectionClosed) -> ConnectionLostError | RefusedBotError:
+    """Return what the end of a connection means."""
+    code = 1006 if closed.reason is None else closed.reason.code
+    if code in FATAL:
+        return RefusedBotError(code)
+    problem = f"it was closed with {code}"
+    return ConnectionLostError(problem, is_resumable=code not in UNRESUMABLE)
+
+
+def _decode(data: msgspec.Raw | str | bytes, type_: type[ValueT]) -> ValueT:
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except msgspec.MsgspecError as exc:
+        raise ConnectionLostError(f"it sends what it should not ({exc})") from None
