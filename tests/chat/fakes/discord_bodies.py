@@ -71,9 +71,7 @@ def units(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
-def read_multipart(
-    content_type: str, body: bytes
-) -> tuple[bytes, dict[int, SentFile]]:
+def read_multipart(content_type: str, body: bytes) -> tuple[bytes, dict[int, SentFile]]:
     """Return the `payload_json` and the files of a multipart body."""
     head = f"Content-Type: {content_type}\r\n\r\n".encode()
     parsed = BytesParser(policy=HTTP).parsebytes(head + body)
