@@ -5,12 +5,15 @@ been pruned, so some numbers may be missing before the newest.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
+
+import trio
 
 from agents import Agent, MessageId, UserMessage
 from delegation import SessionId, SessionRecord
 from delegation.events import LabelsChanged
-from orchestrator.chat.place import Place
+from orchestrator.chat.place import PREFIX, Place
 from orchestrator.doors.kept import CHAT_PLATFORM, KIND, KeptDoor
 from orchestrator.errors import UnknownIdError
 from orchestrator.services import Services
@@ -26,6 +29,8 @@ TOLD: Final = "told"
 MOST_TOLD: Final = 8_000
 GAP: Final = 64
 """So many numbers in a row may be missing."""
+LATEST: Final = 500
+"""So many of the newest sessions are looked at for the messages that were heard last."""
 EARLIER: Final = 2
 """So many sessions before the newest may have heard a message that comes again."""
 
@@ -110,6 +115,19 @@ class Conversations:
                 or any(message == id_ for id_ in _unread(session))
             )
         )
+
+    async def last_anchors(self) -> Mapping[Place, str]:
+        """Return the last message that was read in each place with an open session."""
+        await trio.lowlevel.checkpoint()
+        found: dict[Place, str] = {}
+        ids = [it for it in self._services.read.session_ids if it.startswith(PREFIX)]
+        for id_ in ids[-LATEST:]:
+            with suppress(UnknownIdError):
+                session = (await self._services.read.session(id_)).session
+                context = session.root.context
+                if self._is_current(session) and "message_id" in context:
+                    found[place_of(context)] = context["message_id"]
+        return found
 
     async def tell(self, place: Place, text: str) -> None:
         """Let the agent of a place know what its people were told by others."""

@@ -166,6 +166,10 @@ class Gateway:
                 self._say(event, f"That could not be taken: {error_text(exc)}")
         await trio.lowlevel.checkpoint()
 
+    async def last_anchors(self) -> Mapping[Place, str]:
+        """Return the last message that was read in each place where a session is held."""
+        return await self._conversations.last_anchors()
+
     async def _take(self, event: ChatEvent) -> None:
         await trio.lowlevel.checkpoint()
         match event:

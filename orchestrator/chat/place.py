@@ -5,11 +5,15 @@ session of one number, and the next message goes to the next.
 """
 
 import hashlib
+from typing import Final
 
 import attrs
 
 from agents import DefinitionError
 from delegation import SessionId
+
+PREFIX: Final = "c_"
+"""How the ids of all sessions of chats begin."""
 
 
 @attrs.frozen
@@ -30,7 +34,11 @@ class Place:
     def session(self, number: int) -> SessionId:
         """Return the id of the session of a number that is held here."""
         names = "\0".join((self.platform, self.chat, self.thread, str(number)))
+<<<<<<< HEAD
         return SessionId(f"c_{hashlib.sha256(names.encode()).hexdigest()[:20]}")
+=======
+        return SessionId(f"{PREFIX}{hashlib.sha256(names.encode()).hexdigest()[:32]}")
+>>>>>>> 1e15d3a (wip)
 
 
 def parse_place(text: str) -> Place:

@@ -29,6 +29,7 @@ from orchestrator.chat.errors import (
     ChatError,
     GoneError,
     NotSentError,
+    RefusedError,
     RetryAfterError,
     RevokedError,
 )
@@ -53,7 +54,7 @@ DEFERRED_UPDATE: Final = 6
 ValueT = TypeVar("ValueT")
 
 
-class RefusedError(NotSentError):
+class DiscordRefusedError(RefusedError):
     """Discord says no, and would say so again."""
 
     def __init__(self, doing: str, status: int, code: int, message: str) -> None:
@@ -127,8 +128,8 @@ class DiscordApi:
     async def create_message(
         self,
         channel: str,
-        content: str,
         *,
+        content: str,
         nonce: str,
         reply_to: str = "",
         components: Sequence[Mapping[str, Any]] = (),
@@ -174,7 +175,7 @@ class DiscordApi:
 
     async def close_message(self, channel: str, message: str, content: str) -> None:
         """Change the text of a message of the bot, and take its buttons away."""
-        body = {
+        body: dict[str, Any] = {
             "content": content,
             "components": [],
             "allowed_mentions": NONE_MENTIONED,
@@ -284,7 +285,7 @@ class DiscordApi:
         refusal = _decoded(answer.content, Refusal) or Refusal()
         if status == 401:
             raise RevokedError("Discord refuses the token of the bot (401)")
-        raise RefusedError(doing, status, refusal.code, refusal.message)
+        raise DiscordRefusedError(doing, status, refusal.code, refusal.message)
 
 
 def _for_one_person(content: str) -> Mapping[str, Any]:

@@ -13,13 +13,25 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
-from orchestrator.chat.discord.api import PAGE, DiscordApi, RefusedError
-from orchestrator.chat.discord.channels import Channels, channel_of
+from orchestrator.chat.discord.api import PAGE, DiscordApi
+from orchestrator.chat.discord.channels import NAME, Channels, channel_of
 from orchestrator.chat.discord.gateway import ConnectionLostError, Dispatch
-from orchestrator.chat.discord.incoming import incoming_message, snowflake
-from orchestrator.chat.discord.objects import Channel, Interaction, Message, Ready
+from orchestrator.chat.discord.lanes import Lane, Order
+from orchestrator.chat.discord.messages import incoming_message, snowflake
+from orchestrator.chat.discord.objects import (
+    Channel,
+    InChannel,
+    Interaction,
+    Message,
+    Ready,
+)
 from orchestrator.chat.discord.presses import Presses, button_press
-from orchestrator.chat.errors import ChatError, RetryAfterError, RevokedError
+from orchestrator.chat.errors import (
+    ChatError,
+    RefusedError,
+    RetryAfterError,
+    RevokedError,
+)
 from orchestrator.chat.platform import Inbox
 
 HISTORY_SECONDS: Final = 24 * 3600
@@ -27,6 +39,8 @@ HISTORY_SECONDS: Final = 24 * 3600
 HISTORY_PAGES: Final = 10
 """So many pages of a place are read, at most."""
 LONGEST_PAUSE: Final = 60.0
+COMMAND_PREFIX: Final = "!"
+"""Discord keeps `/` for commands that a server offers to choose from."""
 ValueT = TypeVar("ValueT")
 
 
@@ -55,24 +69,41 @@ class Events:
     def report(self, line: str) -> None:
         self._inbox.report(line)
 
+    def lane_of(self, event: Dispatch) -> Lane:
+        match event.name:
+            case "MESSAGE_CREATE":
+                return _decode(event, InChannel).channel_id
+            case "READY" | "RESUMED":
+                return Order.ALONE
+            case _:
+                # A press, too: Discord waits for its answer.
+                return Order.AT_ONCE
+
     async def handle(self, event: Dispatch) -> None:
+        await trio.lowlevel.checkpoint()
         match event.name:
             case "READY":
                 self._me = _decode(event, Ready).user.id
                 if self._heard is None:
                     heard = await self._inbox.last_anchors()
-                    self._heard = {channel_of(it): id_ for it, id_ in heard.items()}
+                    self._heard = {
+                        channel_of(place): id_
+                        for place, id_ in heard.items()
+                        if place.platform == NAME
+                    }
                 self._unread = {**self._heard, **self._unread}
                 await self._read_history()
             case "RESUMED":
                 await self._read_history()
             case "MESSAGE_CREATE":
                 await self._receive(_decode(event, Message))
+            case "INTERACTION_CREATE":
+                await self._receive_press(_decode(event, Interaction))
             case _:
-                await trio.lowlevel.checkpoint()
+                pass
 
-    async def handle_press(self, event: Dispatch) -> None:
-        interaction = _decode(event, Interaction)
+    async def _receive_press(self, interaction: Interaction) -> None:
+        await trio.lowlevel.checkpoint()
         try:
             channel = await self._find(interaction.channel_id)
         except RefusedError:
@@ -81,14 +112,17 @@ class Events:
         if press is not None:
             await self._presses.receive(interaction, press, self._inbox)
 
-    async def _receive(self, message: Message) -> None:
+    async def _receive(self, message: Message, *, is_late: bool = False) -> None:
+        await trio.lowlevel.checkpoint()
         try:
             channel = await self._find(message.channel_id)
         except RefusedError as exc:
             self.report(f"a message was not read: {exc}")
             return
         incoming = incoming_message(message, channel, self._me)
-        if incoming is not None:
+        # A command may have been obeyed already, and obeyed late it may do harm.
+        is_stale = is_late and incoming and incoming.text.startswith(COMMAND_PREFIX)
+        if incoming is not None and not is_stale:
             await self._inbox.receive(incoming)
         assert self._heard is not None, "READY comes first"
         if incoming is not None or message.channel_id in self._heard:
@@ -112,7 +146,7 @@ class Events:
                     # The channel is gone, or the bot may not read its history.
                     break
                 for message in page:
-                    await self._receive(message)
+                    await self._receive(message, is_late=True)
                     after = self._unread[channel] = message.id
                 if len(page) < PAGE:
                     break

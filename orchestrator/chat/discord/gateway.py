@@ -10,6 +10,7 @@ comes again. The number of an event is its acknowledgement.
 
 import enum
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import random
 from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
 
@@ -24,6 +25,7 @@ from trio_websocket import (
 )
 
 from agents import raising_one_error
+from orchestrator.chat.discord.lanes import Lane, Lanes
 from orchestrator.chat.discord.objects import GatewayInfo, Hello, Payload, Ready
 from orchestrator.chat.errors import ChatError, RetryAfterError, RevokedError
 
@@ -49,8 +51,6 @@ STILL_OPEN: Final = 4900
 """The code with which a session is left that goes on: 1000 or 1001 would end it."""
 LARGEST_FRAME: Final = 1 << 24
 """A server of many channels is one frame of some megabytes."""
-QUEUE: Final = 1_000
-"""So many events may wait to be handled; after that none is read, and they come again."""
 CONNECT_SECONDS: Final = 30
 CLOSE_SECONDS: Final = 2
 FIRST_PAUSE: Final = 1.0
@@ -98,12 +98,12 @@ class Dispatch:
 class Handler(Protocol):
     """What events are given to."""
 
-    async def handle(self, event: Dispatch) -> None:
-        """Handle an event, one after the other, and return when a crash cannot undo that."""
+    def lane_of(self, event: Dispatch) -> Lane:
+        """Return when an event is handled."""
         ...
 
-    async def handle_press(self, event: Dispatch) -> None:
-        """Handle the press of a button, beside all others: it is answered within seconds."""
+    async def handle(self, event: Dispatch) -> None:
+        """Handle an event, and return when a crash cannot undo that."""
         ...
 
     def report(self, line: str) -> None:
@@ -181,6 +181,15 @@ class Gateway:
         """Note that a connection holds: the next loss is the first again."""
         self._losses = 0
 
+    def note_handled(self, number: int) -> None:
+        """Note up to which number all events are handled."""
+        if self.session is not None:
+            self.session.seq = max(number, self.session.seq)
+
+    def begin(self, ready: Ready, number: int) -> None:
+        """Note what the new session is resumed with."""
+        self.session = _Session(ready.session_id, ready.resume_gateway_url, number)
+
     def opening(self) -> dict[str, Any]:
         """Return what resumes the session, or begins one."""
         if self.session is not None:
@@ -246,43 +255,32 @@ class _Connection:
         """The gateway has answered the last heartbeat."""
 
     async def listen(self) -> NoReturn:
-        with trio.move_on_after(CONNECT_SECONDS) as scope:
-            first = await self._read()
-        if scope.cancelled_caught:
-            raise ConnectionLostError("it says nothing")
+        try:
+            with trio.fail_after(CONNECT_SECONDS):
+                first = await self._read()
+        except trio.TooSlowError:
+            raise ConnectionLostError("it says nothing") from None
         if first.op != Op.HELLO:
             raise ConnectionLostError(f"it begins with {first.op}")
         interval = _decode(first.d, Hello).heartbeat_interval / 1000
-        waiting, events = trio.open_memory_channel[tuple[int, Dispatch | None]](QUEUE)
         with raising_one_error():
             # Owns all that goes on as long as the connection lasts.
             async with trio.open_nursery() as nursery:
+                lanes = Lanes(nursery, self._gateway.note_handled)
                 nursery.start_soon(self._beat_forever, interval)
-                nursery.start_soon(self._handle_forever, events)
                 await self._send(self._gateway.opening())
                 while True:
-                    await self._take(await self._read(), waiting, nursery)
+                    await self._take(await self._read(), lanes)
 
-    async def _take(
-        self,
-        payload: Payload,
-        waiting: trio.MemorySendChannel[tuple[int, Dispatch | None]],
-        nursery: trio.Nursery,
-    ) -> None:
+    async def _take(self, payload: Payload, lanes: Lanes) -> None:
         await trio.lowlevel.checkpoint()
         match payload.op:
             case Op.DISPATCH:
-                seq, event = payload.s or 0, Dispatch(payload.t or "", payload.d)
+                number, event = payload.s or 0, Dispatch(payload.t or "", payload.d)
                 if event.name == "READY":
-                    ready = _decode(payload.d, Ready)
-                    self._gateway.session = _Session(
-                        ready.session_id, ready.resume_gateway_url, seq
-                    )
-                if event.name == "INTERACTION_CREATE":
-                    nursery.start_soon(self._handler.handle_press, event)
-                    await waiting.send((seq, None))
-                else:
-                    await waiting.send((seq, event))
+                    self._gateway.begin(_decode(payload.d, Ready), number)
+                lane = self._handler.lane_of(event)
+                await lanes.put(number, lane, partial(self._handler.handle, event))
             case Op.HEARTBEAT:
                 await self._beat()
             case Op.RECONNECT:
@@ -296,16 +294,6 @@ class _Connection:
                 self._gateway.note_held()
             case _:
                 pass  # an operation that a later version may add
-
-    async def _handle_forever(
-        self, events: trio.MemoryReceiveChannel[tuple[int, Dispatch | None]]
-    ) -> None:
-        async for seq, event in events:
-            if event is not None:
-                await self._handler.handle(event)
-            session = self._gateway.session
-            if session is not None and seq:
-                session.seq = seq
 
     async def _beat_forever(self, interval: float) -> NoReturn:
         # Not all clients that were cut off together shall come back together.

@@ -81,6 +81,12 @@ class Referenced(msgspec.Struct):
     author: User
 
 
+class InChannel(msgspec.Struct):
+    """Anything that is in a channel."""
+
+    channel_id: str
+
+
 class Message(msgspec.Struct, kw_only=True):
     """A message in a channel."""
 

@@ -24,11 +24,11 @@ from orchestrator.chat.discord.api import (
     API,
     FILE_HOSTS,
     DiscordApi,
+    DiscordRefusedError,
     OutgoingFile,
-    RefusedError,
 )
 from orchestrator.chat.discord.channels import NAME, channel_of
-from orchestrator.chat.discord.events import Events
+from orchestrator.chat.discord.events import COMMAND_PREFIX, Events
 from orchestrator.chat.discord.gateway import Gateway
 from orchestrator.chat.discord.markup import plain, split
 from orchestrator.chat.discord.presses import Presses
@@ -50,6 +50,7 @@ LARGEST_UPLOAD: Final = 10 * 1024 * 1024
 TYPING_SECONDS: Final = 5
 BUTTONS_IN_ROW: Final = 5
 LONGEST_LABEL: Final = 80
+NO_CHANNEL: Final = 10_003
 BAD_FORM: Final = 50_035
 NO_HISTORY: Final = 160_002
 """The bot may not read the message that it would reply to."""
@@ -61,8 +62,7 @@ class DiscordPlatform:
     """One bot on Discord. `open_discord` opens it."""
 
     name = NAME
-    command_prefix = "!"
-    """Discord keeps `/` for commands that a server offers to choose from."""
+    command_prefix = COMMAND_PREFIX
     largest_download = LARGEST_DOWNLOAD
     largest_upload = LARGEST_UPLOAD
 
@@ -135,6 +135,7 @@ class DiscordPlatform:
         await self._presses.answer(press, text)
 
     async def show_typing(self, place: Place) -> None:
+        await trio.lowlevel.checkpoint()
         with suppress(ChatError), trio.move_on_after(TYPING_SECONDS):
             await self._api.show_typing(channel_of(place))
 
@@ -150,18 +151,22 @@ class DiscordPlatform:
     async def _send(
         self, place: Place, text: str, *, key: str, anchor: str, **more: Any
     ) -> Sent:
-        channel, nonce = channel_of(place), _nonce(key)
+        async def send(channel: str, reply_to: str = "") -> str:
+            return await self._api.create_message(
+                channel, content=text, nonce=_nonce(key), reply_to=reply_to, **more
+            )
+
         with _gone_chats():
             try:
-                id_ = await self._api.create_message(
-                    channel, text, nonce=nonce, reply_to=anchor, **more
-                )
-            except RefusedError as exc:
-                if not anchor or exc.code not in {BAD_FORM, NO_HISTORY}:
-                    raise
-                id_ = await self._api.create_message(channel, text, nonce=nonce, **more)
-                return Sent(id_, changed="the anchor")
-        return Sent(id_)
+                return Sent(await send(channel_of(place), anchor))
+            except DiscordRefusedError as exc:
+                refused = exc
+            if place.thread and refused.code == NO_CHANNEL:
+                # Its channel may be there still.
+                return Sent(await send(place.chat), changed="the thread")
+            if anchor and refused.code in {BAD_FORM, NO_HISTORY}:
+                return Sent(await send(channel_of(place)), changed="the anchor")
+            raise refused
 
 
 @asynccontextmanager
@@ -180,7 +185,7 @@ async def open_discord(
         clock: tells the time of day.
     """
     hosts = FILE_HOSTS if url == API else FILE_HOSTS | {urlsplit(url).hostname or ""}
-    async with httpx2.AsyncClient(timeout=None) as client:  # noqa: S113 (each call has a deadline)
+    async with httpx2.AsyncClient(timeout=None) as client:
         api = DiscordApi(client, token, url=url, file_hosts=hosts)
         yield DiscordPlatform(api, token, clock=clock)
 
@@ -190,7 +195,7 @@ def _gone_chats() -> Generator[None]:
     """Raise that the chat is gone where Discord says that the bot has no way to it."""
     try:
         yield
-    except RefusedError as exc:
+    except DiscordRefusedError as exc:
         # Without a code it is not Discord that answers, but the network before it.
         if exc.code and (exc.status in {403, 404} or exc.code in LOCKED):
             raise GoneError(str(exc)) from exc

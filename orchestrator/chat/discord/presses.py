@@ -10,11 +10,11 @@ from typing import Final
 import trio
 
 from agents import raising_one_error
-from orchestrator.chat.discord.api import DiscordApi, RefusedError
+from orchestrator.chat.discord.api import DiscordApi
 from orchestrator.chat.discord.channels import place_of
 from orchestrator.chat.discord.markup import plain
 from orchestrator.chat.discord.objects import Channel, Interaction
-from orchestrator.chat.errors import ChatError
+from orchestrator.chat.errors import ChatError, RefusedError
 from orchestrator.chat.platform import ButtonPress, ChatUser, Inbox
 
 BUTTON_PRESS: Final = 3
@@ -48,6 +48,7 @@ class Presses:
 
     async def answer(self, press: ButtonPress, text: str) -> None:
         """Tell the person who pressed what came of it, and no other person."""
+        await trio.lowlevel.checkpoint()
         application, _, token = press.answer.partition("/")
         # A press that is too old to be answered was heard all the same.
         with suppress(RefusedError):

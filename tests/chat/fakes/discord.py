@@ -856,7 +856,11 @@ class FakeDiscord:
 
     def _server_object(self) -> dict[str, Any]:
         channels = [it for it in self.channels.values() if not it.is_direct]
-        member = {"user": user_object(BOT), "roles": [], "joined_at": _iso(0)}
+        member: dict[str, Any] = {
+            "user": user_object(BOT),
+            "roles": [],
+            "joined_at": _iso(0),
+        }
         member |= {"deaf": False, "mute": False, "flags": 0}
         everyone: dict[str, Any] = {
             "id": SERVER,
