@@ -1,7 +1,9 @@
 """Markdown as messages of Telegram: plain text with entities, which cannot fail to parse."""
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from orchestrator.chat.platform import TextPart
@@ -20,16 +22,47 @@ ROOM: Final = 128
 def split_markdown(text: str) -> Sequence[TextPart]:
     """Return a text as parts of at most 4,096 units; what is formatted is so in both parts."""
     # Imported late: it takes a tenth of a second, and only sending needs it.
-    from telegramify_markdown import convert, split_entities
+    from telegramify_markdown import convert
 
     plain, entities = convert(text, latex_escape=False, config=_rendering())
-    parts = split_entities(plain, entities, LONGEST - ROOM)
-    found = [
-        TextPart(part, [_fields_of(entity) for entity in of_part])
-        for part, of_part in parts
-        if part.strip()
-    ]
-    return found or [TextPart(text.strip()[: LONGEST // 4] or "…")]
+    fields = [_fields_of(it) for it in entities]
+    # The units before each character, and after the last.
+    units = [0, *accumulate(2 if ord(it) > 0xFFFF else 1 for it in plain)]
+    parts: list[TextPart] = []
+    for start, end in _cuts(plain, units):
+        shown = plain[start:end].rstrip()
+        if shown.strip():
+            first, last = units[start], units[start + len(shown)]
+            parts.append(TextPart(shown, _clipped(fields, first, last)))
+    return parts or [TextPart(text.strip()[: LONGEST // 4] or "…")]
+
+
+def _cuts(text: str, units: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the beginnings and ends of parts: between lines or words, where there are any."""
+    start = 0
+    while start < len(text):
+        end = bisect_right(units, units[start] + LONGEST - ROOM) - 1
+        if end < len(text):
+            middle = (start + end) // 2
+            for gap in ("\n\n", "\n", " "):
+                if (at := text.rfind(gap, middle, end)) > 0:
+                    end = at + len(gap)
+                    break
+        yield start, end
+        start = end
+
+
+def _clipped(
+    entities: Sequence[Mapping[str, Any]], first: int, last: int
+) -> list[Mapping[str, Any]]:
+    """Return what of entities is between two offsets, seen from the first."""
+    found: list[Mapping[str, Any]] = []
+    for entity in entities:
+        start = max(entity["offset"], first)
+        end = min(entity["offset"] + entity["length"], last)
+        if start < end:
+            found.append({**entity, "offset": start - first, "length": end - start})
+    return found
 
 
 def _fields_of(entity: "MessageEntity") -> dict[str, Any]:

@@ -181,7 +181,10 @@ class FakeTelegram:
         self._next_message = 1
         self._changed = trio.Event()
         self._poller: trio.CancelScope | None = None
-        self._repeats = 0
+        self._last: dict[str, Any] = {}
+        self._again: list[dict[str, Any]] = []
+        """What is sent once more, whatever is acknowledged."""
+        self._sent_again: list[dict[str, Any]] = []
 
     # What people do.
 
@@ -250,9 +253,22 @@ class FakeTelegram:
         message = self._message(self.chat(chat), 7, None)
         self._add_update(message=message | {"migrate_to_chat_id": new})
 
-    def repeat_updates(self) -> None:
-        """Send the next batch of updates twice, whatever is acknowledged."""
-        self._repeats += 1
+    def add_file(self, name: str, content: bytes, *, size: int | None = None) -> Any:
+        """Return a document that a person can send with a message."""
+        id_ = f"file-{len(self.files)}"
+        self.files[id_] = content
+        return {
+            "file_id": id_,
+            "file_unique_id": id_,
+            "file_name": name,
+            "mime_type": "image/png" if name.endswith(".png") else "text/plain",
+            "file_size": len(content) if size is None else size,
+        }
+
+    def send_last_again(self) -> None:
+        """Send the last update once more, though it may be acknowledged."""
+        self._again.append(self._last)
+        self._notify()
 
     def fail(self, method: str, *faults: Fault) -> None:
         """Let the next calls of a method fail."""
@@ -280,13 +296,13 @@ class FakeTelegram:
 
     async def wait_heard(self) -> None:
         """Wait until all updates are acknowledged."""
-        while self._updates:
+        while self.unheard:
             await self._changed.wait()
 
     @property
     def unheard(self) -> int:
         """How many updates are not acknowledged."""
-        return len(self._updates)
+        return len(self._updates) + len(self._again) + len(self._sent_again)
 
     # The server.
 
@@ -365,6 +381,7 @@ class FakeTelegram:
         update = {"update_id": self._next_update, **given}
         self.api.check("Update", update)
         self._next_update += 1
+        self._last = update
         self._updates.append(update)
         self._notify()
 
@@ -406,17 +423,16 @@ class FakeTelegram:
             self._poller.cancel()
         scope = self._poller = trio.CancelScope()
         with scope:
-            if self._repeats:
-                self._repeats -= 1
-            else:
-                while self._updates and self._updates[0]["update_id"] < offset:
-                    self._updates.popleft()
+            while self._updates and self._updates[0]["update_id"] < offset:
+                self._updates.popleft()
+            self._sent_again.clear()
             self._notify()
             with trio.move_on_after(timeout):
                 while not self._wanted(allowed_updates):
                     await self._changed.wait()
             await trio.lowlevel.checkpoint()
             found = self._wanted(allowed_updates)[: min(limit, 100)]
+            self._sent_again, self._again = self._again, []
             self._poller = None
             return found
         raise RefusedRequestError(
@@ -426,9 +442,8 @@ class FakeTelegram:
         )
 
     def _wanted(self, kinds: list[str] | None) -> list[dict[str, Any]]:
-        return [
-            it for it in self._updates if not kinds or not it.keys().isdisjoint(kinds)
-        ]
+        found = [*self._again, *self._updates]
+        return [it for it in found if not kinds or not it.keys().isdisjoint(kinds)]
 
     async def _on_setwebhook(self, url: str, **given: Any) -> Any:
         await trio.lowlevel.checkpoint()
@@ -617,10 +632,11 @@ class FakeTelegram:
     async def _call_webhook_forever(self) -> None:
         async with httpx2.AsyncClient() as client:
             while True:
-                if not self.webhook.get("url") or not self._updates:
+                waiting = self._again or self._updates
+                if not self.webhook.get("url") or not waiting:
                     await self._changed.wait()
                     continue
-                update = self._updates[0]
+                update = waiting[0]
                 secret = self.webhook.get("secret_token")
                 headers = {"x-telegram-bot-api-secret-token": secret} if secret else {}
                 try:
@@ -633,10 +649,7 @@ class FakeTelegram:
                 if answer.status_code != 200:
                     await trio.sleep(1)
                     continue
-                if self._repeats:
-                    self._repeats -= 1
-                    continue
-                self._updates.popleft()
+                waiting.remove(update)
                 self._notify()
 
 

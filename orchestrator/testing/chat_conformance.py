@@ -1,0 +1,495 @@
+"""What every chat platform must keep: checks that run against a server that stands in for it.
+
+To check a platform of your own, write a `StandIn`, and run all of `CHECKS` with it:
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda it: it.__name__)
+    async def test_it_conforms(check: Check) -> None:
+        await check(open_stand_in)
+
+A check raises `AssertionError`. Nothing here imports pytest.
+"""
+
+import enum
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, Protocol, TypeAlias
+
+import attrs
+import trio
+
+from agents import Agent, ScriptedModel
+from orchestrator.chat import (
+    Button,
+    ButtonPress,
+    ChatEvent,
+    ChatUser,
+    GatewaySettings,
+    GoneError,
+    IncomingMessage,
+    NotSentError,
+    Place,
+    Platform,
+    RetryAfterError,
+    RevokedError,
+    open_gateway,
+)
+from orchestrator.chat.replies import MARK
+from orchestrator.testing.harness import Harness
+
+NO_FILES: Final[Mapping[str, bytes]] = {}
+SECONDS: Final = 60.0
+"""Longer than anything here takes; with trio's jumping clock it costs nothing."""
+PICTURE: Final = b"\x89PNG\r\n\x1a\n" + bytes(64)
+
+
+class ChatFault(enum.Enum):
+    """What the next message that is sent meets, or the next attempt to hear."""
+
+    PAUSE = "the platform asks to wait before the next message"
+    LOST_ANSWER = "the message is taken, and the connection breaks before the answer"
+    GONE = "the user has blocked us, or the chat is gone"
+    NOT_HEARD = "the connection by which we hear breaks, or the platform answers 5xx"
+    REVOKED = "the platform refuses our secret, until further notice"
+
+
+@attrs.frozen(kw_only=True)
+class ShownMessage:
+    """A message of ours, as the platform shows it."""
+
+    id: str
+    place: Place
+    text: str = ""
+    anchor: str = ""
+    buttons: tuple[Button, ...] = ()
+    file: bytes = b""
+
+
+class StandIn(Protocol):
+    """A server on loopback that speaks the protocol of a platform, and does what it is told."""
+
+    @property
+    def user(self) -> ChatUser:
+        """The person who talks."""
+        ...
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """A private chat, a group, and a thread or topic of a group, in this order."""
+        ...
+
+    def connect(self) -> AbstractAsyncContextManager[Platform]:
+        """Connect to it, as one process would; another may come after it."""
+        ...
+
+    def say(
+        self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES
+    ) -> str:
+        """Let the person write to us, and return the anchor for a reply."""
+        ...
+
+    def say_again(self) -> None:
+        """Let the platform send what was said last once more, as if it were not acknowledged."""
+        ...
+
+    def press(self, message: ShownMessage, data: str) -> None:
+        """Let the person press a button."""
+        ...
+
+    def fail(self, fault: ChatFault) -> None:
+        """Let something fail."""
+        ...
+
+    @property
+    def messages(self) -> Sequence[ShownMessage]:
+        """What we have sent, as it is now, oldest first."""
+        ...
+
+    async def wait_messages(self, count: int) -> Sequence[ShownMessage]:
+        """Wait until we have sent so many messages."""
+        ...
+
+    async def wait_acknowledged(self) -> None:
+        """Wait until we have acknowledged all that was said."""
+        ...
+
+
+OpenStandIn: TypeAlias = Callable[[], AbstractAsyncContextManager[StandIn]]
+Check: TypeAlias = Callable[[OpenStandIn], Any]
+
+
+class RecordingInbox:
+    """An inbox that keeps what it gets."""
+
+    def __init__(self, *, takes: bool = True) -> None:
+        """Keep events.
+
+        Args:
+            takes: events become durable; else they wait for ever.
+        """
+        self.events: list[ChatEvent] = []
+        self.reports: list[str] = []
+        self._takes = takes
+        self._changed = trio.Event()
+
+    async def receive(self, event: ChatEvent) -> None:
+        """Keep an event."""
+        self.events.append(event)
+        self._changed.set()
+        self._changed = trio.Event()
+        await trio.lowlevel.checkpoint()
+        if not self._takes:
+            await trio.sleep_forever()
+
+    def report(self, line: str) -> None:
+        """Keep a line."""
+        self.reports.append(line)
+
+    async def wait_events(self, count: int) -> list[ChatEvent]:
+        """Wait for so many events."""
+        await trio.lowlevel.checkpoint()
+        while len(self.events) < count:
+            await self._changed.wait()
+        return self.events
+
+
+@asynccontextmanager
+async def _heard(
+    stand_in: StandIn, *, takes: bool = True
+) -> AsyncGenerator[tuple[Platform, RecordingInbox]]:
+    """Hear a platform as long as the block lasts."""
+    inbox = RecordingInbox(takes=takes)
+    with trio.fail_after(SECONDS * 60):
+        async with stand_in.connect() as platform, trio.open_nursery() as nursery:
+            nursery.start_soon(platform.run, inbox)
+            yield platform, inbox
+            nursery.cancel_scope.cancel(reason="the check is over")
+
+
+async def a_message_is_heard_with_its_place_and_sender(
+    open_stand_in: OpenStandIn,
+) -> None:
+    """In private, in a group that addresses us, and in a thread."""
+    async with open_stand_in() as stand_in, _heard(stand_in) as (_, inbox):
+        for number, place in enumerate(stand_in.places, 1):
+            anchor = stand_in.say(place, f"Hello {number}")
+            event = (await inbox.wait_events(number))[-1]
+            assert isinstance(event, IncomingMessage), event
+            assert event.place == place, f"{event.place} is not {place}"
+            assert event.user.id == stand_in.user.id
+            assert event.text == f"Hello {number}", f"{event.text!r} has a mention"
+            assert event.anchor == anchor
+            assert event.is_private is (number == 1)
+            assert event.is_addressed
+        assert (
+            len({it.id for it in inbox.events if isinstance(it, IncomingMessage)}) == 3
+        )
+
+
+async def a_message_that_comes_twice_has_one_id(open_stand_in: OpenStandIn) -> None:
+    """By that the gateway knows it."""
+    async with open_stand_in() as stand_in, _heard(stand_in) as (_, inbox):
+        stand_in.say(stand_in.places[0], "Hello")
+        await inbox.wait_events(1)
+        stand_in.say_again()
+        ids = {
+            it.id
+            for it in await inbox.wait_events(2)
+            if isinstance(it, IncomingMessage)
+        }
+        assert len(ids) == 1, f"it had the ids {ids}"
+
+
+async def what_was_not_taken_comes_to_the_next_process(
+    open_stand_in: OpenStandIn,
+) -> None:
+    """A message is acknowledged when it is durable, and not before."""
+    async with open_stand_in() as stand_in:
+        async with _heard(stand_in, takes=False) as (_, first):
+            stand_in.say(stand_in.places[0], "Hello")
+            await first.wait_events(1)
+        async with _heard(stand_in) as (_, second):
+            (event,) = await second.wait_events(1)
+            assert event == first.events[0], "it came as another message"
+            await stand_in.wait_acknowledged()
+
+
+async def a_fault_is_reported_and_what_was_said_is_heard(
+    open_stand_in: OpenStandIn,
+) -> None:
+    """A passing fault never ends the hearing, and names no secret."""
+    async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
+        stand_in.say(stand_in.places[0], "One")
+        await inbox.wait_events(1)
+        stand_in.fail(ChatFault.NOT_HEARD)
+        stand_in.say(stand_in.places[0], "Two")
+        events = [*await inbox.wait_events(2)]
+        texts = [it.text for it in events if isinstance(it, IncomingMessage)]
+        # What was not acknowledged may come again.
+        assert list(dict.fromkeys(texts)) == ["One", "Two"], texts
+        _require_no_secrets("\n".join(inbox.reports), platform)
+
+
+async def a_revoked_secret_ends_the_hearing(open_stand_in: OpenStandIn) -> None:
+    """It is told as that error, without the secret."""
+    async with open_stand_in() as stand_in:
+        stand_in.fail(ChatFault.REVOKED)
+        async with stand_in.connect() as platform:
+            error: Exception | None = None
+            try:
+                with trio.fail_after(SECONDS * 60):
+                    await platform.run(RecordingInbox())
+            except (RevokedError, trio.TooSlowError) as exc:
+                error = exc
+            assert isinstance(error, RevokedError), "it went on"
+            _require_no_secrets(str(error), platform)
+
+
+async def long_texts_are_split_as_the_platform_takes_them(
+    open_stand_in: OpenStandIn,
+) -> None:
+    """All words arrive, and no character is cut; the same text has the same parts."""
+    words = [f"word{number}" for number in range(2_000)]
+    lines = [f"line_{number} = {number}" for number in range(800)]
+    texts: Mapping[str, Sequence[str]] = {
+        " ".join(words): words,
+        "\n".join(("```python", *lines, "```")): lines,
+        "\N{SLOTH}" * 4_096: ["\N{SLOTH}" * 500],
+        "*unclosed _marks `": ["unclosed", "marks"],
+        "<b>&amp; no markup</b>": ["no markup"],
+    }
+    async with open_stand_in() as stand_in, stand_in.connect() as platform:
+        for text, pieces in texts.items():
+            parts = platform.split(text)
+            assert parts == platform.split(text), "the parts differ from time to time"
+            before = len(stand_in.messages)
+            for number, part in enumerate(parts):
+                key = f"{len(text)}.{number}"
+                await platform.send(stand_in.places[0], part, key=key)
+            shown = [it.text for it in stand_in.messages[before:]]
+            for piece in pieces:
+                assert any(piece in it for it in shown), f"{piece} is missing"
+            sloths = sum(it.count("\N{SLOTH}") for it in shown)
+            assert sloths == text.count("\N{SLOTH}"), "a character was cut"
+
+
+async def a_reply_is_anchored_and_a_repetition_marked(
+    open_stand_in: OpenStandIn,
+) -> None:
+    """It is sent to the place and thread of the message that it answers."""
+    async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
+        for number, place in enumerate(stand_in.places, 1):
+            anchor = stand_in.say(place, "Hello")
+            await inbox.wait_events(number)
+            (part,) = platform.split("**Hello** back")
+            sent = await platform.send(
+                place, part, key=str(number), anchor=anchor, mark=MARK
+            )
+            shown = stand_in.messages[-1]
+            assert shown.id == sent.id
+            assert shown.place == place, f"it went to {shown.place}, not to {place}"
+            assert shown.anchor in {anchor, ""}, f"it answers {shown.anchor}"
+            assert MARK in shown.text
+            assert "Hello back" in shown.text.replace("*", "")
+
+
+async def a_pause_is_told_with_its_seconds(open_stand_in: OpenStandIn) -> None:
+    """So the gateway waits as long as the platform asks for."""
+    async with open_stand_in() as stand_in, stand_in.connect() as platform:
+        stand_in.fail(ChatFault.PAUSE)
+        error = await _error_of_send(platform, stand_in.places[0])
+        assert isinstance(error, RetryAfterError), repr(error)
+        assert error.seconds > 0
+        assert not stand_in.messages
+
+
+async def a_lost_answer_is_no_certain_failure(open_stand_in: OpenStandIn) -> None:
+    """The message may have arrived: the gateway marks it when it sends it again.
+
+    A platform that recognizes the key of the message need not tell it: it sends it again itself.
+    """
+    async with open_stand_in() as stand_in, stand_in.connect() as platform:
+        stand_in.fail(ChatFault.LOST_ANSWER)
+        error = await _error_of_send(platform, stand_in.places[0])
+        assert not isinstance(error, NotSentError), repr(error)
+        assert len(stand_in.messages) == 1, "it was doubled without a mark"
+        _require_no_secrets(str(error), platform)
+
+
+async def a_chat_that_is_gone_is_told_as_such(open_stand_in: OpenStandIn) -> None:
+    """So the gateway gives it up, and no other."""
+    async with open_stand_in() as stand_in, stand_in.connect() as platform:
+        stand_in.fail(ChatFault.GONE)
+        error = await _error_of_send(platform, stand_in.places[0])
+        assert isinstance(error, GoneError), repr(error)
+        _require_no_secrets(str(error), platform)
+
+
+async def buttons_are_shown_pressed_and_taken_away(open_stand_in: OpenStandIn) -> None:
+    """In each place."""
+    data = "session:a_" + "0" * 16
+    async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
+        for number, place in enumerate(stand_in.places, 1):
+            stand_in.say(place, "Hello")
+            await inbox.wait_events(2 * number - 1)
+            buttons = [Button("Approve", data), Button("Deny", "deny:x")]
+            sent = await platform.send_buttons(
+                place, "May it?", buttons, key=f"b{number}"
+            )
+            shown = stand_in.messages[-1]
+            assert (shown.id, shown.place, shown.text) == (sent.id, place, "May it?")
+            assert list(shown.buttons) == buttons
+            stand_in.press(shown, data)
+            press = (await inbox.wait_events(2 * number))[-1]
+            assert isinstance(press, ButtonPress), press
+            assert (press.data, press.message, press.place) == (data, sent.id, place)
+            assert press.user.id == stand_in.user.id
+            await platform.answer_press(press, "Approved")
+            await platform.close_buttons(place, sent.id, "Approved by Ada")
+            closed = next(it for it in stand_in.messages if it.id == sent.id)
+            assert (closed.text, closed.buttons) == ("Approved by Ada", ())
+
+
+async def files_come_and_go_unchanged(open_stand_in: OpenStandIn) -> None:
+    """Their bytes and their names, whatever their sender calls them."""
+    name = "../a picture.png"
+    async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
+        place = stand_in.places[0]
+        anchor = stand_in.say(place, "Look", {name: PICTURE})
+        (event,) = await inbox.wait_events(1)
+        assert isinstance(event, IncomingMessage)
+        (attachment,) = event.attachments
+        assert attachment.size in {None, len(PICTURE)}
+        assert await platform.download(attachment) == PICTURE
+        assert not any(it in repr(attachment) for it in platform.secrets)
+        await platform.send_file(place, "copy.png", PICTURE, key="file", anchor=anchor)
+        assert stand_in.messages[-1].file == PICTURE
+        assert stand_in.messages[-1].place == place
+
+
+async def an_answer_being_written_can_be_shown(open_stand_in: OpenStandIn) -> None:
+    """In each place."""
+    async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
+        for number, place in enumerate(stand_in.places, 1):
+            stand_in.say(place, "Hello")
+            await inbox.wait_events(number)
+            await platform.show_typing(place)
+
+
+async def each_message_is_answered_once_in_its_place(
+    open_stand_in: OpenStandIn,
+) -> None:
+    """By a gateway, also if messages come twice."""
+    harness = Harness()
+    async with open_stand_in() as stand_in:
+        async with _gateway(stand_in, harness, reply="Hello back."):
+            anchors = {}
+            for number, place in enumerate(stand_in.places, 1):
+                anchors[place] = stand_in.say(place, "Hello")
+                await stand_in.wait_messages(number)
+                stand_in.say_again()
+                await stand_in.wait_acknowledged()
+        shown = list(stand_in.messages)
+        assert [it.place for it in shown] == list(stand_in.places)
+        assert all(it.anchor in {anchors[it.place], ""} for it in shown)
+    harness.assert_laws()
+
+
+async def a_crash_after_any_fact_loses_and_doubles_nothing_unmarked(
+    open_stand_in: OpenStandIn,
+) -> None:
+    """The parts of a reply arrive in order; one that may have arrived before is marked."""
+    facts = 1
+    while True:
+        harness = Harness()
+        async with open_stand_in() as stand_in:
+            place = stand_in.places[0]
+            stand_in.say(place, "Hello")
+            async with stand_in.connect() as platform:
+                whole = len(platform.split(LONG_REPLY))
+            with trio.move_on_after(SECONDS):
+                async with _gateway(stand_in, harness, crash_after=facts):
+                    await trio.sleep_forever()
+            has_crashed = len(harness.entries) == facts
+            async with _gateway(stand_in, harness) as platform:
+                await stand_in.wait_messages(whole)
+                await stand_in.wait_acknowledged()
+                await trio.sleep(SECONDS)
+            texts = [it.text for it in stand_in.messages]
+            marked = [_name(it) for it in texts if MARK in it]
+            plain = [_name(it) for it in texts if MARK not in it]
+            where = f"after fact {facts} came {plain}, and marked {marked}"
+            assert len(marked) <= 1, where
+            assert len(plain) == len(set(plain)), where
+            wanted = {_name(it.text) for it in platform.split(LONG_REPLY)}
+            assert {*plain, *marked} == wanted, where
+        harness.assert_laws()
+        if not has_crashed:
+            return
+        facts += 1
+
+
+def _name(text: str) -> str:
+    """Return how a part of the long reply begins."""
+    return text.replace(MARK, "").strip()[:9]
+
+
+LONG_REPLY: Final = "\n\n".join(
+    f"Part {number:04}. " + "Some words of it. " * 12 for number in range(40)
+)
+
+
+@asynccontextmanager
+async def _gateway(
+    stand_in: StandIn,
+    harness: Harness,
+    *,
+    reply: str = LONG_REPLY,
+    crash_after: int | None = None,
+) -> AsyncGenerator[Platform]:
+    user = stand_in.user.id
+    settings = GatewaySettings(
+        allow=tuple(f"{place.platform}:{user}" for place in stand_in.places)
+    )
+    agent = Agent("helper", model=ScriptedModel.always(reply))
+    async with (
+        stand_in.connect() as platform,
+        harness.open(crash_after=crash_after) as orchestrator,
+        open_gateway(orchestrator, agent, [platform], settings=settings),
+    ):
+        yield platform
+
+
+async def _error_of_send(platform: Platform, place: Place) -> Exception | None:
+    await trio.lowlevel.checkpoint()
+    (part,) = platform.split("Hello")
+    try:
+        await platform.send(place, part, key="one")
+    except Exception as exc:  # noqa: BLE001 (which one it is, is what is checked)
+        return exc
+    return None
+
+
+def _require_no_secrets(text: str, platform: Platform) -> None:
+    for secret in platform.secrets:
+        assert secret not in text, "it tells a secret"
+    assert "://" not in text, f"it has a URL: {text}"
+
+
+CHECKS: Final[Sequence[Check]] = (
+    a_message_is_heard_with_its_place_and_sender,
+    a_message_that_comes_twice_has_one_id,
+    what_was_not_taken_comes_to_the_next_process,
+    a_fault_is_reported_and_what_was_said_is_heard,
+    a_revoked_secret_ends_the_hearing,
+    long_texts_are_split_as_the_platform_takes_them,
+    a_reply_is_anchored_and_a_repetition_marked,
+    a_pause_is_told_with_its_seconds,
+    a_lost_answer_is_no_certain_failure,
+    a_chat_that_is_gone_is_told_as_such,
+    buttons_are_shown_pressed_and_taken_away,
+    files_come_and_go_unchanged,
+    an_answer_being_written_can_be_shown,
+    each_message_is_answered_once_in_its_place,
+    a_crash_after_any_fact_loses_and_doubles_nothing_unmarked,
+)
+"""All of them, for a parametrized test."""
