@@ -34,11 +34,7 @@ class Place:
     def session(self, number: int) -> SessionId:
         """Return the id of the session of a number that is held here."""
         names = "\0".join((self.platform, self.chat, self.thread, str(number)))
-<<<<<<< HEAD
-        return SessionId(f"c_{hashlib.sha256(names.encode()).hexdigest()[:20]}")
-=======
-        return SessionId(f"{PREFIX}{hashlib.sha256(names.encode()).hexdigest()[:32]}")
->>>>>>> 1e15d3a (wip)
+        return SessionId(f"{PREFIX}{hashlib.sha256(names.encode()).hexdigest()[:20]}")
 
 
 def parse_place(text: str) -> Place:
