@@ -238,14 +238,12 @@ _NAMED_FAULTS: Final = {
 class StreamingModel(_Calls):
     """Streams its answers piece by piece.
 
-    | piece | what it does |
-    |---|---|
-    | `str` | emits a `TextDelta`, and is part of the answer's text |
-    | a `ModelEvent` | is emitted as it is, and is no part of the answer |
-    | `ToolCall` | is one of the answer's calls |
-    | a number | waits that many seconds |
-    | `trio.Event` | waits for the event |
-    | an async function | is called without arguments, and awaited |
+    * `str`: emits a `TextDelta`, and is part of the answer's text
+    * a `ModelEvent`: is emitted as it is, and is no part of the answer
+    * `ToolCall`: is one of the answer's calls
+    * a number: waits that many seconds
+    * `trio.Event`: waits for the event
+    * an async function: is called without arguments, and awaited
     | `Exception` | is raised |
     | `AssistantMessage` | is the answer, instead of what the pieces come to |
     """
