@@ -135,6 +135,11 @@ $(CONFORMANCE)/node_modules/.done: $(CONFORMANCE)/package-lock.json
 	@cd $(CONFORMANCE) && npm install --no-save --silent --ignore-scripts --no-audit --no-fund
 	@touch $@
 
+.PHONY: docs
+docs: $(VENV)/.dev ## build the documentation as a site that needs no network: build/site/index.html
+	@$(BIN)/sphinx-build -q -W --keep-going -j auto -b html docs build/site
+	@echo build/site/index.html
+
 .PHONY: bench
 bench: $(VENV)/.dev ## what a delegation costs, against raw trio
 	@$(BIN)/python -m benchmarks

@@ -1,4 +1,4 @@
-"""How `make docs` builds the site: Sphinx, with the pages in Markdown and the API from docstrings."""
+"""How `make docs` builds the site: pages of Markdown, and the API from docstrings, by Sphinx."""
 
 from importlib.metadata import version as version_of
 from typing import Any, Final
@@ -23,6 +23,7 @@ suppress_warnings = [
     "misc.highlighting_failure",
 ]
 
+napoleon_numpy_docstring = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -47,14 +48,27 @@ html_copy_source = False
 html_show_sphinx = False
 
 
-def keep_colons(  # noqa: PLR0917 (Sphinx calls it so)
+# Napoleon takes what stands before a colon for the type of an attribute, so it sees none.
+COLON: Final = "\ue000"
+ATTRIBUTES: Final = ("attribute", "data", "property")
+
+
+def hide_colons(  # noqa: PLR0917 (Sphinx calls it so)
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Keep napoleon from reading what stands before a colon as the type of an attribute."""
-    if what == "attribute":
-        lines.insert(0, "")
+    """Hide the colons of an attribute's docstring from napoleon."""
+    if what in ATTRIBUTES:
+        lines[:] = [line.replace(":", COLON) for line in lines]
+
+
+def show_colons(  # noqa: PLR0917 (Sphinx calls it so)
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Show them again, after napoleon."""
+    lines[:] = [line.replace(COLON, ":") for line in lines]
 
 
 def setup(app: Any) -> None:
-    """Connect what changes docstrings, before napoleon reads them."""
-    app.connect("autodoc-process-docstring", keep_colons, priority=400)
+    """Connect what changes docstrings before and after napoleon, whose priority is 500."""
+    app.connect("autodoc-process-docstring", hide_colons, priority=400)
+    app.connect("autodoc-process-docstring", show_colons, priority=600)

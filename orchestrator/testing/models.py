@@ -244,8 +244,8 @@ class StreamingModel(_Calls):
     * a number: waits that many seconds
     * `trio.Event`: waits for the event
     * an async function: is called without arguments, and awaited
-    | `Exception` | is raised |
-    | `AssistantMessage` | is the answer, instead of what the pieces come to |
+    * `Exception`: is raised
+    * `AssistantMessage`: is the answer, instead of what the pieces come to
     """
 
     def __init__(
