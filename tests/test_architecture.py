@@ -55,7 +55,8 @@ FROM_DELEGATION = """
     usd
 """
 ORCHESTRATOR = """
-    Candidates Child ClosedError EndedError FanOut FanOutFailedError TaskModelEvent Journal JournalError
+    Candidates Child ClosedError EndedError FanOut FanOutFailedError TaskModelEvent Journal
+    JournalError
     JournalInUseError McpServers MemoryJournal NotInterruptedError Orchestrator OrchestratorError
     Review Run
     RunFailedError Session SessionOpenError Settled SharedBudgetError TaskFailedError
