@@ -37,6 +37,7 @@ from orchestrator.chat.replies import MARK
 from orchestrator.testing.harness import Harness
 
 NO_FILES: Final[Mapping[str, bytes]] = {}
+NO_ANCHORS: Final[Mapping[Place, str]] = {}
 SECONDS: Final = 60.0
 """Longer than anything here takes; with trio's jumping clock it costs nothing."""
 PICTURE: Final = b"\x89PNG\r\n\x1a\n" + bytes(64)
@@ -120,12 +121,16 @@ Check: TypeAlias = Callable[[OpenStandIn], Any]
 class RecordingInbox:
     """An inbox that keeps what it gets."""
 
-    def __init__(self, *, takes: bool = True) -> None:
+    def __init__(
+        self, *, takes: bool = True, anchors: Mapping[Place, str] = NO_ANCHORS
+    ) -> None:
         """Keep events.
 
         Args:
             takes: events become durable; else they wait for ever.
+            anchors: the last messages that an earlier process has taken.
         """
+        self.anchors = dict(anchors)
         self.events: list[ChatEvent] = []
         self.reports: list[str] = []
         self._takes = takes
@@ -139,6 +144,13 @@ class RecordingInbox:
         await trio.lowlevel.checkpoint()
         if not self._takes:
             await trio.sleep_forever()
+        if isinstance(event, IncomingMessage):
+            self.anchors[event.place] = event.anchor
+
+    async def last_anchors(self) -> Mapping[Place, str]:
+        """Return the last message of each place that was taken."""
+        await trio.lowlevel.checkpoint()
+        return self.anchors
 
     def report(self, line: str) -> None:
         """Keep a line."""
@@ -154,10 +166,13 @@ class RecordingInbox:
 
 @asynccontextmanager
 async def _heard(
-    stand_in: StandIn, *, takes: bool = True
+    stand_in: StandIn,
+    *,
+    takes: bool = True,
+    anchors: Mapping[Place, str] = NO_ANCHORS,
 ) -> AsyncGenerator[tuple[Platform, RecordingInbox]]:
     """Hear a platform as long as the block lasts."""
-    inbox = RecordingInbox(takes=takes)
+    inbox = RecordingInbox(takes=takes, anchors=anchors)
     with trio.fail_after(SECONDS * 60):
         async with stand_in.connect() as platform, trio.open_nursery() as nursery:
             nursery.start_soon(platform.run, inbox)
@@ -204,12 +219,18 @@ async def what_was_not_taken_comes_to_the_next_process(
 ) -> None:
     """A message is acknowledged when it is durable, and not before."""
     async with open_stand_in() as stand_in:
-        async with _heard(stand_in, takes=False) as (_, first):
-            stand_in.say(stand_in.places[0], "Hello")
+        place = stand_in.places[0]
+        async with _heard(stand_in) as (_, first):
+            stand_in.say(place, "One")
             await first.wait_events(1)
-        async with _heard(stand_in) as (_, second):
-            (event,) = await second.wait_events(1)
-            assert event == first.events[0], "it came as another message"
+            await stand_in.wait_acknowledged()
+        anchors = first.anchors
+        async with _heard(stand_in, takes=False, anchors=anchors) as (_, second):
+            stand_in.say(place, "Two")
+            await second.wait_events(1)
+        async with _heard(stand_in, anchors=anchors) as (_, third):
+            (event,) = await third.wait_events(1)
+            assert event == second.events[0], "it came as another message"
             await stand_in.wait_acknowledged()
 
 
