@@ -24,6 +24,8 @@ from orchestrator.chat.errors import ChatError
 CONNECT_SECONDS: Final = 15
 CLOSE_SECONDS: Final = 2
 LARGEST_MESSAGE: Final = 16_000_000
+BROKEN_OFF: Final = 1006
+"""The code of a connection that ended without one."""
 
 
 class SocketLostError(ChatError):
@@ -65,8 +67,8 @@ async def open_websocket(
                     nursery.cancel_scope.cancel(reason="the connection is over")
     except ConnectionClosed as exc:
         reason = exc.reason
-        if reason is None:
-            raise SocketLostError("it is closed") from None
+        if reason is None or reason.code == BROKEN_OFF:
+            raise SocketLostError("it broke off") from None
         said = f"{reason.code} {reason.reason or ''}".strip()
         raise SocketLostError(said, reason.code) from None
     except HandshakeError as exc:

@@ -1,17 +1,16 @@
 """A bot in the fake workspace, and an inbox that keeps what it hears."""
 
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import attrs
 import trio
-from starlette.types import Receive, Scope, Send
 
-from orchestrator.chat import ChatEvent, IncomingMessage, WebhookCall
+from agents.redaction.redactor import Redactor
+from orchestrator.chat import ChatEvent, IncomingMessage
 from orchestrator.chat.slack.platform import SlackPlatform, open_slack
-from orchestrator.server.transport.connections import Connections
-from orchestrator.server.transport.listener import Listening, bind
+from orchestrator.server.chat_webhooks import open_chat_webhooks
+from orchestrator.server.transport.listener import Listening
 from tests.chat.fakes.slack import (
     APP_TOKEN,
     BOT_TOKEN,
@@ -78,32 +77,11 @@ async def bot_by_requests() -> AsyncGenerator[Bot]:
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(slack.run, inbox)
-        bound = bind(Listening(port=0))
-        webhooks = slack.webhooks(inbox)
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            body = b""
-            while (piece := await receive()).get("more_body"):
-                body += piece["body"]
-            headers = {
-                name.decode(): value.decode() for name, value in scope["headers"]
-            }
-            call = WebhookCall(headers, body + piece.get("body", b""))
-            found = await webhooks[scope["path"]](call)
-            length = str(len(found.body)).encode()
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": found.status,
-                    "headers": [(b"content-length", length)],
-                }
-            )
-            await send({"type": "http.response.body", "body": found.body})
-
-        log = logging.getLogger("tests.slack_bot")
-        log.disabled = True
-        await nursery.start(Connections(answer, log).serve, bound, trio.Event())
-        fake.request_url = f"http://127.0.0.1:{bound.getsockname()[1]}/slack"
-        yield Bot(fake, slack, inbox)
+        listening, redactor = Listening(port=0), Redactor()
+        async with open_chat_webhooks(
+            slack.webhooks(inbox), listening, redactor
+        ) as address:
+            fake.request_url = f"{address}/slack"
+            yield Bot(fake, slack, inbox)
         nursery.cancel_scope.cancel(reason="the test is over")
         assert fake.violations == []

@@ -13,7 +13,7 @@ token goes to Slack's own hosts only.
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httpx2
@@ -99,7 +99,6 @@ class SlackApi:
         self._token = token
         self._app_token = app_token
         self._url = url
-        self._origin = urlsplit(url)
 
     async def call(self, method: str, into: type[T], **arguments: Any) -> T:
         """Call a method with the token of the bot, and return what is read of its answer.
@@ -117,7 +116,7 @@ class SlackApi:
         """Send a file to Slack, and return its id: it is seen when the upload is completed."""
         method = "files.getUploadURLExternal"
         upload = await self.call(method, Upload, filename=name, length=len(content))
-        if not self._is_slack(upload.upload_url):
+        if not is_host_of(self._url, upload.upload_url):
             raise SlackUnreachableError(f"Slack answered {method} with a foreign host")
         with _within(FILE_SECONDS, "the upload of a file"):
             sent = await self._http.post(upload.upload_url, content=content)
@@ -135,7 +134,7 @@ class SlackApi:
             SlackRefusedError: it is not at Slack, or this bot may not read it.
         """
         method = "the download of a file"
-        if not self._is_slack(url):
+        if not is_host_of(self._url, url):
             raise SlackRefusedError(method, "foreign_host")
         content = bytearray()
         with _within(FILE_SECONDS, method):
@@ -151,6 +150,9 @@ class SlackApi:
                 # A bot that may not read it is sent to the page where people log in.
                 if answer.status_code != HTTPStatus.OK:
                     raise SlackRefusedError(method, "not_allowed", "scope files:read")
+                length = answer.headers.get("content-length", "")
+                if length.isdecimal() and int(length) > most:
+                    raise FileTooLargeError(most)
                 async for piece in answer.aiter_bytes():
                     content += piece
                     if len(content) > most:
@@ -170,20 +172,6 @@ class SlackApi:
                 self._url + method, data=form, headers=_authorization(token)
             )
         return _read(method, answer, into)
-
-    def _is_slack(self, url: str) -> bool:
-        """Return whether a URL is of the host of the methods, or of one below it."""
-        try:
-            parts = urlsplit(url)
-            found, own = _origin(parts), _origin(self._origin)
-        except ValueError:
-            return False
-        host = f".{own[1]}"
-        return found == own or (
-            found[0] == own[0] == "https"
-            and found[1].endswith(host)
-            and found[2] == own[2]
-        )
 
 
 @asynccontextmanager
@@ -237,13 +225,29 @@ def _pause(answer: httpx2.Response) -> float:
         return PAUSE_SECONDS
 
 
+def is_host_of(api_url: str, url: str) -> bool:
+    """Return whether a URL is of the host of the methods, or of one below it."""
+    try:
+        found, own = _origin(urlsplit(url)), _origin(urlsplit(api_url))
+    except ValueError:
+        return False
+    is_below = found.host.endswith(f".{own.host}") and found.scheme == "https"
+    return found == own or (is_below and found.port == own.port)
+
+
 def _authorization(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def _origin(url: SplitResult) -> tuple[str, str, int | None]:
+class _Origin(NamedTuple):
+    scheme: str
+    host: str
+    port: int | None
+
+
+def _origin(url: SplitResult) -> _Origin:
     default = {"https": 443, "http": 80}.get(url.scheme)
-    return url.scheme, url.hostname or "", url.port or default
+    return _Origin(url.scheme, url.hostname or "", url.port or default)
 
 
 def _json(value: object) -> str:

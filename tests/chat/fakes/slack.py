@@ -6,10 +6,9 @@ wrong all the same, is in `violations`.
 """
 
 import json
-import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -18,12 +17,16 @@ import attrs
 import httpx2
 import trio
 import trio_websocket
-from starlette.types import Receive, Scope, Send
 
 from agents import raising_one_error
 from orchestrator.chat.slack.signature import sign
-from orchestrator.server.transport.connections import Connections
-from orchestrator.server.transport.listener import Listening, bind
+from tests.chat.fakes.http import (
+    HangUpError,
+    Request,
+    Response,
+    json_response,
+    serve_http,
+)
 from tests.chat.fakes.slack_blocks import BlockError, check_blocks
 from tests.chat.fakes.slack_methods import METHODS, ArgumentError, read_arguments
 from tests.server.kit import NO_CERTIFICATES
@@ -140,9 +143,8 @@ class _Socket:
 class FakeSlack:
     """The workspace: Ada and Bob, a channel, and the direct messages of Ada."""
 
-    def __init__(self, api_url: str, nursery: trio.Nursery) -> None:
-        self.api_url = api_url
-        self._origin = api_url.removesuffix("/api/")
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.origin = ""
         self.socket_url = ""
         self._nursery = nursery
         self.request_url = ""
@@ -173,6 +175,10 @@ class FakeSlack:
         self._pending = 0
         self._number = 0
         self._changed = trio.lowlevel.ParkingLot()
+
+    @property
+    def api_url(self) -> str:
+        return f"{self.origin}/api/"
 
     # What people do.
 
@@ -231,7 +237,7 @@ class FakeSlack:
             "channel": {"id": message.channel, "name": "x"},
             "message": {"ts": message.ts, "text": message.text},
             "state": {"values": {}},
-            "response_url": f"{self._origin}/actions/1",
+            "response_url": f"{self.origin}/actions/1",
             "actions": [{**action, "block_id": "b", "action_ts": self._new_ts()}],
         }
         self._send("interactive", payload, "")
@@ -331,68 +337,45 @@ class FakeSlack:
 
     # The Web API.
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request: an application of ASGI."""
-        body = b""
-        while (piece := await receive())["type"] == "http.request":
-            body += piece.get("body", b"")
-            if not piece.get("more_body"):
-                break
-        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        path, query = scope["path"], scope["query_string"].decode()
-        extra: list[tuple[bytes, bytes]] = []
-        if path.startswith("/api/"):
-            name = path.removeprefix("/api/")
-            status, found, extra = self._answer_call(name, headers, query, body)
-        elif path.startswith("/upload/v1/"):
-            status, found = self._take_upload(path.rpartition("/")[2], body)
-        elif path.startswith("/files-pri/"):
-            status, found, extra = self._give_file(path.split("/")[2], headers)
-        else:
-            status, found = 404, b"not found"
-        self._changed.unpark_all()
-        await send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [
-                    (b"content-type", b"application/json; charset=utf-8"),
-                    (b"content-length", str(len(found)).encode()),
-                    *extra,
-                ],
-            }
-        )
-        await send({"type": "http.response.body", "body": found})
-
-    def _answer_call(
-        self, name: str, headers: dict[str, str], query: str, body: bytes
-    ) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
-        fault = self._next_fault(name)
-        if fault is not None and fault.lost == "before":
-            raise trio.BrokenResourceError("as a test wants it")
-        if fault is not None and fault.status == 429:
-            extra = [(b"retry-after", fault.retry_after.encode())]
-            return 429, b'{"ok":false,"error":"ratelimited"}', extra
-        if fault is not None and fault.status >= 500:
-            return fault.status, b"<html>something went wrong</html>", []
-        if fault is not None and fault.error:
-            answer = {"ok": False, "error": fault.error}
-            return 200, json.dumps(answer).encode(), []
+    async def answer(self, request: Request) -> Response:
+        """Answer a request."""
+        await trio.lowlevel.checkpoint()
+        path, _, query = request.target.partition("?")
         try:
-            answer = self._do(name, headers, query, body)
+            if path.startswith("/api/"):
+                name = path.removeprefix("/api/")
+                return self._answer_call(name, request, query)
+            if path.startswith("/upload/v1/"):
+                return self._take_upload(path.rpartition("/")[2], request.body)
+            if path.startswith("/files-pri/"):
+                return self._give_file(path.split("/")[2], request)
+            return Response(404)
+        finally:
+            self._changed.unpark_all()
+
+    def _answer_call(self, name: str, request: Request, query: str) -> Response:
+        fault = self._next_fault(name) or Fault(times=0)
+        if fault.lost == "before":
+            raise HangUpError
+        if fault.status == 429:
+            return _limited(fault.retry_after)
+        if fault.status >= 500:
+            return Response(fault.status, b"<html>something went wrong</html>")
+        if fault.error:
+            return json_response({"ok": False, "error": fault.error})
+        try:
+            answer = self._do(name, request, query)
         except _LimitedError as exc:
-            extra = [(b"retry-after", str(exc.seconds).encode())]
-            return 429, b'{"ok":false,"error":"ratelimited"}', extra
+            return _limited(str(exc.seconds))
         except (RefusedError, ArgumentError, BlockError) as exc:
-            messages = getattr(exc, "messages", exc.args)
             answer = {"ok": False, "error": exc.code}
-            if messages:
+            if messages := getattr(exc, "messages", exc.args):
                 answer["response_metadata"] = {"messages": [*messages]}
             if exc.code == "missing_scope":
                 answer |= {"needed": "a:scope", "provided": "chat:write"}
-        if fault is not None and fault.lost == "after":
-            raise trio.BrokenResourceError("as a test wants it")
-        return 200, json.dumps(answer).encode(), []
+        if fault.lost == "after":
+            raise HangUpError
+        return json_response(answer)
 
     def _next_fault(self, name: str) -> Fault | None:
         waiting = self._faults.get(name, [])
@@ -401,22 +384,20 @@ class FakeSlack:
         waiting[0].times -= 1
         return waiting[0] if waiting[0].times else waiting.pop(0)
 
-    def _do(
-        self, name: str, headers: dict[str, str], query: str, body: bytes
-    ) -> dict[str, Any]:
+    def _do(self, name: str, request: Request, query: str) -> dict[str, Any]:
         method = METHODS.get(name)
         if method is None:
             raise RefusedError("unknown_method")
-        self._check_token(headers, method.token)
+        self._check_token(request.headers, method.token)
         if name in self.missing_scopes:
             raise RefusedError("missing_scope")
-        media_type = headers.get("content-type", "")
-        arguments = read_arguments(method, media_type, query, body)
+        media_type = request.headers.get("content-type", "")
+        arguments = read_arguments(method, media_type, query, request.body)
         self.calls.append(Call(name, arguments))
         done = getattr(self, "_" + name.replace(".", "_"))(**arguments)
         return {"ok": True, **done}
 
-    def _check_token(self, headers: dict[str, str], prefix: str) -> None:
+    def _check_token(self, headers: Mapping[str, str], prefix: str) -> None:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if not prefix:
             return
@@ -520,7 +501,7 @@ class FakeSlack:
             raise RefusedError("invalid_arguments", "[ERROR] must be > 0: length")
         file = self.add_file(filename, b"")
         file.content, file.length = None, length
-        return {"file_id": file.id, "upload_url": f"{self._origin}/upload/v1/{file.id}"}
+        return {"file_id": file.id, "upload_url": f"{self.origin}/upload/v1/{file.id}"}
 
     def _files_completeUploadExternal(  # noqa: N802
         self,
@@ -635,7 +616,7 @@ class FakeSlack:
         return event
 
     def _file_of(self, file: File) -> dict[str, Any]:
-        where = f"{self._origin}/files-pri/{file.id}/download"
+        where = f"{self.origin}/files-pri/{file.id}/download"
         if file.is_external:
             where = "https://files.example.com/elsewhere"
         return {
@@ -650,22 +631,22 @@ class FakeSlack:
             "url_private_download": where,
         }
 
-    def _take_upload(self, id_: str, body: bytes) -> tuple[int, bytes]:
+    def _take_upload(self, id_: str, body: bytes) -> Response:
         file = self.files.get(id_)
         if file is None or file.content is not None or len(body) != file.length:
-            return 400, b"wrong file"
+            return Response(400, b"wrong file")
         file.content = body
-        return 200, f"OK - {len(body)}".encode()
+        return Response(200, f"OK - {len(body)}".encode(), "text/plain")
 
-    def _give_file(
-        self, id_: str, headers: dict[str, str]
-    ) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+    def _give_file(self, id_: str, request: Request) -> Response:
         file = self.files.get(id_)
         if file is None or file.content is None:
-            return 404, b"", []
-        if self.hides_files or headers.get("authorization") != f"Bearer {BOT_TOKEN}":
-            return 302, b"", [(b"location", b"https://tests.slack.com/?redir=x")]
-        return 200, file.content, []
+            return Response(404)
+        shown = request.headers.get("authorization")
+        if self.hides_files or shown != f"Bearer {BOT_TOKEN}":
+            where = {"location": "https://tests.slack.com/?redir=x"}
+            return Response(302, headers=where)
+        return Response(200, file.content, file.media_type)
 
     def _new_ts(self) -> str:
         self._number += 1
@@ -829,21 +810,22 @@ class _LimitedError(Exception):
 @asynccontextmanager
 async def open_fake_slack() -> AsyncGenerator[FakeSlack]:
     """Serve a workspace as long as the block lasts."""
-    bound = bind(Listening(port=0))
-    port = bound.getsockname()[1]
     with raising_one_error():
-        # Owns the servers, and the events that are sent.
+        # Owns the sockets, and the events that are sent.
         async with trio.open_nursery() as nursery:
-            fake = FakeSlack(f"http://127.0.0.1:{port}/api/", nursery)
+            fake = FakeSlack(nursery)
             websockets = await nursery.start(
                 trio_websocket.serve_websocket, fake.serve_socket, "127.0.0.1", 0, None
             )
             fake.socket_url = f"ws://127.0.0.1:{websockets.port}"
-            log = logging.getLogger("tests.fake_slack")
-            connections = Connections(fake.answer, log, per_peer=1_000)
-            await nursery.start(connections.serve, bound, trio.Event())
-            yield fake
+            async with serve_http(fake.answer) as fake.origin:
+                yield fake
             nursery.cancel_scope.cancel(reason="the test is over")
+
+
+def _limited(seconds: str) -> Response:
+    answer = {"ok": False, "error": "ratelimited"}
+    return json_response(answer, 429, **{"retry-after": seconds})
 
 
 def _shown(block: dict[str, Any]) -> str:
