@@ -251,6 +251,13 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The budgets around the call, besides those of the parent."""
     handed: tuple[EarlierMessage, ...] | msgspec.UnsetType = msgspec.UNSET
     """The conversation of the parent, if that is handed off: its answer is the parent's."""
+    to_come: int | msgspec.UnsetType = msgspec.UNSET
+    """How many more tasks its fan-out asks for after this one, if it asks for them one by one."""
+
+    @property
+    def siblings_to_come(self) -> int | None:
+        """How many more tasks its fan-out asks for; None where it asks for all at once."""
+        return None if isinstance(self.to_come, msgspec.UnsetType) else self.to_come
 
     @property
     def is_handoff(self) -> bool:

@@ -23,6 +23,7 @@ from agents.redaction.redactor import Redactor
 from delegation import Ledger, SessionId, SessionRecord, TaskId, TaskRecord, Tree
 from delegation.events import Entry, Event, TaskRequested
 from delegation.events.approvals import ApprovalQuestion
+from delegation.events.incidents import Incident
 from orchestrator.engine.approvals import open_questions
 from orchestrator.engine.model_events import (
     ModelEventSubscribers,
@@ -58,6 +59,14 @@ class FoundTask:
     task: TaskRecord
     session: SessionRecord
     ledger: Ledger
+
+
+@attrs.frozen
+class Conversation:
+    """The messages of a task, and what else happened to its model calls."""
+
+    messages: Sequence[Message]
+    incidents: Sequence[Incident]
 
 
 class ReadApi:
@@ -264,9 +273,13 @@ class ReadApi:
 
     async def transcript(self, task: str) -> Sequence[Message]:
         """Return the messages of a task; those of a settled one are read from the journal."""
+        return (await self.conversation(task)).messages
+
+    async def conversation(self, task: str) -> Conversation:
+        """Return the messages of a task, and what else happened to its model calls."""
         found = await self.task(task)
         if found.task.outcome is None:
-            return found.task.transcript
+            return Conversation(found.task.transcript, found.task.incidents)
         # Imported late: the report is not needed to run anything.
         from orchestrator.report import read_history
 
@@ -278,7 +291,8 @@ class ReadApi:
                 session, entries, has_writer=True, wants_transcript=lambda _: True
             )
         )
-        return history.transcripts[TaskId(task)].messages
+        read = history.transcripts[TaskId(task)]
+        return Conversation(read.messages, read.incidents)
 
     # Waiting for a change. The caller looks at the state again after each.
 

@@ -126,8 +126,13 @@ class Attempts(Protocol):
     one ended, as soon as it has ended, and then begins the next.
     """
 
-    def failed(self, error: ModelError) -> None:
-        """Book a call that failed, and after which another one is made."""
+    def failed(self, error: ModelError, then: str = "") -> None:
+        """Book a call that failed, and after which another one is made.
+
+        Args:
+            error: how it failed.
+            then: the name of the model that is called instead, if it is another one.
+        """
         ...
 
     def helped(self, usage: Usage) -> None:

@@ -325,6 +325,8 @@ class ModelFailed:
     """What budgets are charged with, if that is more: the most that the call may have used."""
     settings: GivenSettings = msgspec.UNSET
     """How the model was to answer."""
+    then: str = ""
+    """The model that is called instead, after an attempt; "" is the same one again."""
 
 
 @attrs.frozen

@@ -15,6 +15,7 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    ModelFailure,
     QuietChanged,
     StartsPaused,
     Steered,
@@ -24,12 +25,14 @@ from delegation.events import (
     TaskStarted,
     ToolAnswered,
 )
+from delegation.events.incidents import Incident
 from delegation.ledger.fold_accounts import book, charge_open_call, open_accounts
 from delegation.ledger.fold_approvals import drop_question, drop_questions
 from delegation.ledger.fold_places import begin_anew, drop_placed
 from delegation.ledger.fold_processes import drop_processes
 from delegation.ledger.records import (
     NO_CHILDREN,
+    NO_INCIDENTS,
     NO_MESSAGES,
     NO_STEERING,
     NOTHING_PLACED,
@@ -105,6 +108,7 @@ def task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
         label=request.label,
         reason=event.reason,
         needs=request.needs,
+        to_come=request.siblings_to_come,
     )
     if event.mode is Mode.DETACHED:
         session.unsettled_detached[request.id] = task
@@ -259,6 +263,8 @@ def model_called(ledger: "Ledger", event: ModelCalled) -> None:
 def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
     task = running_task(ledger, event)
     task.reserved = None
+    if event.left_out:
+        _note(task, Incident(len(task.transcript), left_out=event.left_out))
     task.transcript = task.transcript.followed_by(event.message)
     if isinstance(event.instructions, str):
         task.made_instructions = event.instructions
@@ -269,12 +275,20 @@ def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
 def model_failed(ledger: "Ledger", event: ModelFailed, seq: int) -> None:
     task = running_task(ledger, event)
     task.reserved = None
+    if event.reason is ModelFailure.ATTEMPT:
+        _note(task, Incident(len(task.transcript), event.error, event.then))
     if event.text:
         said = AssistantMessage(
             event.text, usage=event.usage, incomplete=True, id=MessageId(f"m_{seq}")
         )
         task.transcript = task.transcript.followed_by(said)
     book(ledger, task, event.usage, charged=event.charged)
+
+
+def _note(task: TaskRecord, incident: Incident) -> None:
+    if task.incidents is NO_INCIDENTS:
+        task.incidents = []
+    task.incidents.append(incident)
 
 
 def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
@@ -369,6 +383,7 @@ def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     session.tree.end(event.task, entry.at, event.outcome.error)
     # The journal has the transcript; a task that has ended needs it no more.
     task.transcript = NO_MESSAGES
+    task.incidents = NO_INCIDENTS
     task.children = NO_CHILDREN
     task.placed = NOTHING_PLACED
     del task.parent.children.unsettled[event.task]

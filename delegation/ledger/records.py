@@ -22,6 +22,7 @@ from delegation.answer_terms import NO_TERMS, AnswerTerms
 from delegation.budget import Account
 from delegation.events import CallPlaced
 from delegation.events.approvals import ApprovalQuestion
+from delegation.events.incidents import Incident
 from delegation.events.jobs import JobId, JobRecord
 from delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
 from delegation.ledger.slots import Slots
@@ -97,7 +98,8 @@ class Steering:
         return self.seen_at is None and not self.too_late
 
 
-# Shared by all tasks that were not steered; never written.
+# Shared by all tasks that had none, or were not steered; never written.
+NO_INCIDENTS: Final[list[Incident]] = []
 NO_STEERING: Final[dict[MessageId, Steering]] = {}
 NO_QUESTIONS: Final[Mapping[CallId, ApprovalQuestion]] = {}
 Approved: TypeAlias = frozenset[tuple[str, str]]
@@ -121,6 +123,7 @@ class TaskRecord:
         "depth",
         "history",
         "id",
+        "incidents",
         "instructions",
         "is_root",
         "made_instructions",
@@ -161,6 +164,8 @@ class TaskRecord:
         self.request = request
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.transcript = NO_MESSAGES
+        self.incidents = NO_INCIDENTS
+        """What its transcript does not say of its model calls, oldest first."""
         self.state: TaskState = IDLE if parent is None else QUEUED
         self.history: tuple[TaskState, ...] = (self.state,)
         """Its states so far, oldest first, without changes of their data; of a root those of
@@ -201,6 +206,7 @@ class TaskRecord:
         self.made_instructions = None
         removed = {message.id for message in self.transcript[length:]}
         self.transcript = self.transcript[:length]
+        self.incidents = [it for it in self.incidents if it.after < length]
         # It reads the removed steering messages once more.
         self.steering = {
             id_: attrs.evolve(message, seen_at=None) if id_ in removed else message

@@ -146,6 +146,7 @@ def _captured_task(task: TaskRecord) -> TaskRecord:
         # Nothing of it changes any more but the total, by tasks that it has detached.
         return task
     taken = copy.copy(task)
+    taken.incidents = list(task.incidents)
     taken.steering = dict(task.steering)
     if task.children is not NO_CHILDREN:
         taken.children = copy.copy(task.children)
@@ -256,6 +257,7 @@ def _more(task: TaskRecord) -> StoredDetails | None:
     children = task.children
     return StoredDetails(
         transcript=list(map(_stored_message, task.transcript)),
+        incidents=task.incidents,
         children=None
         if children is NO_CHILDREN
         else StoredChildren(

@@ -11,6 +11,7 @@ from delegation.ledger.fold_jobs import refresh_scheduled
 from delegation.ledger.idle_sessions import restore_session
 from delegation.ledger.ledger import Ledger
 from delegation.ledger.records import (
+    NO_INCIDENTS,
     NO_MESSAGES,
     NO_QUESTIONS,
     NO_STEERING,
@@ -162,7 +163,8 @@ class _Restoration:
             "error": it.error,
         }
         needs = () if it.request is None else it.request.needs
-        session.tree.restore(it.id, node, needs)
+        to_come = None if it.request is None else it.request.siblings_to_come
+        session.tree.restore(it.id, node, needs, to_come)
 
     def _add_more(self, task: TaskRecord, more: StoredDetails) -> None:
         tasks = self._ledger.tasks
@@ -170,6 +172,7 @@ class _Restoration:
             task.transcript = Transcript(stored.it for stored in more.transcript)
         else:
             task.transcript = NO_MESSAGES
+        task.incidents = more.incidents or NO_INCIDENTS
         if more.children is not None:
             task.children = children = Children()
             children.by_call = more.children.by_call

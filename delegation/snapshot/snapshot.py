@@ -16,7 +16,7 @@ from delegation.task import (
     SessionId,
 )
 
-LAYOUT: Final = 13
+LAYOUT: Final = 14
 """Raise it with any change of the fold, of its records or of this package: then no snapshot from
 before is read."""
 MIN_FACTS: Final = 2_000

@@ -20,6 +20,7 @@ from delegation.answer_terms import AnswerTerms
 from delegation.errors import MISFITS, UnreadableFactError
 from delegation.events import CallPlaced
 from delegation.events.approvals import ApprovalQuestion
+from delegation.events.incidents import Incident
 from delegation.events.jobs import JobRecord
 from delegation.events.processes import ProcessNotice, ProcessRecord
 from delegation.ledger.records import (
@@ -104,6 +105,7 @@ class StoredDetails(msgspec.Struct, array_like=True, gc=False):
     """What few tasks that have ended have."""
 
     transcript: list[StoredMessage]
+    incidents: list[Incident]
     children: StoredChildren | None
     dependencies: list[TaskId]
     history_dependencies: dict[int, list[TaskId]]

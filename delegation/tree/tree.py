@@ -13,6 +13,8 @@ from delegation.tree import critical_path, intervals
 from delegation.tree import rows as tree_rows
 from delegation.tree.critical_path import CriticalPath
 from delegation.tree.intervals import ConcurrencyStep, Parallelism
+from delegation.tree.progress import Progress
+from delegation.tree.progress import progress as progress_of
 from delegation.tree.rollups import (
     NOTHING_USED,
     Rollups,
@@ -57,6 +59,8 @@ class Tree:
         self._graph: nx.DiGraph[TaskId] | None = None
         self._rollups: Rollups | None = None
         self._totals = UsageTotals(self._nodes)
+        self._to_come: dict[TaskId, int] = {}
+        """How many more tasks the fan-out of each parent will ask for."""
         self.turns: list[tuple[float, float | None]] = []
         """When the turns of the session began and ended, oldest first."""
 
@@ -109,6 +113,11 @@ class Tree:
         """What the whole tree has used."""
         usage: Usage = self[self.root]["total"]
         return usage
+
+    @property
+    def to_come(self) -> int:
+        """How many more tasks its fan-outs will ask for, as far as they have said so."""
+        return sum(self._to_come.values())
 
     @property
     def is_at_work(self) -> bool:
@@ -231,6 +240,10 @@ class Tree:
         """Return how many seconds later each task could end: see `delegation.tree.slack_time`."""
         return slack_of(self, task, now=now)
 
+    def progress(self, *, now: float) -> Progress:
+        """Return how far the run has come: see `delegation.tree.progress`."""
+        return progress_of(self, now=now)
+
     def rows(
         self,
         *,
@@ -326,6 +339,7 @@ class Tree:
         label: str = "",
         reason: Reason | None = None,
         needs: Iterable[TaskId] = (),
+        to_come: int | None = None,
     ) -> None:
         """Add a task that is queued."""
         self._nodes[task] = {
@@ -347,18 +361,26 @@ class Tree:
         }
         if needs:
             self._needs[task] = tuple(needs)
+        if parent is not None and to_come is not None:
+            self._to_come[parent] = to_come
         if self._graph is not None:
             self._draw(self._graph, task)
         if self._rollups is not None:
             self._rollups.changed[task] = None
 
     def restore(
-        self, task: TaskId, node: dict[str, Any], needs: tuple[TaskId, ...]
+        self,
+        task: TaskId,
+        node: dict[str, Any],
+        needs: tuple[TaskId, ...],
+        to_come: int | None = None,
     ) -> None:
         """Add a task with all its attributes, as another tree has it."""
         self._nodes[task] = node
         if needs:
             self._needs[task] = needs
+        if to_come is not None and self._nodes[node["parent"]]["ended"] is None:
+            self._to_come[node["parent"]] = to_come
 
     def set_status(self, task: TaskId, status: str) -> None:
         """Show another status of a task: the ledger derives it from the task's state."""
@@ -385,6 +407,7 @@ class Tree:
         """Note when a task ended, and its error."""
         node = self._nodes[task]
         node["ended"], node["error"] = at, error
+        self._to_come.pop(task, None)
         if self._rollups is not None:
             self._rollups.changed[task] = None
 

@@ -191,22 +191,25 @@ class _ModelCall:
         cap = reservation.max_output
         return attrs.evolve(request, max_output=cap) if cap else request
 
-    def failed(self, error: ModelError) -> None:
+    def failed(self, error: ModelError, then: str = "") -> None:
         self._error = error
-        self.end(ModelFailure.ATTEMPT, error)
+        self.end(ModelFailure.ATTEMPT, error, then)
 
     def helped(self, usage: Usage) -> None:
         self._is_open = False
         used = with_cost(usage, self._asked)
         self._book(ModelFailure.SUMMARY, SUMMARIZED, used)
 
-    def end(self, reason: ModelFailure, error: Exception | None) -> None:
+    def end(
+        self, reason: ModelFailure, error: Exception | None, then: str = ""
+    ) -> None:
         """Book the call under way, which gave no answer."""
         if not self._is_open:
             if isinstance(error, ModelError):
                 # It fails by what its last call came to, and made no other.
+                said = error_text(error)
                 self._book(
-                    reason, error_text(error), NO_CALL, error.partial, charged=NO_CALL
+                    reason, said, NO_CALL, error.partial, charged=NO_CALL, then=then
                 )
             return
         self._is_open = False
@@ -226,7 +229,7 @@ class _ModelCall:
             partial = error.partial if isinstance(error, ModelError) else ""
             text = partial or "".join(self._texts)
         said = BROKEN_OFF if error is None else error_text(error)
-        self._book(reason, said, usage, text, charged=charged)
+        self._book(reason, said, usage, text, charged=charged, then=then)
 
     def _book(
         self,
@@ -236,9 +239,10 @@ class _ModelCall:
         text: str = "",
         *,
         charged: Usage | None = None,
+        then: str = "",
     ) -> None:
         self._reservations.failed(
-            self._task.id, reason, error, usage, text, charged=charged
+            self._task.id, reason, error, usage, text, charged=charged, then=then
         )
 
     async def search_said(self, partial: str = "") -> None:  # noqa: ASYNC910 (it is mostly short)
@@ -349,6 +353,7 @@ class _QuestionCall(_ModelCall):
         text: str = "",
         *,
         charged: Usage | None = None,
+        then: str = "",
     ) -> None:
-        del reason, text
+        del reason, text, then
         super()._book(ModelFailure.QUESTION, error, usage, charged=charged)

@@ -152,6 +152,7 @@ class Reservations:
         text: str = "",
         *,
         charged: Usage | None = None,
+        then: str = "",
     ) -> None:
         """Book a call that has no answer, or none that can be recorded.
 
@@ -162,6 +163,7 @@ class Reservations:
             usage: what it has used, as far as that is known.
             text: what the model had said by then.
             charged: what budgets are charged with, if it may have used more.
+            then: the model that is called instead, if it is another one.
         """
         if not self._book.closed:
             said = self._as_recorded(text)
@@ -169,7 +171,7 @@ class Reservations:
                 said = ""  # blanks are no message: providers refuse one
             settings = self.settings_of(task)
             self._book.post(
-                ModelFailed(task, error, usage, reason, said, charged, settings)
+                ModelFailed(task, error, usage, reason, said, charged, settings, then)
             )
         self.booked(task)
 

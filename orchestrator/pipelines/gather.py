@@ -116,9 +116,14 @@ class ChildGroup:
         self, at: int, request: ChildRequest
     ) -> Child[Any] | TaskFailedError:
         held_since = self._began if at >= self._limit else None
+        # Without a limit all are asked for at once, and the journal knows how many.
+        is_held = self._limit < len(self._requests)
         try:
             return await self._pipeline_run.start_child(
-                request.agent, request.value, held_since=held_since
+                request.agent,
+                request.value,
+                held_since=held_since,
+                to_come=len(self._requests) - at - 1 if is_held else None,
             )
         except TaskFailedError as exc:
             return exc  # noqa: ASYNC910 (a refused request has had its checkpoint)

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Protocol, TypeGuard, TypeVar
 
+import msgspec
 import trio
 
 from agents import (
@@ -205,7 +206,12 @@ class PipelineRun:
                     await child.cancel()
 
     async def start_child(
-        self, agent: Agent[OutputT, Any], value: Any, *, held_since: float | None = None
+        self,
+        agent: Agent[OutputT, Any],
+        value: Any,
+        *,
+        held_since: float | None = None,
+        to_come: int | None = None,
     ) -> Child[OutputT]:
         """Delegate to an agent without waiting for it.
 
@@ -213,6 +219,7 @@ class PipelineRun:
             agent: the agent of the child.
             value: its input.
             held_since: since when the limit of a fan-out has held it back, if one has.
+            to_come: how many more the fan-out asks for after it, if one by one.
 
         Raises:
             TaskFailedError: the rules, or a budget, do not allow it.
@@ -241,13 +248,15 @@ class PipelineRun:
         self._registry.register_child(task, agent, self._record.session)
         self._children.append(task)
         if known is None:
-            self._request(task, agent, goal, call)
+            self._request(task, agent, goal, call, to_come)
         record = self._book.ledger.tasks[task]
         child = Child(agent, record, self._book)
         self._nursery.start_soon(self._run_child, child, record)
         return child
 
-    def _request(self, task: TaskId, agent: Agent[Any], goal: str, call: str) -> None:
+    def _request(
+        self, task: TaskId, agent: Agent[Any], goal: str, call: str, to_come: int | None
+    ) -> None:
         record = self._record
         request = TaskRequest(
             id=task,
@@ -259,6 +268,7 @@ class PipelineRun:
             background=False,
             budget=agent.budget,
             grants=grants_beyond(record.accounts, self._book.journal_identity),
+            to_come=msgspec.UNSET if to_come is None else to_come,
         )
         if (refused := self._book.admission.admit([request])) is not None:
             path = f"{record.path}/{agent.name}"

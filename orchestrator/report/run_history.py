@@ -29,6 +29,7 @@ from delegation.events import (
     ToolAnswered,
     TurnEnded,
 )
+from delegation.events.incidents import Incident
 from delegation.tree.critical_path import CriticalPath
 from delegation.tree.intervals import last_moment
 from orchestrator.errors import JournalError
@@ -36,10 +37,11 @@ from orchestrator.errors import JournalError
 
 @attrs.frozen
 class TaskTranscript:
-    """The messages of one task, and its outcome."""
+    """The messages of one task, what else happened to its model calls, and its outcome."""
 
     messages: Sequence[Message]
     outcome: Outcome | None
+    incidents: Sequence[Incident] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -147,8 +149,10 @@ class _HistoryBuilder:
         self.hash.update(fact.body)
         self.hash.update(b"\n")
         if isinstance(event, TaskSettled) and event.task in self.ledger.tasks:
-            messages = [*self.ledger.tasks[event.task].transcript]
-            self.transcripts[event.task] = TaskTranscript(messages, event.outcome)
+            record = self.ledger.tasks[event.task]
+            self.transcripts[event.task] = TaskTranscript(
+                [*record.transcript], event.outcome, record.incidents
+            )
         try:
             self.ledger.fold(entry)
         except ImpossibleEventError as exc:
@@ -183,6 +187,7 @@ class _HistoryBuilder:
             task: TaskTranscript(
                 [*self.record(task).transcript],
                 self.last_outcome if task == root else None,
+                self.record(task).incidents,
             )
             for task in tree.graph
             if task not in self.transcripts

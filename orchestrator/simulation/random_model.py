@@ -130,8 +130,8 @@ class _TimedAttempts:
         self._task = task
         self._attempts = attempts
 
-    def failed(self, error: ModelError) -> None:
-        self._attempts.failed(error)
+    def failed(self, error: ModelError, then: str = "") -> None:
+        self._attempts.failed(error, then)
 
     def helped(self, usage: Usage) -> None:
         self._attempts.helped(usage)

@@ -4,6 +4,7 @@
 """
 
 import random
+from base64 import b64decode
 from typing import Any
 
 import trio
@@ -17,7 +18,9 @@ from orchestrator import (
     Failure,
     ModelError,
     ModelRequest,
+    Part,
     Price,
+    ReasoningDelta,
     ScriptedModel,
     TextDelta,
     ToolCall,
@@ -181,6 +184,7 @@ quick = Agent(
     ],
 )
 writer = Agent("writer", instructions="Write.", model=SlowModel(ANSWER, 3))
+talker = Agent("talker", model=SlowModel(ANSWER * 50, 120))
 hostile = Agent("hostile", model=ScriptedModel.always(HOSTILE, price=PRICE))
 sleeper = Agent("sleeper", model=ScriptedModel.always("At last.", 3600, price=PRICE))
 pair = Agent(
@@ -235,6 +239,51 @@ troubled = Agent(
         ),
         window=2_000,
     ),
+)
+stubborn = Agent(
+    "stubborn",
+    model=retrying(
+        named(
+            "stubborn",
+            ModelError("429: not now", kind=Failure.RATE_LIMIT, retry_after=30),
+        )
+    ),
+)
+
+
+class ThoughtfulModel(SlowModel):
+    """Thinks before it says its text."""
+
+    name = "thoughtful"
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        for word in ("Let ", "me ", "see ", "<b>this</b>. "):
+            request.tell(ReasoningDelta(word))
+            await trio.sleep(0.2)
+        return await super().answer(request)
+
+
+thinker = Agent("thinker", model=ThoughtfulModel("I have thought.", 1))
+PNG = b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mNwmPABK2IYWhIAl01wAUJm3TUA"
+    "AAAASUVORK5CYII="
+)
+
+
+@tool
+def draw() -> list[str | Part]:
+    """Draw a square."""
+    return ["a square", Part("image/png", data=PNG, name="square.png")]
+
+
+painter = Agent(
+    "painter",
+    model=ScriptedModel.always(
+        lambda transcript: (
+            ToolCall("draw", {}) if len(transcript) == 1 else '{"drawn": ["a square"]}'
+        )
+    ),
+    tools=[draw],
 )
 broken = Agent(
     "broken",

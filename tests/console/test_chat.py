@@ -1,10 +1,12 @@
 """Conversations in the page: nothing is lost, whatever happens to the tab or the server."""
 
+from base64 import b64encode
 from collections.abc import Iterator
 
 import pytest
 
 from tests.console.kit import ConsoleServer, show, sign_in, wait
+from tests.console.team import PNG
 from tests.report.browser import Browser, Page
 
 BACK = "The archivist is back"
@@ -148,7 +150,9 @@ def test_files_are_sent_with_the_message_and_stay_if_they_are_not(
         "{ const dropped = new DataTransfer();"
         " dropped.items.add(new File(['print(1)'], 'one.py'));"
         " const pasted = new DataTransfer();"
-        " pasted.items.add(new File(['pixels'], 'two.png', {type: 'image/png'}));"
+        f" const text = atob('{b64encode(PNG).decode()}');"
+        " const image = Uint8Array.from(text, it => it.charCodeAt(0));"
+        " pasted.items.add(new File([image], 'two.png', {type: 'image/png'}));"
         " orchestrator.page.scroller.dispatchEvent("
         "   new DragEvent('drop', {dataTransfer: dropped, bubbles: true, cancelable: true}));"
         " orchestrator.page.composer.text.dispatchEvent("
@@ -169,6 +173,12 @@ def test_files_are_sent_with_the_message_and_stay_if_they_are_not(
         ("two.png", "image/png"),
     ]
     assert page.run("document.querySelectorAll('.chosen button').length") == 0
+    wait(page, "document.querySelector('.attachment img')?.naturalWidth === 8")
+    saved = page.run(
+        "fetch(document.querySelector('.attachment a[download]').href).then(async it =>"
+        " [await it.text(), it.headers.get('content-disposition')])"
+    )
+    assert saved == ["print(1)", "attachment; filename*=UTF-8''one.py"]
 
 
 def test_a_conversation_is_renamed_found_and_deleted(
@@ -206,16 +216,78 @@ def test_what_a_provider_does_wrong_is_said_where_it_happened(
     )
     wait(page, f"{events}.length === 2")
     retried, switched = page.run(events)
-    assert retried.startswith("The provider failed (overloaded). It is asked again in")
-    assert switched == "The provider failed (overloaded). other goes on."
+    assert retried.endswith("503: come back later. It was asked again.")
+    assert switched.endswith("503: come back later. other was asked instead.")
+    answer = "document.querySelector('.message.assistant')"
+    assert page.run(f"{answer}.previousElementSibling.innerText") == switched
 
     say(page, "again " * 250)
-    wait(page, "document.querySelector('.messages [data-kind=compacted]')")
-    assert "too long for the model" in page.run(f"{events}[2]")
+    wait(page, "document.querySelector('.messages [data-kind=shortened]')")
+    assert "did not read all of it" in page.run(f"{events}.at(-1)")
+    before = page.run(events)
+    page.call("Page.reload")
+    wait(page, f"{events}.length === {len(before)}")
+    assert page.run(events) == before
 
     new_chat(page, "broken")
     say(page, "try it")
     wait(page, "document.querySelector('.chat-ending').innerText.includes('no money')")
+
+
+def test_a_call_that_waits_says_for_how_long(page: Page, server: ConsoleServer) -> None:
+    del server
+    new_chat(page, "stubborn")
+    say(page, "try it")
+    notice = "document.querySelector('.conversation > .event:not([hidden])')"
+    wait(page, f"{notice}?.innerText.includes('It is asked again in 3')")
+    assert "429: not now. It was asked again." in page.run(
+        "document.querySelector('.messages .event').innerText"
+    )
+
+    page.click(".composer .danger")
+
+    wait(page, f"!{notice}")
+
+
+def test_what_a_model_thinks_is_folded_and_stays(
+    page: Page, server: ConsoleServer
+) -> None:
+    del server
+    new_chat(page, "thinker")
+    say(page, "think")
+    wait(page, "document.querySelector('.writing .reasoning:not([open])')")
+    thought = "document.querySelector('.message:not(.writing) .reasoning')"
+    wait(page, thought)
+    page.call("Page.reload")
+    wait(page, thought)
+
+    assert not page.run(f"{thought}.open")
+    page.click(".message .reasoning summary")
+    assert "Let me see <b>this</b>." in page.run(f"{thought}.innerText")
+
+
+def test_the_end_is_followed_until_the_reader_scrolls_up(
+    page: Page, server: ConsoleServer
+) -> None:
+    del server
+    page.resize(900, 360)
+    new_chat(page, "talker")
+    say(page, "talk")
+    scroller = "orchestrator.page.scroller"
+    left = f"({scroller}.scrollHeight - {scroller}.scrollTop - {scroller}.clientHeight)"
+    wait(page, f"{scroller}.scrollTop > 200 && {left} < 2")
+
+    page.run(f"{scroller}.scrollTop = 0")
+    wait(page, "!document.querySelector('.jump').hidden")
+    assert page.run(f"{scroller}.scrollTop") == 0
+
+    page.click(".jump")
+    length = page.run(f"{scroller}.scrollHeight")
+    wait(page, f"{scroller}.scrollHeight > {length} + 100")
+    assert page.run(left) < 2
+    page.click(".composer .danger")
+    wait(page, "document.querySelector('.message.assistant:not(.writing) .badge')")
+    page.resize(1440, 860)
 
 
 def test_a_reply_that_comes_while_the_tab_is_hidden_stays_unread(

@@ -131,7 +131,8 @@ def _plain(value: object, *, whole: bool = False) -> object:
             return value, value.id
         case Tree():
             nodes = [(task, dict(value[task])) for task in value.graph]
-            return nodes, list(value.graph.edges(data="kind")), value.turns
+            followed = value.turns, value.to_come
+            return nodes, list(value.graph.edges(data="kind")), followed
         case dict():
             value = [(key, _plain(known, whole=whole)) for key, known in value.items()]
         case list() | tuple() | Transcript():

@@ -50,6 +50,7 @@ from delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
+    ModelFailure,
     NetworkRequested,
     ProcessEnded,
     ProcessMatched,
@@ -369,9 +370,11 @@ class Facts(RuleBasedStateMachine):
             self.post(ToolAnswered(task.id, FOUND))
             task.hear_a_tool(FOUND.call)
         elif has_failed:
-            self.post(ModelFailed(task.id, "no", usage))
+            again = ModelFailure.ATTEMPT
+            self.post(ModelFailed(task.id, "no", usage, again, then="another"))
         else:
-            self.post(ModelAnswered(task.id, attrs.evolve(ASKS, usage=usage)))
+            answer = attrs.evolve(ASKS, usage=usage)
+            self.post(ModelAnswered(task.id, answer, left_out=usage.output_tokens))
         if usage is not None:
             task.reserved = None
             task.book(usage)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import attrs
+from msgspec import UNSET
 
 from agents import Budget, CallId, MessageId, Usage
 from delegation import (
@@ -297,6 +298,8 @@ def requested(task: Task) -> TaskRequested:
         agent="researcher",
         goal="find it",
         needs=tuple(need.id for need in task.needs),
+        # Some are of a fan-out that asks for its tasks one by one.
+        to_come=len(task.id) if task.needs else UNSET,
         budget=task.budget,
         grants=task.grants,
     )

@@ -10,6 +10,7 @@ from agents import Usage
 from delegation import Ending, Mode, Status, TaskId, Tree
 from delegation.tree.critical_path import CriticalPath, SegmentKind
 from delegation.tree.intervals import ConcurrencyStep, last_moment, work_intervals
+from delegation.tree.progress import Progress
 from delegation.tree.tally import FAILURES, Tally
 from tests.delegation.reference_delays import last_end
 from tests.delegation.tree_strategies import ROOT, trees
@@ -373,3 +374,41 @@ def test_whoever_ends_on_the_critical_path_has_no_slack(tree: Tree) -> None:
         is_end = it.part is SegmentKind.WORKS and it.end == tree[it.task]["ended"]
         if is_end and not hands_on:
             assert slack[it.task] == 0
+
+
+def test_a_fan_out_says_how_many_are_to_come_until_its_parent_has_ended() -> None:
+    tree = Tree(ROOT)
+    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
+    tree.begin_turn(0.0)
+    names = [TaskId(it) for it in "abcd"]
+    for number, name in enumerate(names):
+        tree.add(
+            name,
+            parent=ROOT,
+            agent="coder",
+            path=f"/editor/coder[{number + 1}]",
+            mode=Mode.JOINED,
+            at=number,
+            to_come=9 - number,
+        )
+    assert tree.to_come == 6
+    assert tree.progress(now=4.0) == Progress(0, 10, None)
+
+    for name in names[:3]:
+        tree.end(name, 6.0, "")
+        tree.set_status(name, Ending.SUCCEEDED)
+    assert tree.progress(now=6.0) == Progress(3, 10, 14.0)
+
+    tree.end_turn(7.0, "")
+    tree.set_status(ROOT, Ending.FAILED)
+    assert tree.progress(now=7.0).known == 4
+
+
+def test_there_is_no_pace_where_nothing_is_left_or_people_were_waited_for() -> None:
+    children = [(it, "s", Mode.JOINED, 1, 1, 5) for it in "abcd"]
+    ended = planned(*children, turns=[(0, 8)])
+    talked = planned(*children[:3], turns=[(0, 8), (100, 101)])
+    talked.mark(TaskId("a"), status=Status.RUNNING, ended=None)
+
+    assert ended.progress(now=9.0).seconds_left is None
+    assert talked.progress(now=101.0).seconds_left is None

@@ -163,6 +163,25 @@ async def test_map_each_runs_as_many_at_once_as_it_may() -> None:
     assert limited.seconds == pytest.approx(3)
 
 
+async def test_a_fan_out_with_a_limit_says_how_many_are_to_come() -> None:
+    """Without one all are asked for at once, so that the tree knows them."""
+    known: list[int] = []
+
+    @agent
+    async def look(goal: str) -> str:
+        await trio.sleep(1)
+        tree = orchestrator.tree(orchestrator.runs[-1])
+        known.append(len(tree) - 1 + tree.to_come)
+        return goal
+
+    async with open_orchestrator(":memory:", environ={}) as orchestrator:
+        for limit in (2, None):
+            ended = await orchestrator.run(map_each(look, limit=limit), [*"abcde"])
+            assert ended.tree.to_come == 0
+
+    assert known == [5] * 10
+
+
 @pytest.mark.parametrize("limit", [None, 1, 7])
 async def test_map_each_asks_in_the_order_of_the_list(limit: int | None) -> None:
     """The tree has the numbers of the list."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from delegation import Encoded, SessionRecord, TaskId, Tree, decode
+from delegation import Encoded, Ledger, SessionRecord, TaskId, Tree, decode
 from delegation.events import Entry, Event
 from delegation.tree.collapse import collapse_tree
 from delegation.tree.tally import STATUSES
@@ -37,6 +37,16 @@ text => {{
     return Object.fromEntries([...ledger.sessions].map(([id, session]) =>
         [id, tasks(session.model)]));
 }}
+"""
+FOLLOWS = """
+(text, toCome) => {
+    const ledger = new delegation.Ledger();
+    const facts = text.trim().split('\\n').map(line => JSON.parse(line));
+    facts.forEach(fact => ledger.fold(fact));
+    return Object.fromEntries([...ledger.sessions].map(([id, {model}]) => [id, [
+        delegation.criticalPath(model, facts.at(-1).at).map(it => model.ids[it]),
+        Object.values(delegation.progressOf(model, toCome[id], facts.at(-1).at))]]));
+}
 """
 FOLD = """
 (columns, budgets) => {
@@ -99,6 +109,21 @@ def tasks_of(session: SessionRecord) -> list[dict[str, Any]]:
     ]
 
 
+def assert_same_follows(page: Page, text: str, ledger: Ledger, now: float) -> None:
+    """Compare what follows from a tree at a moment: its critical path, and its progress."""
+    trees = {id_: session.tree for id_, session in ledger.sessions.items()}
+    to_come = {id_: tree.to_come for id_, tree in trees.items()}
+    here = {
+        id_: [
+            tree.critical_path(now=now).tasks,
+            pytest.approx([*attrs.astuple(tree.progress(now=now))]),
+        ]
+        for id_, tree in trees.items()
+    }
+
+    assert call(page, FOLLOWS, text, to_come) == here
+
+
 def rows_of(tree: Tree, budget: int) -> list[list[Any]]:
     return [
         [row.key, row.kind, row.depth, row.members, row.is_expanded, row.hidden.tasks]
@@ -119,10 +144,12 @@ def test_both_folds_know_the_same_of_every_task(file: Path, page: Page) -> None:
     """Status, parent, times, own and total usage, cost and errors: exactly."""
     text = file.read_text()
     for end in _prefixes(text):
-        ledger = fold_entries(read_text(end), file)
+        entries = read_text(end)
+        ledger = fold_entries(entries, file)
         here = {id_: tasks_of(session) for id_, session in ledger.sessions.items()}
 
         assert call(page, REDUCE, end) == here
+        assert_same_follows(page, end, ledger, entries[-1].at)
 
 
 def read_text(text: str) -> list[Entry]:
@@ -171,12 +198,12 @@ def test_both_folds_know_the_same_whatever_happens(page: Page) -> None:
 
     assert len(journals) > 20
     for entries in journals:
-        here = {
-            id_: tasks_of(session)
-            for id_, session in fold_entries(entries, "machine").sessions.items()
-        }
+        ledger = fold_entries(entries, "machine")
+        here = {id_: tasks_of(session) for id_, session in ledger.sessions.items()}
+        text = "\n".join(lines(entries))
 
-        assert call(page, REDUCE, "\n".join(lines(entries))) == here
+        assert call(page, REDUCE, text) == here
+        assert_same_follows(page, text, ledger, entries[-1].at)
 
 
 @pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)

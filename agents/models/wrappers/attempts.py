@@ -58,7 +58,8 @@ class _UnlimitedAttempts:
     def __init__(self) -> None:
         self.used = Usage()
 
-    def failed(self, error: ModelError) -> None:
+    def failed(self, error: ModelError, then: str = "") -> None:
+        del then
         self.used += error.usage or Usage(calls=1)
 
     def helped(self, usage: Usage) -> None:

@@ -113,7 +113,7 @@ class _FallbackModel:
                 if exc.kind not in self._on:
                     _note(exc, notes)
                     raise
-                attempts.failed(exc)
+                attempts.failed(exc, following.name)
                 notes.append(f"before that, {model.name} failed: {exc}")
                 failure = tracker.failure_text(exc)
                 request.tell(Switched(exc.kind, failure, following.name))

@@ -157,6 +157,11 @@ def _header(snapshot: RunSnapshot, canvas: Canvas, heading: str) -> Text:
             style = STATUS_COLOURS[status] if number else "dim"
             line.append(f"{STATUS_GLYPHS[status]} {number:,} {word}", style=style)
             line.append("  ")
+    if snapshot.tree.to_come:
+        found = snapshot.tree.progress(now=snapshot.now)
+        left = found.seconds_left
+        about = "" if left is None else f", about {format_seconds(left)} left"
+        line.append(f"{found.ended:,} of {found.known:,}{about}  ", style="bold")
     quiet_for = format_seconds(max(0, int(snapshot.now - snapshot.active_at)))
     if tally.unsettled and not is_interrupted:
         line.append(f"last activity {quiet_for.removesuffix('.0s')}", style="dim")

@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import Response
 
 from agents import Agent, MessageId, Usage, UserMessage, well_formed
-from delegation import SessionRecord, one_line
+from delegation import AnswerTerms, SessionRecord, one_line
 from delegation.events import MessageReceived
 from orchestrator.doors.inbound import InboundRequest, search_parts_ahead
 from orchestrator.doors.kept import CONVERSATION, KIND
@@ -109,6 +109,13 @@ class NewMessage(msgspec.Struct, kw_only=True):
         str,
         msgspec.Meta(description="Instructions for the turn that reads it only."),
     ] = ""
+    reasoning: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Record what the model says of its reasoning: the transcript shows it."
+            " It holds until the next message."
+        ),
+    ] = False
 
 
 class ReceivedMessage(msgspec.Struct, kw_only=True):
@@ -248,6 +255,7 @@ async def tell_session(call: ApiCall) -> Response:
             message=UserMessage(text, parts, id=id_),
             context=context,
             instructions=instructions,
+            terms=AnswerTerms(keeps_reasoning=body.reasoning),
         )
         with call.begin_run(session):
             seq = call.journal.door.receive(session, request)

@@ -24,7 +24,13 @@ class Attachment(msgspec.Struct, kw_only=True):
     media_type: str
     name: str
     url: str
-    bytes: Annotated[int, msgspec.Meta(description="How many it has, if no url.")]
+    bytes: Annotated[
+        int,
+        msgspec.Meta(
+            description="How many it has, if no url: /v1/tasks/TASK/messages/ID/parts/N"
+            " returns them, N counted from 1."
+        ),
+    ]
 
 
 class TranscriptMessage(msgspec.Struct, kw_only=True):
@@ -52,6 +58,39 @@ class TranscriptMessage(msgspec.Struct, kw_only=True):
     ] = False
     model: str = ""
     usage: Usage | None = None
+    reasoning: Annotated[
+        str,
+        msgspec.Meta(
+            description="Of an assistant: what it said of its reasoning, where a client has"
+            " asked for that."
+        ),
+    ] = ""
+
+
+class CallIncident(msgspec.Struct, kw_only=True):
+    """What happened to a model call besides its answer."""
+
+    after: Annotated[
+        int,
+        msgspec.Meta(description="The `number` of the message before it; 0 is none."),
+    ]
+    error: Annotated[
+        str,
+        msgspec.Meta(
+            description="Why the provider failed, after which another call was made."
+        ),
+    ]
+    then: Annotated[
+        str,
+        msgspec.Meta(description="The model that was called instead, if another one."),
+    ]
+    left_out: Annotated[
+        int,
+        msgspec.Meta(
+            description="How many characters of the conversation the model did not read, to fit"
+            " its window."
+        ),
+    ]
 
 
 class QueuedMessage(msgspec.Struct, kw_only=True):
@@ -70,6 +109,13 @@ class Messages(msgspec.Struct, kw_only=True):
     has_more: bool
     count: Annotated[
         int, msgspec.Meta(description="How many messages there are by now.")
+    ]
+    incidents: Annotated[
+        list[CallIncident],
+        msgspec.Meta(
+            description="Of this page: calls of models that failed and were made again, or"
+            " read less than all, oldest first."
+        ),
     ]
     queued: Annotated[
         list[QueuedMessage],
@@ -100,8 +146,10 @@ async def transcript_of(
     journal: ServedJournal, task: TaskId, query: TranscriptQuery
 ) -> Messages:
     """Return a page of the transcript of a task."""
-    messages = await journal.read.transcript(task)
+    conversation = await journal.read.conversation(task)
+    messages = conversation.messages
     end = query.after + query.limit
+    has_more = end < len(messages)
     return Messages(
         data=[
             _message_body(message, number)
@@ -109,8 +157,15 @@ async def transcript_of(
                 messages[query.after : end], query.after + 1
             )
         ],
-        has_more=end < len(messages),
+        has_more=has_more,
         count=len(messages),
+        incidents=[
+            CallIncident(
+                after=it.after, error=it.error, then=it.then, left_out=it.left_out
+            )
+            for it in conversation.incidents
+            if query.after <= it.after and (it.after < end or not has_more)
+        ],
         queued=_queued(journal, task),
     )
 
@@ -127,7 +182,7 @@ def _queued(journal: ServedJournal, task: TaskId) -> list[QueuedMessage]:
     ]
 
 
-def _attachments(message: UserMessage) -> list[Attachment]:
+def _attachments(message: UserMessage | ToolMessage) -> list[Attachment]:
     return [
         Attachment(
             media_type=part.media_type,
@@ -165,6 +220,7 @@ def _message_body(message: Message, number: int) -> TranscriptMessage:
                 incomplete=message.incomplete,
                 model=message.model,
                 usage=message.usage,
+                reasoning="\n\n".join(it.text for it in message.reasoning if it.text),
             )
         case ToolMessage():
             return TranscriptMessage(
@@ -174,4 +230,5 @@ def _message_body(message: Message, number: int) -> TranscriptMessage:
                 text=message.text,
                 call=message.call,
                 failed=message.failed,
+                parts=_attachments(message),
             )

@@ -65,6 +65,7 @@ def all_rows(session: SessionRecord, ledger: Ledger) -> dict[str, Any]:
         "at": 0,
         "working": False,
         "turns": tree.turns,
+        "to_come": tree.to_come,
         "budgets": [],
     }
 

@@ -14,7 +14,7 @@ import attrs
 import msgspec
 import trio
 
-from agents import Compacted, ModelEvent, Retrying, Switched
+from agents import Compacted, ModelEvent, Queued, Retrying, Switched
 from delegation import Encoded, SessionId, SessionRecord, TaskId, root_of
 from delegation.events import (
     ApprovalAnswered,
@@ -179,6 +179,7 @@ class RunTopic(Topic):
             "at": self.journal.read.now(),
             "working": _is_working(session),
             "turns": tree.turns,
+            "to_come": tree.to_come,
             "budgets": _budgets(session),
         }
 
@@ -251,15 +252,20 @@ class TaskTopic(Topic):
         self._has_grown = True
         self._is_afresh = True
         self._pieces: list[str] = []
-        self._notices: list[Message] = []
+        self._thoughts: list[str] = []
+        self._notice: Message | None = None
 
     async def open(self, stack: ExitStack) -> None:
         await trio.lowlevel.checkpoint()
         live_text, read = self.journal.live_text, self.journal.read
         stack.enter_context(read.subscribe(self._receive, session=self._session))
         stack.enter_context(live_text.subscribe(self._task, self._receive_text))
+        stack.enter_context(
+            live_text.subscribe_reasoning(self._task, self._receive_thought)
+        )
         stack.enter_context(read.subscribe_model_events(self._receive_model_event))
         self._pieces = [live_text.text_so_far(self._task)]
+        self._thoughts = [live_text.reasoning_so_far(self._task)]
         self._note_change()
 
     def _receive(self, entry: Entry, _encoded: Encoded) -> None:
@@ -279,6 +285,8 @@ class TaskTopic(Topic):
 
     def _begin_text(self) -> None:
         self._pieces.clear()
+        self._thoughts.clear()
+        self._notice = None
         self._is_afresh = True
 
     def _receive_text(self, text: str | None) -> None:
@@ -288,35 +296,43 @@ class TaskTopic(Topic):
             self._pieces.append(text)
         self._note_change()
 
+    def _receive_thought(self, text: str) -> None:
+        self._thoughts.append(text)
+        self._note_change()
+
     def _receive_model_event(self, task: TaskId, event: ModelEvent) -> None:
         if task != self._task:
             return
         match event:
             case Retrying(kind=kind, seconds=seconds):
                 why = kind.value.replace("_", " ")
-                notice = {"notice": "retrying", "why": why, "seconds": seconds}
+                self._notice = {"kind": "retrying", "why": why, "seconds": seconds}
             case Switched(kind=kind, model=model):
                 why = kind.value.replace("_", " ")
-                notice = {"notice": "switched", "why": why, "model": model}
+                self._notice = {"kind": "switched", "why": why, "model": model}
             case Compacted():
-                notice = {"notice": "compacted", **attrs.asdict(event)}
+                self._notice = {"kind": "compacted", **attrs.asdict(event)}
+            case Queued(waiting):
+                self._notice = {"kind": "queued" if waiting else ""}
             case _:
                 return
-        self._notices.append(notice)
         self._note_change()
 
     def take(self) -> Message | None:
-        if not (self._has_grown or self._is_afresh or self._pieces or self._notices):
+        news = (self._pieces, self._thoughts, self._notice)
+        if not (self._has_grown or self._is_afresh or any(news)):
             return None
         message: Message = {
             "messages": self._has_grown,
             "afresh": self._is_afresh,
             "text": "".join(self._pieces),
-            "notices": self._notices,
+            "reasoning": "".join(self._thoughts),
+            # What happens to the call under way; what has happened is in the transcript.
+            "notice": self._notice,
             "calls": [it.id for it in self.journal.read.calls(self._task)],
         }
         self._has_grown = self._is_afresh = False
-        self._pieces, self._notices = [], []
+        self._pieces, self._thoughts, self._notice = [], [], None
         return message
 
 

@@ -90,6 +90,11 @@ class _LiveAnswer(_LiveText):
         self._has_text = True
         super().add(text)
 
+    def keep_reasoning(self) -> None:
+        """From here on, keep what the model thinks before its first words."""
+        if self._reasoning is None:
+            self._reasoning = _LiveText(self._redactor)
+
     def think(self, text: str) -> str:
         """Add a piece of the reasoning, and return what may be shown of it."""
         # What it thinks after its first words is not kept.
@@ -118,14 +123,17 @@ class LiveText:
         return self._answers[root].all_text() if root in self._answers else ""
 
     def reasoning_so_far(self, root: TaskId) -> str:
-        """Return what the agent of a session has thought before the answer that it writes."""
+        """Return what a task's agent has thought before the answer that it writes."""
         return self._answers[root].all_reasoning() if root in self._answers else ""
 
     @contextmanager
     def subscribe_reasoning(
         self, root: TaskId, receive: Callable[[str], None]
     ) -> Generator[None]:
-        """Call `receive` with what the agent of a session thinks, as long as the block lasts."""
+        """Call `receive` with what a task's agent thinks, as long as the block lasts.
+
+        Where its client has not asked for that, it is kept from the first subscriber on.
+        """
         receivers = self._reasoning_subscribers.setdefault(root, [])
         receivers.append(receive)
         try:
@@ -195,16 +203,25 @@ class LiveText:
         match event:
             case TextDelta(text):
                 self._add_text(task, text)
-            case ReasoningDelta(text) if task in self._answers:
-                if shown := self._answers[task].think(text):
-                    for receive_thought in self._reasoning_subscribers.get(task, ()):
-                        receive_thought(shown)
+            case ReasoningDelta(text):
+                self._add_thought(task, text)
             case Retrying() | Switched() if task in self._answers:
                 self._answers[task].reset()
                 for receive in self._subscribers.get(task, ()):
                     receive(None)
             case _:
                 pass
+
+    def _add_thought(self, task: TaskId, text: str) -> None:
+        receivers = self._reasoning_subscribers.get(task, ())
+        answer = self._answers.get(task)
+        if receivers:
+            if answer is None:
+                answer = self._answers[task] = _LiveAnswer(self._redactor)
+            answer.keep_reasoning()
+        if answer is not None and (shown := answer.think(text)):
+            for receive in receivers:
+                receive(shown)
 
     def _add_text(self, task: TaskId, text: str) -> None:
         session = self._read.ledger.tasks[task].session

@@ -1,4 +1,4 @@
-/*! sources sha256 b0fa27c46b08c1ee85f3cd2c20aaa6a35d3c1bfc0b320c5fb29f09f720c878bb */
+/*! sources sha256 8a0fd8d0ae5ad0bc1fea7aa2c8cf68bd23c15645849c33a64e806d706f479817 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -203,7 +203,7 @@ export class ChatPage {
   // Return whether the server has it: what was not sent stays in the composer.
   async send({ session, text, parts, key }) {
     try {
-      await this.console.api.post(`v1/sessions/${session}/messages`, { text, parts }, key);
+      await this.console.api.post(`v1/sessions/${session}/messages`, { text, parts, reasoning: true }, key);
     } catch (error) {
       this.console.shell.say(error.message, { failed: true });
       return false;

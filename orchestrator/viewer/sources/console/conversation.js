@@ -4,19 +4,21 @@
 
 import { element, fill, patch } from '../run/dom.js';
 import { count, counted, duration, exactMoney, oneLine, printable, tokens } from '../run/format.js';
-import { markdown, structured } from './markdown.js';
+import { attachments, finish, folded, reasoning, toolCard, wakeUp } from './message_parts.js';
+import { markdown, structured, written } from './markdown.js';
 
 const PAGE = 500;
-const FOLDED_LINES = 40;
 // The id of what no person wrote, after its fact: a task or a command in the background has ended. The
 // ids of messages have ten places.
 const NOTICE = /^m_\d{1,9}$/;
 const NEAR = 48; // pixels from the end that are still at the end
 const AGAIN = 2000; // milliseconds until a page that was not got is asked for again
+// What happens to the call under way. What has happened to earlier ones, the transcript says.
 const NOTICES = {
   retrying: ({ why, seconds }) => `The provider failed (${why}). It is asked again in ${duration(seconds)}.`,
-  switched: ({ why, model }) => `The provider failed (${why}). ${model} goes on.`,
-  compacted: ({ messages, summarized }) => `The conversation was too long for the model. ${counted(messages, 'message')} ${messages === 1 ? 'was' : 'were'} ${summarized ? 'summarized' : 'shortened'} for it; here all of it stays.`,
+  switched: ({ why, model }) => `The provider failed (${why}). ${model} is asked instead.`,
+  compacted: ({ messages, summarized }) => `The conversation is too long for the model. ${counted(messages, 'message')} ${messages === 1 ? 'is' : 'are'} ${summarized ? 'summarized' : 'shortened'} for it.`,
+  queued: () => 'The call waits for a rate limit or a budget.',
 };
 
 export class Conversation {
@@ -27,11 +29,14 @@ export class Conversation {
     this.names = { user: 'input', assistant: 'model', tool: 'tool', ...names };
     this.scroller = scroller;
     this.list = element('div', { class: 'messages' });
+    this.thought = reasoning('');
+    this.words = element('div', { class: 'text', dir: 'auto' });
+    this.notice = element('p', { class: 'hint event', role: 'status', hidden: true });
     this.writing = element('article', { class: 'message assistant writing', hidden: true });
     this.jump = element('button', { type: 'button', class: 'chip jump', hidden: true, onclick: () => this.follow() }, '↓ go to the end');
     this.pending = element('div', { class: 'messages' });
     this.element = element('section', { class: 'conversation', 'aria-label': 'Transcript', tabindex: 0 },
-      this.list, this.writing, this.pending, this.jump);
+      this.list, this.writing, this.notice, this.pending, this.jump);
     this.task = null;
     this.onScroll = () => {
       this.isFollowing = this.isAtEnd;
@@ -53,12 +58,13 @@ export class Conversation {
     this.task = task;
     this.count = 0;
     this.cards = new Map(); // call id to its card
-    this.text = '';
+    this.text = this.thoughts = '';
     this.isFollowing = follow;
+    this.followedTo = 0; // where the end was when it was last followed
     this.isEmpty = true;
     fill(this.list, element('p', { class: 'hint' }, 'Reading …'));
     fill(this.pending);
-    this.writing.hidden = true;
+    this.writing.hidden = this.notice.hidden = this.jump.hidden = true;
     this.isBehind = true;
     this.received = Promise.resolve();
     this.stop = this.console.live.watch(`task:${task}`, (message) => this.receive(message));
@@ -78,19 +84,21 @@ export class Conversation {
     return this.received;
   }
 
-  async apply(task, { messages, afresh, text = '', notices = [], error }) {
+  async apply(task, { messages, afresh, text = '', reasoning: thoughts = '', notice, error }) {
     if (task !== this.task) return;
     if (error) {
       fill(this.list, element('p', { class: 'hint' }, printable(error)));
       return;
     }
+    const before = this.isEmpty ? Infinity : this.count;
     if (messages) await this.read(task);
     if (task !== this.task) return;
-    if (afresh) this.text = '';
+    if (afresh) this.text = this.thoughts = '';
     this.text += text;
-    for (const notice of notices) this.note(notice, afresh);
+    this.thoughts += thoughts;
+    this.drawNotice(notice, afresh || text);
     this.drawWriting();
-    this.grown();
+    this.grown(Boolean(text || thoughts) || this.count > before);
   }
 
   async read(task) {
@@ -114,8 +122,7 @@ export class Conversation {
       }
       if (this.isEmpty) fill(this.list);
       this.isEmpty = false;
-      for (const message of page.data) this.add(message);
-      this.count += page.data.length;
+      this.addPage(page);
       hasMore = page.has_more;
       if (!this.count) fill(this.list, element('p', { class: 'hint' }, 'Nothing was said yet.'));
       this.isEmpty = !this.count;
@@ -125,32 +132,42 @@ export class Conversation {
   }
 
   // A message that was sent, until the conversation has it: a turn reads it when it begins.
-  queued({ id, text, parts }) {
+  queued(message) {
+    const { id, text } = message;
     return element('article', { class: 'message user pending', 'data-message': id },
       element('h3', {}, this.names.user, element('span', { class: 'badge' }, 'queued')),
-      text ? element('div', { class: 'text', dir: 'auto' }, ...markdown(text)) : null, ...attachments(parts));
+      text ? element('div', { class: 'text', dir: 'auto' }, ...markdown(text)) : null, ...attachments(message, this.task));
   }
 
-  // What has happened to a call of the model. The same again is one line. If the call has ended, its
-  // answer may have been read already: it comes after what happened.
-  note({ notice: kind, ...facts }, hasEnded) {
-    const line = element('p', { class: 'hint event', role: 'status', 'data-kind': kind }, oneLine(NOTICES[kind](facts), 240));
-    const { lastElementChild: last } = this.list;
-    const isAnswer = hasEnded && last?.matches('.message.assistant');
-    const before = isAnswer ? last.previousElementSibling : last;
-    if (before?.dataset.kind === kind) before.replaceWith(line);
-    else this.list.insertBefore(line, isAnswer ? last : null);
+  // What has happened to calls of models is said before the messages that came after it.
+  addPage({ data, incidents }) {
+    for (const old of this.list.querySelectorAll('.event')) if (Number(old.dataset.after) >= this.count) old.remove();
+    const before = (number) => this.list.append(...incidentLines(incidents.filter((it) => it.after === number)));
+    for (const message of data) {
+      before(this.count);
+      this.add(message);
+      this.count += 1;
+    }
+    before(this.count);
+  }
+
+  drawNotice(notice, isOver) {
+    if (isOver) this.notice.hidden = true;
+    if (!notice) return;
+    this.notice.hidden = !notice.kind;
+    this.notice.dataset.kind = notice.kind;
+    if (notice.kind) fill(this.notice, oneLine(NOTICES[notice.kind](notice), 240));
   }
 
   add(message) {
     if (message.role === 'tool') {
       const card = this.cards.get(message.call);
       if (card) {
-        finish(card, message);
+        finish(card, message, this.task);
         return;
       }
     }
-    this.list.append(NOTICE.test(message.id) && message.role === 'user' && this.list.firstChild ? notice(message) : this.element_(message));
+    this.list.append(NOTICE.test(message.id) && message.role === 'user' && this.list.firstChild ? wakeUp(message) : this.element_(message));
   }
 
   element_(message) {
@@ -161,97 +178,63 @@ export class Conversation {
       return card;
     });
     const who = role === 'user' && message.aside ? 'message to it' : (role === 'assistant' && message.model) || this.names[role];
-    const { usage } = message;
-    const cost = usage && (usage.input_tokens || usage.output_tokens) ? element('span', { class: 'cost', title: 'read · written' },
-      `${tokens(usage.input_tokens)} · ${tokens(usage.output_tokens)} tokens${usage.cost ? ` · ${exactMoney(usage.cost, 0)}` : ''}`) : null;
     return element('article', { 'data-message': message.id, class: `message ${role}${message.failed ? ' failed' : ''}${message.aside ? ' aside' : ''}` },
-      element('h3', {}, element('span', {}, oneLine(who, 60)), message.incomplete ? element('span', { class: 'badge' }, 'broken off') : null, cost),
-      text ? folded(role === 'tool' ? [structured(text)] : markdown(text), text) : null,
-      ...attachments(message.parts),
+      element('h3', {}, element('span', {}, oneLine(who, 60)), message.incomplete ? element('span', { class: 'badge' }, 'broken off') : null, cost(message.usage)),
+      message.reasoning ? reasoning(message.reasoning).element : null,
+      text ? folded(role === 'tool' ? [structured(text)] : written(text), text) : null,
+      ...attachments(message, this.task),
       ...calls);
   }
 
   drawWriting() {
-    this.writing.hidden = !this.text;
-    if (this.text) fill(this.writing, element('h3', {}, 'writing', element('span', { class: 'caret', 'aria-hidden': 'true' }, ' ▍')), element('div', { class: 'text' }, ...markdown(this.text)));
-    else fill(this.writing);
+    const isWriting = Boolean(this.text || this.thoughts);
+    if (this.writing.hidden === isWriting) {
+      this.writing.hidden = !isWriting;
+      if (isWriting) fill(this.writing, element('h3', {}, 'writing', element('span', { class: 'caret', 'aria-hidden': 'true' }, ' ▍')), this.thought.element, this.words);
+      else fill(this.writing);
+    }
+    this.thought.show(this.thoughts, !this.text);
+    patch(this.words, this.text ? markdown(this.text) : []);
   }
 
-  grown() {
+  // hasNews: there is something below that the reader has not seen.
+  grown(hasNews = false) {
+    // A reader may have scrolled up since the last frame, of which no event has told yet.
+    if (this.scroller.scrollTop < this.followedTo - 1 && !this.isAtEnd) this.isFollowing = false;
     if (this.isFollowing) this.follow();
-    else if (!this.isAtEnd && this.count) this.jump.hidden = this.writing.hidden;
+    else if (hasNews && !this.isAtEnd) this.jump.hidden = false;
   }
 
   follow() {
     this.isFollowing = true;
     this.jump.hidden = true;
     this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.followedTo = this.scroller.scrollTop;
   }
 }
 
-function attachments(parts = []) {
-  return parts.map(({ name, media_type: type, bytes }) => element('p', { class: 'hint attachment' },
-    `attached: ${oneLine(name || type, 80)}${bytes ? `, ${count(bytes)} bytes` : ''}`));
-}
-
-// What has woken the agent, in one line; all of it when asked for.
-function notice({ id, text }) {
-  const [first] = text.split('\n');
-  return element('details', { class: 'tool notice', 'data-message': id },
-    element('summary', {}, element('span', { class: 'about' }, oneLine(first, 160)), element('span', { class: 'state' }, 'woke it')),
-    element('div', { class: 'body' }, folded([structured(text)], text)));
-}
-
-// A long text is folded, and says how long it is.
-function folded(content, text) {
-  const body = element('div', { class: 'text', dir: 'auto' }, ...content);
-  const lines = text.split('\n').length;
-  if (lines <= FOLDED_LINES && text.length <= 6000) return body;
-  body.classList.add('is-folded');
-  const button = element('button', { type: 'button', class: 'link', onclick: () => {
-    body.classList.remove('is-folded');
-    button.remove();
-  } }, `show all ${lines > FOLDED_LINES ? `${count(lines)} lines` : `${count(text.length)} characters`}`);
-  return element('div', {}, body, button);
-}
-
-// What a call is about, in few words: its first short argument.
-function aboutCall({ name, arguments: given }) {
-  if (name === 'delegate_task') {
-    const many = Array.isArray(given.tasks) ? given.tasks.length : 1;
-    return many === 1 ? oneLine(String(given.goal ?? given.tasks?.[0]?.goal ?? ''), 80) : `${count(many)} tasks`;
+// One line for each thing that has happened to calls; the same again is counted.
+function incidentLines(incidents) {
+  const lines = new Map();
+  for (const it of incidents) {
+    const words = incidentWords(it);
+    lines.set(words, { ...it, times: (lines.get(words)?.times ?? 0) + 1 });
   }
-  const first = Object.values(given).find((it) => typeof it === 'string' || typeof it === 'number');
-  return first === undefined ? '' : oneLine(String(first), 80);
+  return [...lines].map(([words, { after, times, left_out: left }]) => element('p', { class: 'hint event', 'data-after': after, 'data-kind': left ? 'shortened' : 'failed' },
+    words, times > 1 ? element('span', { class: 'badge' }, `${count(times)} times`) : null));
 }
 
-function toolCard(call) {
-  const state = element('span', { class: 'state running' }, '◐ running');
-  const body = element('div', { class: 'body' });
-  const card = element('details', { class: 'tool', 'data-call': call.id },
-    element('summary', {}, element('code', { class: 'name' }, oneLine(call.name, 60)), element('span', { class: 'about' }, aboutCall(call)), state), body);
-  // Made when it is opened: a conversation may have thousands of them.
-  card.addEventListener('toggle', () => {
-    if (!card.open || body.firstChild) return;
-    fillCard(card, body, call);
-  });
-  card.fillAgain = () => body.firstChild && fillCard(card, body, call);
-  card.state = state;
-  return card;
+function incidentWords({ error, then, left_out: left }) {
+  if (left) return `The model did not read all of it: ${counted(left, 'character')} were left out or summarized, to fit its window. Here all of it stays.`;
+  return `The provider failed: ${oneLine(error, 200).replace(/\.$/, '')}. ${then ? `${oneLine(then, 60)} was asked instead.` : 'It was asked again.'}`;
 }
 
-function fillCard(card, body, call) {
-  const { result } = card;
-  fill(body, element('p', { class: 'label' }, 'arguments'), structured(JSON.stringify(call.arguments)),
-    result ? element('p', { class: 'label' }, result.failed ? 'error' : 'result') : null,
-    result ? folded([structured(result.text)], result.text) : null);
+// What a message has cost: tokens that were read and written, and the price as far as it is known.
+function cost(usage) {
+  if (!usage || !(usage.input_tokens || usage.output_tokens)) return null;
+  const price = usage.cost || usage.unpriced ? ` · ${exactMoney(usage.cost, usage.unpriced + usage.estimated)}` : '';
+  const cached = usage.cached_tokens ? `, ${tokens(usage.cached_tokens)} of it from a cache` : '';
+  const thought = usage.reasoning_tokens ? `, ${tokens(usage.reasoning_tokens)} of it reasoning` : '';
+  return element('span', { class: 'cost', title: `Tokens read${cached} · written${thought}` },
+    `${tokens(usage.input_tokens, usage.estimated)} · ${tokens(usage.output_tokens, usage.estimated)} tokens${price}`);
 }
-
-function finish(card, message) {
-  card.result = message;
-  card.classList.toggle('failed', message.failed);
-  card.state.className = `state ${message.failed ? 'failed' : 'done'}`;
-  card.state.textContent = message.failed ? '✗ failed' : '✓';
-  card.fillAgain();
-}
-

@@ -158,16 +158,26 @@ function link(words, target) {
   return element('a', { href: target, target: '_blank', rel: 'noopener noreferrer', title: target }, words);
 }
 
+// The elements of what a model or a person has written: an answer of a type is JSON, else Markdown.
+export function written(text) {
+  const found = json(printable(text));
+  return found ? [found] : markdown(text);
+}
+
+function json(clean) {
+  if (!/^\s*[[{]/.test(clean) || clean.length > LONGEST) return null;
+  try {
+    return code(JSON.stringify(JSON.parse(clean), null, 2).split('\n'), 'json');
+  } catch {
+    return null; // it only looks like JSON
+  }
+}
+
 // The elements of a text of a tool: JSON in lines, else as it is.
 export function structured(text) {
   const clean = printable(text);
-  if (/^\s*[[{]/.test(clean) && clean.length <= LONGEST) {
-    try {
-      return code(JSON.stringify(JSON.parse(clean), null, 2).split('\n'), 'json');
-    } catch {
-      // It only looks like JSON.
-    }
-  }
+  const found = json(clean);
+  if (found) return found;
   const isDiff = /^(diff --git|--- |@@ )/m.test(clean);
   return code(clean.split('\n'), isDiff ? 'diff' : '');
 }

@@ -3,6 +3,7 @@
 import { element, fill } from '../run/dom.js';
 import { count, duration, money, oneLine } from '../run/format.js';
 import { COST } from '../run/model.js';
+import { progressOf } from '../run/progress.js';
 import { Viewer } from '../run/viewer.js';
 import { answer, approvalBox, cancelDialog, messageDialog } from './actions.js';
 import { Conversation } from './conversation.js';
@@ -69,6 +70,7 @@ export class RunPage {
     this.seq = message.seq;
     this.isWorking = message.working;
     this.budgets = message.budgets;
+    this.toCome = message.to_come;
     this.setTime(message.at);
     if (isOther) this.build();
     else this.viewer.changed({ hasGrown, isOver: !this.isWorking });
@@ -139,8 +141,7 @@ export class RunPage {
   header() {
     const { rollups, model } = this.viewer ?? {};
     const parts = [element('span', { class: `badge ${this.isWorking ? 'live' : ''}` }, this.isWorking ? 'live' : 'ended')];
-    const all = this.model.size - 1;
-    if (all > 0) parts.push(this.progress(all));
+    if (this.model.size > 1) parts.push(this.progress());
     parts.push(...(this.budgets ?? []).map((it) => this.budget(it)).filter(Boolean).slice(0, 2));
     parts.push(element('a', { class: 'chip', href: `v1/runs/${this.run}/tree?format=html`, download: `${this.run}.html`, title: 'One file that needs no server' }, 'Save as report'));
     if (rollups && model && this.isWorking && this.console.may('steer')) {
@@ -149,19 +150,12 @@ export class RunPage {
     return parts;
   }
 
-  // How many of the tasks that were asked for have ended, and when the others will at this pace.
-  progress(all) {
-    const { model } = this;
-    let [ended, last] = [0, 0];
-    for (let number = 1; number < model.size; number += 1) {
-      if (model.ended[number] === null) continue;
-      ended += 1;
-      last = Math.max(last, model.ended[number]);
-    }
-    const pace = ended ? (last - model.start) / ended : 0;
-    const left = this.isWorking && ended > 2 && ended < all ? ` · about ${duration(pace * (all - ended))} left` : '';
-    return element('span', { class: 'progress', title: 'Tasks that have ended, of those that were asked for so far' },
-      element('progress', { max: all, value: ended, 'aria-label': 'Tasks that have ended' }), `${count(ended)} of ${count(all)}${left}`);
+  // How many of the tasks that are known of have ended, and when the others will at this pace.
+  progress() {
+    const { ended, known, secondsLeft } = progressOf(this.model, this.toCome);
+    const left = this.isWorking && secondsLeft !== null ? ` · about ${duration(secondsLeft)} left` : '';
+    return element('span', { class: 'progress', title: 'Tasks that have ended, of those that were asked for or will be; agents may ask for more' },
+      element('progress', { max: known, value: ended, 'aria-label': 'Tasks that have ended' }), `${count(ended)} of ${count(known)}${left}`);
   }
 
   budget({ limits, used }) {

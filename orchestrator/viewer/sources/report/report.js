@@ -7,6 +7,8 @@ import { Rollups } from '../run/model.js';
 import { Transcripts } from './transcripts.js';
 import { STATUSES } from '../run/status.js';
 import { peakOf, workChanges } from '../run/activity.js';
+import { criticalPath } from '../run/critical_path.js';
+import { progressOf } from '../run/progress.js';
 import { Viewer } from '../run/viewer.js';
 import { Address } from './address.js';
 
@@ -59,5 +61,5 @@ function save(title, columns) {
 }
 
 // For tests, and for the console of the browser.
-globalThis.delegation = { CollapsedTree, Ledger, Rollups, STATUSES, Viewer, modelOf, peakOf, workChanges };
+globalThis.delegation = { CollapsedTree, Ledger, Rollups, STATUSES, Viewer, criticalPath, modelOf, peakOf, progressOf, workChanges };
 globalThis.delegation.opened = open();

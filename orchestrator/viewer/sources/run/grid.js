@@ -53,7 +53,8 @@ export class Grid {
   }
 
   changed() {
-    Object.assign(this.bars, { rollups: this.viewer.rollups, treeOrder: this.viewer.treeOrder });
+    const { rollups, treeOrder, critical } = this.viewer;
+    Object.assign(this.bars, { rollups, treeOrder, critical });
   }
 
   rowAt(event) {

@@ -2,6 +2,7 @@
 
 import { ROW, TreeOrder } from './time_bars.js';
 import { Cost } from './cost.js';
+import { criticalPath } from './critical_path.js';
 import { Details } from './details.js';
 import { element, patch } from './dom.js';
 import { Failures } from './failures.js';
@@ -23,13 +24,14 @@ const SMALL = 2000; // tasks: what follows from so many is found within a frame
 const MARGIN = 0.02; // of the time axis, left free at both ends
 
 export class Viewer {
-  // transcripts: see transcripts.js; critical: the numbers of the tasks on the critical path; live:
-  // what goes on with the run, if this is no recording; drawn: called after each drawing.
-  constructor(model, { title, transcripts, critical = [], summary = null, live = null, drawn = () => {} }) {
+  // transcripts: see transcripts.js; critical: the numbers of the tasks on the critical path, if they
+  // are known already; live: what goes on with the run, if this is no recording; drawn: called after
+  // each drawing.
+  constructor(model, { title, transcripts, critical = null, summary = null, live = null, drawn = () => {} }) {
     this.model = model;
     this.title = title;
     this.transcripts = transcripts;
-    this.critical = new Set(critical);
+    this.knownCritical = critical;
     this.summary = summary;
     this.live = live;
     this.drawn = drawn;
@@ -60,6 +62,8 @@ export class Viewer {
     const { model } = this;
     this.idle = idleTimes(model);
     this.changes = workChanges(model);
+    // Without the root, which is always on it.
+    this.critical = new Set(this.knownCritical ?? criticalPath(model).filter(Boolean));
     this.failures = this.treeOrder.failed.map((number) => model.until(number)).sort((a, b) => a - b);
   }
 
@@ -76,6 +80,7 @@ export class Viewer {
     if (isOver || this.model.size <= SMALL || now - this.changedAt >= 1000) {
       this.changedAt = now;
       this.sumUpTimes();
+      this.grid.changed();
       for (const view of Object.values(this.views)) view.changed();
       patch(this.note, stripNote(this));
       if (this.isGrown && this.isFitted) {

@@ -1,0 +1,116 @@
+// What the messages of a conversation are made of: files, reasoning, long texts, cards of tool calls.
+
+import { element, fill } from '../run/dom.js';
+import { count, oneLine, printable } from '../run/format.js';
+import { code, structured } from './markdown.js';
+
+const FOLDED_LINES = 40;
+const FOLDED_CHARACTERS = 6000;
+// Those that the server lets a browser show: `server/api/part_bytes.py`.
+const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
+// How tools name what they replace, and by what.
+const CHANGES = [['old', 'new'], ['old_text', 'new_text'], ['old_string', 'new_string']];
+
+// The images and files of a message: images are shown, everything else can be saved.
+export function attachments({ id, parts = [] }, task) {
+  if (!parts.length) return [];
+  return [element('ul', { class: 'attachments', 'aria-label': 'Files' }, ...parts.map((part, at) =>
+    element('li', { class: 'attachment' }, attachment(part, `v1/tasks/${task}/messages/${id}/parts/${at + 1}`))))];
+}
+
+function attachment({ name, media_type: type, bytes, url }, path) {
+  const words = `${oneLine(name || type, 80)}${bytes ? `, ${count(bytes)} bytes` : ''}`;
+  // Loaded by no one but who asks for it: the page shows nothing of other servers.
+  if (url) return element('a', { href: url, target: '_blank', rel: 'noopener noreferrer', title: url }, `${words} (elsewhere)`);
+  const saved = () => element('a', { href: path, download: name || true }, words);
+  if (!IMAGES.includes(type)) return saved();
+  const image = element('img', { src: path, alt: oneLine(name || 'image', 80), loading: 'lazy', onerror: () => shown.replaceWith(saved()) });
+  const shown = element('a', { href: path, target: '_blank', rel: 'noopener noreferrer', title: words }, image);
+  return shown;
+}
+
+// What a model has thought, folded: its last words are in sight while they come.
+export function reasoning(text) {
+  const [words, body] = [element('span', { class: 'about' }), element('div', { class: 'body' })];
+  const made = element('details', { class: 'tool reasoning' }, element('summary', {}, element('span', { class: 'name' }, 'reasoning'), words), body);
+  const show = (thoughts, isComing = false) => {
+    made.hidden = !thoughts;
+    words.textContent = isComing ? oneLine(thoughts.slice(-160), 160) : `${count(thoughts.length)} characters`;
+    body.textContent = printable(thoughts);
+  };
+  show(text);
+  return { element: made, show };
+}
+
+// What has woken the agent, in one line; all of it when asked for.
+export function wakeUp({ id, text }) {
+  const [first] = text.split('\n');
+  return element('details', { class: 'tool notice', 'data-message': id },
+    element('summary', {}, element('span', { class: 'about' }, oneLine(first, 160)), element('span', { class: 'state' }, 'woke it')),
+    element('div', { class: 'body' }, folded([structured(text)], text)));
+}
+
+// A long text is folded, and says how long it is.
+export function folded(content, text) {
+  const body = element('div', { class: 'text', dir: 'auto' }, ...content);
+  const lines = text.split('\n').length;
+  if (lines <= FOLDED_LINES && text.length <= FOLDED_CHARACTERS) return body;
+  body.classList.add('is-folded');
+  const button = element('button', { type: 'button', class: 'link', onclick: () => {
+    body.classList.remove('is-folded');
+    button.remove();
+  } }, `show all ${lines > FOLDED_LINES ? `${count(lines)} lines` : `${count(text.length)} characters`}`);
+  return element('div', {}, body, button);
+}
+
+// What a call is about, in few words: its first short argument.
+function aboutCall({ name, arguments: given }) {
+  if (name === 'delegate_task') {
+    const many = Array.isArray(given.tasks) ? given.tasks.length : 1;
+    return many === 1 ? oneLine(String(given.goal ?? given.tasks?.[0]?.goal ?? ''), 80) : `${count(many)} tasks`;
+  }
+  const first = Object.values(given).find((it) => typeof it === 'string' || typeof it === 'number');
+  return first === undefined ? '' : oneLine(String(first), 80);
+}
+
+export function toolCard(call) {
+  const state = element('span', { class: 'state running' }, '◐ running');
+  const body = element('div', { class: 'body' });
+  const card = element('details', { class: 'tool', 'data-call': call.id },
+    element('summary', {}, element('code', { class: 'name' }, oneLine(call.name, 60)), element('span', { class: 'about' }, aboutCall(call)), state), body);
+  // Made when it is opened: a conversation may have thousands of them.
+  card.addEventListener('toggle', () => {
+    if (!card.open || body.firstChild) return;
+    fillCard(card, body, call);
+  });
+  card.fillAgain = () => body.firstChild && fillCard(card, body, call);
+  card.state = state;
+  return card;
+}
+
+function fillCard(card, body, call) {
+  const { result } = card;
+  fill(body, element('p', { class: 'label' }, 'arguments'), ...given(call.arguments),
+    result ? element('p', { class: 'label' }, result.failed ? 'error' : 'result') : null,
+    result?.text ? folded([structured(result.text)], result.text) : null,
+    ...(result ? attachments(result, card.task) : []));
+}
+
+// The arguments of a call: a change as a diff, and the others as JSON.
+function given(all) {
+  const change = CHANGES.find((names) => names.every((name) => typeof all[name] === 'string'));
+  if (!change) return [structured(JSON.stringify(all))];
+  const lines = change.flatMap((name, at) => printable(all[name]).split('\n').map((line) => `${'-+'[at]}${line}`));
+  const others = Object.fromEntries(Object.entries(all).filter(([name]) => !change.includes(name)));
+  return [structured(JSON.stringify(others)), code(lines, 'diff')];
+}
+
+export function finish(card, message, task) {
+  card.result = message;
+  card.task = task;
+  card.classList.toggle('failed', message.failed);
+  card.state.className = `state ${message.failed ? 'failed' : 'done'}`;
+  card.state.textContent = message.failed ? '✗ failed' : '✓';
+  card.fillAgain();
+}
+

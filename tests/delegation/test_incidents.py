@@ -1,0 +1,66 @@
+"""What happens to a model call besides its answer is kept beside the transcript, in its place."""
+
+from agents import AssistantMessage, Usage
+from delegation import Ending, Ledger, Outcome
+from delegation.events import (
+    DoorOpened,
+    ModelAnswered,
+    ModelFailed,
+    ModelFailure,
+    TaskSettled,
+    TaskStarted,
+    TurnResumed,
+)
+from delegation.events.incidents import Incident
+from tests.delegation.test_ledger import PUSH, RESTART, ROOT, A, Asked, S, Tell
+
+ONE = Usage(calls=1)
+AGAIN = ModelFailed(ROOT, "503: overloaded", ONE, ModelFailure.ATTEMPT)
+INSTEAD = ModelFailed(ROOT, "402: no money", ONE, ModelFailure.ATTEMPT, then="other")
+
+
+def test_calls_that_failed_and_were_made_again_are_before_the_answer(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    begin(PUSH)
+    tell(AGAIN, INSTEAD, ModelAnswered(ROOT, AssistantMessage("42"), left_out=7))
+
+    asked = len(ledger.tasks[ROOT].transcript) - 1
+    assert ledger.tasks[ROOT].incidents == [
+        Incident(asked, "503: overloaded"),
+        Incident(asked, "402: no money", "other"),
+        Incident(asked, left_out=7),
+    ]
+
+
+def test_a_failure_that_ends_the_task_and_a_summary_are_none(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    begin(PUSH)
+    tell(ModelFailed(ROOT, "it was summarized", ONE, ModelFailure.SUMMARY))
+    tell(ModelFailed(ROOT, "401: wrong key", ONE))
+
+    assert ledger.tasks[ROOT].incidents == []
+
+
+def test_what_begins_anew_forgets_them_with_its_messages(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    begin(PUSH)
+    tell(AGAIN, ModelAnswered(ROOT, AssistantMessage("42")))
+    tell(RESTART, DoorOpened(S, PUSH), TurnResumed(S, 1, PUSH, afresh=True))
+
+    assert ledger.tasks[ROOT].incidents == []
+
+
+def test_a_task_that_has_ended_keeps_none(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A))
+    tell(ModelFailed(A, "503: overloaded", ONE, ModelFailure.ATTEMPT))
+    assert len(ledger.tasks[A].incidents) == 1
+
+    tell(TaskSettled(A, Outcome(Ending.SUCCEEDED, "42")))
+
+    assert ledger.tasks[A].incidents == []
