@@ -13,6 +13,11 @@ SOURCES: Final[Mapping[str, Mapping[str, str]]] = {
     "create_run": {"run": "$response.body#/id"},
     "list_runs": {"run": "$response.body#/data/0/id"},
     "get_tree": {"task": "$response.body#/nodes/0/id"},
+    "get_transcript": {
+        "task": "$request.path.task",
+        "message": "$response.body#/data/0/id",
+        "part": "$response.body#/data/0/parts/0/number",
+    },
     "list_approvals": {"approval": "$response.body#/data/0/id"},
     "create_session": {"session": "$response.body#/id"},
     "list_sessions": {"session": "$response.body#/data/0/id"},

@@ -27,6 +27,7 @@ from tests.server.test_webhook import receiving
 pytestmark = pytest.mark.realtime
 
 ALL = frozenset({*ORDINARY, Scope.APPROVE})
+FILE = {"type": "data", "media_type": "image/png", "data": "iVBORw=="}
 UNKNOWN = {
     "run": "r_0123456789abcdef",
     "session": "r_0123456789abcdef",
@@ -37,6 +38,8 @@ UNKNOWN = {
     "completion": "chatcmpl-0123456789abcdef",
     "approval": "a_0123456789abcdef",
     "turn": "1",
+    "message": "m_0123456789",
+    "part": "1",
 }
 BODIES: dict[str, Any] = {
     "answer_approval": {"answer": "once"},
@@ -76,13 +79,14 @@ async def made_by(server: KeyedServer, token: str) -> dict[str, str]:
     asked = [{"role": "user", "content": "hello"}]
     chat = {"model": "worker", "messages": asked, "store": True}
     answer = await server.ask(token, "POST", "/v1/chat/completions", chat)
-    body = {"model": "asker", "input": "go"}
+    body = {"model": "asker", "input": "go", "parts": [FILE]}
     run = (await server.ask(token, "POST", "/v1/runs", body)).json()["id"]
     with trio.fail_after(10):
         while not server.served.orchestrator.read.open_questions():
             seq = server.served.orchestrator.read.last_seq
             await server.served.orchestrator.wait_changed(after=seq)
     (question,) = server.served.orchestrator.read.open_questions()
+    transcript = await server.ask(token, "GET", f"/v1/tasks/{run}/transcript")
     return {
         "run": run,
         "session": session,
@@ -93,6 +97,8 @@ async def made_by(server: KeyedServer, token: str) -> dict[str, str]:
         "completion": answer.json()["id"],
         "approval": question.id,
         "turn": "1",
+        "message": transcript.json()["data"][0]["id"],
+        "part": "1",
     }
 
 
@@ -106,7 +112,7 @@ def compared(
     """Return all of an answer but the ids that were asked for, and what each request has anew."""
     text = answer.text
     for name, id_ in ids.items():
-        text = text.replace(id_, "ID") if name != "turn" else text
+        text = text.replace(id_, "ID") if name not in {"turn", "part"} else text
     new = {"date", "x-request-id"}
     headers = [it for it in answer.headers.items() if it[0] not in new]
     return answer.status_code, text, headers

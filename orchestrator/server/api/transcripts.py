@@ -21,14 +21,15 @@ class CalledTool(msgspec.Struct, kw_only=True):
 class Attachment(msgspec.Struct, kw_only=True):
     """An image or a file of a message."""
 
+    number: Annotated[int, msgspec.Meta(description="Its position, counted from 1.")]
     media_type: str
     name: str
     url: str
     bytes: Annotated[
         int,
         msgspec.Meta(
-            description="How many it has, if no url: /v1/tasks/TASK/messages/ID/parts/N"
-            " returns them, N counted from 1."
+            description="How many it has, if no url. /v1/tasks/TASK/messages/ID/parts/NUMBER"
+            " returns them."
         ),
     ]
 
@@ -185,12 +186,13 @@ def _queued(journal: ServedJournal, task: TaskId) -> list[QueuedMessage]:
 def _attachments(message: UserMessage | ToolMessage) -> list[Attachment]:
     return [
         Attachment(
+            number=number,
             media_type=part.media_type,
             name=part.name,
             url=part.url,
             bytes=len(part.data),
         )
-        for part in message.parts
+        for number, part in enumerate(message.parts, 1)
     ]
 
 

@@ -1,4 +1,4 @@
-/*! sources sha256 8a0fd8d0ae5ad0bc1fea7aa2c8cf68bd23c15645849c33a64e806d706f479817 */
+/*! sources sha256 06316924309744fbb344dde4f739c59e4bfe9ffcd14841f0d789c8637f78cc48 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -14,8 +14,8 @@ const CHANGES = [['old', 'new'], ['old_text', 'new_text'], ['old_string', 'new_s
 // The images and files of a message: images are shown, everything else can be saved.
 export function attachments({ id, parts = [] }, task) {
   if (!parts.length) return [];
-  return [element('ul', { class: 'attachments', 'aria-label': 'Files' }, ...parts.map((part, at) =>
-    element('li', { class: 'attachment' }, attachment(part, `v1/tasks/${task}/messages/${id}/parts/${at + 1}`))))];
+  return [element('ul', { class: 'attachments', 'aria-label': 'Files' }, ...parts.map((part) =>
+    element('li', { class: 'attachment' }, attachment(part, `v1/tasks/${task}/messages/${id}/parts/${part.number}`))))];
 }
 
 function attachment({ name, media_type: type, bytes, url }, path) {
