@@ -32,7 +32,7 @@ async def bot(request: pytest.FixtureRequest) -> AsyncGenerator[Bot]:
 
 
 async def test_a_direct_message_is_heard_with_its_writer(bot: Bot) -> None:
-    said = await bot.fake.say("hello &amp; welcome")
+    said = bot.fake.say("hello &amp; welcome")
     await bot.fake.wait_told()
 
     (heard,) = bot.inbox.messages
@@ -46,7 +46,7 @@ async def test_a_direct_message_is_heard_with_its_writer(bot: Bot) -> None:
 
 async def test_a_mention_is_told_twice_and_is_one_message(bot: Bot) -> None:
     """Slack sends `message` and `app_mention`, with two event ids."""
-    said = await bot.fake.say(f"{MENTION} look", channel=GENERAL)
+    said = bot.fake.say(f"{MENTION} look", channel=GENERAL)
     await bot.fake.wait_told()
 
     first, second = bot.inbox.messages
@@ -60,10 +60,10 @@ async def test_a_mention_is_told_twice_and_is_one_message(bot: Bot) -> None:
 async def test_a_thread_is_a_place_and_its_messages_say_whom_they_address(
     bot: Bot,
 ) -> None:
-    root = await bot.fake.say(f"{MENTION} look", channel=GENERAL)
+    root = bot.fake.say(f"{MENTION} look", channel=GENERAL)
     await bot.fake.wait_told()
     bot.inbox.events.clear()
-    await bot.fake.say("and that", channel=GENERAL, thread_ts=root.ts, user=BOB)
+    bot.fake.say("and that", channel=GENERAL, thread_ts=root.ts, user=BOB)
     await bot.fake.wait_told()
     (heard,) = bot.inbox.messages
     assert heard.place == Place("slack", GENERAL, root.ts)
@@ -74,7 +74,7 @@ async def test_an_answer_to_what_we_wrote_is_for_us(bot: Bot) -> None:
     """A job has delivered to a channel: what people answer in its thread has no mention."""
     (part,) = bot.slack.split("the report")
     sent = await bot.slack.send(Place("slack", GENERAL), part, key="1")
-    await bot.fake.say("why?", channel=GENERAL, thread_ts=sent.id)
+    bot.fake.say("why?", channel=GENERAL, thread_ts=sent.id)
     await bot.fake.wait_told()
     (heard,) = bot.inbox.messages
     assert heard.place == Place("slack", GENERAL, sent.id)
@@ -104,7 +104,7 @@ async def test_what_no_person_writes_is_not_heard(others: dict[str, object]) -> 
 
 
 async def test_what_is_said_in_a_channel_to_others_is_not_heard(bot: Bot) -> None:
-    await bot.fake.say("good morning", channel=GENERAL)
+    bot.fake.say("good morning", channel=GENERAL)
     await bot.fake.wait_told()
     assert bot.inbox.events == []
 
@@ -129,7 +129,7 @@ async def test_what_is_not_understood_is_told_and_acknowledged(bot: Bot) -> None
 async def test_an_event_is_sent_again_until_it_was_taken(bot: Bot) -> None:
     """It is acknowledged only when it is durable: a slow journal hears the same message again."""
     bot.inbox.seconds = 4
-    await bot.fake.say("hello")
+    bot.fake.say("hello")
     await bot.fake.wait_for(lambda: 2 in bot.fake.attempts.values())
     bot.inbox.seconds = 0
     await bot.fake.wait_told()
@@ -140,20 +140,20 @@ async def test_an_event_is_sent_again_until_it_was_taken(bot: Bot) -> None:
 async def test_a_request_that_was_not_taken_is_no_success() -> None:
     async with bot_by_requests() as bot:
         bot.inbox.errors.append(ValueError("the journal is full"))
-        await bot.fake.say("hello")
+        bot.fake.say("hello")
         await bot.fake.wait_told()
         assert [*bot.fake.attempts.values()] == [2]
         assert len(bot.inbox.messages) == 1
 
 
 async def test_a_button_is_heard_with_what_was_given_for_it(bot: Bot) -> None:
-    said = await bot.fake.say(f"{MENTION} go", channel=GENERAL)
+    said = bot.fake.say(f"{MENTION} go", channel=GENERAL)
     await bot.fake.wait_told()
     await bot.slack.send_buttons(
         bot.inbox.messages[0].place, "May I?", [Button("Yes", "approve:1")], key="k"
     )
     (asked,) = bot.fake.replies()
-    await bot.fake.press(asked, "Yes", user=BOB)
+    bot.fake.press(asked, "Yes", user=BOB)
     await bot.fake.wait_told()
 
     press = bot.inbox.events[-1]
@@ -164,16 +164,16 @@ async def test_a_button_is_heard_with_what_was_given_for_it(bot: Bot) -> None:
 
 async def test_names_are_asked_for_once_and_can_be_missing(bot: Bot) -> None:
     bot.fake.missing_scopes |= {"users.info", "conversations.info"}
-    await bot.fake.say("one")
+    bot.fake.say("one")
     await bot.fake.wait_told()
-    await bot.fake.say("two")
+    bot.fake.say("two")
     await bot.fake.wait_told()
     assert [it.user.name for it in bot.inbox.messages] == ["", ""]
 
 
 async def test_files_of_a_message_are_fetched_with_the_token(bot: Bot) -> None:
     file = bot.fake.add_file("../notes.txt", b"a" * 70_000)
-    await bot.fake.say("", files=[file])
+    bot.fake.say("", files=[file])
     await bot.fake.wait_told()
     (heard,) = bot.inbox.messages
     (attachment,) = heard.attachments
@@ -210,7 +210,7 @@ async def test_events_wait_until_the_bot_knows_itself() -> None:
     """Slack cannot be asked who we are: a mention could not be told from other texts."""
     async with bot_by_requests() as bot:
         bot.fake.fail("auth.test", times=5, status=503)
-        await bot.fake.say("hello")
+        bot.fake.say("hello")
         await bot.fake.wait_told()
         assert len(bot.inbox.messages) == 1
         first, last = bot.inbox.lines
@@ -225,7 +225,7 @@ async def test_a_refresh_opens_the_next_connection_before_the_old_one_closes() -
         await bot.fake.refresh_sockets("warning")
         await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 2)
         await old.socket.aclose()
-        await bot.fake.say("hello")
+        bot.fake.say("hello")
         await bot.fake.wait_told()
         assert len(bot.inbox.messages) == 1
         assert bot.inbox.lines == []
@@ -248,7 +248,7 @@ async def test_a_lost_connection_is_told_once_and_opened_again_with_pauses() -> 
         await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 0)
         await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
         assert trio.current_time() - begun >= 1 + 2 + 4 + 8 + 16
-        await bot.fake.say("hello")
+        bot.fake.say("hello")
         await bot.fake.wait_told()
         assert len(bot.inbox.messages) == 1
         lost, refused, over = bot.inbox.lines
@@ -261,7 +261,7 @@ async def test_an_envelope_of_a_lost_connection_comes_by_the_next_one() -> None:
     async with bot_by_socket() as bot:
         await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
         bot.inbox.seconds = 1
-        await bot.fake.say("hello")
+        bot.fake.say("hello")
         await bot.fake.wait_for(lambda: bool(bot.fake.attempts))
         bot.fake.drop_sockets()
         await bot.fake.wait_told()
@@ -274,7 +274,7 @@ async def test_a_connection_that_answers_no_ping_is_opened_again() -> None:
         (old,) = bot.fake.sockets
         bot.fake.freeze_sockets()
         await bot.fake.wait_for(lambda: bot.fake.sockets[-1:] != [old])
-        await bot.fake.say("hello")
+        bot.fake.say("hello")
         await bot.fake.wait_told()
         assert len(bot.inbox.messages) == 1
 
@@ -327,6 +327,6 @@ async def test_an_app_that_is_removed_ends_the_run(
 async def test_tokens_of_people_are_revoked_without_us() -> None:
     async with bot_by_socket() as bot:
         bot.fake.tell("tokens_revoked", tokens={"oauth": [ADA], "bot": []})
-        await bot.fake.say("hello")
+        bot.fake.say("hello")
         await bot.fake.wait_told()
         assert len(bot.inbox.messages) == 1

@@ -52,7 +52,7 @@ async def send(
 
 async def test_a_message_is_rich_text_with_a_plain_one_for_notices() -> None:
     async with bot_by_requests() as bot:
-        root = await bot.fake.say("hello", channel=GENERAL)
+        root = bot.fake.say("hello", channel=GENERAL)
         assert await send(bot.slack, "**hi** <!here>", _thread(root.ts)) == ""
         (sent,) = bot.fake.replies(GENERAL, root.ts)
         assert sent.text == "hi &lt;!here&gt;"
@@ -218,7 +218,7 @@ async def test_only_the_person_who_pressed_reads_what_came_of_it() -> None:
 
 async def test_typing_is_a_status_of_the_thread_and_fails_nothing() -> None:
     async with bot_by_requests() as bot:
-        root = await bot.fake.say("hello", channel=GENERAL)
+        root = bot.fake.say("hello", channel=GENERAL)
         await bot.slack.show_typing(_thread(root.ts))
         await bot.slack.show_typing(Place("slack", DIRECT))
         await bot.slack.show_typing(_thread("1.000001"))
@@ -231,7 +231,7 @@ async def test_typing_is_a_status_of_the_thread_and_fails_nothing() -> None:
 
 async def test_an_app_that_may_not_show_a_status_asks_once() -> None:
     async with bot_by_requests() as bot:
-        root = await bot.fake.say("hello", channel=GENERAL)
+        root = bot.fake.say("hello", channel=GENERAL)
         bot.fake.missing_scopes.add("assistant.threads.setStatus")
         await bot.slack.show_typing(_thread(root.ts))
         bot.fake.missing_scopes.clear()
@@ -241,7 +241,7 @@ async def test_an_app_that_may_not_show_a_status_asks_once() -> None:
 
 async def test_a_file_goes_to_the_thread() -> None:
     async with bot_by_requests() as bot:
-        root = await bot.fake.say("hello", channel=GENERAL)
+        root = bot.fake.say("hello", channel=GENERAL)
         place = _thread(root.ts)
         sent = await bot.slack.send_file(place, "a.csv", b"1,2\n", key="k")
         (shown,) = bot.fake.replies(GENERAL, root.ts)

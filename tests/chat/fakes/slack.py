@@ -165,6 +165,8 @@ class FakeSlack:
         """How often each event was sent."""
         self.missing_scopes: set[str] = set()
         """The methods that the scopes of the bot do not cover."""
+        self.reads_channels = True
+        """Whether the bot has the scope channels:history: else it is told of mentions only."""
         self.is_revoked = False
         self.hides_files = False
         """Whether the bot may not read files."""
@@ -173,6 +175,8 @@ class FakeSlack:
         self._faults: dict[str, list[Fault]] = {}
         self._limits: dict[str, float] = {}
         self._pending = 0
+        self._last: list[tuple[str, dict[str, Any], str]] = []
+        """The events of what was said last."""
         self._number = 0
         self._changed = trio.lowlevel.ParkingLot()
 
@@ -182,40 +186,48 @@ class FakeSlack:
 
     # What people do.
 
-    async def say(
+    def say(
         self,
         text: str,
         *,
         user: str = ADA,
         channel: str = DIRECT,
         thread_ts: str = "",
+        ts: str = "",
         files: Sequence[File] = (),
-        **others: Any,
     ) -> Message:
         """Write a message, and tell the app of it: of a mention twice."""
-        await trio.lowlevel.checkpoint()
         message = Message(
             channel=channel,
-            ts=self._new_ts(),
+            ts=ts or self._new_ts(),
             user=user,
             text=text,
             thread_ts=thread_ts,
             files=[file.id for file in files],
         )
         self._keep(message)
-        event = self._event_of(message) | others
+        event = self._event_of(message)
+        self._last.clear()
         if files:
             event |= {"subtype": "file_share", "upload": True}
             event["files"] = [self._file_of(file) for file in files]
-        self.tell("message", **event, channel_type=self.channels[channel].kind)
-        if f"<@{BOT_USER}>" in text and self.channels[channel].kind != "im":
+        kind = self.channels[channel].kind
+        is_mention = f"<@{BOT_USER}>" in text and kind != "im"
+        if self.reads_channels or not is_mention:
+            self.tell("message", **event, channel_type=kind)
+        if is_mention:
             event.pop("subtype", None)
             self.tell("app_mention", **event)
         return message
 
-    async def press(self, message: Message, label: str, *, user: str = ADA) -> None:
+    def say_again(self) -> None:
+        """Tell the app once more of what was said last, as if it had not acknowledged that."""
+        last, self._last = self._last, []
+        for it in last:
+            self._send(*it)
+
+    def press(self, message: Message, label: str, *, user: str = ADA) -> None:
         """Press a button of a message."""
-        await trio.lowlevel.checkpoint()
         button = message.buttons[label]
         container = {
             "type": "message",
@@ -655,6 +667,7 @@ class FakeSlack:
     # Events.
 
     def _send(self, kind: str, payload: dict[str, Any], id_: str) -> None:
+        self._last.append((kind, payload, id_))
         self._pending += 1
         self._nursery.start_soon(self._deliver, kind, payload, id_)
 
