@@ -111,7 +111,8 @@ class Conversations:
         return message in self._heard[place] or (
             session is not None
             and (
-                session.root.transcript.find(message) is not None
+                session.labels.get(OPENED_BY) == message
+                or session.root.transcript.find(message) is not None
                 or any(message == id_ for id_ in _unread(session))
             )
         )

@@ -181,7 +181,8 @@ class FakeTelegram:
         self._next_message = 1
         self._changed = trio.Event()
         self._poller: trio.CancelScope | None = None
-        self._last: dict[str, Any] = {}
+        self.history: list[dict[str, Any]] = []
+        """All updates."""
         self._again: list[dict[str, Any]] = []
         """What is sent once more, whatever is acknowledged."""
         self._sent_again: list[dict[str, Any]] = []
@@ -267,7 +268,11 @@ class FakeTelegram:
 
     def send_last_again(self) -> None:
         """Send the last update once more, though it may be acknowledged."""
-        self._again.append(self._last)
+        self.send_again(self.history[-1])
+
+    def send_again(self, *updates: dict[str, Any]) -> None:
+        """Send updates once more, as if they were not acknowledged."""
+        self._again += updates
         self._notify()
 
     def fail(self, method: str, *faults: Fault) -> None:
@@ -381,7 +386,7 @@ class FakeTelegram:
         update = {"update_id": self._next_update, **given}
         self.api.check("Update", update)
         self._next_update += 1
-        self._last = update
+        self.history.append(update)
         self._updates.append(update)
         self._notify()
 

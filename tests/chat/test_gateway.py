@@ -1,0 +1,477 @@
+"""The gateway: who may talk, which session hears it, and what commands do."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from agents import Agent, DefinitionError, ScriptedModel, tool
+from delegation.events import MessageReceived, SessionClosed, SessionOpened
+from delegation.session_context import get_session_env
+from orchestrator.chat import Place, parse_place, read_settings
+from orchestrator.chat.settings import Limits, Profile
+from orchestrator.schedule import Job
+from orchestrator.testing import GatedModel, SpyModel, hand_on
+from tests.chat.fakes.telegram import FakeTelegram
+from tests.chat.gateway_kit import (
+    ADA,
+    GROUP,
+    TOPIC,
+    Talk,
+    echoing,
+    last_message,
+    talking,
+    with_settings,
+)
+
+# Who may talk.
+
+
+async def test_a_stranger_gets_nothing() -> None:
+    async with talking(echoing()) as (talk, fake):
+        fake.say("Let me in", user=8)
+        fake.say("/help", user=8)
+        fake.say("/pair WRONG", user=8)
+        fake.say("Hello", user=ADA)
+        await fake.wait_sent(1)
+        await fake.wait_heard()
+    assert fake.texts() == ["You said: Hello"]
+    assert len(talk.harness.facts(MessageReceived)) == 1
+
+
+async def test_without_settings_no_person_may_talk() -> None:
+    async with talking(echoing(), with_settings(allow=())) as (_, fake):
+        fake.say("Hello")
+        await fake.wait_heard()
+    assert fake.sent == []
+
+
+async def test_a_code_lets_one_person_in_for_good() -> None:
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, echoing())
+        async with talk.open() as gateway:
+            code = gateway.pairing.new_code()
+            fake.say(f"/pair {code.lower()}", user=8)
+            await fake.wait_sent(1)
+            fake.say(f"/pair {code}", user=9)
+            fake.say("Hello", user=8)
+            await fake.wait_sent(2)
+        async with talk.open():
+            fake.say("Still here", user=8)
+            fake.say("Me, too", user=9)
+            await fake.wait_sent(3)
+            await fake.wait_heard()
+    assert fake.texts(8)[1:] == ["You said: Hello", "You said: Still here"]
+    assert fake.texts(9) == []
+    assert talk.reports == ["telegram:8 (Person 8) was paired"]
+
+
+async def test_a_code_is_void_after_an_hour_and_in_a_group() -> None:
+    async with FakeTelegram().open() as fake:
+        now = 0.0
+        talk = Talk(fake, echoing())
+        async with talk.open(clock=lambda: now) as gateway:
+            code = gateway.pairing.new_code()
+            fake.say(f"/pair {code}", user=8, chat=GROUP)
+            await fake.wait_heard()
+            now = 3601.0
+            fake.say(f"/pair {code}", user=8)
+            await fake.wait_heard()
+    assert fake.sent == []
+
+
+async def test_who_guesses_is_locked_out_after_five_codes() -> None:
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, echoing())
+        async with talk.open() as gateway:
+            code = gateway.pairing.new_code()
+            for _ in range(5):
+                fake.say("/pair GUESSED1", user=8)
+            fake.say(f"/pair {code}", user=8)
+            await fake.wait_heard()
+            fake.say(f"/pair {code}", user=9)
+            await fake.wait_sent(1)
+    assert fake.texts(8) == []
+
+
+async def test_only_people_of_the_list_invite_others() -> None:
+    async with talking(echoing()) as (_, fake):
+        fake.say("/invite")
+        (text,) = await fake.wait_sent(1)
+        code = text.split()[4]
+        fake.say(f"/pair {code}", user=8)
+        await fake.wait_sent(2)
+        fake.say("/invite", user=8)
+        await fake.wait_sent(3)
+    assert fake.texts(8)[-1] == "Only people of the operator's list may invite others."
+
+
+async def test_a_blocked_person_stays_out_whatever_else_says() -> None:
+    settings = with_settings(allow=("telegram:*",), block=("telegram:8",))
+    async with talking(echoing(), settings) as (_, fake):
+        fake.say("Hello", user=8)
+        fake.say("Hello", user=9)
+        await fake.wait_sent(1)
+        await fake.wait_heard()
+    assert [it["chat"]["id"] for it in fake.sent] == [9]
+
+
+async def test_a_person_has_so_many_messages_a_minute() -> None:
+    settings = with_settings(limits=Limits(messages_per_minute=2))
+    async with talking(echoing(), settings, clock=trio.current_time) as (_, fake):
+        for number in range(3):
+            fake.say(str(number))
+        await fake.wait_sent(3)
+        await trio.sleep(60)
+        fake.say("later")
+        await fake.wait_sent(4)
+    refused = [it for it in fake.texts() if it.startswith("Too many messages.")]
+    assert refused == ["Too many messages. Write again in 60 s."]
+    assert fake.texts()[-1] == "You said: later"
+
+
+async def test_a_person_has_a_budget_for_a_day() -> None:
+    settings = with_settings(limits=Limits(tokens_per_day=2_000))
+    async with talking(echoing(), settings) as (_, fake):
+        fake.say("A" * 100)
+        await fake.wait_sent(1)
+        fake.say("B" * 4_000)
+        await fake.wait_sent(2)
+    assert fake.texts()[0].startswith("You said: AAA")
+    assert fake.texts()[1].startswith("over_budget: ")
+    assert "telegram:7" in fake.texts()[1]
+
+
+# Which session hears it.
+
+
+async def test_a_reply_goes_to_its_topic_and_answers_its_message() -> None:
+    async with talking(echoing()) as (_, fake):
+        first = fake.say("@helper_bot one", chat=GROUP, topic=TOPIC)
+        second = fake.say("@helper_bot two", chat=GROUP)
+        third = fake.say("three")
+        await fake.wait_sent(3)
+    found = {
+        it["reply_to_message"]["message_id"]: it.get("message_thread_id")
+        for it in fake.sent
+    }
+    assert found == {first: TOPIC, second: None, third: None}
+
+
+async def test_each_topic_has_a_conversation_of_its_own() -> None:
+    async with talking(echoing()) as (talk, fake):
+        fake.say("@helper_bot one", chat=GROUP, topic=TOPIC)
+        fake.say("@helper_bot two", chat=GROUP, topic=13)
+        fake.say("@helper_bot three", chat=GROUP, topic=TOPIC)
+        await fake.wait_sent(3)
+    sessions = [it.session for it in talk.harness.facts(MessageReceived)]
+    assert sessions[0] == sessions[2] != sessions[1]
+    topics = {it["text"]: it["message_thread_id"] for it in fake.sent}
+    assert topics["You said: Person 7: two"] == 13
+
+
+async def test_in_a_topic_with_a_conversation_no_mention_is_needed() -> None:
+    async with talking(echoing()) as (_, fake):
+        fake.say("not for us", chat=GROUP, topic=TOPIC)
+        fake.say("nor this", chat=GROUP)
+        fake.say("@helper_bot begin", chat=GROUP, topic=TOPIC)
+        await fake.wait_sent(1)
+        fake.say("go on", chat=GROUP, topic=TOPIC)
+        await fake.wait_sent(2)
+        await fake.wait_heard()
+    assert fake.texts() == ["You said: Person 7: begin", "You said: Person 7: go on"]
+
+
+async def test_a_session_is_found_by_its_place_in_the_next_process() -> None:
+    model = SpyModel(ScriptedModel.always("Noted."))
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, Agent("helper", model=model))
+        async with talk.open():
+            fake.say("My name is Ada")
+            await fake.wait_sent(1)
+        async with talk.open():
+            fake.say("Who am I?")
+            await fake.wait_sent(2)
+    assert len(talk.harness.facts(SessionOpened)) == 1
+    assert len(model.requests[-1].transcript) == 3
+
+
+async def test_messages_before_new_that_come_again_are_heard_once() -> None:
+    """Updates are acknowledged in batches: a crash lets all of them come again."""
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, echoing())
+        async with talk.open():
+            fake.say("one")
+            await fake.wait_sent(1)
+            fake.send_last_again()
+            await fake.wait_heard()
+            fake.say("/new")
+            await fake.wait_sent(2)
+            again = list(fake.history)
+            fake.say("two")
+            await fake.wait_sent(3)
+        async with talk.open():
+            fake.send_again(*again)
+            await fake.wait_heard()
+            fake.say("three")
+            await fake.wait_sent(4)
+    said = [it.text for it in talk.harness.facts(MessageReceived)]
+    assert said == ["one", "two", "three"]
+    assert len(talk.harness.facts(SessionOpened)) == 2
+
+
+async def test_tools_and_children_know_the_chat() -> None:
+    seen: list[list[str]] = []
+    names = ("PLATFORM", "CHAT_ID", "THREAD_ID", "USER_ID", "USER_NAME", "MESSAGE_ID")
+
+    @tool
+    def look() -> str:
+        """Look around."""
+        seen.append([get_session_env(f"ORCHESTRATOR_SESSION_{it}") for it in names])
+        return "seen"
+
+    look_once = ScriptedModel.always(
+        lambda transcript: "Done." if len(transcript) > 2 else hand_look
+    )
+    from agents import ToolCall
+
+    hand_look = ToolCall("look", {})
+    child = Agent("child", model=look_once, tools=[look])
+    lead = Agent(
+        "lead",
+        model=ScriptedModel([hand_on("look", background=True), "Later.", "Told."]),
+        tools=[],
+        delegates=[child],
+    )
+    async with talking(lead) as (_, fake):
+        said = fake.say("@helper_bot look", chat=GROUP, topic=TOPIC)
+        await fake.wait_sent(2)
+    assert seen == [["telegram", str(GROUP), str(TOPIC), "7", "Person 7", str(said)]]
+    assert {it["message_thread_id"] for it in fake.sent} == {TOPIC}
+
+
+async def test_results_of_a_detached_task_come_to_the_chat_after_a_restart() -> None:
+    gate = GatedModel("42")
+    child = Agent("child", model=gate)
+    lead = Agent(
+        "lead",
+        model=ScriptedModel(
+            [hand_on("count", background=True), "I am on it.", "It is 42."]
+        ),
+        delegates=[child],
+    )
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, lead)
+        async with talk.open():
+            said = fake.say("@helper_bot count", chat=GROUP, topic=TOPIC)
+            await fake.wait_sent(1)
+        async with talk.open():
+            gate.release()
+            await fake.wait_sent(2)
+    assert fake.texts() == ["I am on it.", "It is 42."]
+    last = fake.sent[-1]
+    assert last["message_thread_id"] == TOPIC
+    assert last["reply_to_message"]["message_id"] == said
+
+
+# Commands.
+
+
+async def test_new_ends_what_runs_and_begins_another_conversation() -> None:
+    gate = GatedModel("never")
+    async with talking(Agent("helper", model=gate)) as (talk, fake):
+        fake.say("work")
+        await gate.wait_called()
+        fake.say("/new")
+        await fake.wait_sent(1)
+        gate.release()
+        fake.say("/new")
+        await fake.wait_sent(2)
+        fake.say("again")
+        await fake.wait_sent(3)
+    assert fake.texts()[-1] == "never"
+    assert len(talk.harness.facts(SessionClosed)) == 2
+
+
+async def test_stop_stops_the_turn_and_the_conversation_goes_on() -> None:
+    gate = GatedModel("Back again.")
+    async with talking(Agent("helper", model=gate)) as (_, fake):
+        fake.say("/stop")
+        await fake.wait_sent(1)
+        fake.say("work")
+        await gate.wait_called()
+        fake.say("/stop")
+        texts = await fake.wait_sent(3)
+        gate.release()
+        fake.say("Hello")
+        await fake.wait_sent(4)
+    assert texts[0] == "Nothing runs here."
+    assert "Stopped." in texts
+    assert any(it.startswith("cancelled: ") for it in texts)
+    assert fake.texts()[-1] == "Back again."
+
+
+async def test_tree_and_cost_show_the_conversation() -> None:
+    async with talking(echoing()) as (_, fake):
+        fake.say("/tree")
+        await fake.wait_sent(1)
+        fake.say("Hello")
+        await fake.wait_sent(2)
+        fake.say("/tree@helper_bot")
+        fake.say("/cost")
+        await fake.wait_sent(4)
+        fake.say("/cost@other_bot")
+        await fake.wait_heard()
+    texts = fake.texts()
+    assert texts[0] == "There is no conversation here yet."
+    assert texts[2].startswith("helper  ✓ succeeded")
+    assert "1 model calls" in texts[3]
+    assert len(texts) == 4
+
+
+async def test_help_lists_commands_and_an_unknown_one_says_so() -> None:
+    async with talking(echoing()) as (_, fake):
+        fake.say("/start")
+        fake.say("/frobnicate now")
+        fake.say("/etc/passwd is a file")
+        await fake.wait_sent(3)
+    texts = sorted(fake.texts())
+    assert texts[0].startswith("There is no command /frobnicate; /help lists")
+    assert "/new — begin a new conversation" in texts[1]
+    assert texts[2] == "You said: /etc/passwd is a file"
+
+
+async def test_a_personality_holds_from_the_next_message_on() -> None:
+    model = SpyModel(ScriptedModel.always("Arr."))
+    settings = with_settings(
+        personalities={"pirate": "Talk like a pirate.", "dry": "Be dry."},
+        profiles={"ada": Profile(users=("telegram:7",), personality="dry")},
+    )
+    async with talking(Agent("helper", model=model), settings) as (_, fake):
+        fake.say("one")
+        await fake.wait_sent(1)
+        fake.say("/personality pirate")
+        await fake.wait_sent(2)
+        fake.say("two")
+        await fake.wait_sent(3)
+        fake.say("/personality none")
+        await fake.wait_sent(4)
+        fake.say("three")
+        await fake.wait_sent(5)
+        fake.say("/personality")
+        fake.say("/personality loud")
+        await fake.wait_sent(7)
+    instructions = [it.instructions for it in model.requests]
+    assert "Be dry." in instructions[0]
+    assert "Talk like a pirate." in instructions[1]
+    assert "Be dry." not in instructions[1]
+    assert "pirate" not in instructions[2]
+    assert "dry" not in instructions[2]
+    assert "It is none. There are: dry, pirate, none." in fake.texts()
+    assert "There is no personality 'loud'; /personality lists them." in fake.texts()
+
+
+async def test_a_title_is_kept_with_the_conversation() -> None:
+    async with talking(echoing()) as (_, fake):
+        fake.say("/title")
+        await fake.wait_sent(1)
+        fake.say("/title The  trip\nto Rome")
+        await fake.wait_sent(2)
+        fake.say("/title")
+        await fake.wait_sent(3)
+    assert fake.texts()[0] == "This conversation has no title."
+    assert fake.texts()[2] == "The trip to Rome"
+
+
+async def test_a_profile_has_a_model_and_a_workspace_of_its_own(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    @tool
+    def where() -> str:
+        """Tell where."""
+        seen.append(get_session_env("ORCHESTRATOR_SESSION_CWD"))
+        return "there"
+
+    settings = with_settings(
+        profiles={"ada": Profile(users=("telegram:7",), model="openai:gpt-5-nano")}
+    )
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, echoing(tools=[where]), settings)
+        async with talk.open(workspace=tmp_path):
+            fake.say("Hello")
+            (text,) = await fake.wait_sent(1)
+    # The harness has no key of that provider: the profile's model was asked for.
+    assert text.startswith("That could not be taken: ")
+    assert "OPENAI_API_KEY" in text
+
+
+# Jobs.
+
+
+async def test_a_job_delivers_to_a_chat_and_can_be_replied_to() -> None:
+    model = SpyModel(ScriptedModel.always(last_message))
+    agent = Agent("helper", model=model)
+    writer = Agent("writer", model=ScriptedModel.always("Rome is sunny."))
+    job = Job("every 2h", writer, "Write.", deliver=f"telegram:{GROUP}:{TOPIC}")
+    async with FakeTelegram().open() as fake:
+        fake.chat(GROUP, topics={TOPIC})
+        talk = Talk(fake, agent)
+        async with talk.open(jobs=[job], clock=trio.current_time):
+            await fake.wait_sent(1)
+            sent = fake.sent[0]
+            assert (sent["text"], sent["message_thread_id"]) == (
+                "Rome is sunny.",
+                TOPIC,
+            )
+            fake.say("And Milan?", chat=GROUP, topic=TOPIC, reply_to=sent["message_id"])
+            await fake.wait_sent(2)
+            fake.say("And Turin?", chat=GROUP, topic=TOPIC)
+            await fake.wait_sent(3)
+    first, second = (
+        it for it in talk.harness.facts(MessageReceived) if "And" in it.text
+    )
+    assert "Job writer, due" in first.text
+    assert "Rome is sunny." in first.text
+    assert "Rome is sunny." not in second.text
+    talk.harness.assert_laws()
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("alow = []", "unknown field `alow`"),
+        ("allow = 'telegram:7'", "Expected `array`"),
+        ("allow = ['7']", "'7' is no person: PLATFORM:USER"),
+        ("[limits]\nusd_per_day = 'much'", "Expected `float"),
+        ("[profiles.a]\npersonality = 'loud'", "'loud', which is not there"),
+        ("allow = [", "Invalid value"),
+    ],
+)
+def test_settings_that_are_wrong_are_told(
+    text: str, problem: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(text)
+    with pytest.raises(DefinitionError) as raised:
+        read_settings(file)
+    assert str(file) in str(raised.value)
+    assert problem in str(raised.value)
+
+
+def test_the_settings_of_the_example_can_be_read() -> None:
+    settings = read_settings(Path("examples/chat/gateway.toml"))
+    assert settings.personalities
+    assert settings.limits_of("telegram:1") == settings.limits
+
+
+def test_a_place_is_written_as_it_is_read() -> None:
+    for text in ("telegram:7", "telegram:-100200:12"):
+        assert str(parse_place(text)) == text
+    for wrong in ("telegram", "telegram:", ":7"):
+        with pytest.raises(DefinitionError):
+            parse_place(wrong)
+    assert Place("a", "b").session(0) != Place("a", "b").session(1)
+    assert Place("a", "b", "c").session(0) != Place("a", "bc").session(0)
