@@ -22,7 +22,14 @@ PATIENCE: Final = 30
 class ConsoleServer:
     """`orchestrator serve`, which can be killed and started again at the same address."""
 
-    def __init__(self, folder: Path, *arguments: str, team: Path = TEAM) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        command: str = "serve",
+        team: Path = TEAM,
+        **environ: str,
+    ) -> None:
         self.folder = folder
         self.journal = folder / "journal.db"
         self.port = 0
@@ -31,6 +38,8 @@ class ConsoleServer:
         self.token = ""
         """The token of a key of another person."""
         self._arguments = arguments
+        self._command = command
+        self._environ = environ
         self._team = team
         self._process: subprocess.Popen[str] | None = None
 
@@ -51,14 +60,15 @@ class ConsoleServer:
         with (self.folder / "stderr.txt").open("ab") as errors:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "orchestrator", "serve", str(self._team)),
+                    *(sys.executable, "-m", "orchestrator", self._command),
+                    str(self._team),
                     *("--port", str(self.port), "--journal", str(self.journal)),
                     *self._arguments,
                 ],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=self.folder,
-                env={**environ, "PYTHONPATH": str(ROOT)},
+                env={**environ, "PYTHONPATH": str(ROOT), **self._environ},
                 text=True,
             )
         assert self._process.stdout is not None

@@ -1,17 +1,21 @@
 """Who may use the console: a link works once, a cookie is a key, and no other page can use it."""
 
+import signal
 from collections.abc import Mapping
+from os import mkfifo
 from pathlib import Path
 
 import attrs
 import httpx2
 import pytest
+import trio
 
 from agents import Agent, ScriptedModel
 from orchestrator.server.console.page import POLICY
 from orchestrator.server.keys.changes import add_key, revoke_key, rotate_key
 from orchestrator.server.keys.key import Scope
 from orchestrator.server.state import Settings
+from tests.console.kit import ConsoleServer
 from tests.server.kit import TOKEN, Served, serving
 
 OWN = {"sec-fetch-site": "same-origin"}
@@ -196,6 +200,57 @@ async def test_two_servers_of_a_folder_know_who_has_signed_in_and_out(
         assert await look(one, bob) == 200
 
 
+async def test_signing_out_ends_the_stream_that_is_open_at_every_server(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(token=TOKEN, console_keys=tmp_path / "keys" / "console")
+    async with (
+        serving(worker(), settings=settings) as one,
+        serving(worker(), settings=settings) as other,
+    ):
+        ann = await cookie_for(one, token=TOKEN)
+        bob = await cookie_for(one, token=TOKEN)
+        ended: list[str] = []
+
+        async def read(served: Served, name: str, cookie: str) -> None:
+            port = served.url.rpartition(":")[2]
+            headers = {"cookie": f"orchestrator_{port}={cookie}"}
+            async with (
+                client(served) as http,
+                http.stream(
+                    "GET", "/console/events?watch=1:runs", headers=headers
+                ) as events,
+            ):
+                async for line in events.aiter_lines():
+                    if "open" in line:
+                        opened.release()
+                    if "invalid_api_key" in line:
+                        ended.append(name)
+                        left.release()
+
+        opened, left = trio.Semaphore(0), trio.Semaphore(0)
+        async with trio.open_nursery() as nursery:
+            for served, name, cookie in (
+                (one, "ann here", ann),
+                (other, "ann there", ann),
+                (one, "bob here", bob),
+            ):
+                nursery.start_soon(read, served, name, cookie)
+            for _ in range(3):
+                await opened.acquire()
+
+            await one.server.state.sign_ins.sign_out(ann)
+            # The other server sees it with the next request of anyone.
+            assert await look(other, bob) == 200
+
+            with trio.fail_after(10):
+                await left.acquire()
+                await left.acquire()
+            nursery.cancel_scope.cancel()
+
+    assert sorted(ended) == ["ann here", "ann there"]
+
+
 async def test_who_signs_in_first_after_a_restart_signs_no_other_out(
     tmp_path: Path,
 ) -> None:
@@ -222,3 +277,30 @@ async def test_where_people_may_only_look_the_cookie_changes_nothing() -> None:
                     ("/v1/approvals/a_1", {"answer": "once"}),
                 ):
                     assert (await http.post(path, json=body)).status_code == 403
+
+
+def test_the_link_is_in_no_list_of_processes(tmp_path: Path) -> None:
+    """`ui` gives a browser a file that only this user can read, which leads to the link."""
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    mkfifo(seen)
+    browser.write_text(
+        "#!/bin/sh\n"
+        'file="${1#file://}"\n'
+        f'{{ echo "$1"; stat -c %a "$file"; cat "$file"; }} > {seen}\n'
+    )
+    browser.chmod(0o700)
+    server = ConsoleServer(tmp_path, command="ui", BROWSER=f"{browser} %s")
+    server.start()
+    try:
+        address, mode, *lines = seen.read_text().splitlines()
+        code = server.link.rpartition("/")[2]
+        with httpx2.Client(base_url=server.url, headers=OWN) as http:
+            answer = http.post("/console/login", json={"code": code})
+    finally:
+        server.end(signal.SIGTERM)
+
+    assert code not in address
+    assert mode == "600"
+    assert any(f'href="{server.link}"' in line for line in lines)
+    assert answer.status_code == 204
+    assert not Path(address.removeprefix("file://")).exists()

@@ -8,7 +8,6 @@ import secrets as random_secrets
 import shlex
 import sys
 import time
-import webbrowser
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from agents.redaction.redactor import Redactor, secret_values
 from agents.sandbox.detection import SandboxChoice
 from delegation import SessionRecord
 from orchestrator.cli.agent_file import load_agents
+from orchestrator.cli.console_browser import console_file, open_browser
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
 from orchestrator.cli.journal_queries import parse_age
@@ -314,9 +314,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
             link = _console_link(server)
             print(f"console: {link} (signs you in, once)", flush=True)
             if browser:
-                await trio.to_thread.run_sync(
-                    webbrowser.open, link, abandon_on_cancel=True
-                )
+                page = opened.enter_context(console_file(folder, link))
+                await open_browser(page, link)
             # What is there by now stays: no collection of garbage looks at it again.
             gc.collect()
             gc.freeze()

@@ -2,7 +2,7 @@
 
 A cookie is a token of its own, stored as a hash like those of keys, so that people stay signed in
 when the server is started again. It ends with its time, when its person signs out at any server of
-the folder, and with the very token that was shown. It counts only in requests of the console's own
+the folder, and with the very token that was shown; what is under way for it, with it. It counts only in requests of the console's own
 pages.
 """
 
@@ -50,8 +50,8 @@ class SignedIn:
     key: Key
     token_id: str
     """A token with which it ends; "" is none."""
-    until: float
-    """When the cookie ends."""
+    cookie_id: str
+    """Which cookie it is: `SignIns.ends_at` says when it ends."""
 
 
 class SignIns:
@@ -115,8 +115,7 @@ class SignIns:
         token = NO_TOKEN if stored is None else stored.tokens[0]
         if not token.matches(secret) or stored is None:
             return None
-        until = token.until or 0
-        if until <= self._keys.now():
+        if (token.until or 0) <= self._keys.now():
             return None
         found: tuple[Key, str] | None = (stored.key, "")
         if stored.key.name != CONSOLE:
@@ -127,7 +126,13 @@ class SignIns:
         key, token_id = found
         scopes = frozenset(it for it in Scope if key.may(it)) & self._most
         key = attrs.evolve(key, scopes=scopes)
-        return SignedIn(key=key, token_id=token_id, until=until)
+        return SignedIn(key=key, token_id=token_id, cookie_id=id_)
+
+    def ends_at(self, cookie_id: str) -> float:
+        """Return when a cookie ends; it has ended already if there is none."""
+        self._reread()
+        stored = self._cookies.get(cookie_id)
+        return 0 if stored is None else stored.tokens[0].until or 0
 
     async def _new_cookie(self, key: Key, token_id: str = "") -> str:
         cookie, token = new_token()
@@ -146,6 +151,7 @@ class SignIns:
             await trio.lowlevel.checkpoint()
             change(self._cookies)
             self._cookies = _without_old(self._cookies, self._keys.now())
+            self._keys.look_again()
             return
         await trio.to_thread.run_sync(
             _change_file, self._file, change, self._keys.now()
@@ -161,6 +167,7 @@ class SignIns:
             # Before it is read: a change in between is seen the next time.
             self._signature = signature
             self._cookies = _cookies_of(read_keys(self._file))
+            self._keys.look_again()
 
     def _refuse(self, peer: str, message: str) -> NoReturn:
         headers = {}

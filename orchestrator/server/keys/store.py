@@ -41,21 +41,29 @@ class Access:
     """A request with its key, for as long as it is under way."""
 
     def __init__(
-        self, store: "KeyStore", key: Key, token_id: str, until: float = FOREVER
+        self,
+        store: "KeyStore",
+        key: Key,
+        token_id: str,
+        latest: Callable[[], float] = lambda: FOREVER,
     ) -> None:
         self.key = key
         self.token_id = token_id
         """Which of the key's tokens it has shown; "" is that of `default`."""
         self._store = store
-        self._latest = until
-        self._until = min(until, store.ends_at(token_id))
+        self._latest = latest
+        self._until = self._ends_at()
         self._scopes: list[trio.CancelScope] = []
         """What ends with the key."""
 
     def is_valid(self) -> bool:
         """Return whether the key may still be used, by what its file says now."""
         self._store.refresh()
+        self.note_change()
         return self._store.now() < self._until
+
+    def _ends_at(self) -> float:
+        return min(self._latest(), self._store.ends_at(self.token_id))
 
     @contextmanager
     def cancels(self, scope: trio.CancelScope) -> Generator[None]:
@@ -69,10 +77,11 @@ class Access:
             self._scopes.remove(scope)
 
     def note_change(self) -> None:
-        """Look again when the key ends: its file has changed."""
-        self._until = min(self._latest, self._store.ends_at(self.token_id))
-        for scope in self._scopes:
-            self._limit(scope)
+        """Look again when the key ends: its file may have changed."""
+        before, self._until = self._until, self._ends_at()
+        if self._until != before:
+            for scope in self._scopes:
+                self._limit(scope)
 
     def _limit(self, scope: trio.CancelScope) -> None:
         left = self._until - self._store.now()
@@ -174,21 +183,30 @@ class KeyStore:
 
     @contextmanager
     def hold(
-        self, key: Key, token_id: str, *, until: float = FOREVER
+        self,
+        key: Key,
+        token_id: str,
+        *,
+        latest: Callable[[], float] = lambda: FOREVER,
     ) -> Generator[Access]:
         """Follow whether a key stays valid, as long as the block lasts.
 
         Args:
             key: the key.
             token_id: which of its tokens was shown.
-            until: when it ends at the latest.
+            latest: returns when it ends at the latest, as it is known now.
         """
-        access = Access(self, key, token_id, until)
+        access = Access(self, key, token_id, latest)
         self._under_way[access] = None
         try:
             yield access
         finally:
             del self._under_way[access]
+
+    def look_again(self) -> None:
+        """Look again when the keys end of what is under way: something has changed."""
+        for access in self._under_way:
+            access.note_change()
 
     def now(self) -> float:
         return self._clock()
@@ -222,8 +240,7 @@ class KeyStore:
 
     def _set_entries(self, keys: list[StoredKey]) -> None:
         before, self._entries = self._entries, _entries_of(keys)
-        for access in self._under_way:
-            access.note_change()
+        self.look_again()
         old, new = _by_name(before), _by_name(self._entries)
         for name in {**old, **new}:
             if name not in old or name not in new:

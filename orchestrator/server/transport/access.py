@@ -6,6 +6,7 @@ The host is checked first: a foreign web page must not reach the server under it
 import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from secrets import token_hex
 from typing import Final
 
@@ -149,7 +150,8 @@ class AccessCheck:
             found = self.sign_ins.find(cookie)
             if found is not None:
                 require_own_page(scope["method"], headers)
-                return self.keys.hold(found.key, found.token_id, until=found.until)
+                latest = partial(self.sign_ins.ends_at, found.cookie_id)
+                return self.keys.hold(found.key, found.token_id, latest=latest)
         return self._held(scope, headers)
 
     def _held(self, scope: Scope, headers: Headers) -> AbstractContextManager[Access]:

@@ -1,4 +1,4 @@
-/*! sources sha256 06316924309744fbb344dde4f739c59e4bfe9ffcd14841f0d789c8637f78cc48 */
+/*! sources sha256 7d7fb3c40787d70e25374570e96159f50174eadd0fdcd2f181ab6f2aa178ce62 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -89,6 +89,8 @@ class Console {
   changed(state) {
     this.shell?.connection(state);
     if (state === 'signed out') this.signedOut();
+    // Another tab has signed in.
+    else if (state === 'live' && this.login.element.isConnected) this.start();
   }
 
   signedOut() {
