@@ -5,7 +5,6 @@ session is held: the gateway repeats nothing of a session that is over. A place 
 never called is not known, so what was first said there in that time is lost.
 """
 
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
@@ -52,22 +51,29 @@ class Events:
         api: DiscordApi,
         presses: Presses,
         inbox: Inbox,
+        me: str,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
     ) -> None:
+        """Handle events.
+
+        Args:
+            api: makes calls.
+            presses: those that Discord waits for.
+            inbox: gets the events.
+            me: the id of the bot; "" if READY will tell it.
+            clock: tells the time of day.
+        """
         self._api = api
         self._presses = presses
         self._inbox = inbox
         self._clock = clock
         self._channels = Channels(api.get_channel)
-        self._me = ""
+        self._me = me
         self._heard: dict[str, str] | None = None
         """The last message of each channel with a session; None before it was asked for."""
         self._unread: dict[str, str] = {}
         """The channels whose history is to be read, and after which message."""
-
-    def report(self, line: str) -> None:
-        self._inbox.report(line)
 
     def lane_of(self, event: Dispatch) -> Lane:
         match event.name:
@@ -84,14 +90,7 @@ class Events:
         match event.name:
             case "READY":
                 self._me = _decode(event, Ready).user.id
-                if self._heard is None:
-                    heard = await self._inbox.last_anchors()
-                    self._heard = {
-                        channel_of(place): id_
-                        for place, id_ in heard.items()
-                        if place.platform == NAME
-                    }
-                self._unread = {**self._heard, **self._unread}
+                self._unread = {**await self._last_heard(), **self._unread}
                 await self._read_history()
             case "RESUMED":
                 await self._read_history()
@@ -117,16 +116,30 @@ class Events:
         try:
             channel = await self._find(message.channel_id)
         except RefusedError as exc:
-            self.report(f"a message was not read: {exc}")
+            self._inbox.report(f"a message was not read: {exc}")
             return
         incoming = incoming_message(message, channel, self._me)
         # A command may have been obeyed already, and obeyed late it may do harm.
         is_stale = is_late and incoming and incoming.text.startswith(COMMAND_PREFIX)
         if incoming is not None and not is_stale:
             await self._inbox.receive(incoming)
-        assert self._heard is not None, "READY comes first"
-        if incoming is not None or message.channel_id in self._heard:
-            self._heard[message.channel_id] = message.id
+        heard = await self._last_heard()
+        if incoming is not None or message.channel_id in heard:
+            heard[message.channel_id] = message.id
+
+    async def _last_heard(self) -> dict[str, str]:
+        """Return the last message of each channel with a session; it is changed."""
+        await trio.lowlevel.checkpoint()
+        if self._heard is None:
+            found = await self._inbox.last_anchors()
+            # Meanwhile another event may have asked, too.
+            if self._heard is None:
+                self._heard = {
+                    channel_of(place): id_
+                    for place, id_ in found.items()
+                    if place.platform == NAME
+                }
+        return self._heard
 
     async def _find(self, channel: str) -> Channel:
         return await _patiently(partial(self._channels.find, channel))
@@ -151,7 +164,7 @@ class Events:
                 if len(page) < PAGE:
                     break
             else:
-                self.report(
+                self._inbox.report(
                     f"channel {channel} has more than {HISTORY_PAGES * PAGE} new messages; the"
                     " later ones are not read"
                 )

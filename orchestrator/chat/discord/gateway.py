@@ -4,6 +4,7 @@ The gateway repeats every event after the number that it is told on `RESUME`. Th
 of the last event that was handled, never only received: an event that a lost connection has cut off
 comes again. The number of an event is its acknowledgement.
 
+* TooManySessionsError   waited for
 * ConnectionLostError    opened again after a pause, and resumed if that may be
 * RefusedBotError        the gateway will never take this bot as it is
 """
@@ -17,17 +18,15 @@ from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
 import attrs
 import msgspec
 import trio
-from trio_websocket import (
-    ConnectionClosed,
-    HandshakeError,
-    WebSocketConnection,
-    open_websocket_url,
-)
+from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from agents import raising_one_error
 from orchestrator.chat.discord.lanes import Lane, Lanes
 from orchestrator.chat.discord.objects import GatewayInfo, Hello, Payload, Ready
-from orchestrator.chat.errors import ChatError, RetryAfterError, RevokedError
+from orchestrator.chat.discord.session_file import GatewaySession, SessionFile
+from orchestrator.chat.errors import ChatError, RevokedError
+from orchestrator.chat.troubles import Troubles
+from orchestrator.chat.websocket import SocketLostError, open_websocket
 
 INTENTS: Final = 1 << 0 | 1 << 9 | 1 << 12 | 1 << 15
 """Servers and their threads, messages there, private messages, and what messages contain."""
@@ -46,15 +45,11 @@ FATAL: Final = {
 UNRESUMABLE: Final = frozenset({1000, 1001, 4003, 4007, 4009})
 """The codes after which a new session begins."""
 PROJECT: Final = "delegation-orchestrator"
-NORMAL: Final = 1000
 STILL_OPEN: Final = 4900
-"""The code with which a session is left that goes on: 1000 or 1001 would end it."""
-LARGEST_FRAME: Final = 1 << 24
-"""A server of many channels is one frame of some megabytes."""
+"""The code with which a connection is left: 1000 or 1001 would end the session with it. Also at the
+end of the process, because the next one resumes it."""
 CONNECT_SECONDS: Final = 30
 CLOSE_SECONDS: Final = 2
-FIRST_PAUSE: Final = 1.0
-LONGEST_PAUSE: Final = 120.0
 ValueT = TypeVar("ValueT")
 
 
@@ -77,6 +72,14 @@ class ConnectionLostError(ChatError):
     def __init__(self, problem: str, *, is_resumable: bool = True) -> None:
         super().__init__(f"the connection to Discord was lost: {problem}")
         self.is_resumable = is_resumable
+
+
+class TooManySessionsError(ChatError):
+    """The bot has begun as many sessions as it may in one day."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("Discord lets the bot begin no more sessions today")
+        self.seconds = seconds
 
 
 class RefusedBotError(RevokedError):
@@ -106,21 +109,6 @@ class Handler(Protocol):
         """Handle an event, and return when a crash cannot undo that."""
         ...
 
-    def report(self, line: str) -> None:
-        """Tell the operator."""
-        ...
-
-
-@attrs.define
-class _Session:
-    """What a session is resumed with."""
-
-    id: str
-    url: str
-    """Where; "" after that failed: the address for all is asked for then."""
-    seq: int
-    """The number of the last event that was handled."""
-
 
 GetGateway: TypeAlias = Callable[[], Awaitable[GatewayInfo]]
 
@@ -132,6 +120,8 @@ class Gateway:
         self,
         token: str,
         get_gateway: GetGateway,
+        troubles: Troubles,
+        file: SessionFile,
         *,
         fraction: Callable[[], float] = random,  # noqa: S311 (spreads attempts)
     ) -> None:
@@ -140,14 +130,18 @@ class Gateway:
         Args:
             token: the bot's.
             get_gateway: asks Discord where the gateway is.
+            troubles: is told why connections are lost.
+            file: may have the session of an earlier process, and gets this one.
             fraction: returns a random number below 1.
         """
         self._token = token
         self._get_gateway = get_gateway
+        self._troubles = troubles
+        self._file = file
         self._fraction = fraction
-        self.session: _Session | None = None
-        self._losses = 0
-        """How many connections in a row did not hold."""
+        self.session = file.load()
+        self._holds = True
+        """The connection holds, or did until now."""
 
     async def run(self, handler: Handler) -> NoReturn:
         """Give the events to a handler until this is cancelled.
@@ -156,39 +150,47 @@ class Gateway:
             RevokedError: Discord will never take this bot as it is.
         """
         while True:
-            least = 0.0
             try:
                 await self._listen(handler)
             except RevokedError:
                 raise
-            except ConnectionLostError as exc:
-                problem: ChatError = exc
-                if not exc.is_resumable:
-                    self.session = None
-                    least = 1 + 4 * self._fraction()
-            except RetryAfterError as exc:
-                problem, least = exc, exc.seconds
             except ChatError as exc:
                 problem = exc
-            self._losses += 1
-            if self._losses == 2:
-                # The first is nothing: Discord itself asks for a new connection every few hours.
-                handler.report(f"{problem}; trying again until it is back")
-            pause = min(FIRST_PAUSE * 2.0 ** (self._losses - 1), LONGEST_PAUSE)
-            await trio.sleep(max(least, pause * (0.5 + self._fraction() / 2)))
+            await self._pause(problem)
+
+    async def _pause(self, problem: ChatError) -> None:
+        """Wait before the next connection."""
+        is_first, self._holds = self._holds, False
+        if isinstance(problem, TooManySessionsError):
+            await self._troubles.pause(problem)
+            await trio.sleep(problem.seconds)
+            return
+        if isinstance(problem, ConnectionLostError) and not problem.is_resumable:
+            self.session = None
+            # Discord wants it so.
+            await trio.sleep(1 + 4 * self._fraction())
+        if is_first:
+            # That is nothing: Discord itself asks for a new connection every few hours.
+            await trio.sleep(self._fraction())
+        else:
+            await self._troubles.pause(problem)
 
     def note_held(self) -> None:
         """Note that a connection holds: the next loss is the first again."""
-        self._losses = 0
-
-    def note_handled(self, number: int) -> None:
-        """Note up to which number all events are handled."""
-        if self.session is not None:
-            self.session.seq = max(number, self.session.seq)
+        self._holds = True
+        self._troubles.over()
 
     def begin(self, ready: Ready, number: int) -> None:
         """Note what the new session is resumed with."""
-        self.session = _Session(ready.session_id, ready.resume_gateway_url, number)
+        url, bot = ready.resume_gateway_url, ready.user.id
+        self.session = GatewaySession(ready.session_id, url, number, bot)
+        self._file.save(self.session)
+
+    def note_handled(self, number: int) -> None:
+        """Note up to which number all events are handled."""
+        if self.session is not None and number > self.session.seq:
+            self.session.seq = number
+            self._file.save(self.session)
 
     def opening(self) -> dict[str, Any]:
         """Return what resumes the session, or begins one."""
@@ -208,33 +210,21 @@ class Gateway:
             url = info.url
             starts = info.session_start_limit
             if session is None and not starts.remaining:
-                seconds = starts.reset_after / 1000
-                handler.report(
-                    f"Discord lets the bot begin no session for {seconds:.0f} s: it has begun too"
-                    " many today"
-                )
-                await trio.sleep(seconds)
+                # To begin another would revoke the token.
+                raise TooManySessionsError(starts.reset_after / 1000)
         try:
-            async with open_websocket_url(
-                f"{url.rstrip('/')}/?v=10&encoding=json",
-                max_message_size=LARGEST_FRAME,
-                connect_timeout=CONNECT_SECONDS,
-                disconnect_timeout=CLOSE_SECONDS,
-            ) as socket:
-                code = NORMAL
+            address = f"{url.rstrip('/')}/?v=10&encoding=json"
+            async with open_websocket(address) as socket:
                 try:
                     await _Connection(socket, self, handler, self._fraction()).listen()
-                except ChatError:
-                    code = STILL_OPEN
-                    raise
                 finally:
                     with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                        await socket.aclose(code)
-        except HandshakeError as exc:
+                        await socket.aclose(STILL_OPEN)
+        except SocketLostError:
+            # It could not be opened: the others are told by what reads and sends.
             if session is not None:
                 session.url = ""
-            problem = f"it cannot be opened ({type(exc.__cause__ or exc).__name__})"
-            raise ConnectionLostError(problem) from None
+            raise
 
 
 class _Connection:

@@ -14,6 +14,8 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -26,12 +28,14 @@ from orchestrator.chat.discord.api import (
     DiscordApi,
     DiscordRefusedError,
     OutgoingFile,
+    UnreachableError,
 )
 from orchestrator.chat.discord.channels import NAME, channel_of
 from orchestrator.chat.discord.events import COMMAND_PREFIX, Events
 from orchestrator.chat.discord.gateway import Gateway
 from orchestrator.chat.discord.markup import plain, split
 from orchestrator.chat.discord.presses import Presses
+from orchestrator.chat.discord.session_file import SessionFile
 from orchestrator.chat.errors import ChatError, GoneError
 from orchestrator.chat.place import Place
 from orchestrator.chat.platform import (
@@ -43,11 +47,14 @@ from orchestrator.chat.platform import (
     TextPart,
     Webhook,
 )
+from orchestrator.chat.troubles import Troubles
 
 LARGEST_DOWNLOAD: Final = 20_000_000
 LARGEST_UPLOAD: Final = 10 * 1024 * 1024
 """What Discord takes from a bot, unless people pay for more."""
 TYPING_SECONDS: Final = 5
+RETRY_PAUSES: Final = (1.0, 4.0)
+"""How long to wait before a message is sent again whose answer was lost."""
 BUTTONS_IN_ROW: Final = 5
 LONGEST_LABEL: Final = 80
 NO_CHANNEL: Final = 10_003
@@ -71,6 +78,7 @@ class DiscordPlatform:
         api: DiscordApi,
         token: str,
         *,
+        session_file: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Be run later.
@@ -78,8 +86,10 @@ class DiscordPlatform:
         Args:
             api: makes the calls.
             token: the bot's.
+            session_file: lets the next process hear what was said between the two.
             clock: tells the time of day.
         """
+        self._session_file = session_file
         self._api = api
         self._token = token
         self._clock = clock
@@ -91,8 +101,11 @@ class DiscordPlatform:
 
     async def run(self, inbox: Inbox) -> None:
         """Hear events until this is cancelled."""
-        events = Events(self._api, self._presses, inbox, clock=self._clock)
-        await Gateway(self._token, self._api.get_gateway).run(events)
+        troubles, file = Troubles(inbox, NAME), SessionFile(self._session_file)
+        gateway = Gateway(self._token, self._api.get_gateway, troubles, file)
+        me = gateway.session.bot if gateway.session else ""
+        events = Events(self._api, self._presses, inbox, me, clock=self._clock)
+        await gateway.run(events)
 
     def webhooks(self, inbox: Inbox) -> Mapping[str, Webhook]:
         del inbox
@@ -152,9 +165,20 @@ class DiscordPlatform:
         self, place: Place, text: str, *, key: str, anchor: str, **more: Any
     ) -> Sent:
         async def send(channel: str, reply_to: str = "") -> str:
-            return await self._api.create_message(
-                channel, content=text, nonce=_nonce(key), reply_to=reply_to, **more
+            create = partial(
+                self._api.create_message,
+                channel,
+                content=text,
+                nonce=_nonce(key),
+                reply_to=reply_to,
+                **more,
             )
+            for pause in RETRY_PAUSES:
+                with suppress(UnreachableError):
+                    return await create()
+                # Discord knows the message by its nonce, and makes no second one.
+                await trio.sleep(pause)
+            return await create()
 
         with _gone_chats():
             try:
@@ -173,6 +197,7 @@ class DiscordPlatform:
 async def open_discord(
     token: str,
     *,
+    session_file: Path | None = None,
     url: str = API,
     clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[DiscordPlatform]:
@@ -180,6 +205,8 @@ async def open_discord(
 
     Args:
         token: the bot's.
+        session_file: lets the next process hear what was said between the two, if it comes within
+            minutes; it keeps no secret but the name of the session.
         url: where Discord's API is. Files of messages may be at its host, too, if it is another
             than Discord's.
         clock: tells the time of day.
@@ -187,7 +214,7 @@ async def open_discord(
     hosts = FILE_HOSTS if url == API else FILE_HOSTS | {urlsplit(url).hostname or ""}
     async with httpx2.AsyncClient(timeout=None) as client:
         api = DiscordApi(client, token, url=url, file_hosts=hosts)
-        yield DiscordPlatform(api, token, clock=clock)
+        yield DiscordPlatform(api, token, session_file=session_file, clock=clock)
 
 
 @contextmanager

@@ -170,6 +170,7 @@ class FakeDiscord:
     """Discord, as one bot, two people and another bot see it."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.token = TOKEN
         self.url = ""
         """Where the API is."""
         self.gateway_url = ""
@@ -244,9 +245,26 @@ class FakeDiscord:
         files: Mapping[str, bytes] | None = None,
         **more: Any,
     ) -> Message:
-        """Let a person write a message."""
+        """Let a person write a message, and tell the bot."""
+        message = self.write(
+            text, by=by, channel=channel, reply_to=reply_to, files=files, **more
+        )
+        await self.announce(message)
+        return message
+
+    def write(
+        self,
+        text: str,
+        *,
+        by: str = ADA,
+        channel: str = DIRECT,
+        reply_to: str = "",
+        files: Mapping[str, bytes] | None = None,
+        **more: Any,
+    ) -> Message:
+        """Let a person write a message of which the gateway does not tell."""
         sent = [SentFile(name, content) for name, content in (files or {}).items()]
-        message = self._add(
+        return self._add(
             Message(
                 id=self.new_id(),
                 channel=channel,
@@ -258,8 +276,6 @@ class FakeDiscord:
                 more=more,
             )
         )
-        await self.announce(message)
-        return message
 
     async def announce(self, message: Message) -> None:
         """Tell the gateway's sessions of a message, maybe once more."""
@@ -340,6 +356,21 @@ class FakeDiscord:
     @property
     def is_connected(self) -> bool:
         return any(it.session is not None for it in self._open)
+
+    @property
+    def has_session(self) -> bool:
+        return bool(self._sessions)
+
+    async def wait_handled(self) -> None:
+        """Wait until the bot says that it has handled all events: its heartbeats do."""
+
+        def is_handled() -> bool:
+            sessions = list(self._sessions.values())
+            return bool(sessions and self.heartbeats) and (
+                self.heartbeats[-1] == sessions[-1].seq
+            )
+
+        await self.wait_until(is_handled)
 
     async def wait_connected(self) -> None:
         await self.wait_until(lambda: self.is_connected)
@@ -483,7 +514,7 @@ class FakeDiscord:
         if not USER_AGENT.fullmatch(request.headers.get("user-agent", "")):
             raise RefusedError(403, 40333, "internal network error")
         needs_token = not path.startswith(("/interactions/", "/webhooks/"))
-        if needs_token and request.headers.get("authorization") != f"Bot {TOKEN}":
+        if needs_token and request.headers.get("authorization") != f"Bot {self.token}":
             raise RefusedError(401, 0, "401: Unauthorized")
         headers = self._count(kind, names[0] if names else "")
         if isinstance(headers, Response):
@@ -803,7 +834,7 @@ class FakeDiscord:
         self.session_starts -= 1
         if self.session_starts < 0:
             self.violations.append("the bot began more sessions than it may")
-        if data.get("token") != TOKEN:
+        if data.get("token") != self.token:
             raise _CloseError(4004, "authentication failed")
         intents = data.get("intents")
         if not isinstance(intents, int) or not 0 <= intents <= ALL_INTENTS:
@@ -838,7 +869,7 @@ class FakeDiscord:
         await self._flush()
 
     async def _resume(self, connection: _Connection, data: Any) -> None:
-        if data.get("token") != TOKEN:
+        if data.get("token") != self.token:
             raise _CloseError(4004, "authentication failed")
         session = self._sessions.get(data.get("session_id"))
         if session is None:

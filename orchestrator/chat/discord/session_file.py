@@ -1,0 +1,68 @@
+"""The file that lets the next process go on with a session of the gateway.
+
+It is no truth, only a place to go on from: without it, or with an old one, the gateway says more or
+less again, and what was heard already is known. So it is written at once, and not made durable.
+"""
+
+import os
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from orchestrator.chat.errors import ChatError
+from orchestrator.private_files import PRIVATE_FILE, PrivateFile
+
+
+@attrs.define
+class GatewaySession:
+    """What a session is resumed with."""
+
+    id: str
+    url: str
+    """Where; "" after that failed: the address for all is asked for then."""
+    seq: int
+    """The number up to which all events are handled."""
+    bot: str
+    """The id of the bot."""
+
+
+class SessionFile:
+    """The file of a session, or none."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def load(self) -> GatewaySession | None:
+        """Return what an earlier process has left.
+
+        Raises:
+            ChatError: the file is another user's.
+        """
+        if self._path is None:
+            return None
+        data = PrivateFile(self._path, error=ChatError).read()
+        try:
+            return msgspec.json.decode(data or b"", type=GatewaySession)
+        except msgspec.MsgspecError:
+            return None
+
+    def save(self, session: GatewaySession | None) -> None:
+        """Leave a session for the next process; None leaves nothing.
+
+        Raises:
+            ChatError: it cannot be written.
+        """
+        if self._path is None:
+            return
+        try:
+            if session is None:
+                self._path.unlink(missing_ok=True)
+                return
+            new = self._path.with_name(f".{self._path.name}.new")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+            with os.fdopen(os.open(new, flags, PRIVATE_FILE), "wb") as opened:
+                opened.write(msgspec.json.encode(session))
+            new.replace(self._path)
+        except OSError as exc:
+            raise ChatError(f"{self._path} cannot be written: {exc.strerror}") from exc
