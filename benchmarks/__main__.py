@@ -15,6 +15,7 @@ from benchmarks.footprint import (
     installed_megabytes,
     kilobytes_each,
     packages,
+    process_cpu,
 )
 from benchmarks.http_server import measure_http_server
 from benchmarks.journal import measure_journal
@@ -28,6 +29,12 @@ from orchestrator import Orchestrator
 RESULTS = Path(__file__).parent / "results.json"
 OFTEN = 300
 MODEL_SECONDS = 0.05
+EMPTY_RUN = """
+from orchestrator import Agent, ScriptedModel, run_sync
+
+def run(journal):
+    run_sync(Agent("a", model=ScriptedModel.always("done")), "go", journal=journal)
+"""
 PROGRAM = "from orchestrator import Agent, tool, open_orchestrator, run_sync"
 
 
@@ -145,6 +152,22 @@ def measure_growth(report: Report) -> None:
         report.compare(name, costs[0], cost, times=OFTEN, target=1.3)
 
 
+def measure_commands(report: Report) -> None:
+    """Compare whole processes: what a user waits for before anything happens."""
+    rich = process_cpu("-c", "import rich") * 1_000
+    for option in ("--version", "--help"):
+        cost = process_cpu("-m", "orchestrator", option) * 1_000
+        name = f"CPU of `orchestrator {option}`, against `import rich`"
+        report.add(name, rich, cost, unit="ms", target=2)
+    with tempfile.TemporaryDirectory() as folder:
+        journal = f"{folder}/journal.db"
+        process_cpu("-c", f"{EMPTY_RUN}\nrun({journal!r})", rounds=1)
+        reading = process_cpu("-c", "import rich.console, cyclopts, delegation") * 1_000
+        cost = process_cpu("-m", "orchestrator", "runs", "--journal", journal) * 1_000
+    name = "CPU of `orchestrator runs`, against importing rich, cyclopts and delegation"
+    report.add(name, reading, cost, unit="ms", target=2)
+
+
 def measure_footprint(report: Report) -> None:
     for children in (1_000, 10_000):
         each = kilobytes_each("children", children)
@@ -182,6 +205,7 @@ def main() -> None:
     measure_conversation(report)
     measure_growth(report)
     measure_footprint(report)
+    measure_commands(report)
     measure_sandbox(report)
     measure_http_server(report)
     measure_streams(report)

@@ -65,7 +65,12 @@ from orchestrator.mcp.connections import McpConnections
 from orchestrator.read_api import ReadApi
 from orchestrator.replay.fork import fork_run
 from orchestrator.services import Services, open_services
-from orchestrator.state_files import FIRST_JOURNAL, state_files, state_folder
+from orchestrator.state_files import (
+    FIRST_JOURNAL,
+    JOURNAL_VARIABLE,
+    state_files,
+    state_folder,
+)
 
 if TYPE_CHECKING:
     from agents.models.http.answer_limits import AnswerLimits
@@ -78,8 +83,6 @@ SANDBOX_VARIABLE: Final = "ORCHESTRATOR_SANDBOX"
 QUEUE_VARIABLE: Final = "ORCHESTRATOR_QUEUE"
 DEFAULT_QUEUE: Final = "absurd"
 HERE_VARIABLE: Final = "ORCHESTRATOR_HERE"
-JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
-"""Names the journal of all commands; a database has its password in it."""
 RunKind: TypeAlias = Literal["new", "durable"]
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -615,7 +618,7 @@ async def open_orchestrator(
     environ = os.environ if environ is None else environ
     secrets, hand_on = tuple(secrets), tuple(hand_on)
     if journal is None or journal == "":
-        journal = f"{default_folder(environ)}{os.sep}"
+        journal = f"{state_folder(environ)}{os.sep}"
     journals = None
     if isinstance(journal, str | os.PathLike):
         machine = host_of(host, environ, spans_hosts=True).name
@@ -648,7 +651,7 @@ async def open_orchestrator(
                 environ, declared=(*secrets, JOURNAL_VARIABLE), hand_on=hand_on
             ),
             workspace,
-            default_folder(environ),
+            state_folder(environ),
             sandbox
             if isinstance(sandbox, SandboxChoice)
             else SandboxChoice(sandbox or environ.get(SANDBOX_VARIABLE) or "auto"),
@@ -744,14 +747,9 @@ def _do_nothing() -> None:
     pass
 
 
-def default_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the journals when none is named, and of worktrees."""
-    return state_folder(environ)
-
-
 def default_journal(environ: Mapping[str, str]) -> Path:
     """Return the path of the first journal of that folder."""
-    return default_folder(environ) / FIRST_JOURNAL
+    return state_folder(environ) / FIRST_JOURNAL
 
 
 def _name(opened: Journal) -> object:

@@ -15,6 +15,10 @@ SERVER_FILES: Final = (
     *("api_key", "keys", "webhook_secret", "webhook_secrets", "cluster_secret"),
 )
 """What `serve` keeps in the folder of its journal."""
+CHAT_HISTORY: Final = "chat_history"
+"""What was typed in chats."""
+JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
+"""Names the journal of all commands; a database has its password in it."""
 FIRST_JOURNAL: Final = "journal.db"
 JOURNALS: Final = "journals"
 """The folder of all journals but the first, in that of the first."""
@@ -41,7 +45,7 @@ def state_files(journal: str | os.PathLike[str]) -> Iterator[Path]:
         home = folder.parent if folder.name == JOURNALS else folder
         yield from _journal_files(home / FIRST_JOURNAL)
         yield home / JOURNALS
-        for name in SERVER_FILES:
+        for name in (*SERVER_FILES, CHAT_HISTORY):
             yield home / name
     if os.name == "posix":
         # Where the path of a socket beside the journal would be too long.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.cli.app import app
+from orchestrator.cli.app import build_app
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -51,7 +51,9 @@ def command_lines() -> list[Any]:
 @pytest.mark.parametrize("arguments", command_lines())
 def test_our_command_line_takes_each_command(arguments: list[str]) -> None:
     """Parsed, and not run: an option that was renamed is found here."""
-    command, _, _ = app.parse_args(arguments, print_error=False, exit_on_error=False)
+    command, _, _ = build_app().parse_args(
+        arguments, print_error=False, exit_on_error=False
+    )
 
     assert command.__name__ == arguments[0]
 

@@ -60,7 +60,9 @@ def test_the_site_needs_no_network(site: Path) -> None:
 
 def test_every_name_of_the_library_has_one_place_in_the_reference() -> None:
     text = "".join(it.read_text() for it in (DOCS / "api").glob("*.md"))
-    named = re.findall(r"^\.\. auto(?!module)\w+:: orchestrator\.(\w+)$", text, re.MULTILINE)
+    named = re.findall(
+        r"^\.\. auto(?!module)\w+:: orchestrator\.(\w+)$", text, re.MULTILINE
+    )
 
     assert sorted(named) == sorted(set(named))
     assert sorted(named) == sorted(orchestrator.__all__)

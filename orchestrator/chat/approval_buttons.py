@@ -20,7 +20,7 @@ from orchestrator.chat.place import Place, parse_place
 from orchestrator.chat.platform import Button, ButtonPress
 from orchestrator.chat.replies import Replies
 from orchestrator.doors.approvals import ApprovalQuestions, answer_question
-from orchestrator.doors.kept import CHAT_PLATFORM, KIND
+from orchestrator.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.errors import UnknownIdError, error_text
 from orchestrator.services import Services
 

@@ -14,7 +14,8 @@ from agents import Agent, MessageId, UserMessage
 from delegation import SessionId, SessionRecord
 from delegation.events import LabelsChanged
 from orchestrator.chat.place import PREFIX, Place
-from orchestrator.doors.kept import CHAT_PLATFORM, KIND, KeptDoor
+from orchestrator.doors.kept import KeptDoor
+from orchestrator.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.errors import UnknownIdError
 from orchestrator.services import Services
 

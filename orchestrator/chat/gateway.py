@@ -53,7 +53,8 @@ from orchestrator.doors.inbound import (
     search_request_ahead,
     with_language_model,
 )
-from orchestrator.doors.kept import CHAT_PLATFORM, KIND, KeptDoor
+from orchestrator.doors.kept import KeptDoor
+from orchestrator.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.errors import (
     ClosedError,
     JournalError,

@@ -1,79 +1,20 @@
-"""The table of commands, and the exit code of each: see `exit_codes`."""
+"""The command line: finds the command, and turns what it raises into an exit code.
+
+The version and the help are printed without importing any command.
+"""
 
 import io
 import os
+import shutil
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-from cyclopts import App, CycloptsError
+from orchestrator.cli.command_table import COMMANDS
+from orchestrator.version import VERSION
 
-from agents import DefinitionError
-from delegation import printable
-from orchestrator.cli.commands.ask import ask
-from orchestrator.cli.commands.audit import audit
-from orchestrator.cli.commands.chat import chat
-from orchestrator.cli.commands.demo import demo
-from orchestrator.cli.commands.doctor import doctor
-from orchestrator.cli.commands.export import export
-from orchestrator.cli.commands.gateway import gateway
-from orchestrator.cli.commands.jobs import jobs
-from orchestrator.cli.commands.keys import keys
-from orchestrator.cli.commands.mcp import mcp
-from orchestrator.cli.commands.models import models
-from orchestrator.cli.commands.replay import replay
-from orchestrator.cli.commands.report import report
-from orchestrator.cli.commands.resume import resume
-from orchestrator.cli.commands.run import run
-from orchestrator.cli.commands.runs import runs
-from orchestrator.cli.commands.schedule import schedule
-from orchestrator.cli.commands.serve import serve
-from orchestrator.cli.commands.show import show
-from orchestrator.cli.commands.simulate import simulate
-from orchestrator.cli.commands.tree import tree
-from orchestrator.cli.commands.ui import ui
-from orchestrator.cli.commands.watch import watch
-from orchestrator.cli.commands.worker import worker
-from orchestrator.cli.commands.workers import workers
-from orchestrator.cli.errors import CommandError
-from orchestrator.cli.exit_codes import FAILED, INTERRUPTED, USAGE
-from orchestrator.errors import OrchestratorError
-
-app = App(
-    name="orchestrator",
-    help="Agents that delegate work to other agents, and the tree of their tasks.",
-    version=version("delegation-orchestrator"),
-    result_action="return_value",
-)
-
-for _command in (
-    demo,
-    run,
-    resume,
-    chat,
-    ui,
-    serve,
-    mcp,
-    gateway,
-    schedule,
-    jobs,
-    worker,
-    workers,
-    keys,
-    runs,
-    watch,
-    doctor,
-    audit,
-    tree,
-    show,
-    export,
-    report,
-    replay,
-    simulate,
-    models,
-    ask,
-):
-    app.command(_command)
+if TYPE_CHECKING:
+    from cyclopts import App
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -82,6 +23,31 @@ def run_command(arguments: Sequence[str]) -> int:
         # An agent's text may hold characters that this terminal cannot print.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    match arguments:
+        case [] | ["--help" | "-h" | "help"]:
+            from orchestrator.cli.help_page import help_page
+
+            print(help_page(shutil.get_terminal_size().columns))
+            return 0
+        case ["--version"]:
+            print(VERSION)
+            return 0
+        case ["help", *command]:
+            return _run([*command, "--help"])
+        case _:
+            return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    from cyclopts import CycloptsError
+
+    from agents import DefinitionError
+    from delegation import printable
+    from orchestrator.cli.errors import CommandError
+    from orchestrator.cli.exit_codes import FAILED, INTERRUPTED, USAGE
+    from orchestrator.errors import OrchestratorError
+
+    app = build_app()
     try:
         code: int | None = app(arguments, print_error=False, exit_on_error=False)
     except (CommandError, OrchestratorError, DefinitionError, CycloptsError) as exc:
@@ -98,3 +64,26 @@ def run_command(arguments: Sequence[str]) -> int:
         print(f"orchestrator: {where}{exc.strerror or exc}", file=sys.stderr)
         return FAILED
     return code or 0
+
+
+def build_app() -> "App":
+    """Return all commands; each is imported when it is called."""
+    from cyclopts import App, Parameter
+
+    app = App(
+        name="orchestrator",
+        help="Agents that delegate work to other agents, and the tree of their tasks.",
+        version=VERSION,
+        result_action="return_value",
+        # An option that is off by default needs no other one that turns it off, nor a word on it.
+        default_parameter=Parameter(negative=(), show_default=_shown_default),
+    )
+    app.register_install_completion_command()
+    for commands in COMMANDS.values():
+        for name in commands:
+            app.command(f"orchestrator.cli.commands.{name}:{name}", name=name)
+    return app
+
+
+def _shown_default(value: object) -> object:
+    return None if value is False else value

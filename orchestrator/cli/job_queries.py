@@ -20,8 +20,8 @@ from orchestrator.journal.journal import fold_entries
 from orchestrator.journal.journals import Journals
 from orchestrator.journal.reader import JournalReader
 from orchestrator.journal.store import JournalStore
-from orchestrator.runtime import default_folder
 from orchestrator.schedule.scheduler import find_job
+from orchestrator.state_files import state_folder
 
 FILE: Final = "schedule.db"
 
@@ -67,7 +67,7 @@ class FoundJob:
 
 def schedule_journal(option: str | None) -> Path:
     """Return the file of `--journal`, or the user's own."""
-    path = default_folder(os.environ) / FILE if option is None else Path(option)
+    path = state_folder(os.environ) / FILE if option is None else Path(option)
     # A folder that is not there yet is known by its last character, as for other commands.
     if path.is_dir() or str(option).startswith("postgres") or str(option).endswith("/"):
         raise CommandError(
@@ -97,7 +97,7 @@ def _places(option: str | None) -> Iterator[tuple[Journals, str]]:
     """Yield the journals that may have jobs."""
     journals = journals_of(option)
     yield from ((journals, name) for name in journals.names())
-    if option is None and (file := default_folder(os.environ) / FILE).exists():
+    if option is None and (file := state_folder(os.environ) / FILE).exists():
         own = journals_at(file, host="")
         yield from ((own, name) for name in own.names())
 

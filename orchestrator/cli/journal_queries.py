@@ -12,12 +12,12 @@ import attrs
 from delegation import Ledger, SessionId, SessionRecord
 from delegation.events import Entry, JournalOpened, SessionOpened
 from orchestrator.cli.errors import CommandError
+from orchestrator.doors.session_kinds import is_run
 from orchestrator.errors import JournalError
 from orchestrator.journal.journal import fold_entries
 from orchestrator.journal.journals import Journals, ListedSession, SessionList
 from orchestrator.journal.reader import JournalReader
 from orchestrator.journal.store import JournalStore, Writer
-from orchestrator.schedule.job import is_run
 
 SECONDS: Final = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 ReadT = TypeVar("ReadT")

@@ -17,7 +17,7 @@ from orchestrator.journal.backends import journals_at
 from orchestrator.journal.journals import Journals
 from orchestrator.postgres.address import is_database
 from orchestrator.private_files import PRIVATE_FILE
-from orchestrator.runtime import JOURNAL_VARIABLE, default_folder
+from orchestrator.state_files import JOURNAL_VARIABLE, state_folder
 
 JournalOption = Annotated[
     str | None,
@@ -66,13 +66,24 @@ AttachOption = Annotated[
     ),
 ]
 
+BrowserOption = Annotated[
+    bool,
+    # On by default, so only its opposite is of use.
+    Parameter(
+        name="",
+        negative="--no-browser",
+        show_default=False,
+        help="Open no browser: the link is printed in any case.",
+    ),
+]
+
 OutputOption = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
 
 def journals_of(option: str | None) -> Journals:
     """Return the journals of `--journal`, or the user's own."""
     return journals_at(
-        option or f"{default_folder(os.environ)}{os.sep}",
+        option or f"{state_folder(os.environ)}{os.sep}",
         host=host_of(None, os.environ, spans_hosts=True).name,
     )
 
@@ -153,7 +164,7 @@ def server_folder(journals: Journals) -> Path:
     """
     if journals.folder is not None:
         return journals.folder
-    return default_folder(os.environ) if is_database(journals.address) else Path()
+    return state_folder(os.environ) if is_database(journals.address) else Path()
 
 
 def require_writable(file: Path, journals: Journals) -> None:

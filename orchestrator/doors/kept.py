@@ -38,6 +38,7 @@ from orchestrator.doors.lifecycle import (
     disconnect_door,
     open_new_session,
 )
+from orchestrator.doors.session_kinds import CHAT_PLATFORM, CONVERSATION, KIND, RECORD
 from orchestrator.errors import ClosedError, UnknownIdError
 from orchestrator.services import Services
 
@@ -57,17 +58,7 @@ def as_defined(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
 
 PUSHED: Final = "webhook"
 """The label of a session whose replies go to the webhook that there was when it began."""
-KIND: Final = "http"
-"""The label of every session of a request: `run`, `response`, `chat`, `mcp` or `session`.
-
-Journals have called it so since all requests came over HTTP."""
 STEERED_BY: Final = "outside"
-CONVERSATION: Final = "session"
-"""The kind that stays open until the client closes it; any other ends with its request."""
-CHAT_PLATFORM: Final = "chat_platform"
-"""The kind of conversations on chat platforms: only a gateway can deliver their replies."""
-RECORD: Final = "conversation"
-"""The kind in which no agent works: it keeps what its client stores in labels. It is no run."""
 
 
 class KeptDoor:

@@ -21,7 +21,6 @@ from delegation import (
 )
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.doors.kept import (
-    KIND,
     NO_PUSHES,
     KeptDoor,
     Push,
@@ -30,6 +29,7 @@ from orchestrator.doors.kept import (
     is_over,
 )
 from orchestrator.doors.one_shot import open_one_turn, take_only_turn
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.errors import OrchestratorError
 from orchestrator.services import Services
 

@@ -15,7 +15,7 @@ from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 from agents import UserMessage, raising_one_error, well_formed
 from delegation import Outcome, SessionRecord
 from orchestrator.doors.inbound import InboundRequest
-from orchestrator.doors.kept import KIND
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.mcp_server.caller import Caller, RefusedError
 from orchestrator.mcp_server.progress import Report, open_progress
 from orchestrator.mcp_server.results import (

@@ -22,8 +22,8 @@ from agents import Agent, raising_one_error
 from delegation import SessionId, SessionRecord
 from delegation.events import SessionOpened
 from orchestrator.doors.inbound import InboundRequest, search_request_ahead
-from orchestrator.doors.kept import KIND
 from orchestrator.doors.request import RequestDoor
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.errors import (
     JournalError,
     JournalInUseError,

@@ -9,7 +9,8 @@ from typing import Any
 import trio
 
 from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
-from orchestrator.doors.kept import KIND, is_over
+from orchestrator.doors.kept import is_over
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.errors import UnknownIdError
 from orchestrator.mcp_server.caller import Caller, HeldRun
 from orchestrator.mcp_server.calls import TASK, TOOL

@@ -11,9 +11,9 @@ from agents import Agent, DefinitionError, well_formed
 from delegation import SessionId
 from delegation.events.jobs import JobId, JobRecord, JobSpec
 from delegation.schedule import ScheduleError, canonical_schedule, duration, job_id
+from orchestrator.doors.session_kinds import JOB_PREFIX
 
 DEFAULT_CATCH_UP: Final = "2h"
-_OWN: Final = "job_"
 
 
 def _targets(deliver: str | Iterable[str]) -> tuple[str, ...]:
@@ -99,12 +99,7 @@ def require_names(jobs: Sequence[Job]) -> Mapping[JobId, Job]:
 
 def session_of(job: JobId) -> SessionId:
     """Return the session that a job of a program has for itself."""
-    return SessionId(f"{_OWN}{_digest(job)}")
-
-
-def is_run(session: SessionId) -> bool:
-    """Return whether a session is more than that of a job of a program, in which none works."""
-    return not session.startswith(_OWN)
+    return SessionId(f"{JOB_PREFIX}{_digest(job)}")
 
 
 def run_of(job: JobRecord, at: float) -> SessionId:

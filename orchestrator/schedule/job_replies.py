@@ -11,7 +11,8 @@ from delegation import Ending, Reply, SessionId, SessionRecord
 from delegation.events import MessageReceived
 from delegation.events.jobs import REMEMBERED_RUNS, JobId
 from orchestrator.doors.inbound import InboundRequest
-from orchestrator.doors.kept import KIND, KeptDoor
+from orchestrator.doors.kept import KeptDoor
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.errors import UnknownIdError
 from orchestrator.schedule.job_run import DUE, JOB, SET_BY, targets_of
 from orchestrator.schedule.targets import ORIGIN, SILENT, Delivery, Target, Targets

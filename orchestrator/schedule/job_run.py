@@ -9,7 +9,7 @@ from agents import Agent, UserMessage
 from delegation import SessionRecord
 from delegation.events.jobs import JobRecord, JobSpec
 from orchestrator.doors.inbound import InboundRequest
-from orchestrator.doors.kept import KIND
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.schedule.job import full_name, time_text
 from orchestrator.schedule.targets import FILE, ORIGIN, SILENT
 

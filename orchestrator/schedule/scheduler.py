@@ -43,7 +43,8 @@ from delegation.events import (
 )
 from delegation.events.jobs import JobId, JobRecord, JobSpec
 from delegation.schedule import Due, due, times_of
-from orchestrator.doors.kept import KIND, RECORD, KeptDoor, is_over
+from orchestrator.doors.kept import KeptDoor, is_over
+from orchestrator.doors.session_kinds import KIND, RECORD
 from orchestrator.engine.scheduler_slot import JobAction, JobEdit
 from orchestrator.errors import UnknownIdError
 from orchestrator.event_loop import require_trio

@@ -51,7 +51,8 @@ from delegation.events import (
     TurnStarted,
     WorkspaceOpened,
 )
-from orchestrator.doors.kept import CONVERSATION, KIND, RECORD, is_over
+from orchestrator.doors.kept import is_over
+from orchestrator.doors.session_kinds import CONVERSATION, KIND, RECORD
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.operation import Operation
 

@@ -23,7 +23,8 @@ import msgspec
 import trio
 
 from delegation import Reply, SessionRecord
-from orchestrator.doors.kept import KIND, Push, is_over
+from orchestrator.doors.kept import Push, is_over
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.errors import ServerSetupError
 from orchestrator.server.keys.changes import NAME
 from orchestrator.server.keys.key import DEFAULT

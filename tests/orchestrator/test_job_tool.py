@@ -31,7 +31,8 @@ from delegation.events import (
     ToolAnswered,
 )
 from orchestrator.doors.inbound import InboundRequest
-from orchestrator.doors.kept import KIND, KeptDoor
+from orchestrator.doors.kept import KeptDoor
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.replay.run import replay_sync
 from orchestrator.runtime import Orchestrator
 from orchestrator.schedule import Job, Scheduler

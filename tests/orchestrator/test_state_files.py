@@ -20,7 +20,7 @@ from orchestrator.server.keys.file import FILE as KEYS
 from orchestrator.server.transport.api_key import FILE as API_KEY
 from orchestrator.server.webhook import FILE as WEBHOOK_SECRET
 from orchestrator.server.webhook import FOLDER as WEBHOOK_SECRETS
-from orchestrator.state_files import SERVER_FILES, real_paths
+from orchestrator.state_files import CHAT_HISTORY, SERVER_FILES, real_paths
 from tests.orchestrator.approvals_kit import stepwise, tool_texts
 
 pytestmark = pytest.mark.realtime
@@ -55,7 +55,7 @@ async def test_a_journal_in_the_workspace_is_not_for_agents(
         assert "is hidden" in said
 
 
-@pytest.mark.parametrize("name", SERVER_FILES)
+@pytest.mark.parametrize("name", [*SERVER_FILES, CHAT_HISTORY])
 async def test_a_key_in_the_workspace_is_not_for_agents(
     tmp_path: Path, name: str
 ) -> None:

@@ -19,7 +19,7 @@ from agents.sandbox.detection import SandboxChoice
 from delegation import SessionId
 from delegation.events import Entry, SessionOpened
 from orchestrator import JournalError, Orchestrator, open_orchestrator
-from orchestrator.doors.kept import KIND
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.journal.backends import journals_at
 from orchestrator.journal.journals import HeldJournal, Journals
 from orchestrator.journal.shards import shard_names

@@ -33,12 +33,11 @@ from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.stdin_lines import StdinLines
 from orchestrator.cli.terminal.style import DUMB_TERMINALS, Progress
 from orchestrator.doors.session import Session
-from orchestrator.runtime import Orchestrator, default_folder, open_orchestrator
+from orchestrator.runtime import Orchestrator, open_orchestrator
+from orchestrator.state_files import CHAT_HISTORY, state_folder
 
 RUNNING_STATUSES: Final = frozenset({Status.RUNNING, Status.QUIET, Status.WAITING})
 SCRIPTED_HINT: Final = "the model is scripted; for a real one: orchestrator chat FILE"
-HISTORY: Final = "chat_history"
-"""The file of what was typed in chats."""
 
 
 def chat(
@@ -199,7 +198,7 @@ def _typed(options: _Options) -> tuple[Terminal, OpenChat]:
 
     @asynccontextmanager
     async def open_chat() -> AsyncGenerator[Converse]:
-        history = default_folder(os.environ) / HISTORY
+        history = state_folder(os.environ) / CHAT_HISTORY
         async with open_line_editor(output, history, WORDS) as editor:
 
             async def converse(

@@ -22,6 +22,7 @@ from agents.tools.mcp.server_file import McpServers
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
+from orchestrator.cli.options import BrowserOption
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import Terminal, print_hint
 from orchestrator.errors import LoginError
@@ -57,7 +58,7 @@ def login(
     /,
     *,
     file: FileOption = None,
-    browser: bool = True,
+    browser: BrowserOption = True,
     scope: tuple[str, ...] = (),
     port: int = 0,
     client_id: str = "",
@@ -67,7 +68,6 @@ def login(
 
     Args:
         server: The name of a server in --file, or its address.
-        browser: Open a browser; --no-browser prints the link only.
         scope: What the login has to allow besides what the server names; several times for several.
         port: Where the browser comes back to on this machine; by default any that is free.
         client_id: As whom the server knows you, if it does not register strangers. A secret is

@@ -18,8 +18,6 @@ from orchestrator.cli.journal_queries import (
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.run_list import print_runs
-from orchestrator.control.client import connect_control
-from orchestrator.control.server import DeleteRun, Prune
 from orchestrator.errors import JournalInUseError
 from orchestrator.journal.audit import AuditEvent, local_actor
 from orchestrator.journal.journal import Pruned
@@ -106,6 +104,10 @@ def _prune_runs(journals: Journals, *, before: float, dry_run: bool) -> None:
 
 
 async def _prune_one(store: JournalStore, before: float) -> Pruned:
+    # Imported late: a list of runs needs no process that runs agents.
+    from orchestrator.control.client import connect_control
+    from orchestrator.control.server import Prune
+
     if store.file is not None:
         async with connect_control(store.file) as writer:
             if writer is not None:
@@ -119,6 +121,9 @@ def _delete_run(journals: Journals, run: SessionId) -> None:
     if name is None:
         raise CommandError(f"there is no run {run!r}; see: orchestrator runs")
     store = journals.store(name)
+    # Imported late: a list of runs needs no process that runs agents.
+    from orchestrator.control.client import connect_control
+    from orchestrator.control.server import DeleteRun
 
     async def delete() -> Pruned:
         if store.file is not None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from orchestrator.cli.commands.serve import serve
-from orchestrator.cli.options import JournalOption, LanguageModelOption
+from orchestrator.cli.options import BrowserOption, JournalOption, LanguageModelOption
 from orchestrator.cli.sandbox_line import SandboxOption
 
 
@@ -13,7 +13,7 @@ def ui(
     *,
     port: int = 8642,
     view: bool = False,
-    browser: bool = True,
+    browser: BrowserOption = True,
     workspace: Path | None = None,
     language_model: LanguageModelOption = (),
     journal: JournalOption = None,
@@ -29,7 +29,6 @@ def ui(
             of them; FILE:NAME for one.
         port: 0 takes any that is free.
         view: Let the console change nothing.
-        browser: Open a browser; --no-browser prints the link only.
         workspace: The folder that tools work in; by default this one.
     """
     return serve(

@@ -15,7 +15,7 @@ from delegation import printable
 from orchestrator.cli.terminal.style import ASCII_FALLBACK, is_ascii
 from orchestrator.journal.backends import journals_at
 from orchestrator.postgres.address import is_database
-from orchestrator.runtime import JOURNAL_VARIABLE
+from orchestrator.state_files import JOURNAL_VARIABLE
 
 
 class Terminal(Console):

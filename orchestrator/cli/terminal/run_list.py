@@ -21,7 +21,7 @@ from orchestrator.cli.terminal.style import (
     format_tokens,
     is_ascii,
 )
-from orchestrator.doors.kept import KIND, RECORD
+from orchestrator.doors.session_kinds import KIND, RECORD
 
 WIDE: Final = 110
 """From this width on, ids and statuses are whole words."""

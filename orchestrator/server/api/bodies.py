@@ -7,7 +7,8 @@ import msgspec
 
 from agents import Usage
 from delegation import Ledger, Mode, Outcome, SessionRecord, one_line
-from orchestrator.doors.kept import KIND, is_over
+from orchestrator.doors.kept import is_over
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.read_api import FoundTask
 from orchestrator.server.keys.key import DEFAULT
 from orchestrator.server.session_status import failure_reason, last_outcome_of, state_of

@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 from agents import raising_one_error
 from delegation import DeliveryCapability, SessionRecord
-from orchestrator.doors.kept import CONVERSATION, KIND, is_over
+from orchestrator.doors.kept import is_over
+from orchestrator.doors.session_kinds import CONVERSATION, KIND
 from orchestrator.journal.fact_feed import FactFeed, FactLine
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.bodies import Failure, failure_of, status_of

@@ -18,7 +18,8 @@ from orchestrator.doors.inbound import (
     goal_message,
     with_language_model,
 )
-from orchestrator.doors.kept import KIND, RECORD, is_over
+from orchestrator.doors.kept import is_over
+from orchestrator.doors.session_kinds import KIND, RECORD
 from orchestrator.export_formats import (
     MEDIA_TYPES,
     Format,

@@ -10,7 +10,7 @@ from agents import Agent, MessageId, Usage, UserMessage, well_formed
 from delegation import AnswerTerms, SessionRecord, one_line
 from delegation.events import MessageReceived
 from orchestrator.doors.inbound import InboundRequest, search_parts_ahead
-from orchestrator.doors.kept import CONVERSATION, KIND
+from orchestrator.doors.session_kinds import CONVERSATION, KIND
 from orchestrator.errors import UnknownIdError
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.bodies import (

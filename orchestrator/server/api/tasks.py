@@ -8,7 +8,7 @@ from starlette.responses import Response
 from agents import MessageId, UserMessage, well_formed
 from delegation import Receipt, SessionRecord
 from orchestrator.doors.inbound import InboundRequest
-from orchestrator.doors.kept import CONVERSATION, KIND
+from orchestrator.doors.session_kinds import CONVERSATION, KIND
 from orchestrator.read_api import FoundTask
 from orchestrator.server.api.bodies import Task, task_of
 from orchestrator.server.api.lookup import find_task, read_task

@@ -13,7 +13,7 @@ import trio
 
 from delegation import SessionId
 from delegation.events import ApprovalAsked, SessionOpened
-from orchestrator.doors.kept import KIND
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.errors import JournalError, JournalInUseError
 from orchestrator.journal.journals import Journals
 from orchestrator.journal.store import JournalStore, Writer

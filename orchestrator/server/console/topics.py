@@ -30,7 +30,7 @@ from delegation.events import (
     ToolAnswered,
     TurnEnded,
 )
-from orchestrator.doors.kept import KIND, RECORD
+from orchestrator.doors.session_kinds import KIND, RECORD
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.approvals import approval_bodies
 from orchestrator.server.api.bodies import RunSummary, summary_of

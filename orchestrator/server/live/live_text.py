@@ -24,7 +24,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from orchestrator.doors.kept import KIND
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.read_api import ReadApi
 
 MAX_BUFFERED_UPDATES: Final = 10_000

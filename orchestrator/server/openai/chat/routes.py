@@ -10,7 +10,7 @@ import attrs
 from starlette.responses import Response
 
 from delegation import SessionRecord
-from orchestrator.doors.kept import KIND
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.server.keys.key import Scope
 from orchestrator.server.openai.chat.bodies import (
     ChatCompletion,

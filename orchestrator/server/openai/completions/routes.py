@@ -13,7 +13,7 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.doors.inbound import InboundRequest
-from orchestrator.doors.kept import KIND
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.server.keys.key import Scope
 from orchestrator.server.openai.chat.bodies import (
     ChatCompletion,

@@ -16,7 +16,8 @@ import trio
 
 from agents.redaction.long_texts import search_ahead, texts_in
 from delegation import SessionId, SessionRecord
-from orchestrator.doors.kept import KIND, RECORD, is_over
+from orchestrator.doors.kept import is_over
+from orchestrator.doors.session_kinds import KIND, RECORD
 from orchestrator.errors import UnknownIdError
 from orchestrator.server.api.lookup import find_run
 from orchestrator.server.openai.responses.bodies import Item

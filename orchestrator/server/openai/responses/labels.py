@@ -12,7 +12,7 @@ import msgspec
 
 from agents import MessageId
 from delegation import SessionRecord
-from orchestrator.doors.kept import KIND
+from orchestrator.doors.session_kinds import KIND
 from orchestrator.server.api.bodies import METADATA, encode_metadata, metadata_of
 from orchestrator.server.openai.answer_format import PlainText
 from orchestrator.server.openai.responses.bodies import (

@@ -1,0 +1,42 @@
+"""The commands by use, each with its sentence: enough for the help, without importing any.
+
+A command is the function of its name in the module of its name, and is imported when it is called.
+"""
+
+from typing import Final
+
+COMMANDS: Final[dict[str, dict[str, str]]] = {
+    "Begin": {
+        "demo": "Watch a small team delegate: no key, no server.",
+        "ask": "Ask a model one question.",
+        "models": "List the providers of models, and what each needs: a key, an extra.",
+        "doctor": "Check that journals are whole, and what holds commands here.",
+    },
+    "Run agents": {
+        "run": "Run an agent or a pipeline on a goal.",
+        "chat": "Talk to an agent. Results of its background tasks arrive while you talk.",
+        "resume": "Go on with a run that was interrupted.",
+        "simulate": "Run an agent many times in virtual time: no model is asked, no tool is run.",
+    },
+    "Look at runs": {
+        "runs": "List the newest runs, or delete old ones.",
+        "watch": "Watch a run from another terminal, and act on it.",
+        "tree": "Show the tree of a run.",
+        "show": "Show a task: its goal, status, usage, transcript and children.",
+        "report": "Write a run as one HTML file that needs no network.",
+        "export": "Write the tree of a run for another program.",
+        "replay": "Do a run again from its journal: no model is asked, no tool is run.",
+    },
+    "Serve": {
+        "ui": "Open the console in a browser: watch, steer, stop, chat and approve.",
+        "serve": "Put the agents of a file behind HTTP, for OpenAI's clients and the console.",
+        "mcp": "Be a server of MCP with the agents of a file, and manage the servers of agents.",
+        "gateway": "Let people talk to an agent where they are: on Telegram.",
+        "schedule": "Begin the jobs of a file by the clock, and deliver what they answer.",
+        "jobs": "See, run, change, pause, resume and remove jobs, which begin by the clock.",
+        "worker": "Run the tool calls and the turns that runs on other machines lend.",
+        "workers": "List the workers, what they run, and the calls that wait for one.",
+        "keys": "Make, list, replace and revoke the keys of a server.",
+        "audit": "Show who did what and when, and check that no row was changed.",
+    },
+}
