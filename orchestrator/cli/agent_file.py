@@ -3,7 +3,7 @@
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -95,6 +95,24 @@ def load_agents(target: str) -> dict[str, Agent[Any]]:
     if not agents:
         raise CommandError(f"{file} defines no Agent at its top level")
     return agents
+
+
+def file_name(target: str) -> str:
+    """Return the name of the file or folder of FILE or FILE:NAME, as a command there takes it."""
+    file, _ = _split(target)
+    return f"{file.name}/" if file.is_dir() else file.name
+
+
+def variables_of(agents: Mapping[str, Agent[Any]]) -> dict[str, str]:
+    """Return the variables of agents in the Python file that was loaded last, by their names."""
+    module = sys.modules.get(MODULE)
+    found = {} if module is None else vars(module)
+    variables = {id(value): variable for variable, value in found.items()}
+    return {
+        name: variables[id(agent)]
+        for name, agent in agents.items()
+        if id(agent) in variables
+    }
 
 
 def load_schedule(target: str) -> list[Job]:

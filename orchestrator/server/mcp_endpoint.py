@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from agents import raising_one_error
-from delegation import SessionId
+from delegation import SessionId, SessionRecord
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.export_formats import TreeFormat
 from orchestrator.mcp_server.caller import (
@@ -28,6 +28,7 @@ from orchestrator.mcp_server.protocol import Context, open_protocol
 from orchestrator.mcp_server.tools import AgentTool
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.lookup import (
+    Bodies,
     PageQuery,
     find_run,
     page_of,
@@ -125,7 +126,8 @@ class KeyCaller:
     async def list_runs(self, after: str | None) -> RunPage:
         query = PageQuery(after=after or "")
         try:
-            page = await page_of(self._call, query, lambda found: found.session)
+            bodies = Bodies[SessionRecord](lambda found: found.session)
+            page = await page_of(self._call, query, bodies)
         except HttpError as exc:
             raise unknown_run(query.after) from exc
         return RunPage(page.items, page.last if page.has_more else None)

@@ -19,6 +19,7 @@ from orchestrator.server.audit import HttpAudit
 from orchestrator.server.keys.owners import Owners
 from orchestrator.server.live.live_text import LiveText
 from orchestrator.server.past_runs import PastRuns
+from orchestrator.server.run_summaries import RunSummaries
 from orchestrator.server.transport.errors import SOON, HttpError
 
 ONLY: Final = "journal"
@@ -36,6 +37,7 @@ class ServedJournal:
     audit: HttpAudit
     owners: Owners
     past_runs: PastRuns
+    summaries: RunSummaries
     unserved_sessions: Sequence[SessionRecord] = ()
     """The unfinished sessions whose agents are not served here."""
     shutdown: trio.Event = attrs.field(factory=trio.Event)

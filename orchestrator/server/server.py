@@ -25,6 +25,7 @@ from orchestrator.server.openai.responses.routes import agent_of_response
 from orchestrator.server.operation import ApiCall
 from orchestrator.server.past_runs import PastRuns
 from orchestrator.server.quotas import Quotas
+from orchestrator.server.run_summaries import RunSummaries
 from orchestrator.server.served_journal import ONLY, HeldJournals, ServedJournal
 from orchestrator.server.state import ServerState, Settings
 from orchestrator.server.transport.access_log import AccessLog
@@ -216,7 +217,12 @@ async def serve_journal(
     audit = HttpAudit(
         orchestrator.services.book, records_reads=state.settings.audit_reads
     )
-    with state.metrics.count_facts_of(orchestrator), raising_one_error():
+    summaries = RunSummaries(read)
+    with (
+        state.metrics.count_facts_of(orchestrator),
+        read.subscribe(summaries.note_fact),
+        raising_one_error(),
+    ):
         async with open_owners(read) as owners, trio.open_nursery() as nursery:
             journal = ServedJournal(
                 name=name,
@@ -232,6 +238,7 @@ async def serve_journal(
                 audit=audit,
                 owners=owners,
                 past_runs=PastRuns(read, nursery),
+                summaries=summaries,
             )
             nursery.start_soon(audit.refusals.record_forever)
             with journal.live_text.collect():

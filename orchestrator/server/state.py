@@ -70,6 +70,11 @@ class Settings:
     """The file of those who are signed in to the console; None forgets them with the process."""
     is_view_only: bool = False
     """Whether people may change nothing by the console."""
+    file: str = ""
+    """The name of what defines the agents, without its folder, for the commands that the console
+    shows: `team.py`."""
+    variables: Mapping[str, str] = {}
+    """The variables of the agents in that file, by the names of the agents."""
     language_models: tuple[str, ...] = ()
     """The models that a run may take instead of that of its agent, besides those that the agents
     name."""

@@ -39,8 +39,14 @@ class ConsoleServer:
         """The token of a key of another person."""
         self._arguments = arguments
         self._command = command
-        self._environ = environ
         self._team = team
+        kept = ("PATH", "HOME", "LANG", "TMPDIR")
+        self.environ = {
+            **{name: os.environ[name] for name in kept if name in os.environ},
+            "PYTHONPATH": str(ROOT),
+            **environ,
+        }
+        """What the server and commands beside it find in their environment."""
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -55,8 +61,6 @@ class ConsoleServer:
             _, self.token = add_key(
                 file, "other", owner="default", now=0, scopes=scopes
             )
-        kept = ("PATH", "HOME", "LANG", "TMPDIR")
-        environ = {name: os.environ[name] for name in kept if name in os.environ}
         with (self.folder / "stderr.txt").open("ab") as errors:
             self._process = subprocess.Popen(
                 [
@@ -68,7 +72,7 @@ class ConsoleServer:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=self.folder,
-                env={**environ, "PYTHONPATH": str(ROOT), **self._environ},
+                env=self.environ,
                 text=True,
             )
         assert self._process.stdout is not None

@@ -1,13 +1,43 @@
 """The list of runs, a new run, and two runs side by side, in a real browser."""
 
+import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.console.kit import ConsoleServer, show, sign_in, wait
+from tests.console.kit import ROOT, TEAM, ConsoleServer, show, sign_in, wait
 from tests.report.browser import Browser, Page
 
 ROWS = "[...document.querySelectorAll('.list tbody tr')]"
+
+
+OTHER = "openai:gpt-5-mini"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleServer]:
+    """A server whose runs may take another model, of a provider that repeats what it reads."""
+    folder: Path = tmp_path_factory.mktemp("console")
+    folder.chmod(0o700)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.console.echo_provider"],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+    ) as provider:
+        assert provider.stdout is not None
+        url = f"http://127.0.0.1:{provider.stdout.readline().strip()}/v1"
+        environ = {"OPENAI_API_KEY": "sk-1234567890", "OPENAI_BASE_URL": url}
+        served = ConsoleServer(folder, "--language-model", OTHER, **environ)
+        served.start()
+        yield served
+        served.end()
+        provider.kill()
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +108,7 @@ def test_a_run_begins_once_and_its_page_opens(
     show(page, "#/new?agent=hostile&goal=It%27s%20new")
     wait(page, "document.querySelector('#new-agent').value === 'hostile'")
     commands = page.run("document.querySelector('.same').innerText")
-    assert "orchestrator run FILE:hostile 'It'\\''s new'" in commands
+    assert "orchestrator run team.py:hostile 'It'\\''s new'" in commands
     assert "run_sync(hostile" in commands
 
     page.run(
@@ -99,7 +129,7 @@ def test_a_run_ends_at_the_budget_that_it_was_given(
     wait(page, "orchestrator.page.goal?.value === 'spend nothing'")
     page.run(
         "orchestrator.page.show(orchestrator.router.current).then(() => {"
-        "orchestrator.page.usd.value = '0'; orchestrator.page.draw()})"
+        "orchestrator.page.usd.value = '0'; orchestrator.page.changed()})"
     )
     assert "with budget(usd=0):" in page.run(
         "document.querySelector('.same').textContent"
@@ -108,6 +138,81 @@ def test_a_run_ends_at_the_budget_that_it_was_given(
 
     wait(page, "location.hash.startsWith('#/runs/r_')")
     wait(page, "orchestrator.page.model?.status[0] === 'over_budget'")
+
+
+GOAL = 'It\'s `new`: $HOME \\ "x"'
+BLOCKS = "[...document.querySelectorAll('.same pre')].map(it => it.textContent)"
+
+
+def test_the_commands_that_are_shown_do_what_the_page_does(
+    page: Page, server: ConsoleServer, tmp_path: Path
+) -> None:
+    """With files, another model, instructions, a budget, and words that shells like to change."""
+    show(page, "#/new?agent=writer&goal=x")
+    wait(page, "orchestrator.page.model?.options.length === 2")
+    page.run(
+        f"{{const it = orchestrator.page; it.goal.value = {json.dumps(GOAL)};"
+        f" it.extra.value = 'Be brief.'; it.model.value = '{OTHER}'; it.seconds.value = '60';"
+        " it.attached.add([new File(['two roots'], 'my notes.txt')]); it.changed()}"
+    )
+    wait(page, f"{BLOCKS}[0].includes('--attach')")
+    command, curl, code = page.run(BLOCKS)
+    (tmp_path / "my notes.txt").write_text("two roots")
+    shutil.copy(TEAM, tmp_path)
+
+    page.run("document.querySelector('form').requestSubmit()")
+    wait(page, "location.hash.startsWith('#/runs/r_')")
+    shown = _heard(server, page.run("location.hash").rpartition("/")[2])
+    assert shown["model"] == "gpt-5-mini"
+    assert "Be brief." in str(shown)
+    assert "two roots" in str(shown)
+
+    def run(*words: str) -> str:
+        environ = {**server.environ, "TOKEN": server.token, "ORCHESTRATOR_HOME": "home"}
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environ, check=True, stdout=subprocess.PIPE
+        )
+        return done.stdout.decode()
+
+    here = f'orchestrator() {{ {sys.executable} -m orchestrator "$@"; }}\n'
+    begun = json.loads(run("sh", "-c", curl))["id"]
+    assert _heard(server, begun) == shown
+    assert json.loads(run("sh", "-c", here + command + " --quiet")) == shown
+    assert json.loads(run(sys.executable, "-c", code)) == shown
+
+
+def _heard(server: ConsoleServer, run: str) -> Any:
+    """Return what the model of a run was asked, which is its answer."""
+    with server.http() as http:
+        http.get(f"/v1/runs/{run}/events")
+        shown = http.get(f"/v1/runs/{run}").json()
+    assert shown["status"] == "completed", shown["error"]
+    return json.loads(shown["output"])
+
+
+def test_a_simulation_shows_time_price_and_bottleneck_and_begins_nothing(
+    page: Page, server: ConsoleServer
+) -> None:
+    def count() -> int:
+        with server.http() as http:
+            return len(http.get("/v1/runs?limit=100").json()["data"])
+
+    before = count()
+    show(page, "#/new?agent=quick&goal=ship%20it")
+    wait(page, "document.querySelector('#new-agent').value === 'quick'")
+    page.run("orchestrator.page.simulation.button.click()")
+    wait(page, "document.querySelector('.simulated table')")
+    text = page.run("document.querySelector('.simulated').innerText")
+    for words in ("Median", "Time", "Price", "$", "Limited by the critical path"):
+        assert words in text
+    assert count() == before
+
+    page.run("orchestrator.page.goal.value = 'y'; orchestrator.page.changed()")
+    assert "has changed" in page.run("document.querySelector('.simulated').innerText")
+    page.run("orchestrator.page.simulation.button.click()")
+    page.run("orchestrator.page.simulation.button.click()")
+    wait(page, "orchestrator.page.simulation.abort === null")
+    assert page.run("document.querySelector('.simulated').hidden"), "it was stopped"
 
 
 def test_what_the_server_refuses_is_said_in_the_form(page: Page) -> None:
@@ -154,3 +259,28 @@ def test_a_run_is_deleted_after_a_question(
     wait(page, "document.body.innerText.includes('No run fits.')")
     with server.http() as http:
         assert http.get(f"/v1/runs/{runs[1]}").status_code == 404
+
+
+def test_old_runs_are_pruned_in_all_tabs_after_their_number_was_said(
+    page: Page, browser: Browser, server: ConsoleServer
+) -> None:
+    waiting = server.begin("operator", "clean up")
+    show(page, "#/runs")
+    other = browser.open(f"{server.url}/#/runs")
+    wait(other, f"{ROWS}.length > 3")
+    page.run(
+        "[...document.querySelectorAll('.title button')].at(-1).click();"
+        "{const age = document.querySelector('dialog[open] select'); age.value = '0';"
+        " age.dispatchEvent(new Event('change'))}"
+    )
+    status = "document.querySelector('dialog[open] [role=status]').innerText"
+    wait(page, f"{status}.includes('for good')")
+    kept = page.run("document.querySelector('dialog[open] .hint').innerText")
+    assert "1 run that is under way" in kept
+
+    page.run("document.querySelector('dialog[open] .danger').click()")
+
+    for tab in (page, other):
+        wait(tab, f"{ROWS}.length === 1 && {ROWS}[0].dataset.run === '{waiting}'")
+    other.close()
+    server.cancel(waiting)

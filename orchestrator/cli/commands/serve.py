@@ -22,7 +22,7 @@ from agents import Agent, raising_one_error
 from agents.redaction.redactor import Redactor, secret_values
 from agents.sandbox.detection import SandboxChoice
 from delegation import SessionRecord
-from orchestrator.cli.agent_file import load_agents
+from orchestrator.cli.agent_file import file_name, load_agents, variables_of
 from orchestrator.cli.console_browser import console_file, open_browser
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
@@ -253,6 +253,8 @@ def serve(  # noqa: PLR0915 (a command with many options)
         is_view_only=view,
         task_modes=parse_modes(mcp_tasks, agents),
         language_models=require_known_models(language_model),
+        file=file_name(file),
+        variables=variables_of(agents),
     )
 
     async def work(stop: Stop) -> int:

@@ -4,7 +4,7 @@ No route finds a session in another way. What a key does not see is not found, w
 and after the same work as what does not exist. No page reads more sessions than it needs.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final, Generic, TypeVar
 
@@ -20,12 +20,16 @@ from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.transport.errors import HttpError, not_found
 
 if TYPE_CHECKING:
-    from orchestrator.server.cluster.session_list import SessionListing
+    from orchestrator.server.cluster.session_list import Listed, SessionListing
 
 T = TypeVar("T")
 
+J = TypeVar("J")
+
 READ_AT_MOST: Final = 200
 """How many sessions are read for one page, whether they are on it or not."""
+LOOKED_AT_MOST: Final = 5_000
+"""The same with those of which is known without reading what a list shows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -108,46 +112,110 @@ async def find_task(call: ApiCall, task: str) -> FoundTask:
     raise UnknownIdError(f"there is no task {task!r}")
 
 
-async def page_of(
-    call: ApiCall,
-    query: PageQuery,
-    show: Callable[[FoundSession], T | None],
-    *,
-    show_past: Callable[[bytes], T | None] | None = None,
-) -> Page[T]:
-    """Return a page of sessions, newest first.
+@attrs.frozen
+class Shown(Generic[T]):
+    """What a list shows of a session."""
 
-    Args:
-        call: the request.
-        query: which page.
-        show: returns the body of a session, or None to leave it out. A page with few bodies may be
-            followed by others.
-        show_past: the same of the body of a large run that another process has read; by default
-            all are read here.
-    """
+    body: T | None
+    """None leaves it out."""
+
+
+class Bodies(Generic[T]):
+    """What a list shows of each session."""
+
+    def __init__(self, show: Callable[[FoundSession], T | None]) -> None:
+        """Show sessions.
+
+        Args:
+            show: returns the body of a session, or None to leave it out.
+        """
+        self.show = show
+
+    def known(self, journal: ServedJournal, session: SessionId) -> Shown[T] | None:
+        """Return what is known of a session without reading it; None if nothing is."""
+        del journal, session
+        return None
+
+    async def read(self, journal: ServedJournal, session: SessionId) -> T | None:
+        """Read a session of a journal that this server writes."""
+        found = await _read(journal, session)
+        return None if found is None else self.show(found)
+
+
+async def _read(journal: ServedJournal, session: SessionId) -> FoundSession | None:
+    """Read a session for a list, and keep its summary for the next one; None if it was deleted."""
+    await trio.lowlevel.checkpoint()
+    seq = journal.read.last_seq
+    try:
+        found = await journal.read.session(session)
+    except UnknownIdError:
+        return None
+    journal.summaries.keep(found, seq=seq)
+    return found
+
+
+async def page_of(call: ApiCall, query: PageQuery, bodies: Bodies[T]) -> Page[T]:
+    """Return a page of sessions, newest first. One with few bodies may be followed by others."""
     await trio.lowlevel.checkpoint()
     listing = call.server.listing
     if listing is not None and not await _has_all(call, listing):
-        return await _page_of_all(call, listing, query, show)
+        return await _page_of_all(call, listing, query, bodies)
     if query.after and not call.sees(SessionId(query.after)):
         raise _nothing_called(query.after)
-    newest = call.journal.owners.newest(call.key)
+    journal = call.journal
+    newest = journal.owners.newest(call.key)
     start = newest.index(SessionId(query.after)) + 1 if query.after else 0
-    bodies: list[T] = []
-    last: SessionId | None = None
-    for id_ in islice(newest, start, start + READ_AT_MOST):
-        last = id_
-        start += 1
-        past = None if show_past is None else await call.journal.past_runs.ask(id_)
-        if show_past is not None and past is not None:
-            body = show_past(past) if past else None
-        else:
-            body = await _body_of(call.journal, id_, show)
-        if body is not None:
-            bodies.append(body)
-        if len(bodies) == query.limit:
+    filling = _Filling(query.limit, bodies)
+    for id_ in islice(newest, start, None):
+        await filling.add(id_, journal, bodies.read)
+        if filling.is_full:
             break
-    return Page(bodies, last, start < len(newest))
+    return filling.page(more=len(newest) - start)
+
+
+class _Filling(Generic[T]):
+    """A page while it is filled."""
+
+    def __init__(self, limit: int, bodies: Bodies[T]) -> None:
+        self._limit = limit
+        self._bodies = bodies
+        self._items: list[T] = []
+        self._last: SessionId | None = None
+        self._looked_at = self._read = 0
+
+    @property
+    def is_full(self) -> bool:
+        return (
+            len(self._items) == self._limit
+            or self._read == READ_AT_MOST
+            or self._looked_at == LOOKED_AT_MOST
+        )
+
+    async def add(
+        self,
+        id_: SessionId,
+        journal: J,
+        read: Callable[[J, SessionId], Awaitable[T | None]],
+    ) -> None:
+        """Add a session to the page, if it is shown."""
+        self._last = id_
+        self._looked_at += 1
+        known = None
+        if isinstance(journal, ServedJournal):
+            known = self._bodies.known(journal, id_)
+        if known is None:
+            self._read += 1
+            body = await read(journal, id_)
+        else:
+            if not self._looked_at % READ_AT_MOST:
+                await trio.lowlevel.checkpoint()  # others get their turn
+            body = known.body
+        if body is not None:
+            self._items.append(body)
+
+    def page(self, *, more: int) -> Page[T]:
+        """Return the page of this many sessions that there were to look at."""
+        return Page(self._items, self._last, self._looked_at < more)
 
 
 def _nothing_called(session: str) -> HttpError:
@@ -164,42 +232,29 @@ async def _has_all(call: ApiCall, listing: "SessionListing") -> bool:
 
 
 async def _page_of_all(
-    call: ApiCall,
-    listing: "SessionListing",
-    query: PageQuery,
-    show: Callable[[FoundSession], T | None],
+    call: ApiCall, listing: "SessionListing", query: PageQuery, bodies: Bodies[T]
 ) -> Page[T]:
     """Return a page of the sessions of all journals, those of other servers included."""
     # One more than is read: it tells whether there are more.
-    newest = await listing.newest(call.key, None if query.after else READ_AT_MOST + 1)
+    most = None if query.after else LOOKED_AT_MOST + 1
+    newest = await listing.newest(call.key, most)
     start = 0
     if query.after:
         ids = [it.id for it in newest]
         if query.after not in ids:
             raise _nothing_called(query.after)
         start = ids.index(SessionId(query.after)) + 1
-    bodies: list[T] = []
-    last: SessionId | None = None
-    for listed in islice(newest, start, start + READ_AT_MOST):
-        last = listed.id
-        start += 1
+
+    async def read_other(listed: "Listed", _: SessionId) -> T | None:
+        return await listing.show(listed, bodies.show)
+
+    filling = _Filling(query.limit, bodies)
+    for listed in islice(newest, start, None):
         journal = call.server.journals.get(listed.journal)
         if journal is not None:
-            body = await _body_of(journal, listed.id, show)
+            await filling.add(listed.id, journal, bodies.read)
         else:
-            body = await listing.show(listed, show)
-        if body is not None:
-            bodies.append(body)
-        if len(bodies) == query.limit:
+            await filling.add(listed.id, listed, read_other)
+        if filling.is_full:
             break
-    return Page(bodies, last, start < len(newest))
-
-
-async def _body_of(
-    journal: ServedJournal, id_: SessionId, show: Callable[[FoundSession], T | None]
-) -> T | None:
-    await trio.lowlevel.checkpoint()
-    try:
-        return show(await journal.read.session(id_))
-    except UnknownIdError:
-        return None  # it was deleted
+    return filling.page(more=len(newest) - start)

@@ -37,7 +37,9 @@ from orchestrator.server.api.bodies import (
     summary_of,
 )
 from orchestrator.server.api.lookup import (
+    Bodies,
     PageQuery,
+    Shown,
     find_run,
     page_of,
     read_run,
@@ -51,6 +53,7 @@ from orchestrator.server.operation import (
     ResponseSpec,
     json_response,
 )
+from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.transport.errors import JSON, HttpError
 from orchestrator.server.transport.idempotency import (
     FINGERPRINT,
@@ -294,18 +297,36 @@ async def show_run(call: ApiCall, found: FoundSession, status: int = 200) -> Res
     return json_response(body, status, x_run_id=body.id)
 
 
+class _RunBodies(Bodies[RunSummary]):
+    """What a list of runs shows of each."""
+
+    def __init__(self, query: RunsQuery) -> None:
+        super().__init__(lambda it: self._listed(summary_of(it.session, it.ledger)))
+        self._query = query
+
+    def known(
+        self, journal: ServedJournal, session: SessionId
+    ) -> Shown[RunSummary] | None:
+        summary = journal.summaries.get(session)
+        return None if summary is None else Shown(self._listed(summary))
+
+    async def read(
+        self, journal: ServedJournal, session: SessionId
+    ) -> RunSummary | None:
+        past = await journal.past_runs.ask(session)
+        if past is None:
+            return await super().read(journal, session)
+        if not past:
+            return None  # it was deleted
+        return self._listed(msgspec.json.decode(past, type=RunSummary))
+
+    def _listed(self, summary: RunSummary) -> RunSummary | None:
+        return summary if self._query.lists(summary) else None
+
+
 async def list_runs(call: ApiCall) -> Response:
     query = call.query(RunsQuery)
-
-    def show(found: FoundSession) -> RunSummary | None:
-        summary = summary_of(found.session, found.ledger)
-        return summary if query.lists(summary) else None
-
-    def show_past(body: bytes) -> RunSummary | None:
-        summary = msgspec.json.decode(body, type=RunSummary)
-        return summary if query.lists(summary) else None
-
-    page = await page_of(call, query, show, show_past=show_past)
+    page = await page_of(call, query, _RunBodies(query))
     return json_response(
         Runs(data=page.items, has_more=page.has_more, last_id=page.last)
     )

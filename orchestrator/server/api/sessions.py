@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import Response
 
 from agents import Agent, MessageId, Usage, UserMessage, well_formed
-from delegation import AnswerTerms, SessionRecord, one_line
+from delegation import AnswerTerms, SessionId, SessionRecord, one_line
 from delegation.events import MessageReceived
 from orchestrator.doors.inbound import InboundRequest, search_parts_ahead
 from orchestrator.doors.session_kinds import CONVERSATION, KIND
@@ -22,7 +22,14 @@ from orchestrator.server.api.bodies import (
     metadata_of,
     status_of,
 )
-from orchestrator.server.api.lookup import PageQuery, find_run, page_of, read_run
+from orchestrator.server.api.lookup import (
+    Bodies,
+    PageQuery,
+    Shown,
+    find_run,
+    page_of,
+    read_run,
+)
 from orchestrator.server.api.parts import Parts, parts_of
 from orchestrator.server.api.transcripts import (
     Messages,
@@ -36,6 +43,7 @@ from orchestrator.server.operation import (
     ResponseSpec,
     json_response,
 )
+from orchestrator.server.served_journal import ServedJournal
 from orchestrator.server.transport.errors import HttpError
 from orchestrator.server.transport.idempotency import (
     FINGERPRINT,
@@ -202,6 +210,17 @@ async def create_session(call: ApiCall) -> Response:
     return await _show(call, FoundSession(session, call.journal.read.ledger), 201)
 
 
+class _SessionBodies(Bodies[Session]):
+    """What a list of conversations shows of each."""
+
+    def known(
+        self, journal: ServedJournal, session: SessionId
+    ) -> Shown[Session] | None:
+        summary = journal.summaries.get(session)
+        is_other = summary is not None and summary.kind != CONVERSATION
+        return Shown(None) if is_other else None
+
+
 async def list_sessions(call: ApiCall) -> Response:
     def show(found: FoundSession) -> Session | None:
         if found.session.labels.get(KIND) != CONVERSATION:
@@ -210,7 +229,7 @@ async def list_sessions(call: ApiCall) -> Response:
         ledger = found.ledger if journal is None else journal.read.ledger
         return _body_of(found, ledger.last_seq)
 
-    page = await page_of(call, call.query(PageQuery), show)
+    page = await page_of(call, call.query(PageQuery), _SessionBodies(show))
     for journal in call.server.journals:
         await journal.read.wait_durable()
     return json_response(

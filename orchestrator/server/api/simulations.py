@@ -31,7 +31,7 @@ from orchestrator.simulation import (
 )
 from orchestrator.simulation.in_thread import simulate_in_thread
 
-SECONDS: Final = 5
+SECONDS: Final = 3
 """How long a simulation goes on, in seconds of the machine."""
 MOST_SEEDS: Final = 100
 

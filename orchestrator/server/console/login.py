@@ -40,6 +40,10 @@ class Me(msgspec.Struct, kw_only=True):
     scopes: list[Scope]
     agents: dict[str, str]
     """Why each agent that is served cannot run; empty if it can."""
+    file: str
+    """What defines them, without its folder."""
+    variables: dict[str, str]
+    """The variable of each agent in that file, if it is Python."""
     version: str
     now: float
     """By the server's clock: that of the browser may be another."""
@@ -97,6 +101,8 @@ async def get_me(call: ApiCall) -> Response:
             agents={
                 name: server.unusable_agents.get(name, "") for name in server.agents
             },
+            file=server.settings.file,
+            variables=dict(server.settings.variables),
             version=version("delegation-orchestrator"),
             now=server.keys.now(),
         )

@@ -1,4 +1,4 @@
-/*! sources sha256 7d7fb3c40787d70e25374570e96159f50174eadd0fdcd2f181ab6f2aa178ce62 */
+/*! sources sha256 6d477efe3527f6f1bfea1d509608dce0742ba5239e54cdf7e5bf8e786a920d56 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -51,7 +51,7 @@ export function approvalBox(console_, approval, { keys = false } = {}) {
   return box;
 }
 
-function dialog(title, ...content) {
+export function dialog(title, ...content) {
   const made = element('dialog', { class: 'action', 'aria-label': title }, element('h2', {}, title), ...content);
   made.addEventListener('close', () => made.remove());
   document.body.append(made);

@@ -18,16 +18,17 @@ export class Api {
   }
 
   // A request that is sent twice, by a nervous hand or network, is carried out once.
-  post(path, body, key = newKey()) {
-    return this.ask('POST', path, body, { 'idempotency-key': key });
+  // signal: ends the request, and what the server does for it, when it is aborted.
+  post(path, body, key = newKey(), signal = undefined) {
+    return this.ask('POST', path, body, { 'idempotency-key': key }, signal);
   }
 
   remove(path) {
     return this.ask('DELETE', path);
   }
 
-  async ask(method, path, body, headers = {}) {
-    const sent = { method, headers: { ...headers }, credentials: 'same-origin', redirect: 'error' };
+  async ask(method, path, body, headers = {}, signal = undefined) {
+    const sent = { method, headers: { ...headers }, signal, credentials: 'same-origin', redirect: 'error' };
     if (body !== undefined) {
       sent.body = JSON.stringify(body);
       sent.headers['content-type'] = 'application/json';
@@ -36,6 +37,7 @@ export class Api {
     try {
       answer = await fetch(path, sent);
     } catch {
+      if (signal?.aborted) throw new ApiError(0, 'aborted', 'Stopped.');
       throw new ApiError(0, 'unreachable', 'The server cannot be reached.');
     }
     const text = await answer.text();

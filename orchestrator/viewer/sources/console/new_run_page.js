@@ -1,51 +1,115 @@
-// A new run: which agent, what for; and the same as a command, as a request, and in Python.
+// A new run: which agent, what for, with what; what that would take; and the same without a browser.
 
 import { element, fill } from '../run/dom.js';
-import { printable } from '../run/format.js';
+import { oneLine, printable } from '../run/format.js';
 import { newKey } from './api.js';
+import { Attachments, mediaType, parts } from './attachments.js';
+import { runCommands } from './run_commands.js';
+import { Simulation } from './simulation.js';
 
 export class NewRunPage {
   constructor(console_) {
     this.console = console_;
     this.key = newKey(); // of one run: pressed twice, it begins once
-    this.agent = element('select', { id: 'new-agent', required: true, onchange: () => this.draw() });
-    this.goal = element('textarea', { id: 'new-goal', rows: 6, required: true, placeholder: 'What is to be done?', oninput: () => this.draw() });
-    this.extra = element('textarea', { id: 'new-extra', rows: 2, placeholder: 'For this run alone, in addition to those of the agent', oninput: () => this.draw() });
-    this.usd = element('input', { id: 'new-usd', type: 'number', min: 0, step: 'any', placeholder: 'no limit', oninput: () => this.draw() });
-    this.seconds = element('input', { id: 'new-seconds', type: 'number', min: 0, step: 'any', placeholder: 'no limit', oninput: () => this.draw() });
+    this.agents = new Map(); // name to what the server says of it
+    const changed = () => this.changed();
+    const limit = (name) => element('input', { id: `new-${name}`, type: 'number', min: 0, step: 'any', placeholder: 'no limit', oninput: changed });
+    this.agent = element('select', { id: 'new-agent', required: true, onchange: changed });
+    this.about = element('p', { class: 'hint about-agent' });
+    this.goal = element('textarea', { id: 'new-goal', rows: 5, required: true, placeholder: 'What is to be done?', oninput: changed, onpaste: (event) => this.takesFiles && this.attached.takePasted(event) });
+    this.attached = new Attachments(console_, () => this.nameFiles());
+    this.extra = element('textarea', { id: 'new-extra', rows: 2, placeholder: 'For this run alone, in addition to those of the agent', oninput: changed });
+    this.model = element('select', { id: 'new-model', onchange: changed });
+    this.usd = limit('usd');
+    this.seconds = limit('seconds');
     this.problem = element('p', { class: 'problem', role: 'alert' });
     this.begin = element('button', { class: 'primary' }, 'Run');
     this.same = element('div', { class: 'same' });
-    const field = (name, words, input) => element('div', { class: 'field' }, element('label', { for: name }, words), input);
-    this.element = element('main', { class: 'new-run' }, element('h1', {}, 'New run'),
-      element('form', { onsubmit: (event) => this.send(event) },
-        field('new-agent', 'Agent', this.agent), field('new-goal', 'Goal', this.goal),
-        field('new-extra', 'Instructions', this.extra),
-        element('div', { class: 'pair' }, field('new-usd', 'At most, in dollars', this.usd), field('new-seconds', 'At most, in seconds', this.seconds)),
-        this.problem,
-        element('div', { class: 'buttons' }, this.begin, element('span', { class: 'hint' }, element('kbd', {}, 'Ctrl'), ' ', element('kbd', {}, 'Enter')))),
-      element('h2', {}, 'The same without a browser'), this.same);
-    this.goal.addEventListener('keydown', (event) => {
-      if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) this.element.querySelector('form').requestSubmit();
+    this.simulation = new Simulation(console_, () => this.body());
+    this.element = this.makeElement();
+    this.attached.takeDropped(this.element, () => this.takesFiles);
+    this.element.addEventListener('keydown', (event) => {
+      if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) this.form.requestSubmit();
     });
+    this.files = []; // [{name, type}] of what is attached
+  }
+
+  makeElement() {
+    const field = (name, words, ...content) => element('div', { class: 'field' }, element('label', { for: name }, words), ...content);
+    this.filesField = element('div', { class: 'files' }, this.attached.element, this.attached.picker,
+      element('button', { type: 'button', class: 'chip', onclick: () => this.attached.choose() }, '+ Files'));
+    this.extraField = field('new-extra', 'Instructions', this.extra);
+    this.modelField = field('new-model', 'Model', this.model);
+    this.form = element('form', { onsubmit: (event) => this.send(event) },
+      field('new-agent', 'Agent', this.agent, this.about), field('new-goal', 'Goal', this.goal, this.filesField), this.extraField,
+      element('div', { class: 'grid' }, this.modelField, field('new-usd', 'At most, in dollars', this.usd), field('new-seconds', 'At most, in seconds', this.seconds)),
+      this.simulation.assumed, this.problem,
+      element('div', { class: 'buttons' }, this.begin, this.simulation.button,
+        element('span', { class: 'hint mouse-only' }, element('kbd', {}, 'Ctrl'), ' ', element('kbd', {}, 'Enter'), ' runs')));
+    return element('main', { class: 'new-run' }, element('h1', {}, 'New run'), this.form, this.simulation.result,
+      element('h2', {}, 'The same without a browser'), this.same);
   }
 
   async show(route) {
     const wanted = route.query.get('agent') ?? this.agent.value;
     if (route.query.get('goal')) this.goal.value = route.query.get('goal');
     try {
-      const names = (await this.console.api.get('v1/models')).data.map((it) => it.id);
-      fill(this.agent, ...names.map((name) => element('option', { value: name }, printable(name))));
-      if (names.includes(wanted)) this.agent.value = wanted;
+      const { data, language_models: models = [] } = await this.console.api.get('v1/models');
+      this.agents = new Map(data.map((it) => [it.id, it]));
+      this.models = models;
+      fill(this.agent, ...data.map(({ id }) => element('option', { value: id }, printable(id))));
+      if (this.agents.has(wanted)) this.agent.value = wanted;
     } catch (error) {
       fill(this.problem, error.message);
     }
-    this.draw();
+    this.changed();
     this.goal.focus();
   }
 
   hide() {
     fill(this.problem);
+    this.simulation.forget();
+  }
+
+  // A pipeline is a program: it calls no model, and takes neither files nor instructions.
+  get isPipeline() {
+    return this.agents.get(this.agent.value)?.language_model === null;
+  }
+
+  get takesFiles() {
+    return !this.isPipeline && this.console.may('run');
+  }
+
+  async nameFiles() {
+    const { files } = this.attached;
+    const named = await Promise.all(files.map(async (file) => ({ name: file.name, type: await mediaType(file) })));
+    if (files !== this.attached.files) return; // others were chosen meanwhile
+    this.files = named;
+    this.changed();
+  }
+
+  changed() {
+    const { isPipeline } = this;
+    for (const it of [this.filesField, this.extraField]) it.hidden = isPipeline;
+    this.drawModels();
+    this.drawAgent();
+    this.simulation.changed();
+    this.drawSame();
+  }
+
+  drawModels() {
+    const own = this.agents.get(this.agent.value)?.language_model ?? '';
+    const others = (this.models ?? []).filter((it) => it !== own);
+    const chosen = this.model.value;
+    this.modelField.hidden = this.isPipeline || !others.length;
+    fill(this.model, element('option', { value: '' }, `its own: ${oneLine(own, 60)}`), ...others.map((it) => element('option', { value: it }, oneLine(it, 60))));
+    this.model.value = others.includes(chosen) ? chosen : '';
+  }
+
+  drawAgent() {
+    const problem = this.console.me.agents[this.agent.value];
+    this.about.className = `about-agent ${problem ? 'problem' : 'hint'}`;
+    fill(this.about, oneLine(problem || (this.agents.get(this.agent.value)?.description ?? ''), 240));
   }
 
   async send(event) {
@@ -53,45 +117,50 @@ export class NewRunPage {
     if (this.begin.disabled) return; // it is being sent
     this.begin.disabled = true;
     fill(this.problem);
-    const body = this.body(this.agent.value, this.goal.value);
     try {
+      const body = this.body();
+      if (this.files.length && !this.isPipeline) body.parts = await parts(this.attached.files);
       const { id } = await this.console.api.post('v1/runs', body, this.key);
       this.goal.value = '';
+      this.attached.change([]);
       this.key = newKey();
       this.console.router.go(['runs', id]);
     } catch (error) {
       // A key stands for one body: what is mended is another run.
       if (error.status) this.key = newKey();
-      fill(this.problem, error.message);
+      fill(this.problem, error.status === undefined ? 'A file could not be read. Attach it again.' : error.message);
     } finally {
       this.begin.disabled = false;
     }
   }
 
-  body(agent, input) {
-    const body = { agent, input };
-    if (this.extra.value.trim()) body.instructions = this.extra.value;
+  // The run as the server takes it, without its files.
+  body() {
+    const body = { agent: this.agent.value || 'AGENT', input: this.goal.value };
+    if (!this.isPipeline && this.extra.value.trim()) body.instructions = this.extra.value;
+    if (!this.isPipeline && this.model.value) body.language_model = this.model.value;
     const limits = [['usd', this.usd], ['seconds', this.seconds]].filter(([, field]) => field.value !== '');
     if (limits.length) body.budget = Object.fromEntries(limits.map(([name, field]) => [name, Number(field.value)]));
     return body;
   }
 
-  draw() {
-    const agent = this.agent.value || 'AGENT';
-    const goal = this.goal.value || '…';
-    const body = this.body(agent, goal);
-    const limits = Object.entries(body.budget ?? {}).map(([name, value]) => `${name}=${value}`).join(', ');
-    const run = `print(run_sync(${agent.replace(/\W/g, '_')}, ${JSON.stringify(goal)}).output)`;
-    const blocks = [
-      ['Command line', `orchestrator run FILE:${quoted(agent)} ${quoted(goal)}`],
-      ['HTTP', `curl ${location.origin}/v1/runs -H "Authorization: Bearer $TOKEN" \\\n  -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(body))}`],
-      ['Python', limits ? `from orchestrator import budget, run_sync\n\nwith budget(${limits}):\n    ${run}` : `from orchestrator import run_sync\n\n${run}`],
-    ];
-    fill(this.same, ...blocks.flatMap(([words, text]) => [element('h3', {}, words), element('pre', { tabindex: 0 }, printable(text))]));
+  drawSame() {
+    const run = this.body();
+    const { file, variables } = this.console.me;
+    const blocks = runCommands({ ...run, input: run.input || '…' }, this.isPipeline ? [] : this.files, { file, variable: variables[run.agent] }, location.origin);
+    fill(this.same, ...blocks.flatMap(([words, text]) => [
+      element('div', { class: 'same-head' }, element('h3', {}, words),
+        element('button', { type: 'button', class: 'link', 'aria-label': `Copy: ${words}`, onclick: () => this.copy(text) }, 'Copy')),
+      element('pre', { tabindex: 0, 'aria-label': words }, printable(text)),
+    ]));
   }
-}
 
-// One word of a shell, whatever is in it.
-function quoted(text) {
-  return /^[\w.:/-]+$/.test(text) ? text : `'${text.replace(/'/g, "'\\''")}'`;
+  async copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      this.console.shell.say('Copied.');
+    } catch {
+      this.console.shell.say('The browser does not let this page copy. Select the text instead.', { failed: true });
+    }
+  }
 }

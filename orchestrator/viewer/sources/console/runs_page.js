@@ -1,8 +1,9 @@
 // The list of runs, newest first, as they change: searched, filtered, compared and deleted.
 
-import { element, fill } from '../run/dom.js';
+import { element, fill, patch } from '../run/dom.js';
 import { count, duration, money, oneLine, tokens } from '../run/format.js';
 import { deleteDialog } from './actions.js';
+import { pruneDialog } from './prune_dialog.js';
 import { address } from './router.js';
 import { RunFilter } from './run_filter.js';
 
@@ -15,6 +16,7 @@ const STATUSES = {
   cancelled: ['⊘', 'cancelled', 'cancelled'],
 };
 const PAGE = 50;
+const MOST_AGAIN = 500; // rows that are read again when the list has changed in an unknown way
 const TYPED_AFTER = 250; // milliseconds: who types asks once
 const ENDED_BADLY = ['failed', 'timed_out', 'over_budget', 'lost'];
 
@@ -25,15 +27,18 @@ export class RunsPage {
     this.chosen = new Set(); // ids of runs to compare
     this.next = null;
     this.newer = new Map(); // id to run, or to null if it was deleted: told since the page was asked for
+    this.asked = 0; // how often the list was asked for: what an earlier request brings is not shown
+    this.isReading = false;
     this.filter = new RunFilter(new URLSearchParams());
     this.body = element('tbody');
-    this.more = element('button', { type: 'button', class: 'chip', hidden: true, onclick: () => this.read(this.next) }, 'Show older runs');
+    this.more = element('button', { type: 'button', class: 'chip', hidden: true, onclick: () => this.older() });
     this.note = element('p', { class: 'empty', hidden: true });
     this.compare = element('button', { type: 'button', class: 'chip', disabled: true, title: 'Choose two runs', onclick: () => this.console.router.go(['compare', ...this.chosen]) }, 'Compare');
     this.fields = this.makeFields();
     const heads = ['', 'Status', 'Agent', 'Input', 'Tasks', 'Tokens', 'Cost', 'Time', 'Begun', ''];
     this.element = element('main', { class: 'runs' },
       element('div', { class: 'title' }, element('h1', {}, 'Runs'), element('span', { class: 'space' }), this.compare,
+        console_.may('admin') ? element('button', { type: 'button', class: 'chip', onclick: () => pruneDialog(console_) }, 'Prune …') : null,
         console_.may('run') ? element('a', { class: 'primary', href: '#/new' }, 'New run') : null),
       element('form', { class: 'filters', role: 'search', onsubmit: (event) => event.preventDefault() }, ...Object.values(this.fields)),
       element('div', { class: 'scroll' }, element('table', { class: 'list' },
@@ -73,6 +78,8 @@ export class RunsPage {
     clearInterval(this.timer);
     clearTimeout(this.typing);
     this.timer = null;
+    this.asked += 1; // no search goes on for a page that is not seen
+    this.isReading = false;
   }
 
   filtered() {
@@ -94,22 +101,48 @@ export class RunsPage {
     }
   }
 
-  async read(after = '') {
-    const { filter } = this;
-    const newer = after ? this.newer : (this.newer = new Map()); // what is told meanwhile is newer than the page
-    const query = filter.asked(this.console.now());
-    query.set('limit', PAGE);
-    if (after) query.set('after', after);
-    try {
-      const page = await this.console.api.get(`v1/runs?${query}`);
-      if (filter !== this.filter) return; // another one was asked for meanwhile
-      if (!after) this.runs = new Map();
-      for (const run of page.data) this.runs.set(run.id, run);
-      for (const [id, run] of newer) this.keep(id, run);
-      this.next = page.has_more ? page.last_id : null;
-    } catch (error) {
-      this.console.shell.say(error.message, { failed: true });
+  // Read the list anew, as far as it was shown.
+  async read() {
+    this.asked += 1;
+    this.newer = new Map(); // what is told meanwhile is newer than the page
+    await this.readPages('', Math.min(Math.max(PAGE, this.runs.size), MOST_AGAIN), this.asked);
+  }
+
+  // More, or no more: a search of old runs goes on until a page is full, and can be stopped.
+  async older() {
+    this.asked += 1;
+    if (this.isReading) {
+      this.isReading = false;
+      this.draw();
+      return;
     }
+    await this.readPages(this.next, this.runs.size + PAGE, this.asked);
+  }
+
+  async readPages(after, wanted, asked) {
+    const { filter } = this;
+    const found = new Map();
+    let next = after;
+    this.isReading = true;
+    try {
+      do {
+        const query = filter.asked(this.console.now());
+        query.set('limit', Math.min(100, wanted - (after ? this.runs.size : found.size)));
+        if (next) query.set('after', next);
+        const page = await this.console.api.get(`v1/runs?${query}`);
+        if (asked !== this.asked) return; // another one was asked for meanwhile
+        for (const run of page.data) (after ? this.runs : found).set(run.id, run);
+        next = page.has_more ? page.last_id : null;
+        if (!after) this.runs = found;
+        for (const [id, run] of this.newer) this.keep(id, run);
+        this.next = next;
+        this.draw();
+      } while (next && this.runs.size < wanted);
+    } catch (error) {
+      if (asked === this.asked) this.console.shell.say(error.message, { failed: true });
+    }
+    if (asked !== this.asked) return;
+    this.isReading = false;
     this.draw();
   }
 
@@ -128,18 +161,46 @@ export class RunsPage {
     else this.runs.delete(id);
   }
 
+  // Times go on by themselves.
   tick() {
-    if ([...this.runs.values()].some((run) => run.started && !run.ended)) this.draw();
+    for (const row of this.body.rows) {
+      const run = this.runs.get(row.dataset.run);
+      if (run?.started && !run.ended) row.querySelector('.time').textContent = this.time(run);
+    }
+  }
+
+  time(run) {
+    return run.started ? duration((run.ended ?? this.console.now()) - run.started) : '';
   }
 
   draw() {
     const runs = [...this.runs.values()].sort((one, other) => other.created - one.created);
     for (const id of this.chosen) if (!this.runs.has(id)) this.chosen.delete(id);
-    fill(this.body, ...runs.map((run) => this.row(run)));
-    this.more.hidden = !this.next;
-    this.note.hidden = runs.length > 0;
-    fill(this.note, this.filter.isEmpty ? 'No run yet.' : 'No run fits.');
+    this.drawRows(runs);
+    this.more.hidden = !this.next && !this.isReading;
+    this.more.textContent = this.isReading ? '■ Searching older runs …' : 'Show older runs';
+    this.note.hidden = runs.length > 0 || this.isReading;
+    fill(this.note, this.filter.isEmpty ? 'No run yet.' : this.next ? 'No run fits so far.' : 'No run fits.');
     this.drawCompare();
+  }
+
+  // A row stays as it is while its run does, with its focus; thousands of them cost what has changed.
+  drawRows(runs) {
+    const rows = new Map([...this.body.rows].map((row) => [row.dataset.run, row]));
+    let at = this.body.firstElementChild;
+    for (const run of runs) {
+      let row = rows.get(run.id);
+      rows.delete(run.id);
+      if (row && row.run !== run) {
+        patch(row, [...this.row(run).cells]);
+        row.run = run;
+      }
+      row ??= Object.assign(this.row(run), { run });
+      row.querySelector('input').checked = this.chosen.has(run.id);
+      if (row === at) at = at.nextElementSibling;
+      else this.body.insertBefore(row, at);
+    }
+    for (const row of rows.values()) row.remove();
   }
 
   drawCompare() {
@@ -160,22 +221,20 @@ export class RunsPage {
     const name = oneLine(run.about, 200) || run.id;
     const all = Object.values(run.tasks).reduce((sum, it) => sum + it, 0);
     const failed = ENDED_BADLY.reduce((sum, it) => sum + (run.tasks[it] ?? 0), 0);
-    const until = run.ended ?? this.console.now();
     const cells = [
       count(all), tokens(usage.input_tokens + usage.output_tokens, usage.estimated),
       money(usage.cost, usage.unpriced + usage.estimated),
-      run.started ? duration(until - run.started) : '', new Date(run.created * 1000).toLocaleString(),
+      this.time(run), new Date(run.created * 1000).toLocaleString(),
     ];
     const box = element('input', { type: 'checkbox', 'aria-label': `Compare ${name}`, onchange: (event) => this.choose(run.id, event.target.checked) });
-    box.checked = this.chosen.has(run.id);
     return element('tr', { 'data-run': run.id },
       element('td', {}, box),
       element('td', { class: `status ${group}` }, `${glyph} ${word}`),
       element('td', {}, oneLine(run.agent, 40)),
       element('td', { class: 'about' }, element('a', { href: address(['runs', run.id]) }, name)),
-      ...cells.map((words, at) => element('td', { class: 'number' }, words,
+      ...cells.map((words, at) => element('td', { class: at === 3 ? 'number time' : 'number' }, words,
         at === 0 && failed ? element('span', { class: 'failed' }, ` ✗${count(failed)}`) : null)),
       element('td', {}, this.console.may('steer')
-        ? element('button', { type: 'button', class: 'link', 'aria-label': `Delete ${name}`, onclick: () => deleteDialog(this.console, run, name) }, 'Delete') : null));
+        ? element('button', { type: 'button', class: 'link', 'aria-label': `Delete ${name}`, onclick: () => deleteDialog(this.console, this.runs.get(run.id) ?? run, name) }, 'Delete') : null));
   }
 }
