@@ -152,7 +152,7 @@ def test_the_commands_that_are_shown_do_what_the_page_does(
     wait(page, "orchestrator.page.model?.options.length === 2")
     page.run(
         f"{{const it = orchestrator.page; it.goal.value = {json.dumps(GOAL)};"
-        f" it.extra.value = 'Be brief.'; it.model.value = '{OTHER}'; it.seconds.value = '60';"
+        f" it.extra.value = 'Be brief.'; it.model.value = '{OTHER}'; it.usd.value = ''; it.seconds.value = '60';"
         " it.attached.add([new File(['two roots'], 'my notes.txt')]); it.changed()}"
     )
     wait(page, f"{BLOCKS}[0].includes('--attach')")

@@ -1,4 +1,4 @@
-/*! sources sha256 6d477efe3527f6f1bfea1d509608dce0742ba5239e54cdf7e5bf8e786a920d56 */
+/*! sources sha256 4d9ce108668700a615ce325eb75c58b75733f9a1427c50ae3c059afffeacc0c0 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -122,6 +122,7 @@ export class NewRunPage {
       if (this.files.length && !this.isPipeline) body.parts = await parts(this.attached.files);
       const { id } = await this.console.api.post('v1/runs', body, this.key);
       this.goal.value = '';
+      this.extra.value = ''; // they were for one run
       this.attached.change([]);
       this.key = newKey();
       this.console.router.go(['runs', id]);
