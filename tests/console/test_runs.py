@@ -32,8 +32,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleServer]:
     ) as provider:
         assert provider.stdout is not None
         url = f"http://127.0.0.1:{provider.stdout.readline().strip()}/v1"
-        environ = {"OPENAI_API_KEY": "sk-1234567890", "OPENAI_BASE_URL": url}
-        served = ConsoleServer(folder, "--language-model", OTHER, **environ)
+        served = ConsoleServer(
+            folder,
+            *("--language-model", OTHER),
+            OPENAI_API_KEY="sk-1234567890",
+            OPENAI_BASE_URL=url,
+        )
         served.start()
         yield served
         served.end()
@@ -152,7 +156,8 @@ def test_the_commands_that_are_shown_do_what_the_page_does(
     wait(page, "orchestrator.page.model?.options.length === 2")
     page.run(
         f"{{const it = orchestrator.page; it.goal.value = {json.dumps(GOAL)};"
-        f" it.extra.value = 'Be brief.'; it.model.value = '{OTHER}'; it.usd.value = ''; it.seconds.value = '60';"
+        f" it.extra.value = 'Be brief.'; it.model.value = '{OTHER}'; it.usd.value = '';"
+        " it.seconds.value = '60';"
         " it.attached.add([new File(['two roots'], 'my notes.txt')]); it.changed()}"
     )
     wait(page, f"{BLOCKS}[0].includes('--attach')")
