@@ -9,7 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-JOURNAL_SUFFIXES: Final = ("", "-wal", "-shm", "-journal", ".lock", ".sock", ".address")
+DISCORD_SUFFIX: Final = ".discord"
+"""Of the file that lets the next process go on with a session of Discord's gateway."""
+JOURNAL_SUFFIXES: Final = (
+    *("", "-wal", "-shm", "-journal", ".lock", ".sock", ".address", DISCORD_SUFFIX),
+)
 """Of the names of a journal's own files."""
 SERVER_FILES: Final = (
     *("api_key", "keys", "webhook_secret", "webhook_secrets", "cluster_secret"),

@@ -107,6 +107,10 @@ class DiscordApi:
         self._file_hosts = file_hosts
         self._limits = RateLimits(now)
 
+    @property
+    def is_encrypted(self) -> bool:
+        return self._url.startswith("https://")
+
     async def get_gateway(self) -> GatewayInfo:
         route = Route("GET", "/gateway/bot")
         return await self._call("find the gateway", route, GatewayInfo)

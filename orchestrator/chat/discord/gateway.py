@@ -123,6 +123,7 @@ class Gateway:
         troubles: Troubles,
         file: SessionFile,
         *,
+        is_encrypted: bool = True,
         fraction: Callable[[], float] = random,  # noqa: S311 (spreads attempts)
     ) -> None:
         """Listen later: `run` does.
@@ -132,8 +133,10 @@ class Gateway:
             get_gateway: asks Discord where the gateway is.
             troubles: is told why connections are lost.
             file: may have the session of an earlier process, and gets this one.
+            is_encrypted: the token goes over encrypted connections alone.
             fraction: returns a random number below 1.
         """
+        self._is_encrypted = is_encrypted
         self._token = token
         self._get_gateway = get_gateway
         self._troubles = troubles
@@ -212,6 +215,9 @@ class Gateway:
             if session is None and not starts.remaining:
                 # To begin another would revoke the token.
                 raise TooManySessionsError(starts.reset_after / 1000)
+        if self._is_encrypted and not url.startswith("wss://"):
+            # Such as that of a stand-in, which an earlier process has left in the file.
+            raise ConnectionLostError("its address is not wss", is_resumable=False)
         try:
             address = f"{url.rstrip('/')}/?v=10&encoding=json"
             async with open_websocket(address) as socket:

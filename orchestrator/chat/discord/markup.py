@@ -24,7 +24,7 @@ _JOINERS: Final = frozenset("\u200d\ufe0e\ufe0f\u20e3")
 
 def length(text: str) -> int:
     """Return the length of a text as JavaScript counts it."""
-    return len(text) + sum(character > "\uffff" for character in text)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def plain(text: str) -> str:

@@ -102,7 +102,13 @@ class DiscordPlatform:
     async def run(self, inbox: Inbox) -> None:
         """Hear events until this is cancelled."""
         troubles, file = Troubles(inbox, NAME), SessionFile(self._session_file)
-        gateway = Gateway(self._token, self._api.get_gateway, troubles, file)
+        gateway = Gateway(
+            self._token,
+            self._api.get_gateway,
+            troubles,
+            file,
+            is_encrypted=self._api.is_encrypted,
+        )
         me = gateway.session.bot if gateway.session else ""
         events = Events(self._api, self._presses, inbox, me, clock=self._clock)
         await gateway.run(events)

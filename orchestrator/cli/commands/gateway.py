@@ -1,6 +1,7 @@
 """`orchestrator gateway`: reach the agent of a file from chat platforms, until a signal comes."""
 
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import (
@@ -25,6 +26,7 @@ from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.control.server import open_control
 from orchestrator.errors import JournalInUseError
 from orchestrator.runtime import Orchestrator, open_orchestrator
+from orchestrator.state_files import DISCORD_SUFFIX
 
 if TYPE_CHECKING:
     from orchestrator.chat import Gateway, GatewaySettings, Platform
@@ -34,6 +36,9 @@ TELEGRAM_TOKEN: Final = "TELEGRAM_BOT_TOKEN"  # noqa: S105 (the name of a variab
 TELEGRAM_API: Final = "TELEGRAM_API_URL"
 """Names another server of the Bot API: one of your own, or a stand-in for tests."""
 TELEGRAM_SECRET: Final = "TELEGRAM_WEBHOOK_SECRET"  # noqa: S105 (the name of a variable)
+DISCORD_TOKEN: Final = "DISCORD_BOT_TOKEN"  # noqa: S105 (the name of a variable)
+DISCORD_API: Final = "DISCORD_API_URL"
+"""Names another server of Discord's API: a stand-in for tests."""
 
 
 def gateway(
@@ -42,6 +47,7 @@ def gateway(
     *,
     telegram: bool = False,
     telegram_webhook: str | None = None,
+    discord: bool = False,
     settings: Path | None = None,
     allow: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     pair: bool = False,
@@ -52,17 +58,19 @@ def gateway(
     journal: ScheduleJournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
-    """Let people talk to the agent of a file where they are: on Telegram.
+    """Let people talk to the agent of a file where they are: on Telegram or Discord.
 
     No person may talk unless they are allowed, or show a pairing code. Tokens come from the
-    environment: TELEGRAM_BOT_TOKEN. The jobs of the file begin by the clock meanwhile, and may
-    deliver to chats. Ctrl-C or SIGTERM ends it: what is under way goes on with the next start.
+    environment: TELEGRAM_BOT_TOKEN, DISCORD_BOT_TOKEN. The jobs of the file begin by the clock
+    meanwhile, and may deliver to chats. Ctrl-C or SIGTERM ends it: what is under way goes on with
+    the next start.
 
     Args:
         file: What defines the agent: FILE or FILE:NAME.
         telegram: Talk on Telegram, which is asked for what is new (long polling).
         telegram_webhook: Talk on Telegram, which calls this https address: it ends with /telegram,
             and leads to --host and --port.
+        discord: Talk on Discord.
         settings: A file that says who may talk, how much, and in which personalities.
         allow: A person who may talk, as telegram:USER_ID; several times for several.
         pair: Print a code: the first person who sends /pair CODE within an hour may talk, too.
@@ -76,8 +84,11 @@ def gateway(
     wanted: list[AbstractAsyncContextManager[Platform]] = []
     if telegram or telegram_webhook is not None:
         wanted.append(telegram_platform(os.environ, telegram_webhook))
+    path = schedule_journal(journal)
+    if discord:
+        wanted.append(discord_platform(os.environ, path))
     if not wanted:
-        raise CommandError("say where people are: --telegram")
+        raise CommandError("say where people are: --telegram or --discord")
     # The file may run any code, so it is loaded before the event loop starts.
     agent, jobs = load_agent_and_jobs(file)
     rules = read_rules(settings, allow)
@@ -87,7 +98,6 @@ def gateway(
             " --pair, unless an earlier process has paired some",
             file=sys.stderr,
         )
-    path = schedule_journal(journal)
 
     async def work(stop: Stop) -> int:
         from orchestrator.chat import open_gateway
@@ -176,6 +186,24 @@ def telegram_platform(
         webhook = TelegramWebhook(webhook_url, secret)
     address = environ.get(TELEGRAM_API) or ADDRESS
     return open_telegram(token, webhook=webhook, address=address)
+
+
+def discord_platform(
+    environ: Mapping[str, str], journal: Path
+) -> "AbstractAsyncContextManager[Platform]":
+    """Return the connection to Discord, not open yet."""
+    from orchestrator.chat.discord import open_discord
+    from orchestrator.chat.discord.api import API
+
+    advice = "https://discord.com/developers/applications has one for each bot"
+    token = secret_of(environ, DISCORD_TOKEN, advice)
+    if re.fullmatch(r"[\w.+/=-]+", token, re.ASCII) is None:
+        raise CommandError(f"{DISCORD_TOKEN} is no token of a bot: {advice}")
+    return open_discord(
+        token,
+        session_file=journal.with_name(f"{journal.name}{DISCORD_SUFFIX}"),
+        url=environ.get(DISCORD_API) or API,
+    )
 
 
 @asynccontextmanager
