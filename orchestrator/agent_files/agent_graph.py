@@ -27,6 +27,7 @@ from agents.approval import ApprovalRule
 from agents.nearest_name import did_you_mean
 from agents.tools.place_name import require_place_name
 from orchestrator.agent_files.entry import AgentEntry
+from orchestrator.agent_files.job_entry import JobEntry, read_schedule
 from orchestrator.agent_files.located import (
     Located,
     split_names,
@@ -74,6 +75,8 @@ class BuiltTeam:
     """The name of the one that the file names as its lead."""
     warnings: tuple[str, ...]
     """What the files say that has no meaning here."""
+    jobs: tuple[JobEntry, ...] = ()
+    """What begins the agents by the clock."""
 
 
 def build_team(
@@ -112,7 +115,8 @@ def build_team(
         team.lead.refuse(
             f"there is no agent {lead!r} to lead; {did_you_mean(str(lead), agents)}"
         )
-    return BuiltTeam(agents=agents, lead=lead, warnings=warnings)
+    jobs = read_schedule(team.schedule, agents, lead)
+    return BuiltTeam(agents=agents, lead=lead, warnings=warnings, jobs=jobs)
 
 
 class _Builder:

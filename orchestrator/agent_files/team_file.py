@@ -13,7 +13,7 @@ from orchestrator.agent_files.markdown import has_front_matter, read_agent
 from orchestrator.agent_files.source_text import read_text
 from orchestrator.agent_files.yaml_text import read_yaml
 
-KEYS: Final = ("agents", "lead", "model")
+KEYS: Final = ("agents", "lead", "model", "schedule")
 EXAMPLE: Final = "agents: {editor: {instructions: ...}}"
 MOST_FILES: Final = 1_000
 
@@ -27,6 +27,8 @@ class TeamEntries:
     """The name of the agent that is run, if the file says so."""
     model: Located | None = None
     """The model of agents that name none."""
+    schedule: Located | None = None
+    """The jobs that begin its agents by the clock."""
     files: tuple[Path, ...]
     """All that was read."""
     folder: Path | None = None
@@ -77,6 +79,7 @@ def _read_team_file(file: Path) -> TeamEntries:
         entries=tuple(entry for team in teams for entry in team.entries),
         lead=keys.get("lead"),
         model=keys.get("model"),
+        schedule=keys.get("schedule"),
         files=(file, *(it for team in teams for it in team.files)),
         folder=next((team.folder for team in teams if team.folder), None),
     )

@@ -17,6 +17,7 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.execution.model_resolver import known_providers
 from orchestrator.loaded_file import loads_agents
 from orchestrator.schedule import Job
+from orchestrator.schedule.file_jobs import built_jobs
 
 MODULE: Final = "__orchestrator_file__"
 DEFINITIONS: Final = frozenset({".md", ".yaml", ".yml"})
@@ -31,6 +32,17 @@ class _Found:
     lead: str | None = None
     """The one that the file names as its lead."""
     jobs: tuple[Job, ...] = ()
+    """What begins them by the clock."""
+
+
+@attrs.frozen
+class LoadedTeam:
+    """What a file defines."""
+
+    agents: dict[str, Agent[Any]]
+    """Its agents, by their own names."""
+    jobs: tuple[Job, ...]
+    """What begins them by the clock."""
 
 
 def load_agent(
@@ -81,20 +93,26 @@ def _leading(found: _Found, file: Path, name: str) -> Agent[Any]:
 
 def load_agents(target: str) -> dict[str, Agent[Any]]:
     """Return all agents of a file by their own names, or the one named."""
+    return load_team(target).agents
+
+
+def load_team(target: str) -> LoadedTeam:
+    """Return all agents of a file and its jobs, or the agent that is named and its jobs."""
     file, name = _split(target)
-    found = _agents_in(file).agents
+    found = _agents_in(file)
     if name:
-        agent = _named(name, found, file)
-        return {agent.name: agent}
+        agent = _named(name, found.agents, file)
+        jobs = tuple(it for it in found.jobs if it.agent is agent)
+        return LoadedTeam({agent.name: agent}, jobs)
     agents: dict[str, Agent[Any]] = {}
-    for agent in found.values():
+    for agent in found.agents.values():
         if agents.setdefault(agent.name, agent) is not agent:
             raise CommandError(
                 f"{file} has two agents of the name {agent.name!r}: give one of them another"
             )
     if not agents:
         raise CommandError(f"{file} defines no Agent at its top level")
-    return agents
+    return LoadedTeam(agents, found.jobs)
 
 
 def file_name(target: str) -> str:
@@ -115,24 +133,25 @@ def variables_of(agents: Mapping[str, Agent[Any]]) -> dict[str, str]:
     }
 
 
-def load_schedule(target: str) -> list[Job]:
-    """Return the jobs of a Python file: all of type `Job`, and those of lists of them.
+def load_schedule(target: str) -> LoadedTeam:
+    """Return the agents and jobs of a file that has jobs: a Python file, or a team.yaml.
 
-    The variable `schedule` is such a list by custom; no name is special.
+    In Python these are all variables of type `Job`, and lists of them: `schedule` by custom.
     """
     file, name = _split(target)
-    if name or file.is_dir() or file.suffix.lower() in DEFINITIONS:
+    if name or file.is_dir() or file.suffix.lower() == ".md":
         raise CommandError(
             f"{target} has no jobs: a schedule is the variable of a Python file, such as"
-            " schedule = [Job(...)]"
+            " schedule = [Job(...)], or the key 'schedule' of a team.yaml"
         )
-    jobs = _run(file).jobs
-    if not jobs:
+    found = _agents_in(file)
+    if not found.jobs:
         raise CommandError(
             f"{file} defines no Job at its top level; write one, such as schedule ="
             ' [Job("0 8 * * MON", editor, "Write the brief.")]'
         )
-    return list(jobs)
+    agents = {agent.name: agent for agent in found.agents.values()}
+    return LoadedTeam(agents, found.jobs)
 
 
 def _jobs_in(value: Any) -> Iterator[Job]:
@@ -186,18 +205,18 @@ def _defined_in(file: Path, model: str | None, *, calls_models: bool) -> _Found:
     team = read_agents(file, model=model, services=services)
     for warning in team.warnings:
         print(f"warning: {printable(warning)}", file=sys.stderr)
-    return _Found(dict(team.agents), team.lead)
+    return _Found(dict(team.agents), team.lead, built_jobs(team.jobs, team.agents))
 
 
 def _run(file: Path) -> _Found:
-    found: dict[str, Agent[Any]] = {}
+    agents: dict[str, Agent[Any]] = {}
     jobs: dict[int, Job] = {}
     for variable, value in _module(file).items():
         if is_agent(value):
-            found[variable] = value
-            found.setdefault(value.name, value)
+            agents[variable] = value
+            agents.setdefault(value.name, value)
         jobs |= {id(it): it for it in _jobs_in(value)}
-    return _Found(found, jobs=tuple(jobs.values()))
+    return _Found(agents, jobs=tuple(jobs.values()))
 
 
 def _module(file: Path) -> dict[str, Any]:

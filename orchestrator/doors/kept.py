@@ -204,13 +204,19 @@ class KeptDoor:
                 continue  # its client is gone
             if id_ in book.cache.untaken and self._push_of(session) is None:
                 continue  # its client polls for what it has not taken
-            agent = self._agents.get(session.root.agent)
+            agent = self.agent_for(session)
             if agent is None:
                 without_agent.append(session)
             else:
-                agent = with_language_model(agent, session.labels)
-                self._supervise(session, self._restore(session, agent))
+                self._supervise(session, agent)
         return without_agent
+
+    def agent_for(self, session: SessionRecord) -> Agent[Any] | None:
+        """Return the agent of a session, with what it has besides; None if it is not here."""
+        agent = self._agents.get(session.root.agent)
+        if agent is None:
+            return None
+        return self._restore(session, with_language_model(agent, session.labels))
 
     def stays_open(self, session: SessionRecord) -> bool:
         """Return whether a session goes on after its request: a message may come at any time."""

@@ -44,9 +44,11 @@ class RequestDoor(KeptDoor):
         nursery: trio.Nursery,
         pushes: Mapping[str, Push] = NO_PUSHES,
         restore: Restore = as_defined,
+        *,
+        kinds: Mapping[str, Push] = NO_PUSHES,
     ) -> None:
         """Serve agents; the arguments are those of `KeptDoor`."""
-        super().__init__(services, agents, nursery, pushes, restore)
+        super().__init__(services, agents, nursery, pushes, restore, kinds=kinds)
         self._shared: dict[SessionId, _SharedTurn] = {}
         """The turns under way that several clients may wait for."""
 

@@ -14,7 +14,7 @@ CHAT_PLATFORM: Final = "chat_platform"
 """The kind of conversations on chat platforms: only a gateway can deliver their replies."""
 RECORD: Final = "conversation"
 """The kind in which no agent works: it keeps what its client stores in labels. It is no run."""
-JOB_PREFIX: Final = "job_"
+JOB_PREFIX: Final = "j_"
 """How the id of the session begins that a job of a program has for its own."""
 
 

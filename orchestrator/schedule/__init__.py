@@ -2,10 +2,11 @@
 
 from orchestrator.engine.scheduler_slot import JobAction, JobEdit
 from orchestrator.schedule.job import Job
-from orchestrator.schedule.scheduler import Scheduler, open_schedule
-from orchestrator.schedule.targets import Delivery, Target
+from orchestrator.schedule.scheduler import Scheduler, open_schedule, require_jobs
+from orchestrator.schedule.targets import CheckedTarget, Delivery, Target
 
 __all__ = [
+    "CheckedTarget",
     "Delivery",
     "Job",
     "JobAction",
@@ -13,4 +14,5 @@ __all__ = [
     "Scheduler",
     "Target",
     "open_schedule",
+    "require_jobs",
 ]

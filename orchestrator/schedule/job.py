@@ -117,6 +117,12 @@ def full_name(job: JobRecord) -> str:
     return job.spec.id if is_declared(job) else f"{job.session}:{job.spec.id}"
 
 
+def session_of_name(name: str) -> SessionId:
+    """Return the session of a job by a name that no other has."""
+    session, _, job = name.rpartition(":")
+    return SessionId(session) if session else session_of(JobId(job))
+
+
 def time_text(at: float) -> str:
     """Return a time as labels and file names have it."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H%M%SZ")

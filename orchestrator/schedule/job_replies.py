@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import trio
 
-from agents import Agent, MessageId, UserMessage
+from agents import MessageId, UserMessage
 from delegation import Ending, Reply, SessionId, SessionRecord
 from delegation.events import MessageReceived
 from delegation.events.jobs import REMEMBERED_RUNS, JobId
+from orchestrator.budget_scope import current_grants
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.doors.kept import KeptDoor
 from orchestrator.doors.session_kinds import KIND
 from orchestrator.errors import UnknownIdError
+from orchestrator.schedule.charges import Charge, charge_no_one
 from orchestrator.schedule.job_run import DUE, JOB, SET_BY, targets_of
 from orchestrator.schedule.targets import ORIGIN, SILENT, Delivery, Target, Targets
 from orchestrator.services import Services
@@ -25,13 +27,13 @@ class JobReplies:
     def __init__(
         self,
         services: Services,
-        agents: Mapping[str, Agent[Any]],
         targets: Mapping[str, Target],
         *,
+        charge: Charge = charge_no_one,
         knows_targets: bool = True,
     ) -> None:
         self._services = services
-        self._agents = agents
+        self._charge = charge
         self._given_door: KeptDoor | None = None
         self.targets: Final = Targets(
             services,
@@ -100,15 +102,23 @@ class JobReplies:
         if _has_message(session, id_):
             return id_  # a crash came before that was recorded
         text = f"[Job {delivery.job}, due {delivery.due}]\n{delivery.text}"
+        # The reply goes where the last one went, and answers no message there.
+        context = {**session.root.context}
+        context.pop("message_id", None)
         if session.door is not None or KIND not in session.labels:
             # Its door takes the reply; or the program has the next door.
-            self._services.book.post(MessageReceived(origin, text, (), id_))
+            with self._charge(session, True):
+                grants = current_grants(self._services.book.journal_identity)
+                fact = MessageReceived(origin, text, (), id_, context, grants)
+                self._services.book.post(fact)
             return id_
-        agent = self._agents.get(session.root.agent)
+        agent = door.agent_for(session)
         if agent is None:
             raise UnknownIdError(f"there is no agent {session.root.agent!r} here")
         message = UserMessage(text, id=id_)
-        door.receive(session, InboundRequest(agent=agent, message=message))
+        request = InboundRequest(agent=agent, message=message, context=context)
+        with self._charge(session, True):
+            door.receive(session, request)
         return id_
 
 

@@ -29,7 +29,12 @@ NO_CHATS: Final = frozenset({FILE, ORIGIN, "webhook"})
 
 
 def run_request(
-    job: JobRecord, at: float, agent: Agent[Any], owner: str
+    job: JobRecord,
+    at: float,
+    agent: Agent[Any],
+    *,
+    owner: str,
+    labels: Mapping[str, str],
 ) -> InboundRequest:
     """Return the request that begins the run of a job.
 
@@ -38,6 +43,7 @@ def run_request(
         at: the time for which it begins.
         agent: its agent.
         owner: whose the run is.
+        labels: what else is said of it.
     """
     spec = job.spec
     return InboundRequest(
@@ -46,6 +52,7 @@ def run_request(
         context=_context(job),
         instructions=_instructions(spec, time_text(at)),
         labels={
+            **labels,
             KIND: JOB,
             JOB: spec.id,
             DUE: time_text(at),

@@ -11,6 +11,7 @@ import time
 from collections.abc import (
     AsyncGenerator,
     Callable,
+    Collection,
     Container,
     Iterable,
     Iterator,
@@ -50,6 +51,7 @@ from orchestrator.errors import UnknownIdError
 from orchestrator.event_loop import require_trio
 from orchestrator.runtime import Orchestrator
 from orchestrator.schedule.agent_jobs import AgentJobs
+from orchestrator.schedule.charges import Charge, UnpaidError, charge_no_one
 from orchestrator.schedule.job import (
     Job,
     full_name,
@@ -62,7 +64,14 @@ from orchestrator.schedule.job_edit import edited_spec, no_origin
 from orchestrator.schedule.job_replies import JobReplies
 from orchestrator.schedule.job_run import JOB, run_request
 from orchestrator.schedule.local_zone import local_zone
-from orchestrator.schedule.targets import NO_TARGETS, ORIGIN, Target
+from orchestrator.schedule.targets import (
+    FILE,
+    NO_TARGETS,
+    ORIGIN,
+    Target,
+    require_targets,
+    write_file,
+)
 from orchestrator.services import Services
 
 DECLARED: Final = "declared_job"
@@ -82,6 +91,8 @@ class Scheduler:
         targets: Mapping[str, Target] = NO_TARGETS,
         clock: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
+        charge: Charge = charge_no_one,
+        inherited: Collection[str] = (),
         knows_targets: bool = True,
     ) -> None:
         """Know jobs; `run_forever` begins their runs.
@@ -92,13 +103,17 @@ class Scheduler:
             targets: where replies can go besides files and the session that set the job.
             clock: the time of day, which may be set.
             environ: the environment, which may name the time zone.
+            charge: finds who pays for a run.
+            inherited: the labels that a run has of the session of its job.
             knows_targets: whether there are no other targets, at the process that begins the jobs.
         """
         self._services = services
         self._agents = agents
         self._replies = JobReplies(
-            services, agents, targets, knows_targets=knows_targets
+            services, targets, charge=charge, knows_targets=knows_targets
         )
+        self._charge = charge
+        self._inherited = inherited
         self._clock = clock
         self._environ = environ
         self._changed = trio.Event()
@@ -246,9 +261,26 @@ class Scheduler:
         """Remove a job. What runs of it ends in peace."""
         self._post(JobRemoved(job.session, job.spec.id))
 
-    def run_now(self, job: JobRecord) -> SessionId:
-        """Begin a run of a job beside its times, and return its session."""
-        return self._begin(job, self._clock(), by_hand=True)
+    def run_now(
+        self,
+        job: JobRecord,
+        *,
+        labels: Mapping[str, str] | None = None,
+    ) -> SessionId:
+        """Begin a run of a job beside its times, and return its session.
+
+        Args:
+            job: the job.
+            labels: what the run says of who begins it, and pays for it; by default that of the job.
+
+        Raises:
+            UnpaidError: who pays for it cannot.
+        """
+        if labels is not None:
+            return self._begin(job, self._clock(), by_hand=True, labels=labels)
+        session = self._services.book.ledger.sessions[job.session]
+        with self._charge(session, False):
+            return self._begin(job, self._clock(), by_hand=True)
 
     def act(self, job: str, action: JobAction) -> str:
         """Do something with a job, and return the run that it began, if any.
@@ -297,7 +329,7 @@ class Scheduler:
                 continue
             # A crash may have left the session of the run, with its message or without.
             await self._services.book.cache.load(run_of(job, found.at))
-            if self._is_unchanged(job):
+            if self._is_unchanged(job) and not self._services.read.is_stopping:
                 self._decide(job, found)
         await trio.lowlevel.checkpoint()
         return upcoming
@@ -309,11 +341,17 @@ class Scheduler:
     def _decide(self, job: JobRecord, found: Due) -> None:
         """Begin a run that is due, or record why none begins."""
         assert found.at is not None, "a time is due"
-        if why := self._reason_to_skip(job, is_too_late=found.is_too_late):
+        why = self._reason_to_skip(job, is_too_late=found.is_too_late)
+        if not why:
+            session = self._services.book.ledger.sessions[job.session]
+            try:
+                with self._charge(session, False):
+                    self._begin(job, found.at, missed=found.missed)
+            except UnpaidError as exc:
+                why = str(exc)
+        if why:
             fact = self._occurred(job, found.at, missed=found.missed)
             self._post(attrs.evolve(fact, skipped=why))
-        else:
-            self._begin(job, found.at, missed=found.missed)
 
     def _reason_to_skip(self, job: JobRecord, *, is_too_late: bool) -> str:
         if is_too_late:
@@ -327,7 +365,13 @@ class Scheduler:
         return ""
 
     def _begin(
-        self, job: JobRecord, at: float, *, missed: int = 0, by_hand: bool = False
+        self,
+        job: JobRecord,
+        at: float,
+        *,
+        missed: int = 0,
+        by_hand: bool = False,
+        labels: Mapping[str, str] | None = None,
     ) -> SessionId:
         """Open the session of a run, in one step with the fact that says so."""
         self._services.book.admission.require_running()
@@ -337,8 +381,11 @@ class Scheduler:
         if agent is None:
             raise UnknownIdError(f"there is no agent {spec.agent!r} here")
         ledger = self._services.book.ledger
-        owner = ledger.sessions[job.session].owner
-        request = run_request(job, at, agent, owner)
+        session = ledger.sessions[job.session]
+        if labels is None:
+            kept = session.labels.items()
+            labels = {name: text for name, text in kept if name in self._inherited}
+        request = run_request(job, at, agent, owner=session.owner, labels=labels)
         run = ledger.sessions.get(fact.run)
         if run is None:
             self._door.open_background(request, fact.run)
@@ -375,6 +422,29 @@ class Scheduler:
         if id_ not in self._services.book.ledger.sessions:
             labels = {DECLARED: spec.id, KIND: RECORD}
             self._services.book.post(SessionOpened(id_, RECORD, labels=labels))
+
+
+def require_jobs(
+    jobs: Sequence[Job],
+    targets: Mapping[str, Target] = NO_TARGETS,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    now: float,
+) -> None:
+    """Raise a `DefinitionError` if jobs cannot be as they are written, before anything is opened.
+
+    Args:
+        jobs: the jobs of a program.
+        targets: where replies can go besides files.
+        environ: the environment, which may name the time zone.
+        now: the time of day.
+    """
+    kinds = {FILE: write_file, **targets}
+    for id_, job in require_names(jobs).items():
+        spec = job.spec(zone=local_zone(environ), now=now)
+        if ORIGIN in spec.deliver:
+            raise no_origin(id_)
+        require_targets(id_, spec.deliver, kinds)
 
 
 def find_job(jobs: Iterable[JobRecord], name: str) -> JobRecord:

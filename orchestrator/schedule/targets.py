@@ -43,11 +43,58 @@ class Delivery:
 
 Target: TypeAlias = Callable[[Delivery], Awaitable[str]]
 """Delivers a reply, and returns what its place calls it; or raises, and is called again later."""
+
+
+@attrs.frozen
+class CheckedTarget:
+    """A target whose addresses are checked when a job is set, before anything is delivered."""
+
+    send: Target
+    require: Callable[[str], object]
+    """Raises a `ValueError` for an address that cannot be."""
+
+    def __call__(self, delivery: Delivery) -> Awaitable[str]:
+        return self.send(delivery)
+
+
 NO_TARGETS: Final[Mapping[str, Target]] = {}
 
 
 class UndeliveredError(OrchestratorError):
     """Some targets of a reply did not take it."""
+
+
+def require_targets(
+    job: JobId,
+    targets: Iterable[str],
+    kinds: Mapping[str, Target],
+    *,
+    knows_all: bool = True,
+) -> None:
+    """Raise unless all targets of a job can be delivered to.
+
+    Args:
+        job: the job.
+        targets: its targets.
+        kinds: what delivers, by the word before the colon.
+        knows_all: whether there are no others, at another process that begins the jobs.
+
+    Raises:
+        DefinitionError: one is of a kind that is not there, or has an address that cannot be.
+    """
+    for target in targets:
+        kind, _, address = target.partition(":")
+        send = kinds.get(kind)
+        if (send is None and knows_all) or (not address and kind != ORIGIN):
+            known = ", ".join(f"{it}:..." for it in sorted(kinds.keys() - {ORIGIN}))
+            raise DefinitionError(
+                f"job {job!r} delivers to {target!r}, which is not there; there are: {known}"
+            )
+        if isinstance(send, CheckedTarget):
+            try:
+                send.require(address)
+            except ValueError as exc:
+                raise DefinitionError(f"job {job!r} delivers to {kind}: {exc}") from exc
 
 
 class Targets:
@@ -69,15 +116,7 @@ class Targets:
 
     def require(self, job: JobId, targets: Iterable[str]) -> None:
         """Raise unless all targets of a job are of a kind that there is here."""
-        for target in targets:
-            kind, _, address = target.partition(":")
-            is_kind = kind in self._kinds or not self._knows_all
-            if not is_kind or (not address and kind != ORIGIN):
-                kinds = sorted(self._kinds.keys() - {ORIGIN})
-                known = ", ".join(f"{it}:..." for it in kinds)
-                raise DefinitionError(
-                    f"job {job!r} delivers to {target!r}, which is not there; there are: {known}"
-                )
+        require_targets(job, targets, self._kinds, knows_all=self._knows_all)
 
     async def deliver(self, delivery: Delivery, targets: Iterable[str]) -> None:
         """Deliver a reply to all targets that have not got it.

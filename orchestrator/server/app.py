@@ -17,6 +17,7 @@ from orchestrator.server.api import (
     events,
     health,
     inbox,
+    jobs,
     models,
     part_bytes,
     prune,
@@ -75,6 +76,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *approvals.OPERATIONS,
     *sessions.OPERATIONS,
     *inbox.OPERATIONS,
+    *jobs.OPERATIONS,
     *events.OPERATIONS,
     *health.OPERATIONS,
     Operation(

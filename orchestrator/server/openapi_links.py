@@ -19,6 +19,7 @@ SOURCES: Final[Mapping[str, Mapping[str, str]]] = {
         "part": "$response.body#/data/0/parts/0/number",
     },
     "list_approvals": {"approval": "$response.body#/data/0/id"},
+    "list_jobs": {"job": "$response.body#/data/0/id"},
     "create_session": {"session": "$response.body#/id"},
     "list_sessions": {"session": "$response.body#/data/0/id"},
     "read_inbox": {
@@ -55,6 +56,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "tell_session": {"text": "What is the capital of Peru?"},
     "steer_task": {"text": "Look at the coast, too."},
     "answer_approval": {"answer": "once"},
+    "edit_job": {"schedule": "0 8 * * MON", "zone": "Europe/Berlin"},
     "create_response": {"model": MODEL, "input": "What is the capital of Peru?"},
     "create_conversation": {
         "items": [{"role": "user", "content": "What is the capital of Peru?"}],

@@ -8,15 +8,19 @@ across restarts, and however wide a tree is.
 import datetime as dt
 import math
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
-from typing import Final
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
 
 from agents import Budget
 from delegation import Grant, Ledger, SessionRecord
 from orchestrator.budget_scope import use_grants
 from orchestrator.read_api import ReadApi
+from orchestrator.schedule.charges import UnpaidError
 from orchestrator.server.keys.key import DEFAULT, Key
 from orchestrator.server.transport.errors import HttpError
+
+if TYPE_CHECKING:
+    from orchestrator.server.keys.store import KeyStore
 
 KEY: Final = "key"
 """The label of a session: the name of the key that opened it."""
@@ -173,6 +177,51 @@ class Quotas:
                 seconds=tomorrow.timestamp() - now,
             )
         return (grant,)
+
+
+class JobCharges:
+    """Charges the runs of jobs to the keys of the sessions in which they were set."""
+
+    def __init__(self, keys: "KeyStore", quotas: Quotas, read: ReadApi) -> None:
+        """Charge runs.
+
+        Args:
+            keys: finds a key by its name.
+            quotas: holds it to its limits.
+            read: reads the journal of the jobs.
+        """
+        self._keys = keys
+        self._quotas = quotas
+        self._read = read
+
+    @contextmanager
+    def charge(self, session: SessionRecord, goes_on: bool) -> Generator[None]:
+        """Charge what is begun in the block to the key of a session.
+
+        Args:
+            session: that of the job.
+            goes_on: it is a turn of the session itself, and no new run.
+
+        Raises:
+            UnpaidError: the key is gone, or has used up what it may use.
+        """
+        name = _newest_key(session)
+        if name == DEFAULT:
+            yield
+            return
+        key = self._keys.named(name)
+        if key is None:
+            raise UnpaidError(f"the key {name!r} is not valid any more")
+        with ExitStack() as charged:
+            try:
+                charged.enter_context(
+                    self._quotas.begin_run(
+                        key, self._read, session if goes_on else None
+                    )
+                )
+            except HttpError as exc:
+                raise UnpaidError(str(exc)) from exc
+            yield
 
 
 def _keys_at_work(session: SessionRecord) -> set[str]:

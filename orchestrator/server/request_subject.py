@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from orchestrator.schedule.job import session_of_name
 from orchestrator.server.openai.chat.response import completion_session
 from orchestrator.server.openai.conversations.kept_items import conversation_session
 from orchestrator.server.openai.responses.response import session_id
@@ -35,6 +36,7 @@ PARAMETERS: Final = {
     "response": SubjectKind.SESSION,
     "conversation": SubjectKind.SESSION,
     "completion": SubjectKind.SESSION,
+    "job": SubjectKind.SESSION,
     "task": SubjectKind.TASK,
     "approval": SubjectKind.APPROVAL,
 }
@@ -52,6 +54,8 @@ def subject_of(call: ApiCall) -> Subject | None:
                 id_ = completion_session(id_) or ""
             elif name == "conversation":
                 id_ = conversation_session(id_) or ""
+            elif name == "job":
+                id_ = session_of_name(id_)
             return Subject(kind, id_)
     if call.message is not None:
         run = call.message.run

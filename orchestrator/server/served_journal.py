@@ -15,6 +15,7 @@ from delegation import SessionId, SessionRecord
 from orchestrator.doors.request import RequestDoor
 from orchestrator.read_api import ReadApi
 from orchestrator.runtime import Orchestrator
+from orchestrator.schedule import Scheduler
 from orchestrator.server.audit import HttpAudit
 from orchestrator.server.keys.owners import Owners
 from orchestrator.server.live.live_text import LiveText
@@ -33,6 +34,8 @@ class ServedJournal:
     name: str
     orchestrator: Orchestrator
     door: RequestDoor
+    scheduler: Scheduler
+    """Begins the jobs of its sessions; of the program's jobs, in one journal."""
     live_text: LiveText
     audit: HttpAudit
     owners: Owners

@@ -14,6 +14,8 @@ from orchestrator.doors.kept import NO_PUSHES, Push
 from orchestrator.doors.request import RequestDoor
 from orchestrator.mcp_server.tools import tools_of
 from orchestrator.runtime import Orchestrator
+from orchestrator.schedule import Scheduler
+from orchestrator.schedule.job_run import JOB
 from orchestrator.server.app import application
 from orchestrator.server.audit import HttpAudit
 from orchestrator.server.keys.key import DEFAULT
@@ -24,7 +26,7 @@ from orchestrator.server.metrics import Metrics
 from orchestrator.server.openai.responses.routes import agent_of_response
 from orchestrator.server.operation import ApiCall
 from orchestrator.server.past_runs import PastRuns
-from orchestrator.server.quotas import Quotas
+from orchestrator.server.quotas import KEY, JobCharges, Quotas
 from orchestrator.server.run_summaries import RunSummaries
 from orchestrator.server.served_journal import ONLY, HeldJournals, ServedJournal
 from orchestrator.server.state import ServerState, Settings
@@ -217,6 +219,17 @@ async def serve_journal(
     audit = HttpAudit(
         orchestrator.services.book, records_reads=state.settings.audit_reads
     )
+    settings = state.settings
+    # Jobs may have agents that no client names.
+    agents = {**{it.agent.name: it.agent for it in settings.jobs}, **state.agents}
+    scheduler = Scheduler(
+        orchestrator.services,
+        agents,
+        targets=settings.job_targets,
+        clock=settings.clock,
+        charge=JobCharges(state.keys, state.quotas, read).charge,
+        inherited=(KEY,),
+    )
     summaries = RunSummaries(read)
     with (
         state.metrics.count_facts_of(orchestrator),
@@ -229,11 +242,13 @@ async def serve_journal(
                 orchestrator=orchestrator,
                 door=RequestDoor(
                     orchestrator.services,
-                    state.agents,
+                    agents,
                     nursery,
                     _by_owner(push),
                     agent_of_response,
+                    kinds={JOB: scheduler.deliver},
                 ),
+                scheduler=scheduler,
                 live_text=LiveText(read, read.redactor),
                 audit=audit,
                 owners=owners,
@@ -241,10 +256,12 @@ async def serve_journal(
                 summaries=summaries,
             )
             nursery.start_soon(audit.refusals.record_forever)
-            with journal.live_text.collect():
-                journal.unserved_sessions = await journal.door.resume_sessions()
-                with state.journals.hold(journal):
-                    yield journal
+            jobs = settings.jobs if name == state.home_of_jobs else None
+            async with scheduler.open(journal.door, jobs):
+                with journal.live_text.collect():
+                    journal.unserved_sessions = await journal.door.resume_sessions()
+                    with state.journals.hold(journal):
+                        yield journal
             nursery.cancel_scope.cancel(reason="the server is closed")
 
 

@@ -1,6 +1,7 @@
 """The state that all routes of one server share."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,8 @@ from agents import Agent
 from agents.sandbox.detection import SandboxChoice
 from orchestrator.execution.agent_registry import reachable_agents
 from orchestrator.mcp_server.tools import AgentTool, TaskMode
+from orchestrator.schedule import Job, Target
+from orchestrator.schedule.targets import NO_TARGETS
 from orchestrator.server.audit import HttpAudit
 from orchestrator.server.cluster.placement import Placement, counts_in_a_journal
 from orchestrator.server.console.sign_in import SignIns
@@ -20,7 +23,7 @@ from orchestrator.server.keys.key import Key
 from orchestrator.server.keys.store import KeyStore
 from orchestrator.server.metrics import Metrics
 from orchestrator.server.quotas import Quotas
-from orchestrator.server.served_journal import HeldJournals, ServedJournal
+from orchestrator.server.served_journal import ONLY, HeldJournals, ServedJournal
 from orchestrator.server.transport.errors import HttpError
 from orchestrator.state_files import FIRST_JOURNAL
 
@@ -80,6 +83,12 @@ class Settings:
     name."""
     task_modes: Mapping[str, TaskMode] = {}
     """Whether calls of an agent over MCP are tasks, where that is not `optional`."""
+    jobs: Sequence[Job] = ()
+    """What begins by the clock, in one of the journals."""
+    job_targets: Mapping[str, Target] = NO_TARGETS
+    """Where the replies of jobs can go besides files, by the word before the colon."""
+    clock: Callable[[], float] = time.time
+    """The time of day, by which jobs begin."""
 
 
 @attrs.define(kw_only=True)
@@ -156,6 +165,13 @@ class ServerState:
         """Records what is about no journal in particular; None if the server holds none."""
         journal = self.journals.first_or_none
         return None if journal is None else journal.audit
+
+    @property
+    def home_of_jobs(self) -> str:
+        """The journal of the jobs of the program, which begin at the server that holds it."""
+        if self.placement is not None:
+            return self.placement.home_of("jobs")
+        return ONLY if self.listing is None else FIRST_JOURNAL
 
     def home_of_key(self, key: Key) -> str | None:
         """Return the journal of all sessions of a key; None if they may be anywhere."""

@@ -30,6 +30,7 @@ from orchestrator import (
     open_orchestrator,
     tool,
 )
+from orchestrator.cli.agent_file import load_team
 from orchestrator.cli.app import run_command
 
 BARE = """
@@ -511,6 +512,96 @@ def test_the_team_of_the_documents_is_one(tmp_path: Path) -> None:
     agents = load_agents(tmp_path / "team.yaml")
 
     assert [it.name for it in agents["editor"].delegates] == ["researcher", "checker"]
+
+
+JOBS = """
+model: openai:gpt-5
+lead: editor
+agents:
+  editor: {instructions: Edit.}
+  clerk: {instructions: File.}
+schedule:
+  brief:
+    when: "0 8 * * MON"
+    goal: Write the brief.
+    zone: Europe/Berlin
+    deliver: ["file:news/{job}.md"]
+    catch_up: 4h
+    may_schedule: true
+  files: {when: every 2h, agent: clerk, goal: File.}
+"""
+
+
+def test_a_team_file_has_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    file = tmp_path / "team.yaml"
+    file.write_text(JOBS)
+
+    brief, files = load_team(str(file)).jobs
+
+    assert (brief.id, brief.agent.name, brief.goal) == (
+        "brief",
+        "editor",
+        "Write the brief.",
+    )
+    assert (brief.schedule, brief.zone) == ("0 8 * * MON", "Europe/Berlin")
+    assert (brief.deliver, brief.catch_up) == (("file:news/{job}.md",), "4h")
+    assert brief.may_schedule
+    assert (files.agent.name, files.may_schedule) == ("clerk", False)
+    assert [it.id for it in load_team(f"{file}:clerk").jobs] == ["files"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "line", "problem"),
+    [
+        ("schedule: daily", 6, "schedule has keys, and this is the text 'daily'"),
+        ("schedule: {a: daily}", 6, "job 'a' has keys"),
+        ("schedule: {a: {goal: x}}", 6, "job 'a' has no 'when'"),
+        ("schedule: {a: {when: every 2h}}", 6, "job 'a' has no 'goal'"),
+        (
+            "schedule:\n  a: {when: every 2h, goal: x}",
+            7,
+            "say which agent job 'a' is for",
+        ),
+        (
+            "schedule:\n  a:\n    when: every 2h\n    goal: x\n    agent: edito",
+            10,
+            "there is no agent 'edito'; did you mean 'editor'?",
+        ),
+        (
+            "schedule:\n  a:\n    wen: every 2h",
+            8,
+            "a job has no key 'wen'; did you mean 'when'?",
+        ),
+        (
+            "schedule:\n  a: {when: every 1s, goal: x, agent: editor}",
+            7,
+            "job 'a': 'every 1s' is too often",
+        ),
+        (
+            "schedule:\n  a b: {when: every 2h, goal: x, agent: editor}",
+            7,
+            "no name for a job",
+        ),
+    ],
+)
+def test_a_mistake_in_a_job_is_said_with_its_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    schedule: str,
+    line: int,
+    problem: str,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    file = tmp_path / "team.yaml"
+    head = "model: openai:gpt-5\nagents:\n  editor: {instructions: E.}\n"
+    file.write_text(f"{head}  clerk: {{instructions: F.}}\n\n{schedule}\n")
+
+    with pytest.raises(DefinitionError) as refused:
+        load_team(str(file))
+
+    assert str(refused.value).startswith(f"{file}:{line}: ")
+    assert problem in str(refused.value)
 
 
 @pytest.mark.parametrize("target", ["agents/", "team.yaml", "agents/editor.md"])

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from agents import Agent, ScriptedModel
 from agents.approval import ask
-from delegation import Ledger
+from delegation import Ledger, SessionId
 from orchestrator import MemoryJournal
 from orchestrator.cli.app import run_command
 from orchestrator.journal.audit import AuditEvent, AuditLog
@@ -18,6 +18,7 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.refusals import MOST_ROWS, SPAN_SECONDS, RefusalCounter
 from orchestrator.journal.sqlite.journal import open_sqlite_journal
 from orchestrator.journal.sqlite.store import SQLiteStore
+from orchestrator.schedule import Job
 from orchestrator.server.app import OPERATIONS
 from orchestrator.server.keys.file import FILE
 from orchestrator.server.state import Settings
@@ -64,7 +65,9 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
         assert (event.outcome, event.peer, event.count) == ("accepted", "127.0.0.1", 1)
         done.add(action)
 
-    async with serving(worker(), lazy, journal=journal) as served:
+    brief = Job("0 8 * * *", worker(), "Write.", name="brief", zone="UTC")
+    settings = Settings(token=TOKEN, may_default_approve=True, jobs=[brief])
+    async with serving(worker(), lazy, journal=journal, settings=settings) as served:
         run = (await started(served, "worker"))["id"]
         expect("create_run", run)
         await ended(served, run)
@@ -139,6 +142,21 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
         expect("delete_item", kept)
         await served.http.delete(path)
         expect("delete_conversation", kept)
+
+        await post(served, "/v1/jobs/brief", goal="Write less.")
+        expect("edit_job", "brief")
+        await post(served, "/v1/jobs/brief/pause")
+        expect("pause_job", "brief")
+        await post(served, "/v1/jobs/brief/resume")
+        expect("resume_job", "brief")
+        begun = await post(served, "/v1/jobs/brief/run")
+        expect("run_job", "brief")
+        await ended(served, begun["id"])
+        scheduler = served.server.state.journals.first.scheduler
+        session = SessionId((await post(served, "/v1/sessions", model="worker"))["id"])
+        scheduler.set(session, scheduler.find("brief").spec)
+        await served.http.delete(f"/v1/jobs/{session}:brief")
+        expect("remove_job", f"{session}:brief")
 
     writes = {it.name for it in OPERATIONS if it.method != "GET"}
     not_here = {"answer_approval", "count_input_tokens"}

@@ -30,10 +30,12 @@ def schedule(
     meanwhile is caught up once, as far as a job allows.
 
     Args:
-        file: A Python file with jobs: schedule = [Job("0 8 * * MON", editor, "Write the brief.")].
+        file: A Python file with jobs: schedule = [Job("0 8 * * MON", editor, "Write the brief.")];
+            or a team.yaml with the key schedule.
     """
     # The file may run any code, so it is loaded before the event loop starts.
-    jobs = load_schedule(file)
+    team = load_schedule(file)
+    jobs = team.jobs
     path = schedule_journal(journal)
     hint = command("jobs", "list", journal=journal)
 
@@ -41,7 +43,7 @@ def schedule(
         choice = await choose_sandbox(sandbox, [job.agent for job in jobs])
         async with (
             open_orchestrator(path, sandbox=choice) as orchestrator,
-            open_schedule(orchestrator, jobs) as scheduler,
+            open_schedule(orchestrator, jobs, agents=team.agents.values()) as scheduler,
             open_control(orchestrator, path),
         ):
             stop.set_orchestrator(orchestrator)

@@ -22,7 +22,7 @@ from agents import Agent, raising_one_error
 from agents.redaction.redactor import Redactor, secret_values
 from agents.sandbox.detection import SandboxChoice
 from delegation import SessionRecord
-from orchestrator.cli.agent_file import file_name, load_agents, variables_of
+from orchestrator.cli.agent_file import file_name, load_team, variables_of
 from orchestrator.cli.console_browser import console_file, open_browser
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
@@ -52,6 +52,7 @@ from orchestrator.runtime import (
     exchange_opener,
     open_orchestrator,
 )
+from orchestrator.schedule import require_jobs
 from orchestrator.server.keys.file import FILE as KEYS
 from orchestrator.server.keys.file import make_keys_file, read_keys
 from orchestrator.server.keys.key import DEFAULT
@@ -202,7 +203,9 @@ def serve(  # noqa: PLR0915 (a command with many options)
         raise CommandError(f"a server needs {exc.name}: {INSTALL}") from exc
 
     # The file may run any code, so it is loaded before the event loop starts.
-    agents = load_agents(file)
+    team = load_team(file)
+    agents = team.agents
+    require_jobs(team.jobs, now=time.time())
     listening = Listening(
         host=host,
         port=port,
@@ -252,6 +255,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
         console_keys=None if str(journal) == IN_MEMORY else folder / SIGNED_IN,
         is_view_only=view,
         task_modes=parse_modes(mcp_tasks, agents),
+        jobs=team.jobs,
         language_models=require_known_models(language_model),
         file=file_name(file),
         variables=variables_of(agents),

@@ -189,7 +189,12 @@ async def _directory(
         folder = FolderDirectory(journals, holder, address)
         state.home_of = ClusterRouter(state.journals, folder, proxy).home_of
         state.peers = Peers(proxy, folder.addresses)
+        if state.settings.jobs:
+            # First, so that new sessions are there, too, and no other journal is held for them.
+            await folder.try_to_take(state.home_of_jobs)
         await folder.take_first()
+        if state.settings.jobs:
+            holder.start_soon(partial(folder.take_forever, state.home_of_jobs))
         yield None
         return
     url, application = cluster.database.url, f"orchestrator serve {address}"

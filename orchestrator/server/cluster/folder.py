@@ -26,6 +26,8 @@ LOOK_SECONDS: Final = 0.5
 """How long after a look at a journal without a writer the next one is."""
 AGAIN_SECONDS: Final = 5
 """How long after a journal was taken for one that failed another one may be."""
+TAKE_SECONDS: Final = 30
+"""How long after a look at a journal that another process writes the next one is."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -57,13 +59,34 @@ class FolderDirectory:
         waiting = await trio.to_thread.run_sync(self._waiting)
         for name in waiting:
             if name not in self._failed:
-                await self._try_to_take(name)
+                await self.try_to_take(name)
         if not self._holder.names and not self._holder.is_draining:
             await self._holder.take(
                 lambda: self._journals.open_free(address=self._address)
             )
 
-    async def _try_to_take(self, name: str) -> None:
+    async def take_forever(self, name: str) -> None:
+        """Hold a journal as soon as no other process writes it, until the server ends.
+
+        The jobs of the program begin where it is: a server that dies leaves them to another one.
+        """
+        await trio.lowlevel.checkpoint()
+        is_told = False
+        while not self._holder.is_draining:
+            if name not in self._holder.names and name not in self._failed:
+                await self.try_to_take(name)
+            writer = None
+            if name not in self._holder.names:
+                writer = await self.writer(name)
+            if writer is not None and not is_told:
+                is_told = True
+                self._holder.report(
+                    f"process {writer.process} writes {name}: jobs of the file begin there"
+                )
+            await trio.sleep(TAKE_SECONDS)
+
+    async def try_to_take(self, name: str) -> None:
+        """Take a journal if no other process writes it; say so if it cannot be opened."""
         await trio.lowlevel.checkpoint()
         try:
             await self.take(name)

@@ -162,6 +162,15 @@ class KeyStore:
             return None
         return entry.key, id_
 
+    def named(self, name: str) -> Key | None:
+        """Return the key of a name, if a token of it is valid now."""
+        self.refresh()
+        now = self._clock()
+        for entry in self._entries.values():
+            if entry.key.name == name and now < entry.until:
+                return entry.key
+        return None
+
     def mark_of(self, token_id: str, salt: bytes) -> str:
         """Return a mark of a token by which `marked` finds it as long as it is the same one.
 
