@@ -27,7 +27,10 @@ from orchestrator import (
     ToolMessage,
     Transcript,
     Usage,
+    agent,
     ask,
+    delegate,
+    map_each,
     tool,
 )
 
@@ -183,6 +186,16 @@ quick = Agent(
         )
     ],
 )
+look = Agent("look", model=paced("found", 0.4))
+
+
+@agent
+async def survey(places: int) -> str:
+    """Look at as many places as the goal says, two at a time."""
+    await delegate(map_each(look, limit=2), [f"place {it}" for it in range(places)])
+    return "All of them were looked at."
+
+
 writer = Agent("writer", instructions="Write.", model=SlowModel(ANSWER, 3))
 talker = Agent("talker", model=SlowModel(ANSWER * 50, 120))
 hostile = Agent("hostile", model=ScriptedModel.always(HOSTILE, price=PRICE))

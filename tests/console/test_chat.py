@@ -217,7 +217,7 @@ def test_what_a_provider_does_wrong_is_said_where_it_happened(
     wait(page, f"{events}.length === 2")
     retried, switched = page.run(events)
     assert retried.endswith("503: come back later. It was asked again.")
-    assert switched.endswith("503: come back later. other was asked instead.")
+    assert switched.endswith("503: come back later. The model other was asked instead.")
     answer = "document.querySelector('.message.assistant')"
     assert page.run(f"{answer}.previousElementSibling.innerText") == switched
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.console.kit import ConsoleServer, show, sign_in, wait
-from tests.report.browser import Browser, Page
+from tests.report.browser import Browser, Page, open_browser
 
 
 @pytest.fixture(scope="module")
@@ -238,3 +238,110 @@ def test_a_tab_that_is_gone_ends_nothing_and_the_report_shows_the_same(
     )
     assert saved == live
     report.close()
+
+
+def test_a_fan_out_that_asks_one_by_one_says_how_far_it_has_come(
+    page: Page, server: ConsoleServer
+) -> None:
+    """Two at a time: the tree has few of its twelve tasks, and the page knows of all."""
+    run = server.begin("survey", "12")
+    opened(page, run)
+    words = "document.querySelector('.progress')?.innerText"
+    wait(page, f"/^[3-9] of 13 · about .* left$/.test({words})")
+    assert page.run("orchestrator.page.model.size") < 14
+
+    wait(page, "!orchestrator.page.isWorking")
+    assert page.run(words) == "13 of 13"
+
+
+def test_the_critical_path_grows_with_the_run_and_is_that_of_the_report(
+    page: Page, server: ConsoleServer, browser: Browser, tmp_path: Path
+) -> None:
+    run = server.begin("pair")
+    opened(page, run)
+    wait(page, "orchestrator.page.viewer.critical.size === 1")
+    assert page.run("[...orchestrator.page.viewer.critical]") == [2]
+    says(page, "line over a bar: critical path")
+    server.cancel(run)
+    done = server.begin("quick", "ship 5 items")
+    opened(page, done)
+    wait(page, "!orchestrator.page.isWorking")
+    live = page.run("[...orchestrator.page.viewer.critical]")
+
+    file = tmp_path / "report.html"
+    with server.http() as http:
+        # What the button saves.
+        link = page.run("document.querySelector('a[download]').getAttribute('href')")
+        file.write_text(http.get(f"/{link}").text)
+    report = browser.open(file)
+    report.run("delegation.opened")
+
+    assert live
+    assert report.run("[...delegation.viewer.critical]") == live
+    report.close()
+
+
+def test_a_budget_and_the_agents_at_work_are_in_sight(
+    page: Page, server: ConsoleServer
+) -> None:
+    body = {"agent": "pair", "input": "go", "budget": {"calls": 10}}
+    with server.http() as http:
+        run = http.post("/v1/runs", json=body).json()["id"]
+    opened(page, run)
+    wait(page, "document.querySelector('.gauge')?.innerText === '1 of 10'")
+    says(page, "agents at work, at most 2")
+    strip = page.run(
+        "(() => {const it = document.querySelector('.strip');"
+        " const {x, y, width, height} = it.getBoundingClientRect();"
+        " return [x + width - 3, y + height - 12]})()"
+    )
+    red, _, blue = page.pixel(*strip)
+    assert blue > red + 60, "the colour of what runs"
+    server.cancel(run)
+
+
+def test_a_picture_of_a_tool_and_an_answer_of_a_type_are_readable(
+    page: Page, server: ConsoleServer
+) -> None:
+    opened(page, server.begin("painter"))
+    wait(page, "document.querySelector('.tool .state.done')")
+    page.click(".tool summary")
+    wait(page, "document.querySelector('.tool img')?.naturalWidth === 8")
+
+    answers = "document.querySelectorAll('.message.assistant:not(.writing)')"
+    wait(page, f"{answers}.length === 2")
+    shown = page.run("[...document.querySelectorAll('pre.code')].at(-1).innerText")
+    assert shown == '{\n  "drawn": [\n    "a square"\n  ]\n}'
+
+
+@pytest.mark.parametrize("width", [800, 390])
+def test_a_narrow_screen_keeps_the_tree_the_progress_and_the_conversation(
+    page: Page, server: ConsoleServer, width: int
+) -> None:
+    run = server.begin("pair")
+    page.resize(width, 844)
+    opened(page, run)
+    wait(page, "document.querySelectorAll('.row').length === 3")
+    shown = page.run(
+        "['.row', '.progress', '.details', '.conversation'].map(it =>"
+        " document.querySelector(it).getBoundingClientRect().width > 20)"
+    )
+    assert shown == [True] * 4
+    assert page.run("document.documentElement.scrollWidth") <= width
+    page.resize(1440, 860)
+    server.cancel(run)
+
+
+def test_a_page_that_crashes_ends_nothing(server: ConsoleServer) -> None:
+    run = server.begin("sleeper")
+    # A browser of its own: pages of one server may share a process.
+    with open_browser() as browser:
+        page = browser.open(f"{server.url}/#/runs/{run}")
+        page.run(f"orchestrator.login.signIn({{token: {server.token!r}}})")
+        wait(page, "orchestrator.page.seq")
+
+        page.crash()
+
+        after = browser.open(f"{server.url}/#/runs/{run}")
+        wait(after, "orchestrator.page.model?.status[0] === 'running'")
+    server.cancel(run)

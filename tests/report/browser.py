@@ -56,17 +56,23 @@ class Browser:
         self, method: str, params: Mapping[str, Any] | None = None, session: str = ""
     ) -> Any:
         """Send a command, and return its result; meanwhile events go to their listeners."""
-        self._last_id += 1
-        sent = self._last_id
-        command = {"id": sent, "method": method, "params": params or {}}
-        if session:
-            command["sessionId"] = session
-        os.write(self._to, json.dumps(command).encode() + b"\0")
+        sent = self.send(method, params, session)
         while (message := self.receive()).get("id") != sent:
             pass
         if "error" in message:
             raise PageError(f"{method}: {message['error']['message']}")
         return message["result"]
+
+    def send(
+        self, method: str, params: Mapping[str, Any] | None = None, session: str = ""
+    ) -> int:
+        """Send a command without waiting for what comes of it, and return its number."""
+        self._last_id += 1
+        command = {"id": self._last_id, "method": method, "params": params or {}}
+        if session:
+            command["sessionId"] = session
+        os.write(self._to, json.dumps(command).encode() + b"\0")
+        return self._last_id
 
     def receive(self) -> Any:
         """Wait for the next message, and give an event to the listener of its page."""
@@ -250,6 +256,13 @@ class Page:
             "return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3)})"
         )
         return red, green, blue
+
+    def crash(self) -> None:
+        """End its process, as a fault of the browser does."""
+        self.call("Inspector.enable")
+        self._browser.send("Page.crash", session=self._session)
+        while self._browser.receive().get("method") != "Inspector.targetCrashed":
+            pass
 
     def close(self) -> None:
         self._browser.call("Target.closeTarget", {"targetId": self._target})

@@ -79,8 +79,8 @@ async def made_by(server: KeyedServer, token: str) -> dict[str, str]:
     asked = [{"role": "user", "content": "hello"}]
     chat = {"model": "worker", "messages": asked, "store": True}
     answer = await server.ask(token, "POST", "/v1/chat/completions", chat)
-    body = {"model": "asker", "input": "go", "parts": [FILE]}
-    run = (await server.ask(token, "POST", "/v1/runs", body)).json()["id"]
+    asks = {"model": "asker", "input": "go", "parts": [FILE]}
+    run = (await server.ask(token, "POST", "/v1/runs", asks)).json()["id"]
     with trio.fail_after(10):
         while not server.served.orchestrator.read.open_questions():
             seq = server.served.orchestrator.read.last_seq

@@ -1,4 +1,4 @@
-/*! sources sha256 4d9ce108668700a615ce325eb75c58b75733f9a1427c50ae3c059afffeacc0c0 */
+/*! sources sha256 fdc6890a576b27ac6f407197c22395c9b72761ca06f0b967b5a9f1c1ff1bbac5 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

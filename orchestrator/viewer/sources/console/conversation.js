@@ -16,7 +16,7 @@ const AGAIN = 2000; // milliseconds until a page that was not got is asked for a
 // What happens to the call under way. What has happened to earlier ones, the transcript says.
 const NOTICES = {
   retrying: ({ why, seconds }) => `The provider failed (${why}). It is asked again in ${duration(seconds)}.`,
-  switched: ({ why, model }) => `The provider failed (${why}). ${model} is asked instead.`,
+  switched: ({ why, model }) => `The provider failed (${why}). The model ${model} is asked instead.`,
   compacted: ({ messages, summarized }) => `The conversation is too long for the model. ${counted(messages, 'message')} ${messages === 1 ? 'is' : 'are'} ${summarized ? 'summarized' : 'shortened'} for it.`,
   queued: () => 'The call waits for a rate limit or a budget.',
 };
@@ -30,6 +30,7 @@ export class Conversation {
     this.scroller = scroller;
     this.list = element('div', { class: 'messages' });
     this.thought = reasoning('');
+    this.doing = element('span');
     this.words = element('div', { class: 'text', dir: 'auto' });
     this.notice = element('p', { class: 'hint event', role: 'status', hidden: true });
     this.writing = element('article', { class: 'message assistant writing', hidden: true });
@@ -190,9 +191,10 @@ export class Conversation {
     const isWriting = Boolean(this.text || this.thoughts);
     if (this.writing.hidden === isWriting) {
       this.writing.hidden = !isWriting;
-      if (isWriting) fill(this.writing, element('h3', {}, 'writing', element('span', { class: 'caret', 'aria-hidden': 'true' }, ' ▍')), this.thought.element, this.words);
+      if (isWriting) fill(this.writing, element('h3', {}, this.doing, element('span', { class: 'caret', 'aria-hidden': 'true' }, ' ▍')), this.thought.element, this.words);
       else fill(this.writing);
     }
+    this.doing.textContent = this.text ? 'writing' : 'thinking';
     this.thought.show(this.thoughts, !this.text);
     patch(this.words, this.text ? markdown(this.text) : []);
   }
@@ -226,7 +228,7 @@ function incidentLines(incidents) {
 
 function incidentWords({ error, then, left_out: left }) {
   if (left) return `The model did not read all of it: ${counted(left, 'character')} were left out or summarized, to fit its window. Here all of it stays.`;
-  return `The provider failed: ${oneLine(error, 200).replace(/\.$/, '')}. ${then ? `${oneLine(then, 60)} was asked instead.` : 'It was asked again.'}`;
+  return `The provider failed: ${oneLine(error, 200).replace(/\.$/, '')}. ${then ? `The model ${oneLine(then, 60)} was asked instead.` : 'It was asked again.'}`;
 }
 
 // What a message has cost: tokens that were read and written, and the price as far as it is known.
