@@ -24,10 +24,13 @@ def pages(server: ConsoleServer) -> dict[str, str]:
         http.post(f"/v1/sessions/{session}/messages", json={"text": "Where from?"})
     server.wait_for_reply(session, "The archivist is back")
     asks = server.begin("operator", "clean up")
+    draws = server.begin("painter")
     return {
         "#/runs": "document.querySelector('[data-run]')",
         f"#/runs/{run}": "document.querySelector('.messages .message')",
         f"#/runs/{asks}": "document.querySelector('.ask')",
+        f"#/runs/{draws}": "Object.assign(document.querySelector('.tool'), {open: true})"
+        ".querySelector('img')",
         f"#/chat/{session}": "document.querySelector('.notice')",
         "#/new": "document.querySelector('main form, main h1')",
         f"#/compare/{run}/{asks}": "document.querySelector('main table')",

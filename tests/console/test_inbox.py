@@ -29,3 +29,21 @@ def test_what_waits_is_counted_everywhere_and_answered_without_the_tree(
     wait(page, "document.querySelectorAll('.inbox .ask').length === 0")
     assert page.run("document.title") == "Orchestrator"
     assert [server.approvals(run) for run in runs] == [[], []]
+
+
+def test_the_number_is_what_waits_and_what_was_not_read(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("operator", "clean up")
+    with server.http() as http:
+        session = http.post("/v1/sessions", json={"model": "hostile"}).json()["id"]
+        http.post(f"/v1/sessions/{session}/messages", json={"text": "hello"})
+    show(page, "#/inbox")
+    wait(page, "document.title === '(2) Orchestrator'")
+    count = page.run("[orchestrator.inbox.approvals.length, orchestrator.inbox.count]")
+    assert count == [1, 2]
+
+    show(page, f"#/chat/{session}")
+    wait(page, "document.title === '(1) Orchestrator'")
+    server.cancel(run)
+    wait(page, "document.title === 'Orchestrator'")
