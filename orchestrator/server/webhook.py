@@ -12,6 +12,7 @@ import hmac
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from secrets import token_bytes
 from typing import Final
@@ -26,6 +27,7 @@ from delegation import Reply, SessionRecord
 from orchestrator.doors.kept import Push, is_over
 from orchestrator.doors.session_kinds import KIND
 from orchestrator.errors import ServerSetupError
+from orchestrator.schedule import CheckedTarget, Delivery
 from orchestrator.server.keys.changes import NAME
 from orchestrator.server.keys.key import DEFAULT
 from orchestrator.server.session_status import state_of
@@ -60,6 +62,14 @@ class WebhookData(msgspec.Struct, kw_only=True):
     turn: int
     text: str
     """The answer; of a turn that did not succeed, the error."""
+
+
+class JobData(WebhookData, kw_only=True):
+    """The same of the reply of a job."""
+
+    job: str
+    due: str
+    """The time for which its run began."""
 
 
 class WebhookEvent(msgspec.Struct, kw_only=True):
@@ -180,36 +190,108 @@ async def open_webhook(
     """
     host = require_url(url, is_insecure=is_insecure)
     async with httpx2.AsyncClient(timeout=SECONDS) as client:
+        sender = _Sender(client, secret)
 
         async def push(session: SessionRecord, reply: Reply) -> None:
             id_ = f"msg_{session.id}_{reply.turn}"
-            now = int(clock())
-            body = msgspec.json.encode(event_of(session, reply, id_, now))
-            headers = {
-                "content-type": "application/json",
-                "webhook-id": id_,
-                "webhook-timestamp": str(now),
-                "webhook-signature": signature(secret, id_, now, body),
-            }
-            status = 0
-            try:
-                with trio.move_on_after(SECONDS):
-                    # The response body is not read: it may be endless.
-                    async with client.stream(
-                        "POST", url, content=body, headers=headers
-                    ) as answer:
-                        status = answer.status_code
-            except httpx2.HTTPError as exc:
-                # Its text may quote the URL, and that may contain a password.
-                raise WebhookError(
-                    f"the webhook at {host} cannot be reached: {type(exc).__name__}"
-                ) from None
-            if not status:
-                raise WebhookError(f"the webhook at {host} took more than {SECONDS} s")
-            if not 200 <= status < 300:
-                raise WebhookError(f"the webhook at {host} answered with {status}")
+            event = event_of(session, reply, id_, int(clock()))
+            await sender.send(url, host, event)
 
         yield push
+
+
+@asynccontextmanager
+async def open_webhook_target(
+    secret: str, *, is_insecure: bool = False, clock: Callable[[], float] = time.time
+) -> AsyncGenerator[CheckedTarget]:
+    """Send the replies of jobs to the URLs that these name, as long as the block lasts.
+
+    Args:
+        secret: the signing secret, or two of them.
+        is_insecure: replies may cross a network in the clear.
+        clock: tells the time of day.
+    """
+    require = partial(require_target, is_insecure=is_insecure)
+    async with httpx2.AsyncClient(timeout=SECONDS) as client:
+        sender = _Sender(client, secret)
+
+        async def send(delivery: Delivery) -> str:
+            session, reply = delivery.session, delivery.reply
+            event = WebhookEvent(
+                id=f"msg_{session.id}_{reply.turn}",
+                created_at=int(clock()),
+                type="job.reply",
+                data=JobData(
+                    id=session.id,
+                    run=session.id,
+                    turn=reply.turn,
+                    text=delivery.text,
+                    job=delivery.job,
+                    due=delivery.due,
+                ),
+            )
+            await sender.send(delivery.address, require(delivery.address), event)
+            return event.id
+
+        yield CheckedTarget(send, require)
+
+
+def require_target(url: str, *, is_insecure: bool = False) -> str:
+    """Return the host of the URL of a job, or raise a `ValueError` if it cannot be one."""
+    try:
+        host = require_url(url, "the URL", is_insecure=is_insecure)
+    except ServerSetupError as exc:
+        raise ValueError(str(exc)) from exc
+    if urlsplit(url).username is not None:
+        raise ValueError(
+            "the URL has a password, which the journal would keep: the receiver knows us by the"
+            " signature"
+        )
+    return host
+
+
+class _Sender:
+    """Sends events, signed."""
+
+    def __init__(self, client: httpx2.AsyncClient, secret: str) -> None:
+        self._client = client
+        self._secret = secret
+
+    async def send(self, url: str, host: str, event: WebhookEvent) -> None:
+        """Send an event.
+
+        Args:
+            url: the receiver. It may contain a password, so no error quotes it.
+            host: that of the receiver.
+            event: the event.
+
+        Raises:
+            WebhookError: the receiver did not confirm it.
+        """
+        body, now = msgspec.json.encode(event), event.created_at
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": event.id,
+            "webhook-timestamp": str(now),
+            "webhook-signature": signature(self._secret, event.id, now, body),
+        }
+        status = 0
+        try:
+            with trio.move_on_after(SECONDS):
+                # The response body is not read: it may be endless.
+                async with self._client.stream(
+                    "POST", url, content=body, headers=headers
+                ) as answer:
+                    status = answer.status_code
+        except httpx2.HTTPError as exc:
+            # Its text may quote the URL, and that may contain a password.
+            raise WebhookError(
+                f"the webhook at {host} cannot be reached: {type(exc).__name__}"
+            ) from None
+        if not status:
+            raise WebhookError(f"the webhook at {host} took more than {SECONDS} s")
+        if not 200 <= status < 300:
+            raise WebhookError(f"the webhook at {host} answered with {status}")
 
 
 def event_of(session: SessionRecord, reply: Reply, id_: str, now: int) -> WebhookEvent:
@@ -240,8 +322,14 @@ def signature(secret: str, id_: str, now: int, body: bytes) -> str:
     return " ".join(f"v1,{base64.b64encode(it).decode()}" for it in digests)
 
 
-def require_url(url: str, *, is_insecure: bool = False) -> str:
-    """Return the host of a URL, or raise if it cannot be called, or would be in the clear."""
+def require_url(url: str, name: str = "--webhook", *, is_insecure: bool = False) -> str:
+    """Return the host of a URL, or raise if it cannot be called, or would be in the clear.
+
+    Args:
+        url: the URL.
+        name: what an error calls it.
+        is_insecure: replies may cross a network in the clear.
+    """
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -249,11 +337,11 @@ def require_url(url: str, *, is_insecure: bool = False) -> str:
         host, parts = None, urlsplit("")
     if parts.scheme not in {"http", "https"} or not host:
         raise ServerSetupError(
-            "--webhook is no URL that can be called: it is https://HOST/PATH"
+            f"{name} is no URL that can be called: it is https://HOST/PATH"
         )
     if not (parts.scheme == "https" or is_insecure or is_loopback(host)):
         raise ServerSetupError(
-            f"replies would be sent to {host} in the clear: --webhook is https://HOST/PATH; or give"
+            f"replies would be sent to {host} in the clear: {name} is https://HOST/PATH; or give"
             " --insecure-webhook, if the network between is yours"
         )
     return host

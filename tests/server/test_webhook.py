@@ -13,14 +13,18 @@ import openai
 import pytest
 import trio
 
+from agents import DefinitionError
 from delegation import Reply, SessionRecord
 from delegation.events import DeliveryFailed
 from orchestrator.errors import ServerSetupError
 from orchestrator.journal import session_cache
 from orchestrator.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.runtime import open_orchestrator
+from orchestrator.schedule import Job, open_schedule, require_jobs
 from orchestrator.server.webhook import (
     SECRET,
     open_webhook,
+    open_webhook_target,
     require_url,
     secret_for,
     signature,
@@ -165,6 +169,47 @@ async def test_a_receiver_that_does_not_take_it_is_told_again_under_the_same_id(
     assert "answered with 503" in failed[0].error
     assert "answered with 302" in failed[1].error
     assert b"hunter2" not in journal.read_bytes()
+
+
+async def test_the_reply_of_a_job_is_sent_to_its_url_and_signed(tmp_path: Path) -> None:
+    secret = secret_for({}, tmp_path).value
+    async with receiving(503) as receiver, open_webhook_target(secret) as target:
+        url = receiver.url.replace("user:hunter2@", "")
+        agent = worker(says="News.")
+        job = Job("0 8 * * *", agent, "Write.", zone="UTC", deliver=f"webhook:{url}")
+        targets = {"webhook": target}
+        async with (
+            open_orchestrator(":memory:", environ={}) as orchestrator,
+            open_schedule(orchestrator, [job], targets=targets) as scheduler,
+        ):
+            run = scheduler.run_now(scheduler.find(agent.name))
+            first, got = [await receiver.got.receive() for _ in range(2)]
+
+    assert first.headers["webhook-id"] == got.headers["webhook-id"] == f"msg_{run}_1"
+    with openai.OpenAI(api_key="none") as client:
+        event = client.webhooks.unwrap(got.body, got.headers, secret=secret)
+    data = event.model_dump()["data"]
+    assert (event.type, data["job"], data["text"]) == ("job.reply", "worker", "News.")
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("hooks", "is no URL that can be called"),
+        ("ftp://hooks.example/", "is no URL that can be called"),
+        ("http://hooks.example/", "in the clear"),
+        ("https://ann:hunter2@hooks.example/", "has a password"),
+    ],
+)
+async def test_a_job_names_no_url_that_cannot_be_called_safely(
+    tmp_path: Path, url: str, problem: str
+) -> None:
+    job = Job("0 8 * * *", worker(), "Write.", zone="UTC", deliver=f"webhook:{url}")
+    async with open_webhook_target(secret_for({}, tmp_path).value) as target:
+        with pytest.raises(DefinitionError, match=problem) as refused:
+            require_jobs([job], {"webhook": target}, now=0.0)
+
+    assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("in_memory", [2_000, 0])

@@ -8,6 +8,7 @@ from delegation.schedule import next_text
 from orchestrator.cli.agent_file import load_schedule
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
+from orchestrator.cli.job_targets import targets_for
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
@@ -21,6 +22,7 @@ def schedule(
     file: str,
     /,
     *,
+    insecure_webhook: bool = False,
     journal: ScheduleJournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
@@ -32,18 +34,28 @@ def schedule(
     Args:
         file: A Python file with jobs: schedule = [Job("0 8 * * MON", editor, "Write the brief.")];
             or a team.yaml with the key schedule.
+        insecure_webhook: Let the URLs of webhooks be http, also beyond this machine.
     """
     # The file may run any code, so it is loaded before the event loop starts.
     team = load_schedule(file)
     jobs = team.jobs
     path = schedule_journal(journal)
+    webhooks = targets_for(jobs, path.parent, is_insecure=insecure_webhook)
     hint = command("jobs", "list", journal=journal)
 
     async def work(stop: Stop) -> int:
         choice = await choose_sandbox(sandbox, [job.agent for job in jobs])
         async with (
-            open_orchestrator(path, sandbox=choice) as orchestrator,
-            open_schedule(orchestrator, jobs, agents=team.agents.values()) as scheduler,
+            open_orchestrator(
+                path,
+                sandbox=choice,
+                environ={**os.environ, **webhooks.secrets},
+                secrets=webhooks.secrets,
+            ) as orchestrator,
+            webhooks.open() as targets,
+            open_schedule(
+                orchestrator, jobs, agents=team.agents.values(), targets=targets
+            ) as scheduler,
             open_control(orchestrator, path),
         ):
             stop.set_orchestrator(orchestrator)
@@ -54,6 +66,11 @@ def schedule(
             for it in jobs:
                 if it.id not in known:
                     print(f"{it.id}: never, {it.schedule} is over", file=sys.stderr)
+            if webhooks.secret is not None and webhooks.secret.file is not None:
+                where = webhooks.secret.file.absolute()
+                print(
+                    f"webhooks are signed with the secret in {where}", file=sys.stderr
+                )
             print(
                 f"the jobs run as process {os.getpid()}; see: {hint}", file=sys.stderr
             )

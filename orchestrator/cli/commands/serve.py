@@ -26,6 +26,7 @@ from orchestrator.cli.agent_file import file_name, load_team, variables_of
 from orchestrator.cli.console_browser import console_file, open_browser
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
+from orchestrator.cli.job_targets import targets_for
 from orchestrator.cli.journal_queries import parse_age
 from orchestrator.cli.options import (
     JournalOption,
@@ -146,7 +147,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
             machine half of all. Behind a proxy every client has the address of the proxy.
         webhook: A URL that receives the replies, signed; https beyond this machine. OWNER=URL is
             for the replies of another owner than default; several times for several.
-        insecure_webhook: Let the URL be http, also beyond this machine.
+        insecure_webhook: Let the URL be http, also beyond this machine; and those of jobs.
         grace: How many seconds what runs may go on after the first signal.
         keep: Delete runs that have ended and have no fact that is newer than this: 12h, 30d, 2w.
             By default all are kept.
@@ -205,7 +206,6 @@ def serve(  # noqa: PLR0915 (a command with many options)
     # The file may run any code, so it is loaded before the event loop starts.
     team = load_team(file)
     agents = team.agents
-    require_jobs(team.jobs, now=time.time())
     listening = Listening(
         host=host,
         port=port,
@@ -224,6 +224,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     if problem := foreign_folder(folder):
         raise CommandError(f"{problem}; the journal and the keys are to be there")
     webhooks = webhooks_for(webhook, os.environ, folder, is_insecure=insecure_webhook)
+    targets = targets_for(team.jobs, folder, is_insecure=insecure_webhook)
     make_keys_file(folder / KEYS)
     # Where there are other keys, none is made that commands of agents could read.
     token = (
@@ -233,6 +234,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
     )
     # Under these names all are redacted from texts and removed from the environment of commands.
     secrets = _named(VARIABLE, token) | _webhook_secrets(webhooks, SECRET)
+    secrets |= targets.secrets
 
     _favour_event_loop()
     _give_memory_back()
@@ -301,11 +303,14 @@ def serve(  # noqa: PLR0915 (a command with many options)
             push = await opened.enter_async_context(
                 open_webhooks(webhooks, is_insecure=insecure_webhook)
             )
+            job_targets = await opened.enter_async_context(targets.open())
+            # Before a journal is taken: a mistake in the file is said at the start.
+            require_jobs(team.jobs, job_targets, now=time.time())
             server, stopped = await opened.enter_async_context(
                 _open_server(
                     opener,
                     agents,
-                    settings,
+                    attrs.evolve(settings, job_targets=job_targets),
                     listening,
                     push=push,
                     cluster=cluster,

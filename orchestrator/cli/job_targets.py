@@ -1,0 +1,76 @@
+"""Where the answers of jobs can go, besides files, in a process of the command line: webhooks."""
+
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from orchestrator.cli.errors import CommandError
+from orchestrator.schedule import Job, Target
+from orchestrator.schedule.targets import NO_TARGETS
+
+if TYPE_CHECKING:
+    from orchestrator.server.transport.api_key import StoredSecret
+
+WEBHOOK: Final = "webhook"
+SECRET: Final = "ORCHESTRATOR_WEBHOOK_SECRET"  # noqa: S105 (the name of a variable)
+INSTALL: Final = "pip install 'delegation-orchestrator[server]'"
+
+
+@attrs.frozen
+class JobTargets:
+    """The targets of jobs that are not open yet. `targets_for` makes it."""
+
+    secret: "StoredSecret | None"
+    """By which webhooks are signed; None where no job has one."""
+    is_insecure: bool
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """What is redacted, by the names that it has in the environment."""
+        values = [] if self.secret is None else self.secret.value.split()
+        return {
+            SECRET if not number else f"{SECRET}_{number + 1}": value
+            for number, value in enumerate(values)
+        }
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Mapping[str, Target]]:
+        """Open the targets, as long as the block lasts."""
+        if self.secret is None:
+            yield NO_TARGETS
+            return
+        from orchestrator.server.webhook import open_webhook_target
+
+        async with open_webhook_target(
+            self.secret.value, is_insecure=self.is_insecure
+        ) as webhook:
+            yield {WEBHOOK: webhook}
+
+
+def targets_for(
+    jobs: Iterable[Job], folder: Path, *, is_insecure: bool = False
+) -> JobTargets:
+    """Return the targets of the jobs of a file.
+
+    There are webhooks if a job names one, or the environment has the secret that signs them.
+
+    Args:
+        jobs: the jobs.
+        folder: where the secret is kept if the environment has none.
+        is_insecure: replies may cross a network in the clear.
+    """
+    is_named = any(
+        target.startswith(f"{WEBHOOK}:") for job in jobs for target in job.deliver
+    )
+    if not (is_named or os.environ.get(SECRET, "").strip()):
+        return JobTargets(None, is_insecure)
+    try:
+        # Imported late: the client is an extra.
+        from orchestrator.server.webhook import secret_for
+    except ModuleNotFoundError as exc:
+        raise CommandError(f"a webhook needs {exc.name}: {INSTALL}") from exc
+    return JobTargets(secret_for(os.environ, folder), is_insecure)
