@@ -27,6 +27,12 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "export": "Write the tree of a run for another program.",
         "replay": "Do a run again from its journal: no model is asked, no tool is run.",
     },
+    "Act on runs": {
+        "cancel": "Cancel a task with all below it, or a whole run.",
+        "message": "Send a message to a running task.",
+        "approve": "Approve a call that waits for an approval.",
+        "deny": "Deny a call that waits for an approval.",
+    },
     "Serve": {
         "ui": "Open the console in a browser: watch, steer, stop, chat and approve.",
         "serve": "Put the agents of a file behind HTTP, for OpenAI's clients and the console.",

@@ -105,7 +105,7 @@ def test_a_later_process_shows_the_run_again(shell: Shell) -> None:
     run = demo.partition("orchestrator tree ")[2].split()[0]
     newest, _ = shell.run("tree")
     named, _ = shell.run("tree", run[:6])
-    mermaid, _ = shell.run("tree", run, "--format", "mermaid")
+    mermaid, _ = shell.run("export", run, "--format", "mermaid")
 
     assert newest == named
     assert all(line in demo for line in named.splitlines() if "✓" in line)
@@ -322,7 +322,7 @@ def test_a_run_that_was_killed_is_not_shown_as_running(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["runs"], ["tree"], ["tree", "--format", "mermaid"]]
+    "command", [["runs"], ["tree"], ["export", "--format", "mermaid"]]
 )
 def test_a_reader_that_leaves_early_is_no_error(
     shell: Shell, command: list[str]

@@ -210,7 +210,7 @@ def seconds(shown: dict[str, float]) -> dict[str, float]:
         (["tree", "--depth", "-1"], "--depth is -1"),
         (["tree", "--rows", "0"], "--rows is 0"),
         (["tree", "--rows", "9", "--failed"], "goes with neither"),
-        (["tree", "--json", "--failed"], "go with neither"),
+        (["tree", "--json", "--failed"], "do not go with --json"),
     ],
 )
 def test_what_is_not_there_is_said_in_a_sentence(

@@ -621,7 +621,7 @@ def test_the_command_line_shows_none(field: Field, python: list[str]) -> None:
         orchestrator("run", agents, said, code=0),
         orchestrator("runs", code=0),
         orchestrator("tree", code=0),
-        orchestrator("tree", "--format", "mermaid", code=0),
+        orchestrator("export", "--format", "mermaid", code=0),
         orchestrator("doctor", code=0),
         orchestrator("replay", "--file", agents, code=0),
     ]

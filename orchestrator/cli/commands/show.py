@@ -1,6 +1,7 @@
 """`orchestrator show`: print everything the journal has of one task."""
 
 import datetime as dt
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -19,15 +20,12 @@ from delegation import (
 from delegation.events import Entry
 from delegation.tree.exports.node_link import plain
 from delegation.tree.safe_text import json_text
-from orchestrator.cli.commands.tree import read_session
-from orchestrator.cli.errors import CommandError
-from orchestrator.cli.journal_queries import run_of_task
 from orchestrator.cli.options import JournalOption, journals_of
+from orchestrator.cli.task_lookup import find_task
 from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
 from orchestrator.cli.terminal.style import STATUS_COLOURS
 from orchestrator.cli.terminal.transcript import transcript_lines
 from orchestrator.cli.watch.journal_tail import is_about
-from orchestrator.journal.journals import Journals
 
 SHOWN_CHILDREN: Final = 20
 
@@ -48,10 +46,10 @@ def show(
             newest.
         json: All of it as JSON.
     """
-    journals = journals_of(journal)
-    session, entries, now = read_session(journals, _run_of(journals, task, run))
-    found = _find(session.tree, task)
-    own = [entry for entry in entries if is_about(entry, found)]
+    of_run, tree, found = find_task(journals_of(journal), task, run)
+    session = of_run.fold().sessions[of_run.id]
+    now = time.time() if tree.is_at_work else None
+    own = [entry for entry in of_run.entries if is_about(entry, found)]
     if json:
         print(json_text(_task_json(session, found, own)))
         return
@@ -60,33 +58,6 @@ def show(
         console.print(line, soft_wrap=True)
     if session.awaits_resume:
         print_hint(Terminal(stderr=True), resume_hint(session.id, journal))
-
-
-def _run_of(journals: Journals, name: str, run: str | None) -> str | None:
-    if run is not None or name.startswith("/"):
-        return run
-    found = run_of_task(journals, name) if name else None
-    if found is None:
-        raise CommandError(
-            f"there is no task {name!r}; see: orchestrator tree, orchestrator export"
-            " --format json"
-        )
-    return found
-
-
-def _find(tree: Tree, name: str) -> TaskId:
-    if (task := tree.at(name)) is not None:
-        return task
-    if tree.root.startswith(name):
-        return tree.root
-    found = [] if not name else [task for task in tree.graph if task.startswith(name)]
-    if len(found) > 1:
-        raise CommandError(f"{len(found)} tasks begin with {name!r}; say more of it")
-    if not found:
-        raise CommandError(
-            f"run {tree.root} has no task {name!r}; see: orchestrator tree {tree.root}"
-        )
-    return TaskId(found[0])
 
 
 def _task_json(

@@ -41,19 +41,19 @@ def simulate(
     Args:
         file: What defines the agent: a Python file, a folder of agents (*.md), or a team.yaml; or
             FILE:NAME, if it defines several.
-        goal: What the agent is asked; left out: something that fits what it takes.
-        fan_out: How many tasks an agent hands on: 4, 2-6, or by level from the root: 10,2-6.
-        model_seconds: How long half of the answers take at most.
-        output_tokens: How long half of the answers are at most.
-        tool_seconds: How long half of the tools take at most.
-        price: What every model costs, IN/OUT in dollars per million tokens; left out: by its name.
-        failure_rate: Which share of all attempts fails, 0 to 1.
-        live_tasks: How many tasks may work at once.
-        provider_rate: How many requests a provider takes a minute.
-        provider_tokens: How many tokens a provider takes a minute.
+        goal: What the agent is asked; by default something that fits its input.
+        fan_out: How many tasks an agent delegates: 4, 2-6, or by level from the root: 10,2-6.
+        model_seconds: Median latency of a model, in seconds.
+        output_tokens: Median length of an answer, in tokens.
+        tool_seconds: Median time of a tool, in seconds.
+        price: Price of every model, IN/OUT in dollars per million tokens; by default by name.
+        failure_rate: Share of attempts that fail, 0 to 1.
+        live_tasks: How many tasks may run at once.
+        provider_rate: Requests per minute that a provider takes.
+        provider_tokens: Tokens per minute that a provider takes.
         budget_usd: What a run may cost.
         seeds: How many runs.
-        json: Print it for programs.
+        json: Print JSON.
         plot: A file for the plots, as SVG.
     """
     # Imported late: only this command needs the simulation.

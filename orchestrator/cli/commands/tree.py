@@ -2,14 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from typing import Literal
 
 from rich.text import Text
 
 from delegation import SessionRecord
 from delegation.events import Entry
 from delegation.tree.tally import FAILURES
-from orchestrator.cli.commands.export import export_run
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_run
 from orchestrator.cli.options import JournalOption, journals_of
@@ -30,18 +28,16 @@ def tree(
     depth: int | None = None,
     rows: int | None = None,
     json: bool = False,
-    format: Literal["text", "mermaid"] = "text",  # noqa: A002 (the option's name)
     journal: JournalOption = None,
 ) -> None:
-    """Show the tree of a run, from the journal.
+    """Show the tree of a run, from the journal. `export` has other formats.
 
     Args:
         run: The id of the run, or how it begins; by default the newest one.
         failed: Only the tasks that failed, and those above them.
         depth: How many levels below the root; what is deeper is counted.
         rows: Collapse it into so many lines.
-        json: The whole graph as node-link JSON.
-        format: Text for people, or a Mermaid flowchart; see also: export.
+        json: The whole graph as node-link JSON, as `export --format json` writes it.
     """
     if depth is not None and depth < 0:
         raise CommandError(f"--depth is {depth}; it must be 0 or more")
@@ -52,14 +48,15 @@ def tree(
             "--rows folds as it sees fit, and goes with neither --failed nor --depth"
         )
     journals = journals_of(journal)
-    is_filtered = failed or depth is not None or rows is not None
-    if json or format == "mermaid":
-        if is_filtered:
+    if json:
+        if failed or depth is not None or rows is not None:
             raise CommandError(
-                "--failed, --depth and --rows are for people, and go with neither --json nor"
-                " --format"
+                "--failed, --depth and --rows are for people, and do not go with --json"
             )
-        _, text, _ = export_run(journals, run, "json" if json else "mermaid")
+        # Imported late: the other formats are not needed to print a tree.
+        from orchestrator.cli.commands.export import export_run
+
+        _, text, _ = export_run(journals, run, "json")
         print(text)
         return
     _print_run(journals, run, failed=failed, depth=depth, rows=rows, journal=journal)

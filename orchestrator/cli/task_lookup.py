@@ -1,0 +1,60 @@
+"""Finds the task that a user names: by id, by how that begins, or by path."""
+
+from difflib import get_close_matches
+
+from delegation import TaskId, Tree
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.journal_queries import FoundRun, read_run, run_of_task
+from orchestrator.journal.journals import Journals
+
+
+def find_task(
+    journals: Journals, name: str, run: str | None
+) -> tuple[FoundRun, Tree, TaskId]:
+    """Return a task with its run and the tree of that.
+
+    Args:
+        journals: where it is looked for.
+        name: its id, or how that begins; its path; or the id of its run, for the root.
+        run: how the id of its run begins; by default the one that has the task, for a path the
+            newest.
+    """
+    found = read_run(journals, _run_of(journals, name, run))
+    tree = found.fold().sessions[found.id].tree
+    return found, tree, task_in(tree, name)
+
+
+def _run_of(journals: Journals, name: str, run: str | None) -> str | None:
+    if run is not None or name.startswith("/"):
+        return run
+    found = run_of_task(journals, name) if name else None
+    if found is None:
+        raise CommandError(
+            f"there is no task {name!r}; see: orchestrator tree, orchestrator export"
+            " --format json"
+        )
+    return found
+
+
+def task_in(tree: Tree, name: str) -> TaskId:
+    """Return the task of a tree that a user names."""
+    if (task := tree.at(name)) is not None:
+        return task
+    if name and tree.root.startswith(name):
+        return tree.root
+    found = [] if not name else [task for task in tree.graph if task.startswith(name)]
+    if len(found) > 1:
+        raise CommandError(f"{len(found)} tasks begin with {name!r}; say more of it")
+    if not found:
+        raise CommandError(
+            f"run {tree.root} has no task {name!r};{_guess(tree, name)} see: orchestrator tree"
+            f" {tree.root}"
+        )
+    return TaskId(found[0])
+
+
+def _guess(tree: Tree, name: str) -> str:
+    if not name.startswith("/"):
+        return ""
+    close = get_close_matches(name, [tree[task]["path"] for task in tree.graph], n=1)
+    return f" did you mean {close[0]}?" if close else ""
