@@ -15,6 +15,7 @@ from orchestrator.server import mcp_route
 from orchestrator.server.api import (
     approvals,
     events,
+    failures,
     health,
     inbox,
     jobs,
@@ -69,6 +70,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *stored_chats.OPERATIONS,
     *models.OPERATIONS,
     *runs.OPERATIONS,
+    *failures.OPERATIONS,
     *prune.OPERATIONS,
     *simulations.OPERATIONS,
     *tasks.OPERATIONS,

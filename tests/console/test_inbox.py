@@ -1,4 +1,4 @@
-"""The inbox, at the width of a phone."""
+"""The inbox, at the width of a phone: approvals, failures and replies, unread and read."""
 
 import pytest
 
@@ -47,3 +47,53 @@ def test_the_number_is_what_waits_and_what_was_not_read(
     wait(page, "document.title === '(1) Orchestrator'")
     server.cancel(run)
     wait(page, "document.title === 'Orchestrator'")
+
+
+BADGE = "document.querySelector('.number-badge')?.innerText ?? '0'"
+
+
+def test_failures_that_stopped_a_branch_lead_to_their_task_and_are_read_once(
+    page: Page, browser: Browser, server: ConsoleServer
+) -> None:
+    show(page, "#/inbox")
+    run = server.begin("quick", "ship 4 items")
+    entry = f"document.querySelector('.entry[data-run={run}]')"
+    wait(page, f"{entry}?.classList.contains('unread')")
+    # One of its two items, and one file of the other.
+    wait(page, f"{entry}.querySelectorAll('li').length === 2")
+    assert "the provider is overloaded" in page.run(f"{entry}.innerText")
+    assert page.run(BADGE) == "1"
+    other = browser.open(f"{server.url}/#/inbox")
+    wait(other, f"{entry}?.classList.contains('unread')")
+    path = page.run(f"{entry}.querySelector('li a').innerText")
+    assert path.startswith("/quick/researcher[")
+
+    page.run(f"{entry}.querySelector('li a').click()")
+
+    wait(page, "document.querySelector('.details')?.innerText.includes('overloaded')")
+    assert "/tasks/t_" in page.run("location.hash")
+    for tab in (page, other):
+        wait(tab, f"({BADGE}) === '0'")
+    wait(other, f"!{entry}.classList.contains('unread')")
+    other.close()
+
+
+def test_replies_are_unread_until_they_are_opened_or_marked(
+    page: Page, server: ConsoleServer
+) -> None:
+    show(page, "#/inbox")
+    with server.http() as http:
+        session = http.post("/v1/sessions", json={"model": "hostile"}).json()["id"]
+        http.post(f"/v1/sessions/{session}/messages", json={"text": "Say something"})
+        wait(page, "document.querySelector('[aria-label=Replies] .unread')")
+        assert page.run(BADGE) == "1"
+
+        page.click("[aria-label=Replies] .unread button")
+
+        wait(page, f"({BADGE}) === '0'")
+        wait(page, f"document.querySelector('.entry a[href=\"#/chat/{session}\"]')")
+        assert http.get(f"/v1/sessions/{session}/inbox").json()["data"] == []
+    assert (
+        page.run("document.querySelectorAll('[aria-label=Replies] .unread').length")
+        == 0
+    )

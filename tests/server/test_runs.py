@@ -266,6 +266,31 @@ async def test_runs_are_listed_by_how_far_they_are() -> None:
     assert problem(wrong)["code"] == "invalid_query"
 
 
+async def test_the_failures_that_stopped_a_branch_are_listed_without_those_above() -> (
+    None
+):
+    async def both(context: PipelineContext, goal: str) -> str:
+        await context.delegate(worker("fine"), goal)
+        return str(await context.delegate(broken, goal))
+
+    error = ModelError("no money", kind=Failure.QUOTA)
+    broken = Agent("broken", model=ScriptedModel.always(error))
+    pair = Pipeline("pair", program=both, input=str)
+    async with serving(pair, worker()) as served:
+        run = (await started(served, "pair"))["id"]
+        await ended(served, run)
+        await ended(served, (await started(served, "worker"))["id"])
+
+        found = (await served.http.get(f"/v1/runs/{run}/failures")).json()
+        listed = (await served.http.get("/v1/runs?failures=true")).json()["data"]
+        assert [it["id"] for it in listed] == [run]
+        assert listed[0]["tasks"] == {"succeeded": 1, "failed": 2}
+    assert found["total"] == 1
+    (failure,) = found["data"]
+    assert failure["path"] == "/pair/broken[1]"
+    assert "no money" in failure["error"]
+
+
 async def test_a_run_at_rest_is_read_from_the_journal(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     async with serving(boss(), journal=journal) as served:

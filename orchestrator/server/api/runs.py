@@ -36,6 +36,7 @@ from orchestrator.server.api.bodies import (
     run_of,
     summary_of,
 )
+from orchestrator.server.api.failures import ENDED_BADLY
 from orchestrator.server.api.lookup import (
     Bodies,
     PageQuery,
@@ -134,6 +135,9 @@ class RunsQuery(PageQuery):
     cost_from: Annotated[
         float, msgspec.Meta(description="Only runs that cost this many dollars.", ge=0)
     ] = 0.0
+    failures: Annotated[
+        bool, msgspec.Meta(description="Only runs in which a task has ended badly.")
+    ] = False
 
     def lists(self, run: RunSummary) -> bool:
         """Return whether a run is among those that are asked for."""
@@ -143,6 +147,7 @@ class RunsQuery(PageQuery):
             and self.agent in {"", run.agent}
             and run.created > self.created_after
             and run.usage.cost >= self.cost_from * 1_000_000
+            and (not self.failures or not ENDED_BADLY.isdisjoint(run.tasks))
             and self._has_words(run)
         )
 

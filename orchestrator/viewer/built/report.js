@@ -1,4 +1,4 @@
-/*! sources sha256 fdc6890a576b27ac6f407197c22395c9b72761ca06f0b967b5a9f1c1ff1bbac5 */
+/*! sources sha256 23e486ea695a66d87031a24c6db52b1af2ceffb927bb2cba019e3ed809cc148e */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

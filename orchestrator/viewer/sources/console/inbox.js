@@ -1,17 +1,22 @@
-// What waits for a person: approvals, and replies of conversations that were not read.
+// What waits for a person: approvals, replies of conversations, and failures that were not read.
 //
 // It is known on every page: a number in the bar and in the title, and a notification if that is allowed.
 
 import { oneLine } from '../run/format.js';
 import { newestSessions } from './chat_list.js';
+import { Failures } from './failures.js';
 
 const SOON = 400; // milliseconds: replies come in bursts
+const UNDER_WAY = ['queued', 'in_progress', 'waiting'];
+const MOST_READ = 10; // conversations
 
 export class Inbox {
   constructor(console_) {
     this.console = console_;
     this.approvals = [];
     this.replies = []; // {session, agent, turn, text, status}
+    this.conversations = new Map(); // the newest ones
+    this.failures = new Failures(console_, () => this.changed());
     this.stale = new Map(); // the conversations to read again: id to agent
     this.listeners = new Set();
     this.known = null; // the ids that were seen: none is a novelty when the page is opened
@@ -32,10 +37,20 @@ export class Inbox {
     this.stop = null;
     clearTimeout(this.timer);
     this.timer = null;
+    this.failures.close();
   }
 
+  // What waits, and what is unread.
   get count() {
-    return this.approvals.length + this.replies.length;
+    return this.approvals.length + this.replies.length + this.failures.unread.length;
+  }
+
+  // The conversations that were answered, and all of whose replies were read; the latest first.
+  get answered() {
+    const unread = new Set(this.replies.map((it) => it.session));
+    return [...this.conversations.values()]
+      .filter((it) => it.about && !UNDER_WAY.includes(it.status) && !unread.has(it.id))
+      .sort((one, other) => other.changed - one.changed).slice(0, MOST_READ);
   }
 
   // Call `changed` whenever something comes or goes; return what ends it.
@@ -50,9 +65,19 @@ export class Inbox {
   }
 
   receiveRuns({ runs = [], deleted = [], begins }) {
-    if (begins) this.read();
-    for (const run of runs) if (run.kind === 'session') this.stale.set(run.id, run.agent);
-    for (const id of deleted) this.stale.delete(id);
+    if (begins) {
+      this.read();
+      this.failures.read();
+    }
+    this.failures.receive(runs, deleted);
+    for (const run of runs.filter((it) => it.kind === 'session')) {
+      this.stale.set(run.id, run.agent);
+      this.conversations.set(run.id, run);
+    }
+    for (const id of deleted) {
+      this.stale.delete(id);
+      this.conversations.delete(id);
+    }
     if (deleted.length) this.keep((it) => !deleted.includes(it.session), []);
     if (this.stale.size) this.timer ??= setTimeout(() => this.readStale(), SOON);
   }
@@ -61,6 +86,7 @@ export class Inbox {
   async read() {
     try {
       const sessions = await newestSessions(this.console.api);
+      this.conversations = new Map(sessions.data.map((it) => [it.id, it]));
       const found = await Promise.all(sessions.data.filter((it) => it.inbox).map(({ id, agent }) => this.repliesOf(id, agent)));
       this.keep((it) => this.stale.has(it.session), found.flat().filter((it) => !this.stale.has(it.session)));
     } catch {
@@ -121,6 +147,7 @@ export class Inbox {
     const now = new Map([
       ...this.approvals.map((it) => [it.id, [`Approval needed: ${it.tool}`, it.subject, `#/runs/${it.run}/tasks/${it.task}`]]),
       ...this.replies.map((it) => [`${it.session} ${it.turn}`, [`${it.agent} has answered`, it.text, `#/chat/${it.session}`]]),
+      ...this.failures.unread.map((it) => [`${it.run} ${it.last}`, [`${it.agent} has failed`, it.tasks[0].error, `#/runs/${it.run}/tasks/${it.tasks[0].task}`]]),
     ]);
     if (this.known) for (const [id, words] of now) if (!this.known.has(id)) this.notify(id, ...words);
     this.known = new Set(now.keys());

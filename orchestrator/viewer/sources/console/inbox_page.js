@@ -1,29 +1,38 @@
 // The inbox: what waits for a person, without the tree. It is usable on a phone.
 
-import { element, fill, patch } from '../run/dom.js';
-import { counted, duration, oneLine, printable } from '../run/format.js';
+import { element, patch } from '../run/dom.js';
+import { count, counted, duration, oneLine, printable } from '../run/format.js';
+import { describe } from '../run/status.js';
 import { approvalBox } from './actions.js';
 import { address } from './router.js';
+
+const TICK = 10_000; // milliseconds: how long ago something was
 
 export class InboxPage {
   constructor(console_) {
     this.console = console_;
     this.boxes = new Map(); // approval id to its item: what is typed there stays
     this.asks = element('section', { 'aria-label': 'Approvals' });
+    this.failures = element('section', { 'aria-label': 'Failures' });
     this.replies = element('section', { 'aria-label': 'Replies' });
     this.allow = element('button', { type: 'button', class: 'chip', onclick: () => this.allowNotifications() }, 'Notify me');
     this.element = element('main', { class: 'inbox' },
-      element('header', {}, element('h1', {}, 'Inbox'), this.allow), this.asks, this.replies);
+      element('header', {}, element('h1', {}, 'Inbox'), this.allow), this.asks, this.failures, this.replies);
+    // One for all: what is drawn anew keeps its elements, and would keep what they did before.
+    this.element.addEventListener('click', ({ target }) => this.clicked(target.closest('[data-read]')));
   }
 
   show() {
     this.stop ??= this.console.inbox.listen(() => this.draw());
+    this.timer ??= setInterval(() => this.draw(), TICK);
     this.draw();
   }
 
   hide() {
     this.stop?.();
     this.stop = null;
+    clearInterval(this.timer);
+    this.timer = null;
   }
 
   async allowNotifications() {
@@ -31,28 +40,98 @@ export class InboxPage {
     this.draw();
   }
 
+  clicked(pressed) {
+    if (!pressed) return;
+    const { inbox } = this.console;
+    const { read: id } = pressed.dataset;
+    if (id === 'failures') inbox.failures.markRead(...inbox.failures.unread);
+    else if (id === 'replies') for (const session of new Set(inbox.replies.map((it) => it.session))) inbox.take(session);
+    else {
+      inbox.failures.markRead(...inbox.failures.list.filter((it) => it.run === id));
+      if (pressed.tagName === 'BUTTON') inbox.take(id);
+    }
+  }
+
   draw() {
-    const { approvals, replies } = this.console.inbox;
     this.allow.hidden = !globalThis.Notification || Notification.permission !== 'default';
+    this.drawApprovals();
+    this.drawFailures();
+    this.drawReplies();
+  }
+
+  ago(time) {
+    const seconds = this.console.now() - time;
+    return seconds < 10 ? 'just now' : `${duration(10 * Math.round(seconds / 10)).replace('.0s', 's')} ago`;
+  }
+
+  head(words, id, unread) {
+    const button = unread > 1 ? element('button', { type: 'button', class: 'link', 'data-read': id }, 'Mark all as read') : null;
+    return element('div', { class: 'section-head' }, element('h2', {}, words), button);
+  }
+
+  drawApprovals() {
+    const { approvals } = this.console.inbox;
     const open = new Set(approvals.map((it) => it.id));
     for (const id of this.boxes.keys()) if (!open.has(id)) this.boxes.delete(id);
     patch(this.asks, [
-      element('h2', {}, approvals.length ? `${counted(approvals.length, 'approval')} needed` : 'No approval is needed'),
-      ...approvals.map((it) => this.item(it)),
+      this.head(approvals.length ? `${counted(approvals.length, 'approval')} needed` : 'No approval is needed'),
+      ...approvals.map((it) => this.approval(it)),
     ]);
-    fill(this.replies, element('h2', {}, replies.length ? `${counted(replies.length, 'unread reply').replace('replys', 'replies')}` : 'No unread replies'),
-      ...replies.map((it) => element('a', { class: 'reply', href: address(['chat', it.session]) },
-        element('b', {}, oneLine(it.agent, 60)), ' ',
-        element('span', { class: it.error ? 'failed' : '' }, oneLine(it.error ? it.error.message : it.text, 240)))));
   }
 
-  item(approval) {
+  approval(approval) {
     if (!this.boxes.has(approval.id)) {
       this.boxes.set(approval.id, element('article', { class: 'item', 'data-own': approval.id },
-        element('p', { class: 'where' }, element('a', { href: address(['runs', approval.run, 'tasks', approval.task]) }, printable(approval.path)),
-          element('span', { class: 'hint' }, ` asked ${duration(Math.max(0, this.console.now() - approval.asked))} ago`)),
+        element('p', { class: 'where' }, element('a', { href: address(['runs', approval.run, 'tasks', approval.task]) }, printable(approval.path)), element('span', { class: 'hint' })),
         approvalBox(this.console, approval)));
     }
-    return this.boxes.get(approval.id);
+    const item = this.boxes.get(approval.id);
+    item.querySelector('.where .hint').textContent = ` asked ${this.ago(approval.asked)}`;
+    return item;
   }
+
+  drawFailures() {
+    const { failures } = this.console.inbox;
+    const unread = new Set(failures.unread);
+    patch(this.failures, [
+      this.head(unread.size ? `${counted(unread.size, 'run')} with new failures` : 'No new failures', 'failures', unread.size),
+      ...failures.list.map((it) => this.failure(it, unread.has(it))),
+    ]);
+  }
+
+  // A run, and the first of its tasks that have stopped a branch.
+  failure(item, isUnread) {
+    const more = item.total - item.tasks.length;
+    return element('article', { class: `entry ${isUnread ? 'unread' : ''}`, 'data-run': item.run },
+      element('div', { class: 'entry-head' }, mark(isUnread), element('b', {}, oneLine(item.agent, 60)), element('span', { class: 'about' }, oneLine(item.about, 120)),
+        element('span', { class: 'hint' }, this.ago(item.last)),
+        isUnread ? element('button', { type: 'button', class: 'link', 'data-read': item.run, 'aria-label': `Mark as read: ${oneLine(item.about, 60)}` }, 'Mark as read') : null),
+      element('ul', {}, ...item.tasks.map((task) => element('li', {},
+        element('a', { href: address(['runs', item.run, 'tasks', task.task]), 'data-read': item.run }, printable(task.path)), ' ',
+        element('span', { class: 'failed' }, `${describe(task.status).glyph} ${describe(task.status).word}`),
+        task.error ? `: ${oneLine(task.error, 200)}` : '')),
+      more > 0 ? element('li', {}, element('a', { href: address(['runs', item.run], { view: 'failures' }), 'data-read': item.run }, `… and ${count(more)} more`)) : null));
+  }
+
+  drawReplies() {
+    const { replies, answered } = this.console.inbox;
+    const words = replies.length === 1 ? '1 unread reply' : `${count(replies.length)} unread replies`;
+    const may = this.console.may('run');
+    patch(this.replies, [
+      this.head(replies.length ? words : 'No unread replies', 'replies', may ? replies.length : 0),
+      ...replies.map((it) => element('article', { class: 'entry unread' },
+        element('div', { class: 'entry-head' }, mark(true), element('b', {}, oneLine(it.agent, 60)), element('span', { class: 'about' }),
+          may ? element('button', { type: 'button', class: 'link', 'data-read': it.session, 'aria-label': `Mark as read: ${oneLine(it.text, 60)}` }, 'Mark as read') : null),
+        element('a', { class: `reply ${it.error ? 'failed' : ''}`, href: address(['chat', it.session]) }, oneLine(it.error ? it.error.message : it.text, 240) || 'An empty answer.'))),
+      ...answered.map((it) => element('article', { class: 'entry' },
+        element('div', { class: 'entry-head' }, mark(false), element('b', {}, oneLine(it.agent, 60)),
+          element('a', { class: 'about', href: address(['chat', it.id]) }, oneLine(it.metadata.title || it.about, 120)),
+          element('span', { class: 'hint' }, this.ago(it.changed))))),
+    ]);
+  }
+}
+
+// Colour never stands alone.
+function mark(isUnread) {
+  return element('span', { class: 'mark', role: 'img', 'aria-label': isUnread ? 'unread' : 'read' }, isUnread ? '●' : '○');
 }

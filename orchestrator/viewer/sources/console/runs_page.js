@@ -3,6 +3,7 @@
 import { element, fill, patch } from '../run/dom.js';
 import { count, duration, money, oneLine, tokens } from '../run/format.js';
 import { deleteDialog } from './actions.js';
+import { badTasks } from './failures.js';
 import { pruneDialog } from './prune_dialog.js';
 import { address } from './router.js';
 import { RunFilter } from './run_filter.js';
@@ -18,7 +19,6 @@ const STATUSES = {
 const PAGE = 50;
 const MOST_AGAIN = 500; // rows that are read again when the list has changed in an unknown way
 const TYPED_AFTER = 250; // milliseconds: who types asks once
-const ENDED_BADLY = ['failed', 'timed_out', 'over_budget', 'lost'];
 
 export class RunsPage {
   constructor(console_) {
@@ -220,7 +220,7 @@ export class RunsPage {
     const { usage } = run;
     const name = oneLine(run.about, 200) || run.id;
     const all = Object.values(run.tasks).reduce((sum, it) => sum + it, 0);
-    const failed = ENDED_BADLY.reduce((sum, it) => sum + (run.tasks[it] ?? 0), 0);
+    const failed = badTasks(run.tasks);
     const cells = [
       count(all), tokens(usage.input_tokens + usage.output_tokens, usage.estimated),
       money(usage.cost, usage.unpriced + usage.estimated),
