@@ -36,6 +36,11 @@ TELEGRAM_TOKEN: Final = "TELEGRAM_BOT_TOKEN"  # noqa: S105 (the name of a variab
 TELEGRAM_API: Final = "TELEGRAM_API_URL"
 """Names another server of the Bot API: one of your own, or a stand-in for tests."""
 TELEGRAM_SECRET: Final = "TELEGRAM_WEBHOOK_SECRET"  # noqa: S105 (the name of a variable)
+SLACK_TOKEN: Final = "SLACK_BOT_TOKEN"  # noqa: S105 (the name of a variable)
+SLACK_APP_TOKEN: Final = "SLACK_APP_TOKEN"  # noqa: S105 (the name of a variable)
+SLACK_SECRET: Final = "SLACK_SIGNING_SECRET"  # noqa: S105 (the name of a variable)
+SLACK_API: Final = "SLACK_API_URL"
+"""Names another server of Slack's methods: that of GovSlack, or a stand-in for tests."""
 DISCORD_TOKEN: Final = "DISCORD_BOT_TOKEN"  # noqa: S105 (the name of a variable)
 DISCORD_API: Final = "DISCORD_API_URL"
 """Names another server of Discord's API: a stand-in for tests."""
@@ -47,6 +52,8 @@ def gateway(
     *,
     telegram: bool = False,
     telegram_webhook: str | None = None,
+    slack: bool = False,
+    slack_events: bool = False,
     discord: bool = False,
     settings: Path | None = None,
     allow: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
@@ -58,21 +65,25 @@ def gateway(
     journal: ScheduleJournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
-    """Let people talk to the agent of a file where they are: on Telegram or Discord.
+    """Let people talk to the agent of a file where they are: on Telegram, Slack or Discord.
 
     No person may talk unless they are allowed, or show a pairing code. Tokens come from the
-    environment: TELEGRAM_BOT_TOKEN, DISCORD_BOT_TOKEN. The jobs of the file begin by the clock
-    meanwhile, and may deliver to chats. Ctrl-C or SIGTERM ends it: what is under way goes on with
-    the next start.
+    environment: TELEGRAM_BOT_TOKEN; SLACK_BOT_TOKEN, and SLACK_APP_TOKEN or SLACK_SIGNING_SECRET;
+    DISCORD_BOT_TOKEN. The jobs of the file begin by the clock meanwhile, and may deliver to chats.
+    Ctrl-C or SIGTERM ends it: what is under way goes on with the next start.
 
     Args:
         file: What defines the agent: FILE or FILE:NAME.
         telegram: Talk on Telegram, which is asked for what is new (long polling).
         telegram_webhook: Talk on Telegram, which calls this https address: it ends with /telegram,
             and leads to --host and --port.
+        slack: Talk on Slack, to which this process connects (Socket Mode).
+        slack_events: Talk on Slack, which calls an https address of yours (Events API): it ends
+            with /slack, and leads to --host and --port.
         discord: Talk on Discord.
         settings: A file that says who may talk, how much, and in which personalities.
-        allow: A person who may talk, as telegram:USER_ID; several times for several.
+        allow: A person who may talk, as telegram:USER_ID or slack:USER_ID; several times for
+            several.
         pair: Print a code: the first person who sends /pair CODE within an hour may talk, too.
         workspace: The folder that tools work in, and that takes files of people; by default this
             one.
@@ -84,17 +95,24 @@ def gateway(
     wanted: list[AbstractAsyncContextManager[Platform]] = []
     if telegram or telegram_webhook is not None:
         wanted.append(telegram_platform(os.environ, telegram_webhook))
+    if slack or slack_events:
+        if slack and slack_events:
+            raise CommandError(
+                "an app of Slack has either Socket Mode (--slack) or request URLs"
+                " (--slack-events): say one"
+            )
+        wanted.append(slack_platform(os.environ, is_called=slack_events))
     path = schedule_journal(journal)
     if discord:
         wanted.append(discord_platform(os.environ, path))
     if not wanted:
-        raise CommandError("say where people are: --telegram or --discord")
+        raise CommandError("say where people are: --telegram, --slack or --discord")
     # The file may run any code, so it is loaded before the event loop starts.
     agent, jobs = load_agent_and_jobs(file)
     rules = read_rules(settings, allow)
     if not (rules.allow or pair):
         print(
-            "no person may talk yet: give --allow telegram:USER_ID, a file of --settings, or"
+            "no person may talk yet: give --allow PLATFORM:USER_ID, a file of --settings, or"
             " --pair, unless an earlier process has paired some",
             file=sys.stderr,
         )
@@ -128,9 +146,9 @@ def gateway(
             )
             if pair:
                 code = opened.pairing.new_code()
-                print(
-                    f"who sends /pair {code} within an hour may talk", file=sys.stderr
-                )
+                signs = sorted({it.command_prefix for it in platforms})
+                ways = " or ".join(f"{sign}pair {code}" for sign in signs)
+                print(f"who sends {ways} within an hour may talk", file=sys.stderr)
             await stop.wait_requested()
             await stop.wait_drained()
         return 0
@@ -158,7 +176,7 @@ def read_rules(file: Path | None, allow: Sequence[str]) -> "GatewaySettings":
 
     for user in allow:
         if not all(user.partition(":")):
-            raise CommandError(f"--allow {user} is no person: write telegram:USER_ID")
+            raise CommandError(f"--allow {user} is no person: write PLATFORM:USER_ID")
     found = GatewaySettings() if file is None else read_settings(file)
     return msgspec.structs.replace(found, allow=(*found.allow, *allow))
 
@@ -168,6 +186,46 @@ def secret_of(environ: Mapping[str, str], name: str, advice: str) -> str:
     if value := environ.get(name, "").strip():
         return value
     raise CommandError(f"{name} is not set: {advice}")
+
+
+def slack_platform(
+    environ: Mapping[str, str], *, is_called: bool
+) -> "AbstractAsyncContextManager[Platform]":
+    """Return the connection to Slack, not open yet.
+
+    Args:
+        environ: the environment, which has the secrets.
+        is_called: Slack calls us (Events API), instead of being connected to (Socket Mode).
+    """
+    from orchestrator.chat.slack import open_slack
+    from orchestrator.chat.slack.api import API_URL
+
+    token = secret_of(
+        environ, SLACK_TOKEN, "the app's page at api.slack.com has it, below OAuth"
+    )
+    require_prefix(token, "xoxb-", SLACK_TOKEN, "the token of a bot")
+    app_token = signing_secret = ""
+    if is_called:
+        signing_secret = secret_of(
+            environ, SLACK_SECRET, "the app's page at api.slack.com has it"
+        )
+    else:
+        app_token = secret_of(
+            environ,
+            SLACK_APP_TOKEN,
+            "make one on the app's page at api.slack.com, with the scope connections:write",
+        )
+        require_prefix(app_token, "xapp-", SLACK_APP_TOKEN, "the token of an app")
+    url = environ.get(SLACK_API) or API_URL
+    return open_slack(
+        token, app_token=app_token, signing_secret=signing_secret, url=url
+    )
+
+
+def require_prefix(secret: str, prefix: str, name: str, what: str) -> None:
+    """Raise unless a secret is of the right kind: they are easily mixed up."""
+    if not secret.startswith(prefix):
+        raise CommandError(f"{name} is not {what}, which begins with {prefix}")
 
 
 def telegram_platform(
