@@ -15,11 +15,10 @@ from agents import Agent, is_agent
 from delegation import printable
 from orchestrator.cli.errors import CommandError
 from orchestrator.execution.model_resolver import known_providers
-from orchestrator.loaded_file import loads_agents
+from orchestrator.loaded_file import MODULE, loads_agents
 from orchestrator.schedule import Job
 from orchestrator.schedule.file_jobs import built_jobs
 
-MODULE: Final = "__orchestrator_file__"
 DEFINITIONS: Final = frozenset({".md", ".yaml", ".yml"})
 """The suffixes of files that define agents without code."""
 
@@ -230,7 +229,7 @@ def _module(file: Path) -> dict[str, Any]:
     module = sys.modules[MODULE] = ModuleType(MODULE)
     module.__file__ = str(file)
     try:
-        with loads_agents(str(file)):
+        with loads_agents(module):
             loader.exec_module(module)
     except SyntaxError as exc:
         raise CommandError(f"{file}, line {exc.lineno}: {exc.msg}") from exc

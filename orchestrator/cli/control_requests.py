@@ -32,7 +32,9 @@ def send_request(found: FoundRun, request: ControlRequest) -> dict[str, Any]:
 
 
 async def _send(found: FoundRun, request: ControlRequest) -> dict[str, Any]:
-    not_there = f"no process of this machine runs {found.id}, or it has no control socket"
+    not_there = (
+        f"no process of this machine runs {found.id}, or it has no control socket"
+    )
     if found.store.file is None:
         raise NotDoneError(not_there)
     async with connect_control(found.store.file) as client:

@@ -34,8 +34,13 @@ from orchestrator.cli.agent_file import load_team
 from orchestrator.cli.app import run_command
 
 BARE = """
+import asyncio
+import threading
+
 import trio
-from orchestrator import Agent, ScriptedModel, open_orchestrator
+
+import orchestrator.asyncio
+from orchestrator import Agent, ScriptedModel, open_orchestrator, run_sync
 
 one = Agent("one", model=ScriptedModel(["done"]))
 
@@ -43,8 +48,30 @@ async def main():
     async with open_orchestrator(":memory:") as orchestrator:
         await orchestrator.run(one, "go")
 
-trio.run(main)
+async def from_asyncio():
+    async with orchestrator.asyncio.open_orchestrator(":memory:") as opened:
+        await opened.run(one, "go")
+
+def in_thread():
+    errors = []
+
+    def run():
+        try:
+            run_sync(one, "go", journal=":memory:")
+        except Exception as exc:
+            errors.append(exc)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    raise errors[0]
 """
+BARE_ENDINGS = [
+    "trio.run(main)",
+    'run_sync(one, "go", journal=":memory:")',
+    "asyncio.run(from_asyncio())",
+    "in_thread()",
+]
 ROOT = Path(__file__).parent.parent.parent
 EDITOR = """---
 name: editor
@@ -703,13 +730,15 @@ def test_a_missing_key_of_a_team_is_one_line_without_python(
     )
 
 
+@pytest.mark.parametrize("ending", BARE_ENDINGS)
 def test_a_program_is_not_run_by_the_command_that_loads_it(
+    ending: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """`simulate` of a file that ends in a bare `trio.run` would pay for its models."""
-    (tmp_path / "bare.py").write_text(BARE)
+    (tmp_path / "bare.py").write_text(BARE + ending)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
 

@@ -16,9 +16,9 @@ import trio
 
 from agents import Agent, CallKey, ScriptedModel, Tool, ToolCall, Transcript, tool
 from agents.tools.tool import CURRENT_CALL_KEY
-from orchestrator.cli.agent_file import MODULE
 from orchestrator.execution.worker_process import Worker
 from orchestrator.execution.worker_wire import BEGIN
+from orchestrator.loaded_file import MODULE
 from orchestrator.workers import Exchange, Request, WorkerMailbox
 
 
