@@ -11,11 +11,18 @@ from typing import Final
 
 import trio
 
-from delegation import SessionRecord
-from delegation.events import LabelsChanged
+from delegation import Encoded, SessionRecord
+from delegation.events import ApprovalAnswered, Entry, LabelsChanged
 from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.chat.conversations import place_of
-from orchestrator.chat.errors import ChatError, NotSentError, RetryAfterError
+from orchestrator.chat.errors import (
+    ChatError,
+    GoneError,
+    NotSentError,
+    RefusedError,
+    RetryAfterError,
+    RevokedError,
+)
 from orchestrator.chat.place import Place, parse_place
 from orchestrator.chat.platform import Button, ButtonPress
 from orchestrator.chat.replies import Replies
@@ -59,6 +66,10 @@ class ApprovalButtons:
         self._replies = replies
         self._nursery = nursery
         self._report = report
+        self._answers: dict[str, ApprovalAnswered] = {}
+        """The answers to questions whose buttons were not taken away yet."""
+        self._asked: set[str] = set()
+        """The questions that are asked now."""
 
     async def ask_forever(self) -> None:
         """Send each question of a chat once, and take its buttons away when it is answered."""
@@ -66,10 +77,14 @@ class ApprovalButtons:
         questions = ApprovalQuestions(
             self._services, None, is_closed=lambda: book.closed
         )
-        async for question in questions:
-            session = book.ledger.sessions[book.ledger.tasks[question.task].session]
-            if session.labels.get(KIND) == CHAT_PLATFORM:
-                self._nursery.start_soon(self._ask, session, question)
+        with book.subscribers.subscribe_kinds(self._note_answer, (ApprovalAnswered,)):
+            async for question in questions:
+                session = book.ledger.sessions[book.ledger.tasks[question.task].session]
+                if session.labels.get(KIND) == CHAT_PLATFORM:
+                    self._asked.add(question.id)
+                    self._nursery.start_soon(
+                        self._ask_until_answered, session, question
+                    )
 
     def close_answered(self, sessions: Iterable[SessionRecord]) -> None:
         """Take the buttons away whose questions were answered after their process had died."""
@@ -129,6 +144,15 @@ class ApprovalButtons:
                     return session
         raise UnknownIdError(f"no question {approval!r} is open there")
 
+    async def _ask_until_answered(
+        self, session: SessionRecord, question: ApprovalQuestion
+    ) -> None:
+        try:
+            await self._ask(session, question)
+        finally:
+            self._asked.discard(question.id)
+            self._answers.pop(question.id, None)
+
     async def _ask(self, session: SessionRecord, question: ApprovalQuestion) -> None:
         await trio.lowlevel.checkpoint()
         label = ASKED + question.id
@@ -165,7 +189,10 @@ class ApprovalButtons:
                 )
             except RetryAfterError as exc:
                 await trio.sleep(exc.seconds)
-            except NotSentError:
+            except (GoneError, RefusedError, RevokedError):
+                raise
+            except ChatError:
+                # A question that is there twice is answered once.
                 await trio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
             else:
@@ -202,14 +229,19 @@ class ApprovalButtons:
         except Exception as exc:  # noqa: BLE001 (a platform is code of others)
             self._report(f"{press.place}: a press was not answered: {error_text(exc)}")
 
+    def _note_answer(self, entry: Entry, _encoded: Encoded) -> None:
+        """Keep how a question was answered: when its turn has ended, the ledger forgets it."""
+        event = entry.event
+        if isinstance(event, ApprovalAnswered) and event.id in self._asked:
+            self._answers[event.id] = event
+
     def _is_open(self, session: SessionRecord, question: ApprovalQuestion) -> bool:
         return any(it.id == question.id for it in self.open_questions(session))
 
     def _answer_text(self, question: ApprovalQuestion) -> str:
         asked = f"{question.path} · {question.tool}\n{_short(question.subject)}"
-        task = self._services.book.ledger.tasks.get(question.task)
-        found = None if task is None else task.questions.get(question.call)
-        if found is None or found.answer is None:
+        found = self._answers.get(question.id)
+        if found is None:
             return f"{asked}\n\nIt is no longer open."
         by = f" by {found.by}" if found.by else ""
         return f"{asked}\n\n{ANSWERED[found.answer]}{by}."

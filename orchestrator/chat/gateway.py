@@ -230,9 +230,9 @@ class Gateway:
     ) -> None:
         profile = self._settings.profile_of(user)
         platform = self._platforms[message.place.platform]
-        folder = self._workspace / profile.workspace
-        if isinstance(self._agent.workspace, Path):
-            folder /= self._agent.workspace
+        workspace = (self._workspace / profile.workspace).absolute()
+        own = self._agent.workspace
+        folder = workspace / own if isinstance(own, Path) else workspace
         received = await receive_files(platform, message, folder)
         text = well_formed(message.text.strip())
         if not message.is_private:
@@ -243,7 +243,7 @@ class Gateway:
         request = InboundRequest(
             agent=self._agent_for(profile),
             message=UserMessage(text, received.parts, id=id_),
-            context=_context(message, folder if profile.workspace else None),
+            context=_context(message, workspace),
         )
         await search_request_ahead(self._services.read.redactor, request)
         session = await self._conversations.take(message.place)
@@ -393,7 +393,7 @@ def message_id(message: IncomingMessage) -> MessageId:
     return MessageId(f"m_{hashlib.sha256(names).hexdigest()[:32]}")
 
 
-def _context(message: IncomingMessage, workspace: Path | None) -> Mapping[str, str]:
+def _context(message: IncomingMessage, workspace: Path) -> Mapping[str, str]:
     """Return the variables of the session, for tools and children."""
     context = {
         "platform": message.place.platform,
@@ -404,7 +404,7 @@ def _context(message: IncomingMessage, workspace: Path | None) -> Mapping[str, s
         "user_id": message.user.id,
         "user_name": well_formed(message.user.name),
         "message_id": message.anchor,
-        "cwd": "" if workspace is None else str(workspace),
+        "cwd": str(workspace),
     }
     return {name: value for name, value in context.items() if value}
 

@@ -160,6 +160,8 @@ class Replies:
                 self._pause(attempt.place, exc.seconds)
             except (GoneError, RevokedError) as exc:
                 self._gone[attempt.chat] = str(exc)
+                # It was certainly not taken: should the chat come back, nothing is repeated.
+                book.post(LabelsChanged(reply.session, {SENDING: ""}))
                 raise
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
                 attempt = attempt.after(exc)

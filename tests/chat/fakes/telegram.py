@@ -177,6 +177,8 @@ class FakeTelegram:
         self.is_revoked = False
         self.webhook: dict[str, Any] = {}
         self._updates: deque[dict[str, Any]] = deque()
+        self._allowed: frozenset[str] = frozenset()
+        """The kinds of updates that the bot wants; none is all."""
         self._next_update = first_update
         self._next_message = 1
         self._changed = trio.Event()
@@ -313,13 +315,15 @@ class FakeTelegram:
 
     @asynccontextmanager
     async def open(self, *, port: int = 0) -> AsyncGenerator["FakeTelegram"]:
-        async with (
-            trio.open_nursery() as nursery,
-            serve_http(self._answer, port=port) as self.address,
-        ):
-            nursery.start_soon(self._call_webhook_forever)
-            yield self
-            nursery.cancel_scope.cancel()
+        # On a jumping clock a test that waits for nothing fails, after some thousand polls.
+        with trio.fail_after(2 * 86_400):
+            async with (
+                trio.open_nursery() as nursery,
+                serve_http(self._answer, port=port) as self.address,
+            ):
+                nursery.start_soon(self._call_webhook_forever)
+                yield self
+                nursery.cancel_scope.cancel()
 
     async def _answer(self, request: Request) -> Response:
         url = urlsplit(request.target)
@@ -387,6 +391,8 @@ class FakeTelegram:
         self.api.check("Update", update)
         self._next_update += 1
         self.history.append(update)
+        if self._allowed and self._allowed.isdisjoint(given):
+            return
         self._updates.append(update)
         self._notify()
 
@@ -423,6 +429,7 @@ class FakeTelegram:
                 "Conflict: can't use getUpdates method while webhook is active; use"
                 " deleteWebhook to delete the webhook first",
             )
+        self._allow(allowed_updates)
         if self._poller is not None:
             # As the real one: the earlier poll is told.
             self._poller.cancel()
@@ -433,10 +440,10 @@ class FakeTelegram:
             self._sent_again.clear()
             self._notify()
             with trio.move_on_after(timeout):
-                while not self._wanted(allowed_updates):
+                while not self._wanted():
                     await self._changed.wait()
             await trio.lowlevel.checkpoint()
-            found = self._wanted(allowed_updates)[: min(limit, 100)]
+            found = self._wanted()[: min(limit, 100)]
             self._sent_again, self._again = self._again, []
             self._poller = None
             return found
@@ -446,9 +453,13 @@ class FakeTelegram:
             " instance is running",
         )
 
-    def _wanted(self, kinds: list[str] | None) -> list[dict[str, Any]]:
-        found = [*self._again, *self._updates]
-        return [it for it in found if not kinds or not it.keys().isdisjoint(kinds)]
+    def _wanted(self) -> list[dict[str, Any]]:
+        return [*self._again, *self._updates]
+
+    def _allow(self, kinds: list[str] | None) -> None:
+        """Keep updates of these kinds only, from now on; None is as before."""
+        if kinds is not None:
+            self._allowed = frozenset(kinds)
 
     async def _on_setwebhook(self, url: str, **given: Any) -> Any:
         await trio.lowlevel.checkpoint()
@@ -457,6 +468,7 @@ class FakeTelegram:
             raise RefusedRequestError(
                 400, "Bad Request: secret token contains unallowed characters"
             )
+        self._allow(given.get("allowed_updates"))
         self.webhook = {"url": url, **given}
         return True
 
