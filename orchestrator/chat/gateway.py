@@ -7,8 +7,8 @@ came from. After a restart the gateway goes on with what earlier processes have 
 import datetime as dt
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, assert_never
 
@@ -64,7 +64,9 @@ from orchestrator.errors import (
 from orchestrator.event_loop import require_trio
 from orchestrator.runtime import Orchestrator
 from orchestrator.schedule import Delivery, Job, Scheduler, Target
+from orchestrator.schedule.charges import UnpaidError
 from orchestrator.schedule.job_run import JOB
+from orchestrator.schedule.targets import NO_TARGETS
 
 TYPING_SECONDS: Final = 4.0
 """How often a platform is told that an answer is being written."""
@@ -87,6 +89,7 @@ class Gateway:
         nursery: trio.Nursery,
         *,
         jobs: Sequence[Job],
+        targets: Mapping[str, Target],
         settings: GatewaySettings,
         workspace: Path,
         clock: Callable[[], float],
@@ -104,7 +107,11 @@ class Gateway:
         self._replies = Replies(services, self._platforms, report)
         agents = {it.name: it for it in (*(job.agent for job in jobs), agent)}
         self.scheduler: Final = Scheduler(
-            services, agents, targets=self.targets, clock=clock
+            services,
+            agents,
+            targets={**targets, **self.targets},
+            clock=clock,
+            charge=self._charge,
         )
         self._door = KeptDoor(
             services,
@@ -316,6 +323,20 @@ class Gateway:
         budget = Budget(usd=usd, tokens=tokens, name=f"of {user} on {today}")
         return (Grant.standing(f"chat:{user}:{today}", budget),)
 
+    @contextmanager
+    def _charge(self, session: SessionRecord, goes_on: bool) -> Generator[None]:
+        """Charge what a job of a conversation begins to the person who talked there last."""
+        del goes_on
+        context = session.root.context
+        if not _is_chat(session) or "user_id" not in context:
+            yield
+            return
+        user = f"{context['platform']}:{context['user_id']}"
+        if not self._access.allows(user):
+            raise UnpaidError(f"{user} may not talk any more")
+        with use_grants(self._grants(user)):
+            yield
+
     def _target(self, platform: str) -> Target:
         async def deliver(delivery: Delivery) -> str:
             place = parse_place(f"{platform}:{delivery.address}")
@@ -424,6 +445,7 @@ async def open_gateway(
     platforms: Sequence[Platform],
     *,
     jobs: Sequence[Job] | None = None,
+    targets: Mapping[str, Target] = NO_TARGETS,
     settings: GatewaySettings = NO_SETTINGS,
     workspace: Path | None = None,
     clock: Callable[[], float] = time.time,
@@ -437,6 +459,7 @@ async def open_gateway(
         platforms: where they are; each has another name.
         jobs: begin by the clock meanwhile, and may deliver to chats; None begins those only that
             agents set.
+        targets: where jobs can deliver besides chats and files, by the word before the colon.
         settings: who may talk, and how much; by default no person may.
         workspace: the folder that tools work in, and that takes files; by default this one.
         clock: the time of day.
@@ -451,6 +474,7 @@ async def open_gateway(
                 platforms,
                 nursery,
                 jobs=jobs or (),
+                targets=targets,
                 settings=settings,
                 workspace=Path.cwd() if workspace is None else workspace,
                 clock=clock,

@@ -5,8 +5,21 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, DefinitionError, ScriptedModel, tool
-from delegation.events import MessageReceived, SessionClosed, SessionOpened
+from agents import (
+    Agent,
+    DefinitionError,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    tool,
+)
+from delegation.events import (
+    JobOccurred,
+    MessageReceived,
+    SessionClosed,
+    SessionOpened,
+)
 from delegation.session_context import get_session_env
 from orchestrator.chat import Place, parse_place, read_settings
 from orchestrator.chat.settings import Limits, Profile
@@ -434,6 +447,54 @@ async def test_a_job_delivers_to_a_chat_and_can_be_replied_to() -> None:
     assert "Rome is sunny." in first.text
     assert "Rome is sunny." not in second.text
     talk.harness.assert_laws()
+
+
+def remind(transcript: Transcript) -> ToolCall | str:
+    """Set a job when a person asks; tell what it said."""
+    last = transcript[-1]
+    if isinstance(last, ToolMessage):
+        return "I will."
+    if last.text.startswith("[Job tea"):
+        return "Your tea!"
+    if last.text == "Look.":
+        return "It is ready."
+    arguments = {"action": "set", "name": "tea", "schedule": "in 30m", "goal": "Look."}
+    return ToolCall("job", arguments)
+
+
+async def test_a_job_that_an_agent_sets_in_a_chat_answers_there_after_a_restart() -> (
+    None
+):
+    agent = Agent("helper", model=ScriptedModel.always(remind), schedules=True)
+    settings = with_settings(limits=Limits(tokens_per_day=1_000_000))
+    async with FakeTelegram().open() as fake:
+        fake.chat(GROUP, topics={TOPIC})
+        talk = Talk(fake, agent, settings)
+        async with talk.open(clock=trio.current_time):
+            fake.say("/new", chat=GROUP, topic=TOPIC)
+            fake.say("Tea, please", chat=GROUP, topic=TOPIC)
+            await fake.wait_sent(2)
+        async with talk.open(clock=trio.current_time):
+            await fake.wait_sent(3)
+    assert fake.texts()[1:] == ["I will.", "Your tea!"]
+    assert [it["message_thread_id"] for it in fake.sent[1:]] == [TOPIC, TOPIC]
+    [run] = [it for it in talk.harness.facts(SessionOpened) if "due" in it.labels]
+    assert any("chat:telegram:7" in grant.id for grant in run.grants)
+    talk.harness.assert_laws()
+
+
+async def test_a_person_who_may_not_talk_any_more_has_no_jobs() -> None:
+    agent = Agent("helper", model=ScriptedModel.always(remind), schedules=True)
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, agent)
+        async with talk.open(clock=trio.current_time):
+            fake.say("Tea, please")
+            await fake.wait_sent(1)
+        talk.settings = with_settings(allow=())
+        async with talk.open(clock=trio.current_time):
+            await trio.sleep(3600)
+    [fact] = talk.harness.facts(JobOccurred)
+    assert fact.skipped == "telegram:7 may not talk any more"
 
 
 # Settings.

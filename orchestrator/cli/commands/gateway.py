@@ -21,6 +21,7 @@ from delegation import printable
 from orchestrator.cli.agent_file import load_agent_and_jobs
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
+from orchestrator.cli.job_targets import targets_for
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.control.server import open_control
@@ -109,6 +110,7 @@ def gateway(
         raise CommandError("say where people are: --telegram, --slack or --discord")
     # The file may run any code, so it is loaded before the event loop starts.
     agent, jobs = load_agent_and_jobs(file)
+    webhooks = targets_for(jobs, path.parent)
     rules = read_rules(settings, allow)
     if not (rules.allow or pair):
         print(
@@ -124,13 +126,19 @@ def gateway(
         async with (
             open_platforms(wanted) as platforms,
             open_orchestrator(
-                path, sandbox=choice, workspace=workspace
+                path,
+                sandbox=choice,
+                workspace=workspace,
+                environ={**os.environ, **webhooks.secrets},
+                secrets=webhooks.secrets,
             ) as orchestrator,
+            webhooks.open() as targets,
             open_gateway(
                 orchestrator,
                 agent,
                 platforms,
                 jobs=jobs,
+                targets=targets,
                 settings=rules,
                 workspace=workspace,
                 report=reporter(orchestrator),
