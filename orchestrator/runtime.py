@@ -63,7 +63,7 @@ from orchestrator.journal.subscriptions import FactQueue
 from orchestrator.loaded_file import require_not_loading
 from orchestrator.mcp.connections import McpConnections
 from orchestrator.read_api import ReadApi
-from orchestrator.replay.fork import fork_run
+from orchestrator.replay.fork import fork_run, retry_task
 from orchestrator.services import Services, open_services
 from orchestrator.state_files import (
     FIRST_JOURNAL,
@@ -316,6 +316,38 @@ class Orchestrator:
         require_agent(agent)
         await self._require_here(SessionId(run))
         return await fork_run(self._services, agent, run, task, deps=deps)
+
+    @overload
+    async def retry(
+        self, agent: Agent[OutputT, Any, None], run: str, *, task: str
+    ) -> Run[OutputT]: ...
+    @overload
+    async def retry(
+        self, agent: Agent[OutputT, Any, DepsT], run: str, *, task: str, deps: DepsT
+    ) -> Run[OutputT]: ...
+    async def retry(
+        self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
+    ) -> Run[OutputT]:
+        """Do a task that did not succeed again, as a new run that has all else of the old one.
+
+        The task begins anew. What those above it made of its end is done again, and so are tasks
+        that were refused or cancelled because of it. All else is copied, and costs nothing. Returns
+        when the new run is settled; the old one stays as it is.
+
+        Args:
+            agent: the agent of the run, as it is defined now.
+            run: the id of a run that has ended, or whose process died.
+            task: its id, or its path such as `/editor/researcher[3]`; that of the root does all
+                of it again.
+            deps: what the tools and instructions of the new run need of the program.
+
+        Raises:
+            ReplayError: the task has succeeded, or the run has not ended.
+        """
+        require_trio()
+        require_agent(agent)
+        await self._require_here(SessionId(run))
+        return await retry_task(self._services, agent, run, task, deps=deps)
 
     def listen(
         self,

@@ -193,6 +193,29 @@ class Orchestrator:
             partial(self._inner.fork, agent, run, task=task, deps=deps)
         )
 
+    @overload
+    async def retry(
+        self, agent: Agent[OutputT, Any, None], run: str, *, task: str
+    ) -> Run[OutputT]: ...
+    @overload
+    async def retry(
+        self, agent: Agent[OutputT, Any, DepsT], run: str, *, task: str, deps: DepsT
+    ) -> Run[OutputT]: ...
+    async def retry(
+        self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
+    ) -> Run[OutputT]:
+        """Do a task that did not succeed again, as a new run that has all else of the old one.
+
+        Args:
+            agent: the agent of the run, as it is defined now.
+            run: the id of a run that has ended, or whose process died.
+            task: its id, or its path.
+            deps: what the tools and instructions of the new run need of the program.
+        """
+        return await self._thread.call(
+            partial(self._inner.retry, agent, run, task=task, deps=deps)
+        )
+
     async def cancel(self, task: str, *, tree: bool = False) -> None:
         """Cancel a task and its descendants, and return when all of them are settled.
 

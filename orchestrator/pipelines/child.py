@@ -59,7 +59,7 @@ class Child(Generic[OutputT_co]):
     @property
     def was_not_awaited(self) -> bool:
         """It ended because the pipeline stopped waiting for it."""
-        return _was_not_awaited(self._record)
+        return ended_with_caller(self._record)
 
     @property
     def has_ended(self) -> bool:
@@ -83,7 +83,7 @@ class Child(Generic[OutputT_co]):
         # The wait ends by the fact, as that for a detached task does.
         while (outcome := record.outcome) is None:
             await self._book.wakeups.wait_tasks_changed([record.id])
-        if _was_not_awaited(record):
+        if ended_with_caller(record):
             # A program that had stopped waiting before a crash will do so again.
             await self._cancelled.wait()
         # A program does not act on an outcome that a crash could still undo. If the pipeline is
@@ -122,7 +122,7 @@ class Child(Generic[OutputT_co]):
         outcomes = {
             it.path: it.outcome
             for it in below
-            if it.outcome is not None and not _was_not_awaited(it)
+            if it.outcome is not None and not ended_with_caller(it)
         }
         errors: dict[str, BaseException | None] = {}
         if isinstance(self._error, FanOutFailedError):
@@ -205,8 +205,8 @@ def combined_failure(
     return fan_out_failure(path, outcome, outcomes, errors)
 
 
-def _was_not_awaited(record: TaskRecord) -> bool:
-    """Return whether a task ended because its pipeline stopped waiting for it."""
+def ended_with_caller(record: TaskRecord) -> bool:
+    """Return whether a task ended because its caller did, or stopped waiting for it."""
     outcome = record.outcome
     return (
         outcome is not None
