@@ -37,7 +37,9 @@ from orchestrator.doors.lifecycle import (
     connect_door,
     disconnect_door,
     open_new_session,
+    require_files_here,
 )
+from orchestrator.doors.one_shot import require_resumable
 from orchestrator.doors.session_kinds import CHAT_PLATFORM, CONVERSATION, KIND, RECORD
 from orchestrator.errors import ClosedError, UnknownIdError
 from orchestrator.services import Services
@@ -103,15 +105,17 @@ class KeptDoor:
         """
         if request.tools:
             request = attrs.evolve(request, async_delivery=False)
-        if (
-            request.owner in self._pushes
-            and request.labels.get(KIND) not in self._kinds
-        ):
-            labels = {**request.labels, PUSHED: "true"}
-            request = attrs.evolve(request, labels=labels)
+        labels = self.labels_of(request.owner, request.labels)
+        request = attrs.evolve(request, labels=labels)
         session = open_inbound_session(self._services, request, id_)
         self._supervise(session, with_client_tools(request.agent, request.tools))
         return session
+
+    def labels_of(self, owner: str, labels: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the labels of a session in the background: they say whether it is pushed."""
+        if owner in self._pushes and labels.get(KIND) not in self._kinds:
+            return {**labels, PUSHED: "true"}
+        return labels
 
     def open_conversation(
         self,
@@ -173,6 +177,64 @@ class KeptDoor:
         if not is_supervised:
             self._supervise(session, request.agent)
         return seq
+
+    async def seconds_interrupted(self, session: SessionRecord) -> float:
+        """Return for how many seconds nothing has happened in a session."""
+        book = self._services.book
+        last = await book.read_last_time(session.id)
+        return 0.0 if last is None else max(0.0, book.clock() - last)
+
+    def resume(
+        self, session: SessionRecord, agent: Agent[Any], *, kind: str, paused: float
+    ) -> None:
+        """Go on with a run whose process died, as with one that outlives its request.
+
+        The next process goes on with it by itself, and people can be asked for approvals.
+
+        Args:
+            session: the run.
+            agent: its agent, as it is defined now.
+            kind: what it is from now on, if no request had opened it.
+            paused: for how many seconds it was interrupted: its budgets do not count them.
+
+        Raises:
+            NotInterruptedError: it has ended, is under way, or is a conversation.
+            SessionOpenError: its workspace is on another machine.
+        """
+        services, book = self._services, self._services.book
+        book.admission.require_running()
+        require_resumable(session, agent)
+        require_files_here(services, session)
+        agent = self.restored(session, agent)
+        services.registry.require_models(agent)
+        if not session.labels.get(KIND):
+            book.post(LabelsChanged(session.id, {KIND: kind}))
+        door = self._supervise(session, agent)
+        if services.turns.begin(session, door.capability, paused=paused):
+            self._nursery.start_soon(services.turns.take_and_deliver, session)
+        else:
+            # Its agent does not go on after a crash.
+            self._nursery.start_soon(services.deliveries.deliver, session)
+
+    def take_over(self, session: SessionRecord, agent: Agent[Any]) -> None:
+        """Go on with what runs in a session that was copied just now.
+
+        Call it without a checkpoint after the copy.
+        """
+        services = self._services
+        running = [
+            task.id for task in session.unsettled_detached.values() if task.is_running
+        ]
+        is_in_turn = session.turn is not None
+        self._supervise(session, agent)
+        for task in running:
+            self._nursery.start_soon(services.delegator.run_child, task)
+        if is_in_turn:
+            self._nursery.start_soon(services.turns.take_and_deliver, session)
+
+    def restored(self, session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
+        """Return the agent of a session, with what its request gave it."""
+        return self._restore(session, with_language_model(agent, session.labels))
 
     async def resume_sessions(self, *, kind: str = "") -> list[SessionRecord]:
         """Go on with the sessions that an earlier process has left unfinished.
@@ -264,7 +326,7 @@ class KeptDoor:
         """End a session for good, and return when all its tasks are settled."""
         await close_session(self._services, session, deleted=deleted)
 
-    def _supervise(self, session: SessionRecord, agent: Agent[Any]) -> None:
+    def _supervise(self, session: SessionRecord, agent: Agent[Any]) -> Door:
         """Connect a door to a session for as long as there is something to do in it."""
         push = self._push_of(session)
         door = (
@@ -275,6 +337,7 @@ class KeptDoor:
         connect_door(self._services, session, agent, door)
         self._supervised.add(session.id)
         self._nursery.start_soon(self._supervise_until_over, session, door)
+        return door
 
     def _push_of(self, session: SessionRecord) -> Push | None:
         """Return how the replies of a session are pushed; None if its client polls for them."""

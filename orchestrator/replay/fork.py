@@ -1,5 +1,6 @@
 """Forks and retries: a new run that has facts of one that has ended, or whose process died."""
 
+import math
 from typing import Any, TypeVar
 
 import trio
@@ -44,38 +45,64 @@ async def retry_task(
 
 
 async def copy_to_fork(
-    services: Services, agent: Agent[Any], run: str, task: str
+    services: Services,
+    agent: Agent[Any],
+    run: str,
+    task: str,
+    *,
+    most: float = math.inf,
 ) -> CopiedRun:
     """Return what a run has before a task was requested.
 
+    Args:
+        services: the parts of the orchestrator.
+        agent: the agent of the run, as it is defined now.
+        run: the id of the run.
+        task: the id or the path of the task.
+        most: how many facts the run may have: they are copied in one step, and all else waits.
+
     Raises:
         UnknownIdError: there is no such run or task.
-        ReplayError: the run has not ended, is of another agent, or lost a task in a crash.
+        ReplayError: the run has not ended, is too large, is of another agent, or lost a task in a
+            crash.
     """
-    record = await _read_run(services, agent, run)
+    record = await _read_run(services, agent, run, most)
     at = find_task(record, task)
     return CopiedRun(record=record, task=at, facts=facts_before(record, at))
 
 
 async def copy_to_retry(
-    services: Services, agent: Agent[Any], run: str, task: str
+    services: Services,
+    agent: Agent[Any],
+    run: str,
+    task: str,
+    *,
+    most: float = math.inf,
 ) -> CopiedRun:
     """Return what a run has that did not come of the end of a task.
 
+    The arguments and errors are those of `copy_to_fork`.
+
     Raises:
-        UnknownIdError: there is no such run or task.
-        ReplayError: the task has succeeded, or the run has not ended, is of another agent, or lost
-            a task in a crash.
+        ReplayError: the task has not ended, or has succeeded.
     """
-    record = await _read_run(services, agent, run)
+    record = await _read_run(services, agent, run, most)
     at = find_task(record, task)
     return CopiedRun(record=record, task=at, facts=facts_without(record, at))
 
 
-async def _read_run(services: Services, agent: Agent[Any], run: str) -> RecordedRun:
+async def _read_run(
+    services: Services, agent: Agent[Any], run: str, most: float
+) -> RecordedRun:
     book = services.book
     book.admission.require_running()
-    record = RecordedRun(await book.read_entries(SessionId(run)), run)
+    entries = await book.read_entries(SessionId(run))
+    if len(entries) > most:
+        raise ReplayError(
+            f"run {run} has {len(entries):,} facts, and no more than {most:,} are copied while"
+            " others wait: use `orchestrator retry` or `orchestrator fork`"
+        )
+    record = RecordedRun(entries, run)
     record.require_replayable(agent)
     session = book.ledger.sessions.get(record.run)
     if not (record.is_whole or session is None or session.awaits_resume):

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Scope
 from orchestrator.server import mcp_route
 from orchestrator.server.api import (
     approvals,
+    copies,
     events,
     failures,
     health,
@@ -75,6 +76,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *simulations.OPERATIONS,
     *tasks.OPERATIONS,
     *part_bytes.OPERATIONS,
+    *copies.OPERATIONS,
     *approvals.OPERATIONS,
     *sessions.OPERATIONS,
     *inbox.OPERATIONS,

@@ -402,6 +402,22 @@ class ApiCall:
             )
         return SessionId(id_)
 
+    def session_id_beside(self) -> SessionId | None:
+        """Return the id of a session that the request opens in the journal of what it is about.
+
+        None if any will do.
+        """
+        placement = self.server.placement
+        if placement is None:
+            id_ = self.id_from_key("r_")
+            return None if id_ is None else SessionId(id_)
+        if not self.has_idempotency_key:
+            return placement.draw(self.journal.name)
+        home = self.journal.name
+        return SessionId(
+            placement.fit(lambda it: self._id_from_key("r_", it) or "", home)
+        )
+
     @cached_property
     def companion(self) -> SessionId | None:
         """The session that the body names, and whose journal has what the request opens, too."""

@@ -81,6 +81,23 @@ class RunSummary(msgspec.Struct, kw_only=True):
         ),
     ]
     metadata: dict[str, str]
+    interrupted: Annotated[
+        bool,
+        msgspec.Meta(description="Its process died: it goes on when it is resumed."),
+    ]
+    paused: Annotated[
+        bool,
+        msgspec.Meta(
+            description="No new task of its tree starts until it is unpaused."
+        ),
+    ]
+    forked_from: Annotated[
+        str,
+        msgspec.Meta(
+            description="The run that it has its beginning of, and from which task on it is"
+            " another: RUN/TASK."
+        ),
+    ]
     created: float
     changed: Annotated[
         float, msgspec.Meta(description="When its last turn began or ended.")
@@ -141,6 +158,10 @@ class Task(msgspec.Struct, kw_only=True):
     ]
     output: str | None
     error: Annotated[str, msgspec.Meta(description="Why it did not succeed.")]
+    paused: Annotated[
+        bool,
+        msgspec.Meta(description="No new task below it starts until it is unpaused."),
+    ]
     created: float
     started: float | None
     ended: float | None
@@ -206,6 +227,9 @@ def summary_of(session: SessionRecord, ledger: Ledger) -> RunSummary:
         tasks=dict(session.tree.counts()),
         usage=session.tree.total,
         metadata=metadata_of(session),
+        interrupted=session.awaits_resume and not session.closed,
+        paused=session.root.id in session.slots.paused,
+        forked_from=session.forked_from,
         created=node["requested"],
         changed=changed_at(session),
         started=node["started"],
@@ -253,6 +277,7 @@ def task_of(found: FoundTask, *, seq: int) -> Task:
         total=node["total"],
         output=None if outcome is None else outcome.output,
         error=node["error"],
+        paused=record.id in session.slots.paused,
         created=node["requested"],
         started=node["started"],
         ended=node["ended"],

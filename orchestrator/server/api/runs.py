@@ -10,7 +10,7 @@ import trio
 from starlette.responses import Response
 
 from agents import Agent, DefinitionError, InputError, Pipeline, UserMessage
-from delegation import SessionId
+from delegation import SessionId, SessionRecord
 from orchestrator.budget_scope import budget
 from orchestrator.doors.inbound import (
     LANGUAGE_MODEL,
@@ -19,6 +19,7 @@ from orchestrator.doors.inbound import (
     with_language_model,
 )
 from orchestrator.doors.kept import is_over
+from orchestrator.doors.one_shot import require_resumable
 from orchestrator.doors.session_kinds import KIND, RECORD
 from orchestrator.export_formats import (
     MEDIA_TYPES,
@@ -403,6 +404,33 @@ async def cancel_run(call: ApiCall) -> Response:
     return await show_run(call, FoundSession(session, call.journal.read.ledger))
 
 
+async def resume_run(call: ApiCall) -> Response:
+    session = await find_run(call, call.path("run"))
+    agent = agent_of(call, session)
+    # Sent again while it goes on, it has done what is asked.
+    if session.door is None or is_over(session):
+        door = call.journal.door
+        paused = await door.seconds_interrupted(session)
+        require_resumable(session, agent)
+        with call.begin_run(session):
+            door.resume(session, agent, kind=RUN, paused=paused)
+            call.record(session.id)
+    return await show_run(call, FoundSession(session, call.journal.read.ledger), 202)
+
+
+def agent_of(call: ApiCall, session: SessionRecord) -> Agent[Any]:
+    """Return the agent of a run, to go on with it."""
+    name = session.root.agent
+    if name not in call.server.agents:
+        raise HttpError(
+            409,
+            f"the run is of agent {name!r}, which is not served here; there are:"
+            f" {', '.join(call.server.agents)}",
+            code="agent_not_served",
+        )
+    return call.server.agents[name]
+
+
 OPERATIONS = (
     Operation(
         method="POST",
@@ -461,6 +489,16 @@ OPERATIONS = (
         scope=Scope.STEER,
         responses={200: ResponseSpec(description="Every task is settled", body=Run)},
         error_statuses=(404,),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/runs/{run}/resume",
+        handle=resume_run,
+        summary="Go on with a run whose process died, from its last step",
+        scope=Scope.RUN,
+        responses={202: ResponseSpec(description="The run goes on", body=Run)},
+        error_statuses=(404, 409, 503),
         takes_idempotency_key=True,
     ),
     Operation(

@@ -94,6 +94,23 @@ async def cancel_task(call: ApiCall) -> Response:
     return await _show(call, found)
 
 
+async def pause_task(call: ApiCall) -> Response:
+    return await _set_paused(call, paused=True)
+
+
+async def unpause_task(call: ApiCall) -> Response:
+    return await _set_paused(call, paused=False)
+
+
+async def _set_paused(call: ApiCall, *, paused: bool) -> Response:
+    found = await find_task(call, call.path("task"))
+    call.record(found.task.id)
+    orchestrator = call.journal.orchestrator
+    act = orchestrator.pause if paused else orchestrator.unpause
+    await act(found.task.id)
+    return await _show(call, found)
+
+
 async def steer_task(call: ApiCall) -> Response:
     body = await call.body(SteeringMessage)
     await call.take_texts([well_formed(body.text)])
@@ -172,6 +189,26 @@ OPERATIONS = (
         scope=Scope.STEER,
         responses={200: ResponseSpec(description="Every task is settled", body=Task)},
         error_statuses=(404,),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/tasks/{task}/pause",
+        handle=pause_task,
+        summary="Start no new task below a task; what runs goes on",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="It is paused", body=Task)},
+        error_statuses=(404, 409),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/tasks/{task}/unpause",
+        handle=unpause_task,
+        summary="Start tasks below a task again, those that wait first",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="It is not paused", body=Task)},
+        error_statuses=(404, 409),
         takes_idempotency_key=True,
     ),
     Operation(

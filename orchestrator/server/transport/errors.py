@@ -8,16 +8,27 @@ from starlette.responses import Response
 
 from orchestrator.errors import (
     ClosedError,
+    EndedError,
     JournalError,
     JournalInUseError,
+    NotInterruptedError,
     SessionOpenError,
     UnknownIdError,
 )
+from orchestrator.replay.record import ReplayError
 
 JSON: Final = "application/json"
 INVALID_REQUEST: Final = "invalid_request_error"
 NO_HEADERS: Final[Mapping[str, str]] = {}
 SOON: Final = {"retry-after": "1"}
+_CONFLICTS: Final[Mapping[type[Exception], str]] = {
+    ClosedError: "conflict",
+    SessionOpenError: "conflict",
+    EndedError: "ended",
+    NotInterruptedError: "not_interrupted",
+    ReplayError: "cannot_be_copied",
+}
+"""The codes of errors about what cannot be done with something as it is now."""
 
 
 class Problem(msgspec.Struct, kw_only=True):
@@ -106,8 +117,8 @@ def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
             return not_found(str(exc))
         case ClosedError() if is_stopping:
             return server_stopping(str(exc))
-        case ClosedError() | SessionOpenError():
-            return HttpError(409, str(exc), code="conflict")
+        case _ if type(exc) in _CONFLICTS:
+            return HttpError(409, str(exc), code=_CONFLICTS[type(exc)])
         case JournalInUseError():
             return journal_moved()
         case JournalError():

@@ -1,0 +1,120 @@
+"""`/v1/tasks/{task}/fork` and `/retry`: new runs that begin with what an old one has."""
+
+from collections.abc import Awaitable
+from typing import Final, Protocol
+
+from starlette.responses import Response
+
+from agents import Agent
+from delegation import DeliveryCapability, SessionRecord
+from orchestrator.doors.inbound import LANGUAGE_MODEL
+from orchestrator.doors.session_kinds import KIND
+from orchestrator.read_api import FoundSession
+from orchestrator.replay.fork import copy_to_fork, copy_to_retry
+from orchestrator.replay.session_copy import CopiedRun, KeptOpen
+from orchestrator.server.api.bodies import METADATA, Run
+from orchestrator.server.api.lookup import find_task
+from orchestrator.server.api.runs import RUN, agent_of, show_run
+from orchestrator.server.keys.key import Scope
+from orchestrator.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.server.transport.errors import HttpError
+from orchestrator.server.transport.idempotency import (
+    FINGERPRINT,
+    session_exists,
+    session_for_key,
+)
+from orchestrator.services import Services
+
+MOST_FACTS: Final = 10_000
+"""How many facts a run may have to be copied by a server: it takes half a second, in which all
+other requests wait."""
+
+
+class Copy(Protocol):
+    """Returns what a new run has of an old one."""
+
+    def __call__(
+        self,
+        services: Services,
+        agent: Agent,
+        run: str,
+        task: str,
+        *,
+        most: float,
+    ) -> Awaitable[CopiedRun]: ...
+
+
+async def fork_task(call: ApiCall) -> Response:
+    return await _begin(call, copy_to_fork)
+
+
+async def retry_task(call: ApiCall) -> Response:
+    return await _begin(call, copy_to_retry)
+
+
+async def _begin(call: ApiCall, copy: Copy) -> Response:
+    found = await find_task(call, call.path("task"))
+    session, journal = found.session, call.journal
+    agent = agent_of(call, session)
+    id_ = call.session_id_beside()
+    if session_exists(call, id_):
+        begun = await session_for_key(call, id_)
+        return await show_run(call, FoundSession(begun, journal.read.ledger), 202)
+    served, agent = agent, journal.door.restored(session, agent)
+    if agent.tools != served.tools:
+        raise HttpError(
+            409,
+            "the client of this run ran some of its tools, and would not be asked here: send the"
+            " request again instead",
+            code="client_tools",
+        )
+    services = journal.orchestrator.services
+    copied = await copy(services, agent, session.id, found.task.id, most=MOST_FACTS)
+    with call.begin_run():
+        begun = copied.post(
+            services,
+            agent,
+            services.new_session_id() if id_ is None else id_,
+            kept_open=KeptOpen(
+                capability=DeliveryCapability.POLL,
+                owner=call.owner,
+                labels=journal.door.labels_of(call.owner, _labels(call, session)),
+            ),
+        )
+        journal.door.take_over(begun, agent)
+        call.record(begun.id)
+    return await show_run(call, FoundSession(begun, journal.read.ledger), 202)
+
+
+def _labels(call: ApiCall, session: SessionRecord) -> dict[str, str]:
+    kept = (METADATA, LANGUAGE_MODEL)
+    return {
+        **{name: session.labels[name] for name in kept if name in session.labels},
+        KIND: RUN,
+        FINGERPRINT: call.fingerprint,
+        **call.labels,
+    }
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/tasks/{task}/retry",
+        handle=retry_task,
+        summary="Do a task that did not succeed again, in a new run that has all else of its run",
+        scope=Scope.RUN,
+        responses={202: ResponseSpec(description="The new run has begun", body=Run)},
+        error_statuses=(404, 409, 422, 503),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/tasks/{task}/fork",
+        handle=fork_task,
+        summary="Go on live from where a task was delegated, in a new run",
+        scope=Scope.RUN,
+        responses={202: ResponseSpec(description="The new run has begun", body=Run)},
+        error_statuses=(404, 409, 422, 503),
+        takes_idempotency_key=True,
+    ),
+)
