@@ -8,7 +8,7 @@ schedule, is an `InboundRequest`, and calls one of the methods below: it chooses
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 import trio
@@ -61,6 +61,31 @@ def as_defined(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
 PUSHED: Final = "webhook"
 """The label of a session whose replies go to the webhook that there was when it began."""
 STEERED_BY: Final = "outside"
+
+
+@attrs.frozen(kw_only=True)
+class KeptOpen:
+    """What is another in the copy of a session that outlives its request."""
+
+    capability: DeliveryCapability
+    """Of the turn that goes on."""
+    owner: str
+    labels: Mapping[str, str]
+
+
+class SessionCopy(Protocol):
+    """The facts that a session begins with (`orchestrator.replay.session_copy.CopiedRun`)."""
+
+    def post(
+        self,
+        services: Services,
+        agent: Agent[Any],
+        id_: SessionId,
+        *,
+        kept_open: KeptOpen,
+    ) -> SessionRecord:
+        """Post all of them as a new session, without a checkpoint."""
+        ...
 
 
 class KeptDoor:
@@ -216,12 +241,28 @@ class KeptDoor:
             # Its agent does not go on after a crash.
             self._nursery.start_soon(services.deliveries.deliver, session)
 
-    def take_over(self, session: SessionRecord, agent: Agent[Any]) -> None:
-        """Go on with what runs in a session that was copied just now.
+    def open_copy(
+        self,
+        copied: "SessionCopy",
+        agent: Agent[Any],
+        id_: SessionId | None,
+        *,
+        owner: str,
+        labels: Mapping[str, str],
+    ) -> SessionRecord:
+        """Open a session that begins with facts of another one, and go on with what runs in it.
 
-        Call it without a checkpoint after the copy.
+        It outlives its request, and ends with its tree.
         """
         services = self._services
+        services.book.admission.require_running()
+        kept_open = KeptOpen(
+            capability=DeliveryCapability.POLL,
+            owner=owner,
+            labels=self.labels_of(owner, labels),
+        )
+        id_ = self.new_session_id() if id_ is None else id_
+        session = copied.post(services, agent, id_, kept_open=kept_open)
         running = [
             task.id for task in session.unsettled_detached.values() if task.is_running
         ]
@@ -231,6 +272,7 @@ class KeptDoor:
             self._nursery.start_soon(services.delegator.run_child, task)
         if is_in_turn:
             self._nursery.start_soon(services.turns.take_and_deliver, session)
+        return session
 
     def restored(self, session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
         """Return the agent of a session, with what its request gave it."""

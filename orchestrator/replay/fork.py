@@ -1,12 +1,14 @@
 """Forks and retries: a new run that has facts of one that has ended, or whose process died."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import trio
 
 from agents import Agent, raising_one_error
 from delegation import DeliveryCapability, SessionId, SessionRecord, TaskId
+from delegation.events import Entry
 from orchestrator.doors.one_shot import Run
 from orchestrator.doors.session import open_session
 from orchestrator.errors import UnknownIdError
@@ -27,7 +29,8 @@ async def fork_run(
     deps: object = None,
 ) -> Run[OutputT]:
     """Copy a run up to the request of a task, and run it on from there."""
-    copied = await copy_to_fork(services, agent, run, task)
+    entries, session = await _read_run(services, run)
+    copied = copy_to_fork(entries, agent, session, task, run=run)
     return await _run_copy(services, agent, copied, deps)
 
 
@@ -40,25 +43,37 @@ async def retry_task(
     deps: object = None,
 ) -> Run[OutputT]:
     """Copy a run without what came of the end of a task, and run it on from there."""
-    copied = await copy_to_retry(services, agent, run, task)
+    entries, session = await _read_run(services, run)
+    copied = copy_to_retry(entries, agent, session, task, run=run)
     return await _run_copy(services, agent, copied, deps)
 
 
-async def copy_to_fork(
-    services: Services,
+async def _read_run(
+    services: Services, run: str
+) -> tuple[Sequence[Entry], SessionRecord | None]:
+    book = services.book
+    book.admission.require_running()
+    entries = await book.read_entries(SessionId(run))
+    return entries, book.ledger.sessions.get(SessionId(run))
+
+
+def copy_to_fork(
+    entries: Sequence[Entry],
     agent: Agent[Any],
-    run: str,
+    session: SessionRecord | None,
     task: str,
     *,
+    run: str,
     most: float = math.inf,
 ) -> CopiedRun:
     """Return what a run has before a task was requested.
 
     Args:
-        services: the parts of the orchestrator.
+        entries: of the run, and those of no session among them.
         agent: the agent of the run, as it is defined now.
-        run: the id of the run.
+        session: the run, if it is in memory.
         task: the id or the path of the task.
+        run: the id of the run.
         most: how many facts the run may have: they are copied in one step, and all else waits.
 
     Raises:
@@ -66,17 +81,18 @@ async def copy_to_fork(
         ReplayError: the run has not ended, is too large, is of another agent, or lost a task in a
             crash.
     """
-    record = await _read_run(services, agent, run, most)
+    record = _copyable(entries, agent, session, run, most)
     at = find_task(record, task)
     return CopiedRun(record=record, task=at, facts=facts_before(record, at))
 
 
-async def copy_to_retry(
-    services: Services,
+def copy_to_retry(
+    entries: Sequence[Entry],
     agent: Agent[Any],
-    run: str,
+    session: SessionRecord | None,
     task: str,
     *,
+    run: str,
     most: float = math.inf,
 ) -> CopiedRun:
     """Return what a run has that did not come of the end of a task.
@@ -86,17 +102,18 @@ async def copy_to_retry(
     Raises:
         ReplayError: the task has not ended, or has succeeded.
     """
-    record = await _read_run(services, agent, run, most)
+    record = _copyable(entries, agent, session, run, most)
     at = find_task(record, task)
     return CopiedRun(record=record, task=at, facts=facts_without(record, at))
 
 
-async def _read_run(
-    services: Services, agent: Agent[Any], run: str, most: float
+def _copyable(
+    entries: Sequence[Entry],
+    agent: Agent[Any],
+    session: SessionRecord | None,
+    run: str,
+    most: float,
 ) -> RecordedRun:
-    book = services.book
-    book.admission.require_running()
-    entries = await book.read_entries(SessionId(run))
     if len(entries) > most:
         raise ReplayError(
             f"run {run} has {len(entries):,} facts, and no more than {most:,} are copied while"
@@ -104,7 +121,6 @@ async def _read_run(
         )
     record = RecordedRun(entries, run)
     record.require_replayable(agent)
-    session = book.ledger.sessions.get(record.run)
     if not (record.is_whole or session is None or session.awaits_resume):
         raise ReplayError(
             f"run {run} has not ended, and can go on: only a run that has ended, or whose process"

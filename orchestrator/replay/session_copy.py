@@ -6,7 +6,7 @@ way.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from agents import Agent, Usage
 from delegation import (
     SHARED_BUDGET_PREFIX,
-    DeliveryCapability,
     Encoded,
     SessionId,
     SessionRecord,
@@ -39,6 +38,7 @@ from delegation.events import (
     TurnStarted,
 )
 from orchestrator.budget_scope import current_grants
+from orchestrator.doors.kept import KeptOpen
 from orchestrator.replay.record import RecordedRun
 from orchestrator.services import Services, random_task_id
 
@@ -76,7 +76,7 @@ class CopiedRun:
         id_: SessionId,
         *,
         deps: object = None,
-        kept_open: "KeptOpen | None" = None,
+        kept_open: KeptOpen | None = None,
     ) -> SessionRecord:
         """Post all of it as a new session, without a checkpoint: nothing of it starts before.
 
@@ -91,16 +91,6 @@ class CopiedRun:
         _SessionCopy(services, self, id_).post(agent, kept_open)
         services.registry.register_session(id_, agent, deps)
         return services.book.ledger.sessions[id_]
-
-
-@attrs.frozen(kw_only=True)
-class KeptOpen:
-    """What is another in a copy that a door takes over, which outlives the call."""
-
-    capability: DeliveryCapability
-    """Of the turn that goes on."""
-    owner: str
-    labels: Mapping[str, str]
 
 
 class _SessionCopy:

@@ -1,17 +1,18 @@
 """`/v1/tasks/{task}/fork` and `/retry`: new runs that begin with what an old one has."""
 
-from collections.abc import Awaitable
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
 
 from starlette.responses import Response
 
 from agents import Agent
-from delegation import DeliveryCapability, SessionRecord
+from delegation import SessionRecord
+from delegation.events import Entry
 from orchestrator.doors.inbound import LANGUAGE_MODEL
 from orchestrator.doors.session_kinds import KIND
 from orchestrator.read_api import FoundSession
 from orchestrator.replay.fork import copy_to_fork, copy_to_retry
-from orchestrator.replay.session_copy import CopiedRun, KeptOpen
+from orchestrator.replay.session_copy import CopiedRun
 from orchestrator.server.api.bodies import METADATA, Run
 from orchestrator.server.api.lookup import find_task
 from orchestrator.server.api.runs import RUN, agent_of, show_run
@@ -23,7 +24,6 @@ from orchestrator.server.transport.idempotency import (
     session_exists,
     session_for_key,
 )
-from orchestrator.services import Services
 
 MOST_FACTS: Final = 10_000
 """How many facts a run may have to be copied by a server: it takes half a second, in which all
@@ -35,13 +35,14 @@ class Copy(Protocol):
 
     def __call__(
         self,
-        services: Services,
-        agent: Agent,
-        run: str,
+        entries: Sequence[Entry],
+        agent: Agent[Any],
+        session: SessionRecord | None,
         task: str,
         *,
+        run: str,
         most: float,
-    ) -> Awaitable[CopiedRun]: ...
+    ) -> CopiedRun: ...
 
 
 async def fork_task(call: ApiCall) -> Response:
@@ -68,20 +69,13 @@ async def _begin(call: ApiCall, copy: Copy) -> Response:
             " request again instead",
             code="client_tools",
         )
-    services = journal.orchestrator.services
-    copied = await copy(services, agent, session.id, found.task.id, most=MOST_FACTS)
+    run, task = session.id, found.task.id
+    entries = await journal.read.entries(run)
+    copied = copy(entries, agent, session, task, run=run, most=MOST_FACTS)
     with call.begin_run():
-        begun = copied.post(
-            services,
-            agent,
-            services.new_session_id() if id_ is None else id_,
-            kept_open=KeptOpen(
-                capability=DeliveryCapability.POLL,
-                owner=call.owner,
-                labels=journal.door.labels_of(call.owner, _labels(call, session)),
-            ),
+        begun = journal.door.open_copy(
+            copied, agent, id_, owner=call.owner, labels=_labels(call, session)
         )
-        journal.door.take_over(begun, agent)
         call.record(begun.id)
     return await show_run(call, FoundSession(begun, journal.read.ledger), 202)
 

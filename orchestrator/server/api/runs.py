@@ -19,7 +19,6 @@ from orchestrator.doors.inbound import (
     with_language_model,
 )
 from orchestrator.doors.kept import is_over
-from orchestrator.doors.one_shot import require_resumable
 from orchestrator.doors.session_kinds import KIND, RECORD
 from orchestrator.export_formats import (
     MEDIA_TYPES,
@@ -411,7 +410,6 @@ async def resume_run(call: ApiCall) -> Response:
     if session.door is None or is_over(session):
         door = call.journal.door
         paused = await door.seconds_interrupted(session)
-        require_resumable(session, agent)
         with call.begin_run(session):
             door.resume(session, agent, kind=RUN, paused=paused)
             call.record(session.id)
