@@ -218,7 +218,7 @@ class KeptDoor:
 
         Args:
             session: the run.
-            agent: its agent, as it is defined now.
+            agent: its agent, as it is defined now, with what `agent_for` says.
             kind: what it is from now on, if no request had opened it.
             paused: for how many seconds it was interrupted: its budgets do not count them.
 
@@ -230,7 +230,6 @@ class KeptDoor:
         book.admission.require_running()
         require_resumable(session, agent)
         require_files_here(services, session)
-        agent = self.restored(session, agent)
         services.registry.require_models(agent)
         if not session.labels.get(KIND):
             book.post(LabelsChanged(session.id, {KIND: kind}))
@@ -273,10 +272,6 @@ class KeptDoor:
         if is_in_turn:
             self._nursery.start_soon(services.turns.take_and_deliver, session)
         return session
-
-    def restored(self, session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
-        """Return the agent of a session, with what its request gave it."""
-        return self._restore(session, with_language_model(agent, session.labels))
 
     async def resume_sessions(self, *, kind: str = "") -> list[SessionRecord]:
         """Go on with the sessions that an earlier process has left unfinished.

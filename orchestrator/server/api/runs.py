@@ -418,15 +418,15 @@ async def resume_run(call: ApiCall) -> Response:
 
 def agent_of(call: ApiCall, session: SessionRecord) -> Agent[Any]:
     """Return the agent of a run, to go on with it."""
-    name = session.root.agent
-    if name not in call.server.agents:
+    agent = call.journal.door.agent_for(session)
+    if agent is None:
         raise HttpError(
             409,
-            f"the run is of agent {name!r}, which is not served here; there are:"
+            f"the run is of agent {session.root.agent!r}, which is not served here; there are:"
             f" {', '.join(call.server.agents)}",
             code="agent_not_served",
         )
-    return call.server.agents[name]
+    return agent
 
 
 OPERATIONS = (
