@@ -33,7 +33,7 @@ demo-cluster: $(VENV)/.cluster ## two servers on one Postgres; one is killed in 
 	@$(BIN)/python examples/cluster/demo.py
 
 .PHONY: test
-test: check unit ## install, then every gate and every test
+test: check unit wheel ## install, then every gate and every test
 
 .PHONY: check
 check: format-check lint types imports ## every gate that runs no code, quickest first
@@ -80,6 +80,14 @@ unit: $(VENV)/.dev chromium bubblewrap postgres ## all tests, with branch covera
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under 95
 	@$(BIN)/coverage report --fail-under 100 --include 'delegation/*'
+
+.PHONY: wheel
+wheel: $(VENV)/.dev ## install the wheel where nothing of the repository is, and use it
+	@$(BIN)/python -m tests.installed_wheel
+
+.PHONY: wheels
+wheels: $(VENV)/.dev ## the same with every Python from 3.11 to 3.14 that is here
+	@$(BIN)/python -m tests.installed_wheel --all
 
 .PHONY: test-postgres
 test-postgres: $(VENV)/.dev postgres ## the orchestrator's tests again, with their journals in Postgres
@@ -145,8 +153,8 @@ bench: $(VENV)/.dev ## what a delegation costs, against raw trio
 	@$(BIN)/python -m benchmarks
 
 .PHONY: picture
-picture: $(VENV)/.dev chromium ## draw the README's picture anew, and photograph the report and the console
-	@$(BIN)/python docs/pictures/draw.py
+picture: $(VENV)/.dev chromium ## record the README's moving picture anew, and photograph the report and the console
+	@$(BIN)/python -m tests.orchestrator.moving_picture docs/pictures/run-and-watch.svg
 	@$(BIN)/python -m tests.report.pictures docs/pictures
 	@$(BIN)/python -m tests.console.pictures docs/pictures
 

@@ -12,7 +12,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
 ]
-exclude_patterns = ["pictures/draw.py"]
 default_role = "code"  # docstrings have code in single backticks
 
 # Pages are Markdown as GitHub shows it, so that both read them.

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyte
+from pyte.screens import Char
 
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\r")
 HOME = "\x1b[H"
@@ -24,6 +25,7 @@ SECONDS = 20
 IN_THE_TERMINAL = """
 import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+sys.argv[0] = "orchestrator"
 from orchestrator.__main__ import main
 main()
 """
@@ -92,6 +94,15 @@ class Terminal:
             lines = [line.rstrip() for line in (*scrolled, *self._drawn.display)]
             return "\n".join(lines).rstrip("\n")
         return SEQUENCE.sub("", self.all.rpartition(HOME)[2])
+
+    @property
+    def rows(self) -> int:
+        return self._drawn.lines
+
+    def cells(self, row: int) -> list[Char]:
+        """Return a row of what is shown, with its colours; it must be drawn."""
+        line = self._drawn.buffer[row]
+        return [line[column] for column in range(self._drawn.columns)]
 
     @property
     def text(self) -> str:
