@@ -17,7 +17,6 @@ from orchestrator.report.packed_tree import columns_of, pack
 from orchestrator.report.run_history import RunHistory
 from orchestrator.report.summary import summary_of
 from orchestrator.report.transcripts import (
-    MESSAGE_CHARACTERS,
     NOT_SUCCEEDED,
     PackedTranscripts,
     Transcripts,
@@ -119,7 +118,6 @@ def _about(
         ],
         "transcripts": {
             "kind": transcripts.kind,
-            "cut": MESSAGE_CHARACTERS,
             "statuses": sorted(NOT_SUCCEEDED),
             "index": transcripts.index,
         },

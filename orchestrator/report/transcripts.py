@@ -5,13 +5,20 @@ Texts of models and tools are data: the page shows them as text.
 
 import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import msgspec
 
-from agents import AssistantMessage, CallId, Message, ToolMessage, UserMessage
+from agents import (
+    AssistantMessage,
+    Message,
+    Part,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from delegation import Ending, Status, TaskId
 from orchestrator.report.packed_tree import pack
 from orchestrator.report.run_history import RunHistory, TaskTranscript
@@ -102,7 +109,7 @@ def pack_transcripts(history: RunHistory, kind: Transcripts) -> PackedTranscript
 
     for task, transcript in _in_order(history):
         messages = [*_messages(transcript)] if left else []
-        length = sum(len(message["text"]) for message in messages)
+        length = sum(map(_length, messages))
         if not messages or length > left:
             left_out += 1
             continue
@@ -116,6 +123,12 @@ def pack_transcripts(history: RunHistory, kind: Transcripts) -> PackedTranscript
     return PackedTranscripts(packets=packets, index=index, left_out=left_out, kind=kind)
 
 
+def _length(message: Mapping[str, Any]) -> int:
+    calls = message.get("calls")
+    said = len(message["text"]) + len(message.get("reasoning", ""))
+    return said + (len(msgspec.json.encode(calls)) if calls else 0)
+
+
 def _in_order(history: RunHistory) -> Iterator[tuple[TaskId, TaskTranscript]]:
     for first in (True, False):
         for task in history.tree.graph:
@@ -126,41 +139,75 @@ def _in_order(history: RunHistory) -> Iterator[tuple[TaskId, TaskTranscript]]:
 
 
 def _messages(transcript: TaskTranscript) -> Iterator[dict[str, Any]]:
-    tools: dict[CallId, str] = {}
+    """Yield messages in the form of `GET /v1/tasks/{id}/transcript`, which one viewer shows."""
     for message in transcript.messages:
-        if isinstance(message, AssistantMessage):
-            tools |= {call.id: call.name for call in message.calls}
-        yield _message(message, tools)
+        yield _message(message)
     outcome = transcript.outcome
     if outcome is not None and (outcome.error or outcome.note):
         about = (outcome.error, outcome.traceback, outcome.note)
         text = "\n".join(filter(None, about))
-        yield _cut(f"ended: {outcome.ending}", text, failed=not outcome.succeeded)
+        yield _cut(
+            text,
+            role="end",
+            who=f"ended: {outcome.ending}",
+            failed=not outcome.succeeded,
+        )
 
 
-def _message(message: Message, tools: Mapping[CallId, str]) -> dict[str, Any]:
+def _message(message: Message) -> dict[str, Any]:
     match message:
         case UserMessage():
-            parts = "".join(f"\n[{part.label}]" for part in message.parts)
-            return _cut("input", message.text + parts)
+            return _cut(
+                message.text,
+                role="user",
+                id=message.id,
+                aside=message.aside,
+                parts=_attachments(message.parts),
+            )
         case AssistantMessage():
-            calls = (f"→ {call.name} {_json(call.arguments)}" for call in message.calls)
-            text = "\n".join(filter(None, (message.text, *calls)))
-            who = message.model or "model"
-            return _cut(f"{who}, broken off" if message.incomplete else who, text)
+            thoughts = "\n\n".join(it.text for it in message.reasoning if it.text)
+            return _cut(
+                message.text,
+                role="assistant",
+                model=message.model,
+                incomplete=message.incomplete,
+                reasoning=thoughts[:MESSAGE_CHARACTERS],
+                usage=attrs.asdict(message.usage) if message.usage.calls else None,
+                calls=[
+                    {"id": it.id, "name": it.name, "arguments": _arguments(it)}
+                    for it in message.calls
+                ],
+            )
         case ToolMessage():
-            name = tools.get(message.call, "tool")
-            return _cut(f"tool {name}", message.text, failed=message.failed)
+            return _cut(
+                message.text,
+                role="tool",
+                call=message.call,
+                failed=message.failed,
+                parts=_attachments(message.parts),
+            )
 
 
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+def _attachments(parts: Iterable[Part]) -> list[dict[str, Any]]:
+    return [
+        {"media_type": it.media_type, "name": it.name, "bytes": len(it.data)}
+        for it in parts
+    ]
 
 
-def _cut(who: str, text: str, *, failed: bool = False) -> dict[str, Any]:
-    message: dict[str, Any] = {"who": who, "text": text[:MESSAGE_CHARACTERS]}
-    if failed:
-        message["failed"] = True
+def _arguments(call: ToolCall) -> Mapping[str, Any]:
+    text = msgspec.json.encode(call.arguments).decode()
+    if len(text) <= MESSAGE_CHARACTERS:
+        return call.arguments
+    return {"the beginning of them": text[:MESSAGE_CHARACTERS]}
+
+
+def _cut(text: str, **more: Any) -> dict[str, Any]:
+    """Return a message with the beginning of a text, and of the rest only what says something."""
+    message = {
+        "text": text[:MESSAGE_CHARACTERS],
+        **{name: value for name, value in more.items() if value},
+    }
     if len(text) > MESSAGE_CHARACTERS:
         message["left"] = len(text) - MESSAGE_CHARACTERS
     return message

@@ -11,17 +11,19 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
-from agents import Usage
+from agents import AssistantMessage, CallId, ToolCall, ToolMessage, Usage
 from delegation import Mode, TaskId, root_of
 from delegation.events import (
     MessageReceived,
+    ModelAnswered,
     ModelFailed,
     ModelFailure,
     TaskStarted,
+    ToolAnswered,
     TurnEnded,
     TurnStarted,
 )
-from tests.golden.make import DONE, HOSTILE, PUSH, S, Story, hostile, needs
+from tests.golden.make import DONE, HOSTILE, PUSH, ROOT, S, Story, hostile, needs
 from tests.report.browser import Browser, Page
 from tests.report.conftest import Opened, Written, write
 
@@ -303,6 +305,41 @@ def test_keys_act_as_soon_as_the_page_is_there(some: Written, opened: Opened) ->
     assert some.tree[chosen]["status"] in {"failed", "timed_out"}
 
 
+def test_a_transcript_reads_as_a_chat_with_its_tool_calls_as_cards(
+    folder: Path, opened: Opened
+) -> None:
+    story = Story()
+    story.begin(PUSH)
+    call = ToolCall("search", {"words": "trio"}, id=CallId("c_1"))
+    story.post(
+        ModelAnswered(ROOT, AssistantMessage("I will **look**.", (call,))),
+        ToolAnswered(ROOT, ToolMessage(CallId("c_1"), '{"found": 3}')),
+    )
+    page = opened(write(folder / "chat.html", story.entries, run=S))
+    page.run("document.querySelector('.transcript details').open = true")
+    page.settle()
+
+    texts = page.run(
+        "['.message.user .text', '.message.assistant strong', '.tool .name', '.tool .state',"
+        " '.tool .body'].map(it => document.querySelector(`.transcript ${it}`).innerText)"
+    )
+    assert texts[:4] == ["Find out", "look", "search", "✓"]
+    assert '"words": "trio"' in texts[4]
+    assert '"found": 3' in texts[4]
+    assert page.run("document.querySelector('.tool').className") == "tool"
+
+
+def test_the_details_can_be_made_wider(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    wide = "document.querySelector('.details').getBoundingClientRect().width"
+    before = page.run(wide)
+    page.run("document.querySelector('.splitter').focus()")
+    page.press("ArrowLeft", "ArrowLeft")
+
+    assert page.run(wide) > before + 100
+    page.run("localStorage.clear()")
+
+
 def test_every_task_and_view_has_an_address(
     some: Written, opened: Opened, browser: Browser
 ) -> None:
@@ -383,8 +420,9 @@ def test_a_bar_is_where_its_time_is(some: Written, opened: Opened) -> None:
     whole = some.history.last_at - some.history.began
     share = (node["started"] - some.history.began) / whole
 
-    # Twelve pixels are left free at both ends.
-    left = column[0] + 12 + share * (column[1] - 24)
+    # Some pixels are left free at both ends.
+    free = min(12, 0.02 * column[1])
+    left = column[0] + free + share * (column[1] - 2 * free)
     assert bar["x"] == pytest.approx(left, abs=2.5)
     assert bar["width"] == pytest.approx(
         max(2, (node["ended"] - node["started"]) / whole * (column[1] - 24)), abs=2

@@ -1,4 +1,4 @@
-/*! sources sha256 23e486ea695a66d87031a24c6db52b1af2ceffb927bb2cba019e3ed809cc148e */
+/*! sources sha256 03c4f00e5316452ecafccb885dcb69f5d242bccec32d3a80a834d6bbc994e3ce */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

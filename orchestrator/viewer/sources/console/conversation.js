@@ -1,16 +1,14 @@
 // The conversation of one task: its messages as they come, and what its model is writing now.
 //
-// Tool calls are cards with their results inside. The end is followed as long as the reader is there.
+// The end is followed as long as the reader is there.
 
 import { element, fill, patch } from '../run/dom.js';
-import { count, counted, duration, exactMoney, oneLine, printable, tokens } from '../run/format.js';
-import { attachments, finish, folded, reasoning, toolCard, wakeUp } from './message_parts.js';
-import { markdown, structured, written } from './markdown.js';
+import { count, counted, duration, oneLine, printable } from '../run/format.js';
+import { markdown } from '../run/markdown.js';
+import { attachments, reasoning } from '../run/message_parts.js';
+import { MessageList } from '../run/messages.js';
 
 const PAGE = 500;
-// The id of what no person wrote, after its fact: a task or a command in the background has ended. The
-// ids of messages have ten places.
-const NOTICE = /^m_\d{1,9}$/;
 const NEAR = 48; // pixels from the end that are still at the end
 const AGAIN = 2000; // milliseconds until a page that was not got is asked for again
 // What happens to the call under way. What has happened to earlier ones, the transcript says.
@@ -26,9 +24,9 @@ export class Conversation {
   // names: how the roles of messages are called.
   constructor(console_, scroller, { names = {} } = {}) {
     this.console = console_;
-    this.names = { user: 'input', assistant: 'model', tool: 'tool', ...names };
+    this.messages = new MessageList(names);
     this.scroller = scroller;
-    this.list = element('div', { class: 'messages' });
+    this.list = this.messages.element;
     this.thought = reasoning('');
     this.doing = element('span');
     this.words = element('div', { class: 'text', dir: 'auto' });
@@ -58,7 +56,7 @@ export class Conversation {
     this.close();
     this.task = task;
     this.count = 0;
-    this.cards = new Map(); // call id to its card
+    this.messages.open(task);
     this.text = this.thoughts = '';
     this.isFollowing = follow;
     this.followedTo = 0; // where the end was when it was last followed
@@ -136,7 +134,7 @@ export class Conversation {
   queued(message) {
     const { id, text } = message;
     return element('article', { class: 'message user pending', 'data-message': id },
-      element('h3', {}, this.names.user, element('span', { class: 'badge' }, 'queued')),
+      element('h3', {}, this.messages.names.user, element('span', { class: 'badge' }, 'queued')),
       text ? element('div', { class: 'text', dir: 'auto' }, ...markdown(text)) : null, ...attachments(message, this.task));
   }
 
@@ -146,7 +144,7 @@ export class Conversation {
     const before = (number) => this.list.append(...incidentLines(incidents.filter((it) => it.after === number)));
     for (const message of data) {
       before(this.count);
-      this.add(message);
+      this.messages.add(message);
       this.count += 1;
     }
     before(this.count);
@@ -158,33 +156,6 @@ export class Conversation {
     this.notice.hidden = !notice.kind;
     this.notice.dataset.kind = notice.kind;
     if (notice.kind) fill(this.notice, oneLine(NOTICES[notice.kind](notice), 240));
-  }
-
-  add(message) {
-    if (message.role === 'tool') {
-      const card = this.cards.get(message.call);
-      if (card) {
-        finish(card, message, this.task);
-        return;
-      }
-    }
-    this.list.append(NOTICE.test(message.id) && message.role === 'user' && this.list.firstChild ? wakeUp(message) : this.element_(message));
-  }
-
-  element_(message) {
-    const { role, text } = message;
-    const calls = (message.calls ?? []).map((call) => {
-      const card = toolCard(call);
-      this.cards.set(call.id, card);
-      return card;
-    });
-    const who = role === 'user' && message.aside ? 'message to it' : (role === 'assistant' && message.model) || this.names[role];
-    return element('article', { 'data-message': message.id, class: `message ${role}${message.failed ? ' failed' : ''}${message.aside ? ' aside' : ''}` },
-      element('h3', {}, element('span', {}, oneLine(who, 60)), message.incomplete ? element('span', { class: 'badge' }, 'broken off') : null, cost(message.usage)),
-      message.reasoning ? reasoning(message.reasoning).element : null,
-      text ? folded(role === 'tool' ? [structured(text)] : written(text), text) : null,
-      ...attachments(message, this.task),
-      ...calls);
   }
 
   drawWriting() {
@@ -229,14 +200,4 @@ function incidentLines(incidents) {
 function incidentWords({ error, then, left_out: left }) {
   if (left) return `The model did not read all of it: ${counted(left, 'character')} were left out or summarized, to fit its window. Here all of it stays.`;
   return `The provider failed: ${oneLine(error, 200).replace(/\.$/, '')}. ${then ? `The model ${oneLine(then, 60)} was asked instead.` : 'It was asked again.'}`;
-}
-
-// What a message has cost: tokens that were read and written, and the price as far as it is known.
-function cost(usage) {
-  if (!usage || !(usage.input_tokens || usage.output_tokens)) return null;
-  const price = usage.cost || usage.unpriced ? ` · ${exactMoney(usage.cost, usage.unpriced + usage.estimated)}` : '';
-  const cached = usage.cached_tokens ? `, ${tokens(usage.cached_tokens)} of it from a cache` : '';
-  const thought = usage.reasoning_tokens ? `, ${tokens(usage.reasoning_tokens)} of it reasoning` : '';
-  return element('span', { class: 'cost', title: `Tokens read${cached} · written${thought}` },
-    `${tokens(usage.input_tokens, usage.estimated)} · ${tokens(usage.output_tokens, usage.estimated)} tokens${price}`);
 }

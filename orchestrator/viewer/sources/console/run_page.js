@@ -8,7 +8,6 @@ import { Viewer } from '../run/viewer.js';
 import { answer, approvalBox, cancelDialog, messageDialog } from './actions.js';
 import { Conversation } from './conversation.js';
 import { applyRows, lastMoment } from './run_rows.js';
-import { splitter } from './splitter.js';
 
 const ACTIVE = ['running', 'waiting', 'queued', 'interrupted'];
 const OPEN_AFTER = 120; // milliseconds: who moves through rows reads none of them
@@ -105,7 +104,6 @@ export class RunPage {
     this.conversation?.close();
     this.conversation = new Conversation(this.console, this.viewer.details.element);
     fill(this.element, this.viewer.element);
-    this.viewer.details.element.before(splitter(this.viewer));
     this.viewer.collapseToFit();
     // After a restart of the server the reader is where they were.
     if (before?.active && model.numbers.has(before.active)) this.wanted.task = before.active;

@@ -4,12 +4,11 @@ import { unpacked } from '../run/columns.js';
 import { element } from '../run/dom.js';
 
 export class Transcripts {
-  // index: task id to the number of its packet; cut: how much of a message is kept.
-  constructor({ index, kind, cut, statuses }, packetOf) {
+  // index: task id to the number of its packet.
+  constructor({ index, kind, statuses }, packetOf) {
     this.index = new Map(Object.entries(index));
     this.kind = kind;
     this.statuses = statuses; // of the tasks whose transcripts are in the report
-    this.cut = cut;
     this.packetOf = packetOf;
     this.packets = new Map();
   }
@@ -30,7 +29,7 @@ export class Transcripts {
     if (this.kind === 'none') {
       return ['This report carries no transcripts; written with ', option('all'), ' it would.'];
     }
-    const isWanted = this.kind === 'all' || this.statuses.includes(model.status[number]);
+    const isWanted = this.kind !== 'failed' || this.statuses.includes(model.status[number]);
     if (isWanted && model.started[number] === null) return ['It never began, so nothing was said.'];
     if (isWanted) return ['It is not in this file: the summary says how much it may carry.'];
     return ['This report carries the transcripts of what did not succeed; written with ',

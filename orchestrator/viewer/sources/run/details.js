@@ -3,6 +3,7 @@
 import { element, fill, patch } from './dom.js';
 import { count, counted, duration, exactMoney, oneLine, printable, tokens } from './format.js';
 import { CACHED, CALLS, COST, ESTIMATED, INPUT, OUTPUT, REASONING, UNPRICED } from './model.js';
+import { MessageList } from './messages.js';
 import { GROUPS, describe } from './status.js';
 
 const SHORT_LINES = 40;
@@ -166,7 +167,7 @@ export class Details {
     }
     const { ticket } = this;
     transcripts.read(this.viewer.model.ids[number]).then((messages) => {
-      if (ticket === this.ticket) section.append(...messageList(messages, transcripts.cut));
+      if (ticket === this.ticket) section.append(...chat(messages));
     });
     return section;
   }
@@ -220,24 +221,19 @@ function shortened(text) {
   return holder;
 }
 
-function messageList(messages, cut) {
-  const items = messages.slice(0, AT_ONCE).map((it) => message(it, cut));
-  if (messages.length > AT_ONCE) {
-    const button = element('button', {
-      class: 'link', type: 'button',
-      onclick: () => button.replaceWith(...messages.slice(AT_ONCE).map((it) => message(it, cut))),
-    }, `show ${counted(messages.length - AT_ONCE, 'more message')}`);
-    items.push(button);
-  }
-  return items;
-}
-
-function message({ who, text, failed, left }, cut) {
-  const body = element('pre', { dir: 'auto' }, shortened(text));
-  if (left) body.append(element('span', { class: 'hint' },
-    `\n[${count(left)} more characters are not in this file: it keeps ${count(cut)} of a message]`));
-  return element('article', { class: `message ${failed ? 'failed' : ''}` },
-    element('h4', {}, failed ? `✗ ${who}` : who), body);
+// As many messages as are read at once; more when they are asked for.
+function chat(messages) {
+  const list = new MessageList();
+  messages.slice(0, AT_ONCE).forEach((it) => list.add(it));
+  if (messages.length <= AT_ONCE) return [list.element];
+  const button = element('button', {
+    class: 'link', type: 'button',
+    onclick: () => {
+      messages.slice(AT_ONCE).forEach((it) => list.add(it));
+      button.remove();
+    },
+  }, `show ${counted(messages.length - AT_ONCE, 'more message')}`);
+  return [list.element, button];
 }
 
 async function copy(text, button) {

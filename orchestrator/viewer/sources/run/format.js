@@ -28,6 +28,7 @@ export function money(cost, unknown) {
 function dollars(cost) {
   const amount = cost / 1e6;
   if (!cost) return '$0';
+  if (amount < 0.0001) return '<$0.0001';
   if (amount >= 1000) return `$${NAMES.format(Math.round(amount))}`;
   if (amount >= 1) return `$${amount.toFixed(2)}`;
   return `$${amount.toFixed(amount >= 0.01 ? 3 : 4)}`;

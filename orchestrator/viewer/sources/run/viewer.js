@@ -16,6 +16,7 @@ import { headline, hints, stripNote } from './headline.js';
 import { Rollups } from './model.js';
 import { Scale, idleTimes } from './time_scale.js';
 import { nextSort, rowOrder } from './sort.js';
+import { splitter } from './splitter.js';
 import { GROUPS } from './status.js';
 import { dragToZoom, drawStrip, workChanges } from './activity.js';
 
@@ -131,7 +132,7 @@ export class Viewer {
         this.tabs),
       element('section', { class: 'strip-line', 'aria-label': 'Over time' }, this.note, this.strip),
       element('main', { class: 'main' }, element('div', { class: 'panels' }, ...this.panels),
-        this.details.element),
+        splitter(this), this.details.element),
       element('footer', { class: 'footer' }, this.footer, hints(this)),
       this.announcer, this.help);
     this.addListeners();

@@ -1,6 +1,6 @@
 // The border between the tree and the details, which can be moved; it stays where it was put.
 
-import { element } from '../run/dom.js';
+import { element } from './dom.js';
 
 const KEPT = 'orchestrator details';
 const [LEAST, MOST, STEP] = [20, 75, 5]; // percent of the page
@@ -11,7 +11,7 @@ export function splitter(viewer) {
     const kept = Math.round(Math.min(MOST, Math.max(LEAST, share)));
     style.setProperty('--details', `${kept}%`);
     made.setAttribute('aria-valuenow', kept);
-    localStorage.setItem(KEPT, kept);
+    storage()?.setItem(KEPT, kept);
     viewer.draw();
   };
   const made = element('div', {
@@ -28,7 +28,16 @@ export function splitter(viewer) {
       if (by) put(Number(made.getAttribute('aria-valuenow')) + by);
     },
   });
-  const kept = Number(localStorage.getItem(KEPT));
+  const kept = Number(storage()?.getItem(KEPT));
   if (kept) put(kept);
   return made;
+}
+
+// A page without an origin, such as the frame of a notebook, has none.
+function storage() {
+  try {
+    return window.localStorage;
+  } catch {
+    return null;
+  }
 }

@@ -1,7 +1,7 @@
 // What the messages of a conversation are made of: files, reasoning, long texts, cards of tool calls.
 
-import { element, fill } from '../run/dom.js';
-import { count, oneLine, printable } from '../run/format.js';
+import { element, fill } from './dom.js';
+import { count, oneLine, printable } from './format.js';
 import { code, structured } from './markdown.js';
 
 const FOLDED_LINES = 40;
@@ -11,15 +11,17 @@ const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
 // How tools name what they replace, and by what.
 const CHANGES = [['old', 'new'], ['old_text', 'new_text'], ['old_string', 'new_string']];
 
-// The images and files of a message: images are shown, everything else can be saved.
+// The images and files of a message: images are shown, everything else can be saved. Without a task,
+// in a recording, they are named only.
 export function attachments({ id, parts = [] }, task) {
   if (!parts.length) return [];
   return [element('ul', { class: 'attachments', 'aria-label': 'Files' }, ...parts.map((part) =>
-    element('li', { class: 'attachment' }, attachment(part, `v1/tasks/${task}/messages/${id}/parts/${part.number}`))))];
+    element('li', { class: 'attachment' }, attachment(part, task && `v1/tasks/${task}/messages/${id}/parts/${part.number}`))))];
 }
 
 function attachment({ name, media_type: type, bytes, url }, path) {
   const words = `${oneLine(name || type, 80)}${bytes ? `, ${count(bytes)} bytes` : ''}`;
+  if (!path) return element('span', {}, words);
   // Loaded by no one but who asks for it: the page shows nothing of other servers.
   if (url) return element('a', { href: url, target: '_blank', rel: 'noopener noreferrer', title: url }, `${words} (elsewhere)`);
   const saved = () => element('a', { href: path, download: name || true }, words);
@@ -108,7 +110,7 @@ function given(all) {
 export function finish(card, message, task) {
   card.result = message;
   card.task = task;
-  card.classList.toggle('failed', message.failed);
+  card.classList.toggle('failed', Boolean(message.failed));
   card.state.className = `state ${message.failed ? 'failed' : 'done'}`;
   card.state.textContent = message.failed ? '✗ failed' : '✓';
   card.fillAgain();

@@ -2,8 +2,8 @@
 // web only. What it does not know stays as it was written. No text makes it take long: what is long,
 // deep or wide beyond what people read is shown as it is.
 
-import { element } from '../run/dom.js';
-import { printable } from '../run/format.js';
+import { element } from './dom.js';
+import { printable } from './format.js';
 
 const FIRST_HEADING = 4;
 const LONGEST = 100_000; // characters: more is shown as it is
