@@ -1,4 +1,4 @@
-"""Records `run` and `watch` in two real terminals: `python -m tests.orchestrator.moving_picture FILE`.
+"""Records `run` and `watch` in two real terminals, for the README: `make picture`.
 
 The picture is an SVG that moves by itself, as a README shows it. A reader who wants no motion sees
 the last frame.
@@ -99,7 +99,9 @@ def _line(cells: Sequence[Char]) -> Line:
     runs = [("".join(it.data for it in same), *style) for style, same in styled]
     while runs and not runs[-1][0].strip() and not runs[-1][3]:
         runs.pop()
-    return tuple((text, COLOURS.get(fg, f"#{fg}"), bold, rev) for text, fg, bold, rev in runs)
+    return tuple(
+        (text, COLOURS.get(fg, f"#{fg}"), bold, rev) for text, fg, bold, rev in runs
+    )
 
 
 class Recorder:
@@ -134,7 +136,9 @@ def record(home: Path) -> list[Frame]:
     with terminal(home, *command, columns=COLUMNS, rows=ROWS[0], drawn=True) as run:
         run.wait_for("researcher[6]")
         recorder.look_for(0.5, run, None)
-        with terminal(home, "watch", columns=COLUMNS, rows=ROWS[1], drawn=True) as watch:
+        with terminal(
+            home, "watch", columns=COLUMNS, rows=ROWS[1], drawn=True
+        ) as watch:
             recorder.look_for(3.5, run, watch)
             watch.wait_for("waiting")
             recorder.look_for(1.5, run, watch)
@@ -214,7 +218,10 @@ def _texts(screen: Screen, top: float) -> Iterator[str]:
 def main(file: Path) -> None:
     with tempfile.TemporaryDirectory() as home:
         frames = record(Path(home))
-    titles = ('$ orchestrator run team.py:editor "Write a brief on heat pumps."', "$ orchestrator watch")
+    titles = (
+        '$ orchestrator run team.py:editor "Write a brief on heat pumps."',
+        "$ orchestrator watch",
+    )
     file.write_text(svg_of(frames, titles))
     print(f"{file}: {len(frames)} frames, {file.stat().st_size // 1000} kB")
 

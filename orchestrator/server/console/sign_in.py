@@ -2,8 +2,8 @@
 
 A cookie is a token of its own, stored as a hash like those of keys, so that people stay signed in
 when the server is started again. It ends with its time, when its person signs out at any server of
-the folder, and with the very token that was shown; what is under way for it, with it. It counts only in requests of the console's own
-pages.
+the folder, and with the very token that was shown; what is under way for it, with it. It counts
+only in requests of the console's own pages.
 """
 
 from collections.abc import Callable, Iterable
