@@ -283,7 +283,13 @@ async def test_instructions_hold_for_one_turn_and_parts_come_along() -> None:
     assert message.parts[0].data == b"pixels"
     assert "Be brief." not in second.instructions
     assert told["parts"] == [
-        {"media_type": "image/png", "name": "a.png", "url": "", "bytes": 6}
+        {
+            "number": 1,
+            "media_type": "image/png",
+            "name": "a.png",
+            "url": "",
+            "bytes": 6,
+        }
     ]
 
 

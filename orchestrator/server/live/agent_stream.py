@@ -129,6 +129,8 @@ class AgentStream:
 
     def receive_reasoning(self, text: str) -> None:
         """Take the next piece of what the model thinks before a message."""
+        if not self._session.terms.keeps_reasoning:
+            return  # a page of the console shows it, and this client has not asked for it
         known = max(0, self._thought_length - self._model_thought_length)
         self._model_thought_length += len(text)
         # What was sent of a message stands, also if its model is asked again.
