@@ -345,7 +345,9 @@ class Gateway:
             )
             # So it can be replied to.
             told = f"Job {delivery.job}, due {delivery.due}: {delivery.text}"
-            await self._conversations.tell(place, told)
+            message, _, _ = first.partition(" ")
+            answers = self._platforms[platform].place_of_answers(place, message)
+            await self._conversations.tell(answers, told)
             return first
 
         return deliver

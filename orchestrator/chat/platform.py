@@ -234,6 +234,13 @@ class Platform(Protocol):
         """
         ...
 
+    def place_of_answers(self, place: Place, message: str) -> Place:
+        """Return where people answer a message that was sent to a place, by its id.
+
+        Mostly that is the place itself; where they answer in a thread, it is that.
+        """
+        ...
+
     async def send_buttons(
         self,
         place: Place,

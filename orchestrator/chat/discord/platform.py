@@ -132,6 +132,11 @@ class DiscordPlatform:
         text = f"{mark}\n{part.text}" if mark else part.text
         return await self._send(place, text, key=key, anchor=anchor)
 
+    def place_of_answers(self, place: Place, message: str) -> Place:
+        """Return the place itself: people answer where they read."""
+        del message
+        return place
+
     async def send_buttons(
         self,
         place: Place,

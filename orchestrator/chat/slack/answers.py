@@ -44,6 +44,7 @@ class Connection(msgspec.Struct, frozen=True):
 class Posted(msgspec.Struct, frozen=True):
     """The answer of `chat.postMessage`."""
 
+    channel: str
     ts: str
 
 

@@ -134,6 +134,8 @@ class SlackPlatform:
         self._has_requests = has_requests
         self._has_socket = has_socket
         self._has_status = True
+        self._directs: dict[str, str] = {}
+        """The direct messages of users who were written to by their own ids."""
 
     async def run(self, inbox: Inbox) -> None:
         """Learn who we are, then hear events until Slack revokes the token."""
@@ -187,6 +189,12 @@ class SlackPlatform:
             rich = RichText((first, *rich.pieces))
         with _translating():
             return await self._post(place, rich.plain, [rich.block()])
+
+    def place_of_answers(self, place: Place, message: str) -> Place:
+        """Return the thread below a message of a channel; a person answers beside it."""
+        chat = self._directs.get(place.chat, place.chat)
+        is_direct = chat.startswith("D")
+        return Place(PLATFORM, chat, place.thread or ("" if is_direct else message))
 
     async def send_buttons(
         self,
@@ -309,6 +317,8 @@ class SlackPlatform:
             unfurl_links=False,
             unfurl_media=False,
         )
+        if answer.channel != place.chat:
+            self._directs[place.chat] = answer.channel
         return Sent(answer.ts, changed)
 
     async def _call_with_less(

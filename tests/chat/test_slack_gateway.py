@@ -1,0 +1,282 @@
+"""An agent on Slack: threads, mentions, commands, approvals, files and jobs, by both ways in."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import pytest
+import trio
+
+from agents import Agent, ScriptedModel, ToolCall, ask, tool
+from agents.redaction.redactor import Redactor
+from agents.tools.files import read_file
+from delegation.events import DeliveryFailed, MessageReceived, ReplyPartDelivered
+from orchestrator.chat import Gateway, GatewaySettings, open_gateway
+from orchestrator.chat.replies import MARK
+from orchestrator.chat.slack import open_slack
+from orchestrator.schedule import Job
+from orchestrator.server.chat_webhooks import open_chat_webhooks
+from orchestrator.server.transport.listener import Listening
+from orchestrator.testing import Harness
+from tests.chat.fakes.slack import (
+    ADA,
+    APP_TOKEN,
+    BOB,
+    BOT_TOKEN,
+    BOT_USER,
+    DIRECT,
+    GENERAL,
+    SIGNING_SECRET,
+    FakeSlack,
+    open_fake_slack,
+)
+from tests.chat.gateway_kit import echoing
+
+MENTION = f"<@{BOT_USER}>"
+Way = Literal["socket", "requests"]
+
+
+@attrs.define
+class Talk:
+    """A gateway on a fake Slack."""
+
+    fake: FakeSlack
+    way: Way = "socket"
+    harness: Harness = attrs.field(factory=Harness)
+    reports: list[str] = attrs.field(factory=list)
+
+    @asynccontextmanager
+    async def open(self, agent: Agent[Any], **given: Any) -> AsyncGenerator[Gateway]:
+        """Open a gateway, as a process would."""
+        is_called = self.way == "requests"
+        settings = GatewaySettings(allow=(f"slack:{ADA}",))
+        async with AsyncExitStack() as opened:
+            slack = await opened.enter_async_context(
+                open_slack(
+                    BOT_TOKEN,
+                    app_token="" if is_called else APP_TOKEN,
+                    signing_secret=SIGNING_SECRET if is_called else "",
+                    url=self.fake.api_url,
+                )
+            )
+            orchestrator = await opened.enter_async_context(self.harness.open())
+            gateway = await opened.enter_async_context(
+                open_gateway(
+                    orchestrator,
+                    agent,
+                    [slack],
+                    settings=settings,
+                    report=self.reports.append,
+                    **given,
+                )
+            )
+            if gateway.webhooks:
+                listening = Listening(port=0)
+                address = await opened.enter_async_context(
+                    open_chat_webhooks(gateway.webhooks, listening, Redactor())
+                )
+                self.fake.request_url = f"{address}/slack"
+            yield gateway
+
+
+@asynccontextmanager
+async def talking(
+    agent: Agent[Any], way: Way = "socket", **given: Any
+) -> AsyncGenerator[Talk]:
+    async with open_fake_slack() as fake:
+        talk = Talk(fake, way)
+        async with talk.open(agent, **given):
+            yield talk
+        talk.harness.assert_laws()
+        assert fake.violations == []
+
+
+async def wait_replies(fake: FakeSlack, count: int) -> list[str]:
+    """Wait for so many messages, and until all is acknowledged; return what they show."""
+    await fake.wait_for(lambda: len(fake.replies()) >= count)
+    await fake.wait_told()
+    return [it.shown for it in fake.replies()]
+
+
+@pytest.mark.parametrize("way", ["socket", "requests"])
+async def test_a_mention_is_answered_once_and_in_its_thread(way: Way) -> None:
+    """It is told as two events, at once: by requests, both are under way together."""
+    async with talking(echoing(), way) as talk:
+        said = talk.fake.say(f"{MENTION} look", channel=GENERAL)
+        await wait_replies(talk.fake, 1)
+        talk.fake.say_again()
+        talk.fake.say("and this?", channel=GENERAL, thread_ts=said.ts)
+        await wait_replies(talk.fake, 2)
+    first, second = talk.fake.replies()
+    assert {first.thread_ts, second.thread_ts} == {said.ts}
+    assert (first.shown, second.shown) == (
+        "You said: Ada: look",
+        "You said: Ada: and this?",
+    )
+    assert len(talk.harness.facts(MessageReceived)) == 2
+
+
+@pytest.mark.parametrize("way", ["socket", "requests"])
+async def test_a_command_in_a_channel_is_run_once(way: Way) -> None:
+    async with talking(echoing(), way) as talk:
+        talk.fake.say(f"{MENTION} !help", channel=GENERAL)
+        talk.fake.say(f"{MENTION} /cost", channel=GENERAL)
+        help_, cost = sorted(await wait_replies(talk.fake, 2), key=len, reverse=True)
+        talk.fake.say_again()
+        await talk.fake.wait_told()
+        assert len(talk.fake.replies()) == 2
+    assert "!new" in help_
+    assert "/new" not in help_
+    assert "no conversation" in cost
+
+
+async def test_strangers_and_other_talk_get_nothing() -> None:
+    async with talking(echoing()) as talk:
+        talk.fake.say(f"{MENTION} let me in", user=BOB, channel=GENERAL)
+        root = talk.fake.say("good morning", channel=GENERAL)
+        talk.fake.say("morning!", channel=GENERAL, thread_ts=root.ts)
+        talk.fake.say("hello")
+        assert await wait_replies(talk.fake, 1) == ["You said: hello"]
+        assert [it.channel for it in talk.fake.replies()] == [DIRECT]
+
+
+async def test_a_pause_is_kept_for_its_channel_and_no_other() -> None:
+    async with talking(echoing()) as talk:
+        talk.fake.fail("chat.postMessage", status=429, retry_after="30")
+        talk.fake.say("slowly")
+        await talk.fake.wait_for(
+            lambda: any(it.method == "users.info" for it in talk.fake.calls)
+        )
+        await talk.fake.wait_told()
+        talk.fake.limit(DIRECT, 20)
+        begun = trio.current_time()
+        talk.fake.say(f"{MENTION} at once", channel=GENERAL)
+        await talk.fake.wait_for(lambda: len(talk.fake.replies(GENERAL)) == 1)
+        assert trio.current_time() - begun < 20
+        await talk.fake.wait_for(lambda: len(talk.fake.replies(DIRECT)) == 1)
+        assert trio.current_time() - begun >= 20
+
+
+async def test_a_lost_answer_is_sent_again_and_marked() -> None:
+    async with talking(echoing()) as talk:
+        talk.fake.fail("chat.postMessage", lost="after")
+        talk.fake.say("hello")
+        first, again = await wait_replies(talk.fake, 2)
+        assert (first, again) == ("You said: hello", f"{MARK}\n\nYou said: hello")
+    assert len(talk.harness.facts(DeliveryFailed)) == 1
+
+
+async def test_a_thread_that_is_deleted_is_a_fact_of_the_reply() -> None:
+    async with talking(echoing()) as talk:
+        talk.fake.fail("chat.postMessage", error="thread_not_found")
+        talk.fake.say(f"{MENTION} hello", channel=GENERAL)
+        await wait_replies(talk.fake, 1)
+        assert talk.fake.replies()[0].thread_ts == ""
+    (sent,) = talk.harness.facts(ReplyPartDelivered)
+    assert sent.receipt.endswith("(the thread)")
+
+
+async def test_a_chat_that_is_gone_is_given_up_and_no_other() -> None:
+    async with talking(echoing()) as talk:
+        talk.fake.channels[GENERAL].is_archived = True
+        talk.fake.say(f"{MENTION} hello", channel=GENERAL)
+        talk.fake.say("hello")
+        await wait_replies(talk.fake, 1)
+        assert [it.channel for it in talk.fake.replies()] == [DIRECT]
+
+
+async def test_a_revoked_token_is_told_once_and_ends_that_bot_only() -> None:
+    async with talking(echoing()) as talk:
+        talk.fake.say("hello")
+        await wait_replies(talk.fake, 1)
+        talk.fake.is_revoked = True
+        talk.fake.drop_sockets()
+        await _until(lambda: any("token_revoked" in it for it in talk.reports))
+        assert len([it for it in talk.reports if "token_revoked" in it]) == 1
+        assert not any(BOT_TOKEN in it for it in talk.reports)
+
+
+async def _until(condition: Any) -> None:
+    while not condition():  # noqa: ASYNC110 (a list tells of no change; the clock jumps)
+        await trio.sleep(1)
+
+
+@tool(machine="write")
+async def deploy(version: str) -> str:
+    """Deploy a version.
+
+    Args:
+        version: which one.
+    """
+    await trio.lowlevel.checkpoint()
+    return f"{version} is deployed"
+
+
+async def test_an_approval_is_asked_with_buttons_in_the_thread() -> None:
+    agent = Agent(
+        "helper",
+        model=ScriptedModel([ToolCall("deploy", {"version": "2"}), "Done."]),
+        tools=(deploy,),
+        approve=(ask("deploy"),),
+    )
+    async with talking(agent) as talk:
+        said = talk.fake.say(f"{MENTION} deploy 2", channel=GENERAL)
+        await talk.fake.wait_for(lambda: len(talk.fake.replies()) == 1)
+        (asked,) = talk.fake.replies(GENERAL, said.ts)
+        assert "Approve" in asked.buttons
+        talk.fake.press(asked, "Approve", user=BOB)
+        await talk.fake.wait_told()
+        assert asked.buttons, "a stranger has approved"
+        talk.fake.press(asked, "Approve")
+        *_, last = await wait_replies(talk.fake, 2)
+        assert last == "Done."
+        await talk.fake.wait_for(lambda: not asked.buttons)
+        assert "Approved by Ada" in asked.shown
+        await talk.fake.wait_for(lambda: any(it.only_for for it in talk.fake.messages))
+        assert {it.only_for for it in talk.fake.messages} == {"", ADA}
+
+
+@pytest.mark.realtime
+async def test_files_come_to_the_workspace_and_go_from_it(tmp_path: Path) -> None:
+    agent = Agent(
+        "helper",
+        model=ScriptedModel([ToolCall("send_file", {"path": "out.txt"}), "Sent."]),
+        tools=(read_file,),
+        workspace=tmp_path,
+    )
+    (tmp_path / "out.txt").write_text("from the workspace")
+    async with talking(agent, workspace=tmp_path) as talk:
+        file = talk.fake.add_file("../../in.txt", b"from Ada")
+        said = talk.fake.say(f"{MENTION} look", channel=GENERAL, files=[file])
+        with trio.fail_after(30):
+            await wait_replies(talk.fake, 2)
+        sent = talk.fake.replies(GENERAL, said.ts)[0]
+        assert talk.fake.files[sent.files[0]].content == b"from the workspace"
+    (saved,) = (tmp_path / "attachments").iterdir()
+    assert saved.read_bytes() == b"from Ada"
+    assert saved.name.endswith("-in.txt")
+
+
+async def test_a_job_delivers_to_a_channel_and_is_answered_in_its_thread() -> None:
+    writer = Agent("writer", model=ScriptedModel.always("Rome is sunny."))
+    job = Job("every 2h", writer, "Write.", deliver=f"slack:{GENERAL}")
+    async with talking(echoing(), jobs=[job], clock=trio.current_time) as talk:
+        await talk.fake.wait_for(lambda: len(talk.fake.replies()) == 1)
+        (sent,) = talk.fake.replies(GENERAL, "")
+        talk.fake.say("And Milan?", channel=GENERAL, thread_ts=sent.ts)
+        await talk.fake.wait_for(lambda: bool(talk.fake.replies(GENERAL, sent.ts)))
+        (answer,) = talk.fake.replies(GENERAL, sent.ts)
+        assert "Rome is sunny." in answer.shown
+        assert "And Milan?" in answer.shown
+
+
+async def test_a_job_delivers_to_a_person_who_answers_there() -> None:
+    writer = Agent("writer", model=ScriptedModel.always("Rome is sunny."))
+    job = Job("every 2h", writer, "Write.", deliver=f"slack:{ADA}")
+    async with talking(echoing(), jobs=[job], clock=trio.current_time) as talk:
+        await talk.fake.wait_for(lambda: len(talk.fake.replies()) == 1)
+        talk.fake.say("And Milan?")
+        await talk.fake.wait_for(lambda: len(talk.fake.replies()) == 2)
+        assert "Rome is sunny." in talk.fake.replies()[1].shown
