@@ -113,11 +113,15 @@ chaos: $(VENV)/.dev ## kill processes for ROUNDS rounds from SEED on, and all ot
 SECONDS ?= 600
 
 .PHONY: acceptance
-acceptance: clients soak ## the clients of others, and a long life
+acceptance: clients judges soak ## the clients of others, and a long life
 
 .PHONY: clients
 clients: $(VENV)/.dev ## try the clients that others wrote against a real server, and print the matrix of docs/http.md
 	@$(BIN)/python -m tests.clients
+
+.PHONY: judges
+judges: $(VENV)/.dev ## let the clients that others wrote judge our fakes of chat platforms
+	@$(BIN)/python -m tests.chat.judges
 
 .PHONY: client-pins
 client-pins: ## pin the newest versions of the clients that are tried (needs uv and npm)

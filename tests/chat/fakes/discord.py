@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from itertools import count
 from typing import Any, Final, Literal
 from urllib.parse import parse_qs, urlsplit
 
@@ -51,7 +52,7 @@ ALL_INTENTS: Final = (1 << 26) - 1
 NONCE_SECONDS: Final = 300
 PRESS_SECONDS: Final = 3
 FOLLOW_SECONDS: Final = 15 * 60
-USER_AGENT: Final = re.compile(r"DiscordBot \(\S+, \S+\).*")
+USER_AGENT: Final = re.compile(r"DiscordBot \(\S+,? \S+\).*")
 NAMES: Final = {BOT: "helper", ADA: "Ada", BOB: "Bob", OTHER_BOT: "parrot"}
 
 
@@ -311,6 +312,7 @@ class FakeDiscord:
             "entitlements": [],
             "attachment_size_limit": 10 * 1024 * 1024,
             "authorizing_integration_owners": {},
+            "app_permissions": "8",
             "context": 1 if channel.is_direct else 0,
         }
         if channel.is_direct:
@@ -511,11 +513,12 @@ class FakeDiscord:
             raise HangUpError
         if fault is not None and fault.status:
             return _fault_response(fault)
-        if not USER_AGENT.fullmatch(request.headers.get("user-agent", "")):
-            raise RefusedError(403, 40333, "internal network error")
-        needs_token = not path.startswith(("/interactions/", "/webhooks/"))
-        if needs_token and request.headers.get("authorization") != f"Bot {self.token}":
-            raise RefusedError(401, 0, "401: Unauthorized")
+        # What an interaction names is called without the bot's token, and by any client.
+        if not path.startswith(("/interactions/", "/webhooks/")):
+            if not USER_AGENT.fullmatch(request.headers.get("user-agent", "")):
+                raise RefusedError(403, 40333, "internal network error")
+            if request.headers.get("authorization") != f"Bot {self.token}":
+                raise RefusedError(401, 0, "401: Unauthorized")
         headers = self._count(kind, names[0] if names else "")
         if isinstance(headers, Response):
             return headers
@@ -525,10 +528,12 @@ class FakeDiscord:
             found = self._read(shape, names, query)
         else:
             found = await self._write(kind, names, body, files)
+            if "with_response" in query and kind.endswith("/callback"):
+                found = {"interaction": {"id": names[0], "type": 3}}
         if fault is not None and fault.lost == "after":
             raise HangUpError
         if found is None:
-            return Response(204, b"", headers=headers)
+            return Response(204, b"", "text/html; charset=utf-8", headers)
         return json_response(found, 200, **headers)
 
     def _read(self, shape: str, names: list[str], query: dict[str, list[str]]) -> Any:
@@ -539,7 +544,8 @@ class FakeDiscord:
                 found = {"url": self.gateway_url, "shards": 1}
                 return found | {"session_start_limit": starts}
             case "/users/@me", _:
-                return user_object(BOT)
+                own = {"mfa_enabled": True, "verified": True, "locale": "en-GB"}
+                return user_object(BOT) | own | {"email": None}
             case "/oauth2/applications/@me" | "/applications/@me", _:
                 return application_object()
             case "/channels/{}", [channel]:
@@ -659,7 +665,7 @@ class FakeDiscord:
                 content=(body.get("content") or "").strip(),
                 type=19 if reply_to else 0,
                 reply_to=reply_to,
-                components=body.get("components") or [],
+                components=_numbered(body.get("components") or []),
                 files=list(files.values()),
                 nonce=nonce,
                 sent_at=trio.current_time(),
@@ -708,7 +714,7 @@ class FakeDiscord:
         if body.get("content") is not None:
             message.content = body["content"]
         if "components" in body:
-            message.components = body["components"] or []
+            message.components = _numbered(body["components"] or [])
         return self.message_object(message)
 
     def _answer_interaction(self, id_: str, token: str, body: Any) -> None:
@@ -739,7 +745,8 @@ class FakeDiscord:
             raise RefusedError(401, 50027, "Invalid Webhook Token")
         check_message(body, files, is_followup=True)
         self._whisper(found, body)
-        return {"id": self.new_id()}
+        message = Message(id=self.new_id(), channel=GENERAL, author=BOT)
+        return self.message_object(message) | {"content": body["content"]}
 
     def _whisper(self, interaction: _Interaction, body: Mapping[str, Any]) -> None:
         if not (body.get("flags") or 0) & 1 << 6:
@@ -993,6 +1000,19 @@ def application_object() -> dict[str, Any]:
         "approximate_guild_count": 1,
         "summary": "",
     }
+
+
+def _numbered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return components with the ids that Discord gives them."""
+    ids = count(1)
+    return [
+        {
+            **row,
+            "id": next(ids),
+            "components": [{**it, "id": next(ids)} for it in row["components"]],
+        }
+        for row in rows
+    ]
 
 
 def _read_body(request: Request) -> tuple[Any, dict[int, SentFile]]:

@@ -29,6 +29,7 @@ MESSAGE_FIELDS: Final = {
     "poll": dict,
 }
 EDIT_FIELDS: Final = {
+    "tts": bool,  # discord.py sends it, and Discord ignores it
     "content": str,
     "embeds": list,
     "flags": int,
