@@ -16,6 +16,8 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "run": "Run an agent or a pipeline on a goal.",
         "chat": "Talk to an agent. Results of its background tasks arrive while you talk.",
         "resume": "Go on with a run that was interrupted.",
+        "retry": "Do a task that did not succeed again, in a new run that has all else.",
+        "fork": "Go on live from where a task was delegated, in a new run.",
         "simulate": "Run an agent many times in virtual time: no model is asked, no tool is run.",
     },
     "Look at runs": {
@@ -29,6 +31,8 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
     },
     "Act on runs": {
         "cancel": "Cancel a task with all below it, or a whole run.",
+        "pause": "Start no new task below a task, or in a whole run, until it is unpaused.",
+        "unpause": "Start tasks below a task again, those that wait first.",
         "message": "Send a message to a running task.",
         "approve": "Approve a call that waits for an approval.",
         "deny": "Deny a call that waits for an approval.",

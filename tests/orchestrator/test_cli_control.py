@@ -1,4 +1,4 @@
-"""`cancel`, `message`, `approve` and `deny`: scripts that act on a run of another process."""
+"""`cancel`, `pause`, `message`, `approve` and `deny`: scripts that act on a run of another process."""
 
 import subprocess
 import sys
@@ -52,6 +52,11 @@ def test_a_script_approves_denies_tells_and_cancels(home: Path) -> None:
         assert (code, f"no {first!r} waits for an approval" in said) == (2, True)
         assert script("deny", second, "--why", "not today")[0] == 0
 
+        assert script("pause", "/boss") == (
+            0,
+            "paused: no new task starts below /boss\n",
+        )
+        assert script("unpause", "/boss") == (0, "unpaused: /boss\n")
         code, said = script("message", "/boss/slow[1]", "hurry")
         assert (code, said) == (
             0,
@@ -64,6 +69,8 @@ def test_a_script_approves_denies_tells_and_cancels(home: Path) -> None:
         assert script("cancel", "/boss/slow[1]") == (0, "cancelled: /boss/slow[1]\n")
         run.wait_for("all done", anywhere=True)
         assert run.wait() == 0
+    code, said = script("pause", "/boss/slow[1]")
+    assert (code, "no process of this machine runs r_" in said) == (1, True)
     assert script("cancel", "/boss/slow[1]") == (
         1,
         "orchestrator: not done: /boss/slow[1] has ended already: cancelled\n",

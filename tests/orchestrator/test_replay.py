@@ -789,3 +789,38 @@ def test_the_command_forks_a_run_and_the_link_is_shown(shell: Shell) -> None:
     assert "helper[1]" in err
     assert f"[fork of {run.split()[0]}/t_" in fork
     assert f"forked from {run.split()[0]}/t_" in tree
+
+
+FAILING = """
+from pathlib import Path
+from orchestrator import Agent, ModelError, ScriptedModel, ToolCall
+
+def work(transcript):
+    goal = transcript[-1].text.splitlines()[-1]
+    Path("asked").open("a").write(f"{goal}\\n")
+    fails = goal == "b" and not Path("mended").exists()
+    return ModelError("no b") if fails else f"{goal} is done"
+
+def lead(transcript):
+    if len(transcript) > 1:
+        return f"{transcript[-1].text.count('is done')} of 2"
+    tasks = [{"agent": "helper", "goal": "a"}, {"agent": "helper", "goal": "b"}]
+    return ToolCall("delegate_task", {"tasks": tasks})
+
+helper = Agent("helper", model=ScriptedModel.always(work))
+lead = Agent("lead", model=ScriptedModel.always(lead), delegates=[helper])
+"""
+
+
+def test_the_command_retries_a_task_and_asks_nothing_else_again(shell: Shell) -> None:
+    shell.write("team.py", FAILING)
+    assert shell.run("run", "team.py:lead", "go")[0] == "1 of 2\n"
+    shell.write("mended", "")
+    shell.write("asked", "")
+
+    assert shell.run("retry", "team.py:lead", "/lead/helper[2]")[0] == "2 of 2\n"
+    assert (shell.home / "asked").read_text() == "b\n"
+    problem = shell.error("retry", "team.py:lead", "/lead/helper[2]")
+    assert "/lead/helper[2] has succeeded: fork the run there" in problem
+    assert shell.run("fork", "team.py:lead", "/lead/helper[1]")[0] == "2 of 2\n"
+    assert "has no task '/lead/x'" in shell.error("fork", "team.py:lead", "/lead/x")

@@ -61,7 +61,7 @@ async def _begin(call: ApiCall, copy: Copy) -> Response:
     if session_exists(call, id_):
         begun = await session_for_key(call, id_)
         return await show_run(call, FoundSession(begun, journal.read.ledger), 202)
-    if agent.tools != call.server.agents[agent.name].tools:
+    if agent.tools != call.server.agents[session.root.agent].tools:
         raise HttpError(
             409,
             "the client of this run ran some of its tools, and would not be asked here: send the"
