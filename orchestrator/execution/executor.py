@@ -126,6 +126,10 @@ class StepTiming(Protocol):
         """
         ...
 
+    def fan_out_limit(self, limit: int) -> int:
+        """Return how many children of a fan-out run at once, of which its program says a limit."""
+        ...
+
     async def before_run(self, task: TaskRecord) -> None:
         """Delay the run of a child that was posted as started. It is not cancelled here."""
         ...

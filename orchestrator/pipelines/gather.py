@@ -75,10 +75,12 @@ class ChildGroup:
         self, requests: Sequence[ChildRequest], *, limit: int | None = None
     ) -> None:
         self._requests = requests
-        self._limit = len(requests) if limit is None else limit
+        self._pipeline_run = current_pipeline_run("delegate")
+        self._limit = (
+            len(requests) if limit is None else self._pipeline_run.fan_out_limit(limit)
+        )
         self._free = trio.Semaphore(self._limit)
         """How many more may be started now."""
-        self._pipeline_run = current_pipeline_run("delegate")
         self._began = 0.0
         self._children: dict[int, Child[Any]] = {}
         self._ended: dict[int, _Ended] = {}

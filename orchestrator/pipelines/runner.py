@@ -205,6 +205,11 @@ class PipelineRun:
                 with trio.CancelScope(shield=True):
                     await child.cancel()
 
+    def fan_out_limit(self, limit: int) -> int:
+        """Return how many children run at once: what the program says, unless it is simulated."""
+        timing = self._runner.timing
+        return limit if timing is None else timing.fan_out_limit(limit)
+
     async def start_child(
         self,
         agent: Agent[OutputT, Any],

@@ -221,6 +221,9 @@ class RecordedTiming:
     ) -> None:
         await trio.lowlevel.cancel_shielded_checkpoint()
 
+    def fan_out_limit(self, limit: int) -> int:
+        return limit
+
     async def before_run(self, task: TaskRecord) -> None:
         await trio.lowlevel.cancel_shielded_checkpoint()
 

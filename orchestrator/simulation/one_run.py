@@ -170,7 +170,7 @@ class _Simulation:
             place=SimulatedTools(self._settings, self._tasks, registry),
             # Which tools a server has is not known: one of them stands for all.
             servers=StandInServers(lambda prefix: [f"{prefix}tool"]),
-            timing=SimulatedTiming(self._tasks),
+            timing=SimulatedTiming(self._tasks, self._settings.limit_factor),
         ) as services:
             stop = trio.CancelScope()
             run: Run[Any] | None = None

@@ -203,8 +203,12 @@ class SimulatedIds:
 class SimulatedTiming:
     """The timing of a simulation (`StepTiming`): each step begins at a moment of its own."""
 
-    def __init__(self, tasks: SimulatedTasks) -> None:
+    def __init__(self, tasks: SimulatedTasks, limit_factor: int) -> None:
         self._tasks = tasks
+        self._limit_factor = limit_factor
+
+    def fan_out_limit(self, limit: int) -> int:
+        return limit * self._limit_factor
 
     async def before_request(
         self, parent: TaskRecord, agent: str, goal: str, held_since: float | None

@@ -95,6 +95,8 @@ class SimulationSettings:
     """The limits of delegation, such as `Rules(live_tasks=20)`."""
     budget: Budget | None = None
     """A budget around the whole run, besides those that agents have."""
+    limit_factor: int = 1
+    """By what the limits of fan-outs are multiplied, such as that of `map_each(limit=)`."""
     seeds: int = 100
     """How many runs are simulated."""
     first_seed: int = 1

@@ -3,13 +3,23 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+import attrs
+
 from agents import Agent
 from orchestrator.simulation.one_run import SimulatedRun, simulate_once
 from orchestrator.simulation.random_model import goal_for
 from orchestrator.simulation.settings import SimulationSettings
-from orchestrator.simulation.statistics import SeedStatistics, SimulationReport
+from orchestrator.simulation.statistics import (
+    DoubledLimits,
+    Quantiles,
+    SeedStatistics,
+    SimulationReport,
+    result_of,
+)
 
 USUAL_GOAL: Final = "simulate"
+DOUBLED_SEEDS: Final = 10
+"""How many runs are simulated again with other limits."""
 
 
 def _ignore_run(_: SimulatedRun) -> None:
@@ -40,4 +50,22 @@ def simulate(
         run = simulate_once(agent, goal, settings, seed=seed)
         tally.add(run)
         tell(run)
-    return tally.report(agent.name, goal, settings)
+    report = tally.report(agent.name, goal, settings)
+    if not report.is_held_by_fan_out:
+        return report
+    doubled = _with_doubled_limits(agent, goal, settings, report)
+    return attrs.evolve(report, doubled=doubled)
+
+
+def _with_doubled_limits(
+    agent: Agent[Any], goal: str, settings: SimulationSettings, report: SimulationReport
+) -> DoubledLimits:
+    """Run the first seeds again with twice the limits of fan-outs."""
+    first = report.seeds[:DOUBLED_SEEDS]
+    twice = attrs.evolve(settings, limit_factor=2 * settings.limit_factor)
+    again = [result_of(simulate_once(agent, goal, twice, seed=it.seed)) for it in first]
+    return DoubledLimits(
+        seeds=len(first),
+        makespan=Quantiles.of(it.makespan for it in first).p50,
+        doubled=Quantiles.of(it.makespan for it in again).p50,
+    )

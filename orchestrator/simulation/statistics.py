@@ -97,6 +97,8 @@ class SimulationReport:
     seeds: tuple["SeedResult", ...]
     typical: Timeline
     """The timeline of the run whose makespan is the p50."""
+    doubled: "DoubledLimits | None" = None
+    """What twice the limits of fan-outs would give, where those hold the run up."""
 
     @property
     def limited_by(self) -> str:
@@ -110,7 +112,12 @@ class SimulationReport:
         words = f"{limit}: {self.shares[limit]:.0%} of the makespan is {LIMIT_DESCRIPTIONS[limit]}"
         if self.shares[second] >= MENTIONED_SHARE:
             words += f", {self.shares[second]:.0%} {LIMIT_DESCRIPTIONS[second]}"
-        return words
+        return words if self.doubled is None else f"{words}; {self.doubled.sentence}"
+
+    @property
+    def is_held_by_fan_out(self) -> bool:
+        """The limit of a fan-out takes a part of the time that is worth a word."""
+        return self.shares["fan-out limit"] >= MENTIONED_SHARE
 
     def to_text(self) -> str:
         """Return it as lines of text, with plots."""
@@ -130,10 +137,27 @@ class SimulationReport:
             "limited_by": self.limited_by,
             "sentence": self.sentence,
             **{name: _plain(getattr(self, name)) for name in COUNTS},
+            "doubled_limits": _plain(self.doubled),
             "unpriced": list(self.unpriced),
             "seeds": [_plain(seed) for seed in self.seeds],
         }
         return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+
+
+@attrs.frozen(kw_only=True)
+class DoubledLimits:
+    """The p50 of the makespan of some seeds, with the limits of fan-outs and with twice those."""
+
+    seeds: int
+    makespan: float
+    doubled: float
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"with twice the limit it takes {self.doubled:,.1f} s instead of"
+            f" {self.makespan:,.1f} s"
+        )
 
 
 @attrs.frozen(kw_only=True)

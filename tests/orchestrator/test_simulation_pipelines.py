@@ -111,3 +111,10 @@ def test_the_limit_of_a_fan_out_is_named_where_it_limits(
     # The last pair works for a tenth of the time; before, it is held back.
     expected = 0.9 if limit else 0
     assert report.shares["fan-out limit"] == pytest.approx(expected, abs=0.02)
+    # Twice as many at once take half the time.
+    assert (report.doubled is None) == (limit is None)
+    if report.doubled is not None:
+        assert report.doubled.makespan == report.makespan.p50
+        half = report.doubled.makespan / 2
+        assert report.doubled.doubled == pytest.approx(half, rel=0.05)
+        assert report.doubled.sentence in report.sentence

@@ -1,6 +1,9 @@
 """`orchestrator simulate`: run an agent many times in virtual time."""
 
 import re
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -73,11 +76,35 @@ def simulate(
         budget=None if budget_usd is None else Budget(usd=budget_usd),
         seeds=seeds,
     )
-    report = simulation.simulate(load_agent(file, calls_models=False), goal, settings)
+    agent = load_agent(file, calls_models=False)
+    with _shown_progress(seeds) as tell:
+        report = simulation.simulate(agent, goal, settings, tell=tell)
     print(report.to_json() if json else report.to_text())
     if plot is not None:
         plot.write_text(report.to_svg(), encoding="utf-8")
     return min(ENDING_CODES[Ending(ending)] for ending in report.runs)
+
+
+@contextmanager
+def _shown_progress(seeds: int) -> Generator[Callable[[object], None]]:
+    """Count the runs in one line of a terminal, as long as they are simulated."""
+    count = 0
+
+    def show(words: str) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{words}")
+            sys.stderr.flush()
+
+    def tell(_: object) -> None:
+        nonlocal count
+        count += 1
+        show(f"{count:,} of {seeds:,} runs simulated")
+
+    show("simulating")
+    try:
+        yield tell
+    finally:
+        show("")
 
 
 def _parse_price(text: str | None) -> Price | None:
