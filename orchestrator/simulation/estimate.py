@@ -12,7 +12,6 @@ import attrs
 
 from agents import Agent, Budget, Pipeline, Price
 from agents.budget_kind import BudgetKind
-from agents.models.wrappers.prices import PriceTable
 from delegation import Rules
 from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.simulate import simulate
@@ -121,8 +120,7 @@ class _UpperBound:
 
     def __init__(self, settings: SimulationSettings) -> None:
         self._rules: Rules = settings.rules
-        self._price = settings.price
-        self._table = settings.prices or PriceTable.shipped()
+        self._settings = settings
 
     def of(self, agent: Agent[Any], levels: int) -> _Amounts:
         if isinstance(agent, Pipeline):
@@ -162,11 +160,9 @@ class _UpperBound:
         return _Amounts(limits.model_calls, tokens, cost)
 
     def _prices(self, agent: Agent[Any]) -> list[Price | None]:
-        if self._price is not None:
-            return [self._price]
         if not isinstance(agent.model, str):
-            return [getattr(agent.model, "price", None)]
-        return [self._table.price_of(it.strip()) for it in agent.model.split("|")]
+            return [self._settings.price or getattr(agent.model, "price", None)]
+        return [self._settings.price_of(it.strip()) for it in agent.model.split("|")]
 
 
 def _capped(amounts: _Amounts, budget: Budget | None) -> _Amounts:

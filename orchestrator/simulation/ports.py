@@ -24,7 +24,6 @@ from agents import (
 )
 from agents.models.wrappers.compaction import compacting
 from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.prices import PriceTable
 from agents.models.wrappers.rate_limit import Limiter, limited
 from agents.models.wrappers.retry import retrying
 from agents.tools.result_text import ToolResult
@@ -75,7 +74,6 @@ class SimulatedModels:
         self._settings = settings
         self._tasks = tasks
         self._names = ModelResolver({}, connect=_UnusedModel)
-        self._table = settings.prices or PriceTable.shipped()
         self._provider_limiters: dict[str, Limiter] = {}
         self.unpriced: set[str] = set()
         """The models whose price is unknown."""
@@ -118,7 +116,7 @@ class SimulatedModels:
         names = [name.strip() for name in model.split("|")]
         return fallback(
             *(
-                self._random_model(it, self._table.price_of(it), agent, simulated)
+                self._random_model(it, self._settings.price_of(it), agent, simulated)
                 for it in names
             )
         )

@@ -13,6 +13,8 @@ from delegation import Rules
 
 LEVEL: Final = re.compile(r"(\d+)(?:-(\d+))?")
 MOST_SEEDS: Final = 100_000
+THIS_MACHINE: Final = "local:"
+"""Begins the names of models that run here, and are free."""
 
 
 @attrs.frozen
@@ -110,6 +112,15 @@ class SimulationSettings:
             raise DefinitionError(
                 f"failure_rate={self.failure_rate} makes no sense: it is a share, 0 to 1"
             )
+
+    def price_of(self, name: str) -> Price | None:
+        """Return what a model costs by its name; None if that is not known."""
+        if self.price is not None:
+            return self.price
+        if name.startswith(THIS_MACHINE):
+            return Price()
+        table = PriceTable.shipped() if self.prices is None else self.prices
+        return table.price_of(name)
 
     def draw(self, median: float, rng: random.Random) -> float:
         """Return a time or a length around a median."""

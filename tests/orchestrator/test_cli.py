@@ -419,3 +419,57 @@ def _wait_for_line(process: subprocess.Popen[str], line: str) -> None:
     assert process.stderr is not None
     while line not in (read := process.stderr.readline()):
         assert read, "the process ended too early"
+
+
+READER = """
+from agents import Agent, AssistantMessage, ModelRequest, agent
+
+
+class Reader:
+    name = "reader"
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        files = [(it.name, it.media_type, it.data) for it in request.transcript[0].parts]
+        return AssistantMessage(f"{request.instructions!r} {files}")
+
+
+reader = Agent("reader", instructions="Read.", model=Reader())
+made = Agent("made", instructions=lambda _: "Read.", model=Reader())
+
+
+@agent
+async def line(goal: str) -> str:
+    return goal
+"""
+
+
+def test_files_and_instructions_go_with_the_goal_of_a_run(shell: Shell) -> None:
+    file = shell.write("team.py", READER)
+    (shell.home / "blob").write_bytes(b"\xff\xfe")
+    for name in ("Makefile", "picture.png", "a.txt.gz"):
+        shell.write(name, "all")
+    named = ("Makefile", "picture.png", "a.txt.gz", "blob")
+    attached = [word for name in named for word in ("--attach", name)]
+    given = (*attached, "--instructions", "Be brief.", "--quiet")
+    out, _ = shell.run("run", f"{file}:reader", "go", *given)
+    assert out.startswith("'Read.\\n\\nBe brief.'")
+    kinds = ("text/plain", "image/png", "text/plain", "application/octet-stream")
+    for name, kind in zip(named, kinds, strict=True):
+        assert f"('{name}', '{kind}', b" in out
+
+    shell.write("empty", "")
+    for words, problem in (
+        (("reader", "--attach", "nowhere.txt"), "No such file"),
+        (("reader", "--attach", "empty"), "cannot be empty"),
+        (("line", "--attach", "Makefile"), "is a pipeline, which takes no files"),
+        (("made", "--instructions", "x"), "no text that could be added to"),
+    ):
+        name, *options = words
+        assert problem in shell.error("run", f"{file}:{name}", "go", *options)
+
+
+def test_a_server_allows_only_models_of_providers_that_are_known(shell: Shell) -> None:
+    file = shell.write("team.py", READER)
+    for name in ("gpt-5", "openai:gpt-5 | nobody:x"):
+        said = shell.error("serve", file, "--port", "0", "--language-model", name)
+        assert f"--language-model {name}: there is no such provider" in said

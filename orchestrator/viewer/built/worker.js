@@ -1,4 +1,4 @@
-/*! sources sha256 03c4f00e5316452ecafccb885dcb69f5d242bccec32d3a80a834d6bbc994e3ce */
+/*! sources sha256 5ac0b459a82794b57030e444f61c586df872c0d3beb18547da23649b9280ff13 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

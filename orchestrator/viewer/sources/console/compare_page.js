@@ -12,20 +12,30 @@ export class ComparePage {
     this.element = element('main', { class: 'compare' });
   }
 
-  async show(route) {
+  show(route) {
     const ids = [route.params.one, route.params.other];
     this.wanted = ids.join();
     fill(this.element, element('p', { class: 'empty' }, 'Reading both runs …'));
+    this.stop?.();
+    this.stop = this.console.live.watch('runs', ({ begins, runs = [], deleted = [] }) => {
+      if (begins || [...runs.map((it) => it.id), ...deleted].some((id) => ids.includes(id))) this.readBoth(ids);
+    });
+  }
+
+  // Runs that go on are compared as they are now.
+  async readBoth(ids) {
     try {
       const runs = await Promise.all(ids.map((id) => this.read(id)));
       if (this.wanted === ids.join()) this.draw(runs);
     } catch (error) {
-      fill(this.element, element('p', { class: 'empty' }, error.message));
+      if (this.wanted === ids.join()) fill(this.element, element('p', { class: 'empty' }, error.message));
     }
   }
 
   hide() {
     this.wanted = null;
+    this.stop?.();
+    this.stop = null;
   }
 
   async read(id) {
@@ -57,7 +67,7 @@ export class ComparePage {
       element('div', { class: 'scroll' }, element('table', { class: 'list' }, element('thead', {}, head.cloneNode(true)),
         element('tbody', {}, ...names.map((name) => element('tr', {}, element('th', { scope: 'row' }, oneLine(name, 60)),
           ...runs.map((run) => element('td', {}, ...role(run.roles.get(name)))),
-          element('td', {}, change(...runs.map((run) => run.roles.get(name)?.cost ?? 0)))))))),
+          element('td', {}, roleChange(...runs.map((run) => run.roles.get(name))))))))),
       element('h2', {}, 'Answers'),
       element('div', { class: 'sides' }, ...runs.map((run) => element('article', { 'aria-label': `Answer of ${run.id}` },
         element('h3', {}, oneLine(run.about, 80) || run.id),
@@ -88,6 +98,13 @@ function role(sum) {
   if (!sum) return ['–'];
   return [`${counted(sum.tasks, 'task')}, ${tokens(sum.tokens)} tokens, ${money(sum.cost, sum.unknown)}`,
     sum.bad ? element('span', { class: 'failed' }, ` ✗${count(sum.bad)}`) : null];
+}
+
+// How what an agent took differs: in cost, or in tokens where all are free.
+function roleChange(first, second) {
+  if (!first || !second) return first ? 'only in the first' : 'only in the second';
+  const measure = first.cost || second.cost ? 'cost' : 'tokens';
+  return change(first[measure], second[measure]);
 }
 
 // How the second differs from the first, in percent of it.

@@ -69,9 +69,13 @@ export class Simulation {
       this.result.hidden = true;
       return;
     }
-    const again = error.code === 'runs_code'
-      ? element('button', { type: 'button', class: 'chip danger', onclick: () => this.run({ runCode: true }) }, 'Let its code run, and simulate') : null;
-    this.show(element('p', { class: 'problem' }, printable(error.message)), again);
+    if (error.code !== 'runs_code') {
+      this.show(element('p', { class: 'problem' }, printable(error.message)));
+      return;
+    }
+    this.show(
+      element('p', {}, 'This agent has code of its own, which a simulation does not replace: it would really run, with all its effects, once for each simulated run.'),
+      element('button', { type: 'button', class: 'chip danger', onclick: () => this.run({ runCode: true }) }, 'Let its code run, and simulate'));
   }
 
   show(...content) {
