@@ -109,6 +109,7 @@ SEED ?= 1
 .PHONY: chaos
 chaos: $(VENV)/.dev ## kill processes for ROUNDS rounds from SEED on, and all other long proofs
 	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --seed $(SEED) --all
+	@CHATS=100 KILLS=8 $(BIN)/pytest -q tests/chat/test_kill.py
 
 SECONDS ?= 600
 

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
+from tests.chat.fakes import telegram
 from tests.chat.fakes.discord import (
     GENERAL,
     TOKEN,
@@ -23,6 +24,7 @@ from tests.chat.fakes.discord import (
     open_fake_discord,
 )
 from tests.chat.fakes.discord_bodies import RefusedError
+from tests.chat.fakes.telegram import FakeTelegram
 from tests.clients.environments import Client, prepare
 
 PATIENCE: Final = 120
@@ -80,7 +82,19 @@ async def _react(fake: FakeDiscord, message: Message) -> None:
             pass
 
 
+@asynccontextmanager
+async def play_telegram() -> AsyncGenerator[Sequence[str]]:
+    """Play Telegram: its people do what the client asks for by a path of the server's own."""
+    async with FakeTelegram().open() as fake:
+        yield fake.address, telegram.TOKEN
+
+
 JUDGES: Final = (
+    Judge(
+        Client("python-telegram-bot", "python-telegram-bot", "telegram_bot_judge.py"),
+        play_telegram,
+    ),
+    Judge(Client("aiogram", "aiogram", "aiogram_judge.py"), play_telegram),
     Judge(Client("discord.py", "discord-py", "discord_py_judge.py"), play_discord),
     Judge(Client("hikari", "hikari", "hikari_judge.py"), play_discord),
 )

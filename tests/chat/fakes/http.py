@@ -46,7 +46,12 @@ async def serve_http(handler: Handler, *, port: int = 0) -> AsyncGenerator[str]:
         async with stream:
             try:
                 await _answer_requests(stream, handler)
-            except (trio.BrokenResourceError, trio.ClosedResourceError, HangUpError):
+            except (
+                trio.BrokenResourceError,
+                trio.ClosedResourceError,
+                h11.RemoteProtocolError,
+                HangUpError,
+            ):
                 return
 
     async with trio.open_nursery() as nursery:

@@ -326,11 +326,11 @@ class FakeTelegram:
                 nursery.cancel_scope.cancel()
 
     async def _answer(self, request: Request) -> Response:
-        url = urlsplit(request.target)
+        url = urlsplit(unquote(request.target))
         if url.path.startswith("/control/"):
             return await self._control(url.path, request)
         if url.path.startswith(f"/file/bot{TOKEN}/"):
-            content = self.files.get(unquote(url.path.rpartition("/")[2]), b"")
+            content = self.files.get(url.path.rpartition("/")[2], b"")
             return Response(
                 200 if content else 404, content, "application/octet-stream"
             )
@@ -374,13 +374,23 @@ class FakeTelegram:
         """Do what a test in another process asks for."""
         await trio.lowlevel.checkpoint()
         given = json.loads(request.body or b"{}")
-        if path == "/control/say":
-            return json_response(self.say(**given))
-        if path == "/control/sent":
-            return json_response({"sent": self.sent, "unheard": self.unheard})
-        if path == "/control/press":
-            return json_response(self.press(**given))
-        return Response(404)
+        result: Any = None
+        match path.removeprefix("/control/"):
+            case "say":
+                result = self.say(**given)
+            case "press":
+                result = self.press(**given)
+            case "file":
+                result = self.add_file(given["name"], given["text"].encode())
+            case "fail":
+                self.fail(given.pop("method"), Fault(**given))
+            case "block":
+                self.chat(given["chat"]).is_blocked = True
+            case "sent":
+                result = {"sent": self.sent, "unheard": self.unheard}
+            case _:
+                return Response(404)
+        return json_response(result)
 
     def _notify(self) -> None:
         self._changed.set()
@@ -696,7 +706,13 @@ def _fields(request: Request, known: Mapping[str, str]) -> dict[str, Any]:
     if kind.startswith("application/x-www-form-urlencoded"):
         texts |= parse_qsl(request.body.decode())
     elif kind.startswith("multipart/form-data"):
-        texts |= dict(_multipart(kind, request.body))
+        parts = dict(_multipart(kind, request.body))
+        attached = {f"attach://{name}": name for name in parts if name not in known}
+        texts |= {
+            name: parts[attached[it]] if it in attached else it
+            for name, it in parts.items()
+            if f"attach://{name}" not in attached
+        }
     return {name: _value(text, known.get(name, "")) for name, text in texts.items()}
 
 
