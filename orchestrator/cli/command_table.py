@@ -8,6 +8,7 @@ from typing import Final
 COMMANDS: Final[dict[str, dict[str, str]]] = {
     "Begin": {
         "demo": "Watch a small team delegate: no key, no server.",
+        "init": "Write a small team and its test, to begin with.",
         "ask": "Ask a model one question.",
         "models": "List the providers of models, and what each needs: a key, an extra.",
         "doctor": "Check that journals are whole, and what holds commands here.",

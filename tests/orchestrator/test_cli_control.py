@@ -1,4 +1,4 @@
-"""`cancel`, `pause`, `message`, `approve` and `deny`: scripts that act on a run of another process."""
+"""`cancel`, `pause`, `message`, `approve` and `deny`: scripts that act on another process."""
 
 import subprocess
 import sys

@@ -1,0 +1,55 @@
+"""`orchestrator init`: what it writes runs, passes its own test, and replaces nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import run_command
+
+
+@pytest.mark.parametrize("model", [None, "openai:gpt-5-mini"])
+def test_the_team_that_is_written_passes_its_test(
+    model: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "team"
+    options = [] if model is None else ["--model", model]
+
+    assert run_command(["init", str(folder), *options]) == 0
+
+    assert capsys.readouterr().out.split() == [
+        str(folder / "team.py"),
+        str(folder / "test_team.py"),
+    ]
+    environ = {**os.environ, "ORCHESTRATOR_HOME": str(tmp_path)}
+    programs = [["-m", "pytest", "-q", "-p", "no:cacheprovider", "."]]
+    if model is None:
+        programs.append(["team.py"])
+    for program in programs:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", *program],
+            cwd=folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    # And it can be loaded for its agents.
+    assert run_command(["simulate", str(folder / "team.py"), "--seeds", "1"]) == 0
+
+
+def test_nothing_is_replaced_and_a_wrong_model_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_team.py").write_text("mine")
+
+    assert run_command(["init", str(tmp_path)]) == 2
+    assert "test_team.py is there already" in capsys.readouterr().err
+    assert not (tmp_path / "team.py").exists()
+    for model in ("gpt-5", 'openai:x"y'):
+        assert run_command(["init", str(tmp_path / "other"), "--model", model]) == 2
+        assert "say PROVIDER:MODEL" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
