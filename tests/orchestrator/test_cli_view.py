@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console, Group
 
 from agents import ToolCall, Usage
-from delegation import Ending, Ledger, SessionId, Status, TaskId
+from delegation import Ending, Ledger, Mode, SessionId, Status, TaskId
 from delegation.events import Entry, MessageReceived, SessionOpened
 from orchestrator.cli.journal_queries import Runs
 from orchestrator.cli.terminal.console import Terminal
@@ -24,7 +24,7 @@ from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
 from orchestrator.cli.terminal.tree_table import print_tree
 from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
 from orchestrator.control.server import AnswerApproval, Cancel, Steer
-from tests.orchestrator.synthetic_trees import ask_of, grown, snapshot_of
+from tests.orchestrator.synthetic_trees import BEGAN, ask_of, grown, snapshot_of
 from tests.orchestrator.terminals import SEQUENCE
 
 FIVE = """\
@@ -100,6 +100,25 @@ def test_only_what_succeeded_is_done_and_only_what_runs_is_running() -> None:
     assert header.startswith(
         "◐ 2 running  ◌ 1 interrupted  ✗ 1 failed  ⊘ 2 cancelled  ✓ 0 done  · 1 queued"
     )
+
+
+def test_a_fan_out_that_has_more_to_ask_for_says_how_far_it_has_come() -> None:
+    tree = grown(9)
+    tree.begin_turn(BEGAN)
+    tree.add(
+        TaskId("t_9"),
+        parent=tree.root,
+        agent="lead",
+        path="/boss/lead[9]",
+        mode=Mode.JOINED,
+        at=BEGAN,
+        to_come=66,
+    )
+
+    header, *_ = text_of(snapshot_of(tree), Canvas(width=120, height=24)).splitlines()
+
+    # Five of nine have ended in 100 seconds.
+    assert "5 of 75, about 23:20 left  last activity" in header
 
 
 def test_a_question_that_is_too_long_says_how_much_is_missing() -> None:

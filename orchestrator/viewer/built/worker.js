@@ -1,4 +1,4 @@
-/*! sources sha256 5ac0b459a82794b57030e444f61c586df872c0d3beb18547da23649b9280ff13 */
+/*! sources sha256 00f5834dba6d985fe8f471fe4ea0fdf4d9f3909ee6e0bb2fa2fdf5c31a44c1a6 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 
