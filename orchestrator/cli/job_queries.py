@@ -20,6 +20,7 @@ from orchestrator.journal.journal import fold_entries
 from orchestrator.journal.journals import Journals
 from orchestrator.journal.reader import JournalReader
 from orchestrator.journal.store import JournalStore
+from orchestrator.schedule.job import full_name
 from orchestrator.schedule.scheduler import find_job
 from orchestrator.state_files import state_folder
 
@@ -112,6 +113,10 @@ def _jobs(title: str, reader: JournalReader) -> list[JobRecord]:
 
 def find(jobs: Sequence[FoundJob], name: str) -> FoundJob:
     """Return the job of a name."""
+    same = [it for it in jobs if full_name(it.record) == name]
+    if len(same) > 1:
+        places = ", ".join(it.title for it in same)
+        raise CommandError(f"job {name!r} is in {places}: say which with --journal")
     try:
         record = find_job([it.record for it in jobs], name)
     except UnknownIdError as exc:

@@ -181,7 +181,8 @@ def _request(found: FoundJob, change: JobAction | JobEdit) -> dict[str, Any]:
                 return await writer.request(asked)
         if change == "run":
             raise CommandError(
-                f"no process begins the jobs of {path}; start it with: orchestrator schedule FILE"
+                f"no process begins the jobs of {path}; start one with: orchestrator schedule FILE,"
+                " or serve, or gateway"
             )
         async with open_orchestrator(path) as orchestrator:
             scheduler = Scheduler(orchestrator.services, {}, knows_targets=False)

@@ -22,7 +22,7 @@ from agents import Agent, raising_one_error
 from agents.redaction.redactor import Redactor, secret_values
 from agents.sandbox.detection import SandboxChoice
 from delegation import SessionRecord
-from orchestrator.cli.agent_file import file_name, load_team, variables_of
+from orchestrator.cli.agent_file import LoadedTeam, file_name, load_team, variables_of
 from orchestrator.cli.console_browser import console_file, open_browser
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
@@ -321,7 +321,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
             for it in server.state.journals:
                 _print_unserved(it.unserved_sessions)
             _print_warnings(server.state.unusable_agents, agents, journal, workspace)
-            _print_address(server.addresses[0], agents, token, listening, journal)
+            _print_address(server.addresses[0], team, token, listening, journal)
             link = _console_link(server)
             print(f"console: {link} (signs you in, once)", flush=True)
             if browser:
@@ -587,7 +587,7 @@ def _console_link(server: "Server") -> str:
 
 def _print_address(
     address: str,
-    agents: Mapping[str, Agent[Any]],
+    team: LoadedTeam,
     token: "StoredSecret | None",
     listening: "Listening",
     journal: str | None,
@@ -595,7 +595,9 @@ def _print_address(
     """Print what a client needs: the address, the agents, the token."""
     url = _reachable(address)
     print(f"listening at {url}")
-    print(f"agents: {', '.join(agents)}")
+    print(f"agents: {', '.join(team.agents)}")
+    if team.jobs:
+        print(f"jobs: {', '.join(it.id for it in team.jobs)}")
     # Another shell need not have the same environment.
     where = journal
     if journal is None and "ORCHESTRATOR_HOME" in os.environ:
