@@ -119,3 +119,14 @@ def test_every_link_in_the_documents_leads_somewhere() -> None:
         # A page elsewhere is not ours to look for.
         for link in re.findall(r"\]\((?!https://)([^)#]+)\)", document.read_text()):
             assert (document.parent / link).exists(), f"{document}: {link}"
+
+
+@pytest.mark.parametrize(
+    "code", [pytest.param(code, id=place) for place, code in blocks("python")]
+)
+def test_a_program_of_the_documents_can_be_loaded_without_being_run(code: str) -> None:
+    """`orchestrator simulate FILE` loads a file for its agents, and must not pay for models."""
+    for line in code.splitlines():
+        assert not re.match(r"(\w+ = )?(trio\.run|asyncio\.run|run_sync)\(", line), (
+            f'`{line}` belongs under if __name__ == "__main__":'
+        )
