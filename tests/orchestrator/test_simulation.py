@@ -1,5 +1,6 @@
 """Simulation: the real orchestrator in virtual time, the same for a seed whatever trio shuffles."""
 
+import json
 import math
 import os
 import subprocess
@@ -532,6 +533,24 @@ def test_the_command_exits_as_a_run_does_where_none_succeeds(
 
     assert run_command(["simulate", file, "--seeds", "2", *options]) == code
     assert "2 simulated runs" in capsys.readouterr().out
+
+
+def test_a_local_model_is_free_and_one_without_a_price_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "team.py"
+    file.write_text(
+        "from orchestrator import Agent\na = Agent('a', model='local:smollm2')"
+    )
+    found = {}
+    for model in ("local:smollm2", "openai:gpt-5-mini", "openai:nothing-like-it"):
+        command = ["simulate", str(file), "--model", model, "--seeds", "1", "--json"]
+        assert run_command(command) == 0
+        found[model] = json.loads(capsys.readouterr().out)
+    free, known, unknown = found.values()
+    assert (free["cost"]["max"], free["unpriced"]) == (0, [])
+    assert known["cost"]["max"] > 0
+    assert (unknown["cost"], unknown["unpriced"]) == (None, ["openai:nothing-like-it"])
 
 
 def test_the_command_says_where_it_could_not_draw(

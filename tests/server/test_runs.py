@@ -14,6 +14,7 @@ from agents.pipelines.pipeline import PipelineContext
 from delegation import DeliveryCapability
 from delegation.events import DoorOpened, TaskRequested, TurnStarted
 from orchestrator import read_api
+from orchestrator.server.api import lookup
 from orchestrator.server.most_pieces import MOST_MESSAGES
 from orchestrator.server.state import Settings
 from tests.kit import worker
@@ -289,6 +290,39 @@ async def test_the_failures_that_stopped_a_branch_are_listed_without_those_above
     (failure,) = found["data"]
     assert failure["path"] == "/pair/broken[1]"
     assert "no money" in failure["error"]
+
+
+async def test_a_list_is_read_once_and_shows_what_has_changed_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(worker(), journal=tmp_path / "journal.db") as served:
+        runs = [(await started(served, "worker"))["id"] for _ in range(3)]
+        for run in runs:
+            await ended(served, run)
+        opened = await served.http.post("/v1/sessions", json={"model": "worker"})
+        chat = opened.json()["id"]
+        served.orchestrator.services.book.cache.evict_resting()
+
+        async def listed(path: str = "/v1/runs") -> dict[str, Any]:
+            found = (await served.http.get(path)).json()["data"]
+            return {it["id"]: it for it in found}
+
+        before = await listed()
+        assert [*before] == [chat, *reversed(runs)]
+        # What is kept takes no place of what may be read.
+        monkeypatch.setattr(lookup, "READ_AT_MOST", 1)
+        assert await listed() == before
+        assert [*await listed("/v1/sessions")] == [chat]
+
+        await served.http.post(f"/v1/sessions/{chat}/messages", json={"text": "Hello"})
+        await served.http.get(f"/v1/sessions/{chat}/inbox?wait=30")
+        await served.http.delete(f"/v1/runs/{runs[0]}")
+        served.orchestrator.services.book.cache.evict_resting()
+
+        monkeypatch.undo()
+        after = await listed()
+        assert [*after] == [chat, runs[2], runs[1]]
+        assert (before[chat]["about"], after[chat]["about"]) == ("", "Hello")
 
 
 async def test_a_run_at_rest_is_read_from_the_journal(tmp_path: Path) -> None:

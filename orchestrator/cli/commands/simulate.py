@@ -12,6 +12,7 @@ from delegation import Ending, Rules
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
+from orchestrator.cli.options import ModelOption, with_model
 
 PRICE: Final = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 
@@ -21,6 +22,7 @@ def simulate(
     goal: str | None = None,
     /,
     *,
+    model: ModelOption = None,
     fan_out: str = "3",
     model_seconds: float = 8,
     output_tokens: float = 300,
@@ -76,7 +78,7 @@ def simulate(
         budget=None if budget_usd is None else Budget(usd=budget_usd),
         seeds=seeds,
     )
-    agent = load_agent(file, calls_models=False)
+    agent = with_model(load_agent(file, model=model, calls_models=False), model)
     with _shown_progress(seeds) as tell:
         report = simulation.simulate(agent, goal, settings, tell=tell)
     print(report.to_json() if json else report.to_text())

@@ -1,4 +1,4 @@
-/*! sources sha256 00f5834dba6d985fe8f471fe4ea0fdf4d9f3909ee6e0bb2fa2fdf5c31a44c1a6 */
+/*! sources sha256 2e82dc0d28f4a09f2c42f23ee58c2c1f1724ad40815e82ae24fbeca336a7b18c */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -112,5 +112,5 @@ function change(first, second) {
   if (first === second) return 'same';
   if (!first) return 'new';
   const percent = Math.round(((second - first) / first) * 100);
-  return percent ? `${percent > 0 ? '+' : '−'}${count(Math.abs(percent))} %` : 'same';
+  return percent ? `${percent > 0 ? '+' : '−'}${count(Math.abs(percent))}\u00a0%` : 'same';
 }

@@ -221,6 +221,7 @@ export class RunsPage {
     const name = oneLine(run.about, 200) || run.id;
     const all = Object.values(run.tasks).reduce((sum, it) => sum + it, 0);
     const failed = badTasks(run.tasks);
+    const units = [all === 1 ? 'task' : 'tasks', 'tokens']; // a phone has no heads
     const cells = [
       count(all), tokens(usage.input_tokens + usage.output_tokens, usage.estimated),
       money(usage.cost, usage.unpriced + usage.estimated),
@@ -232,7 +233,7 @@ export class RunsPage {
       element('td', { class: `status ${group}` }, `${glyph} ${word}`),
       element('td', {}, oneLine(run.agent, 40)),
       element('td', { class: 'about' }, element('a', { href: address(['runs', run.id]) }, name)),
-      ...cells.map((words, at) => element('td', { class: at === 3 ? 'number time' : 'number' }, words,
+      ...cells.map((words, at) => element('td', { class: at === 3 ? 'number time' : 'number', 'data-unit': units[at] }, words,
         at === 0 && failed ? element('span', { class: 'failed' }, ` ✗${count(failed)}`) : null)),
       element('td', {}, this.console.may('steer')
         ? element('button', { type: 'button', class: 'link', 'aria-label': `Delete ${name}`, onclick: () => deleteDialog(this.console, this.runs.get(run.id) ?? run, name) }, 'Delete') : null));

@@ -104,7 +104,7 @@ export class Simulation {
       element('p', {}, element('b', {}, 'Limited by '), `the ${printable(found.sentence)}.`),
       bad.length ? element('p', { class: 'failed' }, `Not all succeeded: ${bad.map(([ending, number]) => `${count(number)} ${ending.replace('_', ' ')}`).join(', ')}.`) : null,
       unknown ? element('p', { class: 'hint' }, `Without the price of ${found.unpriced.map((it) => oneLine(it, 40)).join(', ')}, which is not known.`) : null,
-      element('p', { class: 'hint' }, 'No model was asked, and no tool was run.'),
+      element('p', { class: 'hint' }, 'No model was asked, and no tool was run. What files add to it is not counted.'),
       element('p', { class: 'hint note-stale' }, 'The form has changed since.'));
   }
 }
