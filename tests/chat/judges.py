@@ -10,12 +10,14 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from time import time
 from typing import Final, TypeAlias
 
 import attrs
 import trio
 
-from tests.chat.fakes import telegram
+from orchestrator.chat.slack.signature import sign
+from tests.chat.fakes import slack, telegram
 from tests.chat.fakes.discord import (
     GENERAL,
     TOKEN,
@@ -89,12 +91,53 @@ async def play_telegram() -> AsyncGenerator[Sequence[str]]:
         yield fake.address, telegram.TOKEN
 
 
+@asynccontextmanager
+async def play_slack() -> AsyncGenerator[Sequence[str]]:
+    async with slack.open_fake_slack() as fake, trio.open_nursery() as nursery:
+        nursery.start_soon(_talk_on_slack, fake)
+        body, now = '{"type":"event_callback","event":{"text":"é"}}', str(int(time()))
+        told = {
+            "url": fake.api_url,
+            "token": slack.BOT_TOKEN,
+            "app_token": slack.APP_TOKEN,
+            "secret": slack.SIGNING_SECRET,
+            "bot": slack.BOT_USER,
+            "user": slack.ADA,
+            "channel": slack.GENERAL,
+            "body": body,
+            "timestamp": now,
+            "signature": sign(slack.SIGNING_SECRET, now, body.encode()),
+        }
+        yield (json.dumps(told),)
+        nursery.cancel_scope.cancel(reason="the judge has spoken")
+        assert fake.violations == []
+
+
+async def _talk_on_slack(fake: slack.FakeSlack) -> None:
+    """Limit the rate after a first call, and talk to the bot when it is connected."""
+    await fake.wait_for(lambda: any(it.method == "users.info" for it in fake.calls))
+    fake.fail("users.info", times=2, status=429, retry_after="1")
+    await fake.wait_for(lambda: bool(fake.sockets))
+    before = len(fake.replies())
+    fake.say(f"<@{slack.BOT_USER}> look", channel=slack.GENERAL)
+    await fake.wait_for(lambda: len(fake.replies()) > before)
+    asked = fake.replies()[-1]
+    fake.press(asked, "Yes")
+    await fake.wait_for(lambda: asked.text == "ok")
+    (old,) = fake.sockets
+    await fake.refresh_sockets()
+    await old.socket.aclose()
+    await fake.wait_for(lambda: bool(fake.sockets) and old not in fake.sockets)
+    fake.say("hello")
+
+
 JUDGES: Final = (
     Judge(
         Client("python-telegram-bot", "python-telegram-bot", "telegram_bot_judge.py"),
         play_telegram,
     ),
     Judge(Client("aiogram", "aiogram", "aiogram_judge.py"), play_telegram),
+    Judge(Client("slack-sdk and Bolt", "slack", "slack_judge.py"), play_slack),
     Judge(Client("discord.py", "discord-py", "discord_py_judge.py"), play_discord),
     Judge(Client("hikari", "hikari", "hikari_judge.py"), play_discord),
 )

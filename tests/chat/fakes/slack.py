@@ -135,8 +135,6 @@ class _Socket:
     """A connection of Socket Mode."""
 
     socket: trio_websocket.WebSocketConnection
-    acknowledged: set[str] = attrs.field(factory=set)
-    sent: set[str] = attrs.field(factory=set)
     is_open: bool = True
 
 
@@ -172,6 +170,8 @@ class FakeSlack:
         """Whether the bot may not read files."""
         self.sockets: list[_Socket] = []
         self.tickets: set[str] = set()
+        self._envelopes: set[str] = set()
+        """Those that are not acknowledged."""
         self._faults: dict[str, list[Fault]] = {}
         self._limits: dict[str, float] = {}
         self._pending = 0
@@ -753,7 +753,7 @@ class FakeSlack:
             self.sockets.append(connection)
             self._changed.unpark_all()
             while True:
-                self._take_acknowledgement(connection, await socket.get_message())
+                self._take_acknowledgement(await socket.get_message())
         except (trio_websocket.ConnectionClosed, trio.ClosedResourceError):
             pass
         finally:
@@ -762,12 +762,12 @@ class FakeSlack:
                 self.sockets.remove(connection)
             self._changed.unpark_all()
 
-    def _take_acknowledgement(self, connection: _Socket, message: str | bytes) -> None:
+    def _take_acknowledgement(self, message: str | bytes) -> None:
         found = json.loads(message)
         id_ = found.pop("envelope_id", "")
-        if id_ not in connection.sent or id_ in connection.acknowledged or found:
+        if id_ not in self._envelopes or found:
             self.violations.append(f"no acknowledgement: {message!r}")
-        connection.acknowledged.add(id_)
+        self._envelopes.discard(id_)
         self._changed.unpark_all()
 
     async def _send_envelope(
@@ -785,16 +785,16 @@ class FakeSlack:
         }
         if kind == "events_api":
             envelope |= {"retry_attempt": attempt, "retry_reason": reason}
-        connection.sent.add(id_)
+        self._envelopes.add(id_)
         try:
             await connection.socket.send_message(json.dumps(envelope))
         except (trio_websocket.ConnectionClosed, trio.ClosedResourceError):
             return "connection_failed"
         with trio.move_on_after(ACK_SECONDS):
             await self.wait_for(
-                lambda: id_ in connection.acknowledged or not connection.is_open
+                lambda: id_ not in self._envelopes or not connection.is_open
             )
-        return "" if id_ in connection.acknowledged else "timeout"
+        return "timeout" if id_ in self._envelopes else ""
 
 
 @attrs.frozen

@@ -123,7 +123,9 @@ def read_arguments(
         found |= dict(fields)
     else:
         raise ArgumentError(f"no such body: {kind}", "invalid_post_type")
-    found.pop("token", None)
+    # Each method takes these: tokens may be of several workspaces.
+    for name in ("token", "team_id"):
+        found.pop(name, None)
     _check(method, found)
     return found
 

@@ -8,11 +8,24 @@ from collections.abc import Awaitable, Callable
 async def run_checks(*checks: Callable[[], Awaitable[object]]) -> None:
     """Run checks; the name of each function says what it checks."""
     for check in checks:
-        name, error = check.__name__.replace("_", " "), ""
+        error = ""
         try:
             await check()
         except Exception:
             error = traceback.format_exc(limit=-3)
-        print(
-            json.dumps({"check": name, "works": not error, "error": error}), flush=True
-        )
+        _say(check, error)
+
+
+def run_check(check: Callable[..., object], *given: object) -> None:
+    """Run a check of a library that does not wait."""
+    error = ""
+    try:
+        check(*given)
+    except Exception:
+        error = traceback.format_exc(limit=-3)
+    _say(check, error)
+
+
+def _say(check: Callable[..., object], error: str) -> None:
+    name = check.__name__.replace("_", " ")
+    print(json.dumps({"check": name, "works": not error, "error": error}), flush=True)
