@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn, assert_never
 import attrs
 import trio
 
-from agents import Agent, CallId, raising_one_error
+from agents import Agent, CallId, DefinitionError, raising_one_error
 from delegation import (
     DeliveryCapability,
     Encoded,
@@ -347,7 +347,8 @@ class Scheduler:
             try:
                 with self._charge(session, False):
                     self._begin(job, found.at, missed=found.missed)
-            except UnpaidError as exc:
+            except (UnpaidError, DefinitionError) as exc:
+                # The key of its model may be missing here: the others begin all the same.
                 why = str(exc)
         if why:
             fact = self._occurred(job, found.at, missed=found.missed)

@@ -59,6 +59,66 @@ async def main() -> None:
 
 trio.run(main)
 """
+SET_BY_AGENT = """
+import sys
+import trio
+from agents import Agent, ScriptedModel, ToolCall, ToolMessage, UserMessage
+from orchestrator.doors.inbound import InboundRequest
+from orchestrator.doors.kept import KeptDoor
+from orchestrator.errors import UnknownIdError
+from orchestrator.journal.backends import journals_at
+from orchestrator.journal.journals import open_journal
+from orchestrator.runtime import open_orchestrator
+from orchestrator.schedule import Scheduler
+from orchestrator.schedule.job_run import JOB
+from orchestrator.testing import CrashingJournal
+
+path, told, after = sys.argv[1:]
+HOURLY = {"action": "set", "name": "tea", "schedule": "0 * * * *", "goal": "Look."}
+
+def play(transcript):
+    last = transcript[-1]
+    if isinstance(last, ToolMessage):
+        return "I will."
+    if last.text.startswith("[Job tea"):
+        return f"Heard: {last.text}"
+    return "Ready." if last.text == "Look." else ToolCall("job", HOURLY)
+
+agents = {"host": Agent("host", model=ScriptedModel.always(play), schedules=True)}
+
+async def main() -> None:
+    done = trio.Event()
+
+    async def push(session, reply):
+        if reply.text.startswith("Heard"):
+            with open(told, "a") as file:
+                file.write(reply.text.replace("\\n", " ") + "\\n")
+            done.set()
+
+    async with open_journal(journals_at(path, host="")) as held:
+        journal = CrashingJournal(held.journal, after=int(after), kill=True)
+        async with open_orchestrator(journal) as orchestrator, trio.open_nursery() as nursery:
+            # It is a moment before the full hour until the job is set, and then it is later.
+            clock = lambda: 1_800_000_000 + (1 if any(scheduler.jobs()) else -0.05)
+            services = orchestrator.services
+            scheduler = Scheduler(services, agents, clock=clock)
+            kinds = {JOB: scheduler.deliver}
+            door = KeptDoor(services, agents, nursery, {"": push}, kinds=kinds)
+            async with scheduler.open(door, None):
+                await door.resume_sessions()
+                try:
+                    session = await door.find("r_1")
+                except UnknownIdError:
+                    session = door.open_conversation(agents["host"], {}, "r_1")
+                if not (session.turns or session.mail):
+                    message = UserMessage("Tea, please.")
+                    door.receive(session, InboundRequest(agent=agents["host"], message=message))
+                await done.wait()
+                await trio.sleep(0.05)
+            nursery.cancel_scope.cancel()
+
+trio.run(main)
+"""
 
 
 @pytest.fixture
@@ -213,11 +273,17 @@ def test_a_mistake_is_a_sentence_and_exit_code_2(
     assert re.search(problem, line)
 
 
+@pytest.mark.parametrize(
+    ("text", "step"),
+    # Of an agent each third: tests in memory crash after each.
+    [(KILLED, 1), (SET_BY_AGENT, 3)],
+    ids=["file", "agent"],
+)
 def test_a_process_that_is_killed_after_any_write_begins_each_run_once_and_loses_none(
-    folder: Path, python: list[str]
+    folder: Path, python: list[str], text: str, step: int
 ) -> None:
     program = folder / "killed.py"
-    program.write_text(KILLED)
+    program.write_text(text)
 
     def live(after: int) -> int:
         command = [*python, str(program), "j.db", "told.txt", str(after)]
@@ -238,5 +304,5 @@ def test_a_process_that_is_killed_after_any_write_begins_each_run_once_and_loses
         assert len(times) <= 2, after
         for path in (told, *folder.glob(f"{journal.name}*")):
             path.unlink()
-        after += 1
+        after += step
     assert after > 10, "it was killed after each of its facts"

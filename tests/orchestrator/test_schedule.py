@@ -312,6 +312,19 @@ async def test_an_agent_that_is_gone_is_said_and_its_job_stays() -> None:
     assert fact.skipped == "there is no agent 'gone' here"
 
 
+async def test_an_agent_whose_model_cannot_be_had_is_said_and_others_begin() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T07:00")
+    keyless = brief(agent=Agent("keyless", model="openai:gpt-5"))
+    async with scheduled(harness, [keyless, brief()], clock) as (_, scheduler):
+        await clock.wait_until("2026-11-17T08:30")
+        with pytest.raises(DefinitionError, match="OPENAI_API_KEY"):
+            scheduler.run_now(scheduler.find("keyless"))
+
+    skipped, begun = harness.facts(JobOccurred)
+    assert "OPENAI_API_KEY" in skipped.skipped
+    assert (begun.job, begun.skipped) == ("writer", "")
+
+
 @pytest.mark.parametrize(
     ("job", "problem"),
     [
