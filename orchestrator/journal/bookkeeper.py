@@ -228,9 +228,7 @@ class Bookkeeper:
                     before=before, release=release, only=only, audit=audit
                 )
         finally:
-            # No fact says it.
-            for note_pruned in [*self._pruning_watchers]:
-                note_pruned()
+            self.note_pruned()
 
     async def preview_prune(self, *, before: float) -> Pruned:
         """Return what `prune` would delete now; its entries are not counted."""
@@ -241,6 +239,14 @@ class Bookkeeper:
             entries=0,
             active=len(self.cache.active) + len(self.cache.untaken),
         )
+
+    def note_pruned(self) -> None:
+        """Tell those who watch that sessions were deleted, here or in another journal beside it.
+
+        No fact says it.
+        """
+        for note_pruned in [*self._pruning_watchers]:
+            note_pruned()
 
     @contextmanager
     def watch_pruning(self, note_pruned: Callable[[], None]) -> Generator[None]:

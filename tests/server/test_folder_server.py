@@ -224,11 +224,16 @@ async def test_pruning_reaches_journals_that_no_process_writes_and_leaves_those_
         assert served.names == ["journal.db"]
         path = "/v1/runs/prune"
         dry = (await served.http.post(path, json={**body, "dry_run": True})).json()
-        gone = (await served.http.post(path, json=body)).json()
+        told: list[str] = []
+        read = served.cluster.server.state.journals.first.read
+        with read.watch_pruning(lambda: told.append("pruned")):
+            gone = (await served.http.post(path, json=body)).json()
         left = (await served.http.get("/v1/runs")).json()["data"]
     for found in (dry, gone):
         assert (found["runs"], found["journals_in_use"]) == (2, 1)
     assert len(left) == 1
+    # When its own journal was pruned, and when all were.
+    assert told == ["pruned", "pruned"]
 
 
 async def test_no_journal_is_taken_for_a_key_that_does_not_see_what_is_in_it(

@@ -67,9 +67,11 @@ def _body_of(call: ApiCall, name: str, agent: Agent[Any]) -> Model:
 
 
 def _is_usable(call: ApiCall, name: str) -> bool:
-    models = call.journal.orchestrator.services.registry.models
+    journal = call.server.journals.first_or_none
+    if journal is None:
+        return False  # nothing can be run now
     try:
-        models.model_of(Agent("any", model=name))
+        journal.orchestrator.services.registry.models.model_of(Agent("any", model=name))
     except DefinitionError:
         return False
     return True

@@ -79,6 +79,10 @@ async def prune_runs(call: ApiCall) -> Response:
             done.append(await _prune_other(store, before, by, call.server.keys.now()))
         except JournalInUseError:
             in_use += 1
+    if not body.dry_run:
+        # Their lists have the sessions of all journals.
+        for journal in call.server.journals:
+            journal.orchestrator.services.book.note_pruned()
     return json_response(
         Pruning(
             dry_run=body.dry_run,

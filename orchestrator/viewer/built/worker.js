@@ -1,4 +1,4 @@
-/*! sources sha256 2e82dc0d28f4a09f2c42f23ee58c2c1f1724ad40815e82ae24fbeca336a7b18c */
+/*! sources sha256 08d2ba9e15beaf28c94a1097c1ee2873f295e950f7b32e4fd27dbb0364a540ac */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 
