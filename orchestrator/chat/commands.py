@@ -13,12 +13,13 @@ import msgspec
 import trio
 
 from agents import MessageId
-from delegation import SessionRecord
+from delegation import SessionId, SessionRecord
 from delegation.events import LabelsChanged
 from delegation.events.approvals import ApprovalVerdict
 from orchestrator.chat.access import Access
 from orchestrator.chat.approval_buttons import TOO_LATE, ApprovalButtons
 from orchestrator.chat.conversations import Conversations
+from orchestrator.chat.one_time_codes import OneTimeCodes
 from orchestrator.chat.pairing_codes import PairingCodes
 from orchestrator.chat.place import Place
 from orchestrator.chat.platform import IncomingMessage
@@ -32,6 +33,7 @@ PERSONALITY: Final = "personality"
 METADATA: Final = "metadata"
 """The label of a session that has its title, as the console reads it."""
 LONGEST_TITLE: Final = 100
+MOST_LINKS: Final = 100
 TREE_ROWS: Final = 40
 NO_SESSION: Final = "There is no conversation here yet."
 _COMMAND: Final = re.compile(r"([a-z]+)(?:@\S+)?(?:\s+(.*))?\Z", re.DOTALL)
@@ -98,6 +100,7 @@ class Commands:
         access: Access,
         pairing: PairingCodes,
         settings: GatewaySettings,
+        clock: Callable[[], float],
     ) -> None:
         self._orchestrator = orchestrator
         self._door = door
@@ -106,6 +109,7 @@ class Commands:
         self._access = access
         self._pairing = pairing
         self._settings = settings
+        self._links = OneTimeCodes[SessionId](clock, most=MOST_LINKS)
         self._commands: Mapping[str, Callable[[Call], Awaitable[str | Later]]] = {
             "new": self._new,
             "stop": self._stop,
@@ -115,6 +119,7 @@ class Commands:
             "deny": self._deny,
             "personality": self._personality,
             "title": self._title,
+            "link": self._link,
             "invite": self._invite,
             "help": self._help,
             "start": self._help,
@@ -230,6 +235,28 @@ class Commands:
         await self._label(session, {METADATA: msgspec.json.encode(metadata).decode()})
         return f"This conversation is called {title!r}."
 
+    async def _link(self, call: Call) -> str:
+        session = await self._conversations.find(call.place)
+        if not call.argument:
+            if session is None:
+                return NO_SESSION
+            code = self._links.new(session.id)
+            return (
+                f"Write {call.prefix}link {code} within an hour where this conversation is to go"
+                " on: in another chat, on any platform that I am on."
+            )
+        linked = self._links.take(call.argument)
+        if linked is None:
+            return "This code does not hold: it is wrong, an hour old, or was used."
+        try:
+            found = await self._door.find(linked)
+        except UnknownIdError:
+            return NO_SESSION
+        if found.closed:
+            return "That conversation has ended."
+        await self._conversations.link(call.place, found)
+        return "The conversation goes on here. Replies come to where each message was written."
+
     async def _invite(self, call: Call) -> str:
         await trio.lowlevel.checkpoint()
         if not self._access.is_listed(call.user):
@@ -265,5 +292,6 @@ its results come here.
 /approve, /approve task, /approve session, /deny REASON — answer what waits for an approval
 /personality NAME — choose how I talk
 /title TEXT — name this conversation
+/link — go on with this conversation in another chat, or on another platform
 /invite — a code by which another person may talk to me
 /help — this"""

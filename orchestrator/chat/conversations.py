@@ -13,7 +13,7 @@ import trio
 from agents import Agent, MessageId, UserMessage
 from delegation import SessionId, SessionRecord
 from delegation.events import LabelsChanged
-from orchestrator.chat.place import PREFIX, Place
+from orchestrator.chat.place import PREFIX, Place, parse_place
 from orchestrator.doors.kept import KeptDoor
 from orchestrator.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.errors import UnknownIdError
@@ -75,6 +75,8 @@ class Conversations:
     async def begin(self, place: Place, by: MessageId) -> SessionRecord | None:
         """Open the next session of a place, and return the one before it, which is to be closed.
 
+        One that is held at another place, too, goes on there.
+
         Args:
             place: the place.
             by: the message that asks for it; asked twice it is done once.
@@ -86,7 +88,25 @@ class Conversations:
         if newest is not None:
             self._heard.setdefault(place, set()).update(_messages_of(newest))
         self._open(place, {OPENED_BY: by})
-        return before
+        is_linked = newest is not None and LINK in newest.labels
+        return None if is_linked else before
+
+    async def close_superseded(self) -> None:
+        """Close the sessions before a `/new` whose process died before it had closed them."""
+        await trio.lowlevel.checkpoint()
+        book = self._services.book
+        for session in list(book.ledger.sessions.values()):
+            if self._is_current(session) and await self._is_superseded(session):
+                await self._door.close(session)
+
+    async def _is_superseded(self, session: SessionRecord) -> bool:
+        place = parse_place(session.labels[PLACE])
+        for number in range(self._number(place)):
+            if place.session(number) == session.id:
+                after = await self._load(place.session(number + 1))
+                return after is not None and OPENED_BY in after.labels
+        await trio.lowlevel.checkpoint()
+        return False
 
     async def link(self, place: Place, session: SessionRecord) -> None:
         """Let the conversation of a place go on in another session, from the next message on."""

@@ -137,6 +137,7 @@ class Gateway:
             access=self._access,
             pairing=self.pairing,
             settings=settings,
+            clock=clock,
         )
 
     @property
@@ -370,6 +371,7 @@ class Gateway:
 
     async def _resume(self) -> None:
         """Go on with what earlier processes have left."""
+        await self._conversations.close_superseded()
         for kind in (CHAT_PLATFORM, JOB):
             for session in await self._door.resume_sessions(kind=kind):
                 self.report(

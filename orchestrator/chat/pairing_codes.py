@@ -5,8 +5,6 @@ hour and for one person. Who guesses is told nothing, and after five wrong codes
 an hour. Who was paired is a label of one session of the journal, so it survives a crash.
 """
 
-import hmac
-import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -14,15 +12,12 @@ import trio
 
 from delegation import SessionId
 from delegation.events import LabelsChanged
+from orchestrator.chat.one_time_codes import HOUR, OneTimeCodes
 from orchestrator.doors.kept import KeptDoor
 from orchestrator.services import Services
 
 PAIRED: Final = SessionId("c_paired_users")
 """The session whose labels name the people who were paired."""
-ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-"""Without what looks alike: I and 1, O and 0."""
-LENGTH: Final = 8
-HOUR: Final = 3600.0
 MOST_CODES: Final = 3
 MOST_WRONG: Final = 5
 MOST_GUESSERS: Final = 1_000
@@ -38,8 +33,7 @@ class PairingCodes:
         self._services = services
         self._door = door
         self._clock = clock
-        self._codes: dict[str, float] = {}
-        """Until when each code holds."""
+        self._codes = OneTimeCodes[bool](clock, most=MOST_CODES)
         self._wrong: dict[str, list[float]] = {}
         """When a person has shown a wrong code."""
         self._paired: set[str] = set()
@@ -53,11 +47,7 @@ class PairingCodes:
 
     def new_code(self) -> str:
         """Return a new code; of more than three the oldest is void."""
-        code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
-        self._codes[code] = self._clock() + HOUR
-        while len(self._codes) > MOST_CODES:
-            del self._codes[next(iter(self._codes))]
-        return code
+        return self._codes.new(True)
 
     def is_paired(self, user: str) -> bool:
         """Return whether a person was paired, given as `PLATFORM:USER`."""
@@ -73,15 +63,11 @@ class PairingCodes:
         """
         await trio.lowlevel.checkpoint()
         now = self._clock()
-        self._codes = {it: end for it, end in self._codes.items() if end > now}
         if not self._may_try(user, now):
             return False
-        shown = code.strip().upper().encode()
-        found = [it for it in self._codes if hmac.compare_digest(it.encode(), shown)]
-        if not found:
+        if not self._codes.take(code):
             self._wrong.setdefault(user, []).append(now)
             return False
-        del self._codes[found[0]]
         await self.load()
         if PAIRED not in self._services.book.ledger.sessions:
             self._door.open_record({}, PAIRED)

@@ -418,6 +418,70 @@ async def test_a_profile_has_a_model_and_a_workspace_of_its_own(tmp_path: Path) 
     assert "OPENAI_API_KEY" in text
 
 
+async def test_a_conversation_goes_on_in_another_chat() -> None:
+    settings = with_settings(allow=("telegram:*",))
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, echoing(), settings)
+        async with talk.open():
+            fake.say("/link")
+            await fake.wait_sent(1)
+            fake.say("one")
+            await fake.wait_sent(2)
+            fake.say("/link")
+            *_, told = await fake.wait_sent(3)
+            code = told.split()[2]
+            fake.say(f"/link {code}", chat=GROUP, topic=TOPIC)
+            await fake.wait_sent(4)
+            fake.say(f"/link {code}", user=8)
+            await fake.wait_sent(5)
+        async with talk.open():
+            fake.say("two", chat=GROUP, topic=TOPIC)
+            await fake.wait_sent(6)
+            fake.say("three")
+            await fake.wait_sent(7)
+            fake.say("/new", chat=GROUP, topic=TOPIC)
+            await fake.wait_sent(8)
+            fake.say("four")
+            await fake.wait_sent(9)
+            fake.say("five", chat=GROUP, topic=TOPIC)
+            await fake.wait_sent(10)
+    assert fake.texts()[0] == "There is no conversation here yet."
+    assert fake.texts(8) == [
+        "This code does not hold: it is wrong, an hour old, or was used."
+    ]
+    facts = talk.harness.facts(MessageReceived)
+    sessions = {it.text.rpartition(" ")[2]: it.session for it in facts}
+    assert sessions["one"] == sessions["two"] == sessions["three"] == sessions["four"]
+    assert sessions["five"] != sessions["one"]
+    where = {it["text"].split()[-1]: it["chat"]["id"] for it in fake.sent}
+    assert (where["two"], where["three"]) == (GROUP, ADA)
+    talk.harness.assert_laws()
+
+
+@pytest.mark.parametrize("facts", range(5, 10))
+async def test_new_is_finished_by_the_next_process(facts: int) -> None:
+    """A crash between the next session and the end of the one before leaves none running."""
+    gate = GatedModel("Hello.")
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, Agent("helper", model=gate))
+        with trio.move_on_after(60):
+            async with talk.open(crash_after=facts):
+                fake.say("work")
+                await gate.wait_called()
+                fake.say("/new")
+                await trio.sleep_forever()
+        async with talk.open():
+            await trio.sleep(60)
+            assert len(talk.harness.facts(SessionOpened)) == 2
+            assert len(talk.harness.facts(SessionClosed)) == 1
+            gate.release()
+            fake.say("again")
+            await fake.wait_sent(1)
+            await trio.sleep(60)
+    assert fake.texts().count("Hello.") == 1
+    talk.harness.assert_laws()
+
+
 # Jobs.
 
 
