@@ -5,6 +5,7 @@
 
 import random
 from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -301,4 +302,46 @@ painter = Agent(
 broken = Agent(
     "broken",
     model=named("broken", ModelError("402: no money", kind=Failure.QUOTA)),
+)
+
+
+def manage(transcript: Transcript) -> Any:
+    """Ask for one task, and after it for another."""
+    answered = sum(isinstance(it, ToolMessage) for it in transcript)
+    steps = [("operator", "clean up"), ("look", "look around")]
+    if answered == len(steps):
+        return "Both are done."
+    agent, goal = steps[answered]
+    task = {"agent": agent, "goal": goal, "background": False}
+    return ToolCall("delegate_task", task)
+
+
+manager = Agent(
+    "manager",
+    model=ScriptedModel.always(manage, price=PRICE),
+    delegates=[operator, look],
+)
+
+
+def unsteady(transcript: Transcript) -> Any:
+    """Fail until there is a file that says that all is well."""
+    del transcript
+    return "It holds." if Path("mended").exists() else ModelError("502: bad gateway")
+
+
+def combine(transcript: Transcript) -> Any:
+    """Ask for two tasks at once, and say what came of them."""
+    if isinstance(transcript[-1], ToolMessage):
+        return f"{transcript[-1].text.count('succeeded')} of 2 are done."
+    tasks = [{"agent": "look", "goal": "left"}, {"agent": "unsteady", "goal": "right"}]
+    return ToolCall("delegate_task", {"tasks": tasks, "background": False})
+
+
+combiner = Agent(
+    "combiner",
+    model=ScriptedModel.always(combine, price=PRICE),
+    delegates=[
+        look,
+        Agent("unsteady", model=ScriptedModel.always(unsteady, price=PRICE)),
+    ],
 )

@@ -52,6 +52,15 @@ def fixed_part(tree: Tree, ledger: Ledger, task: TaskId) -> list[Any]:
     ]
 
 
+def state_of(session: SessionRecord) -> dict[str, Any]:
+    """Return what of a run decides what people can do to it."""
+    return {
+        "paused": list(session.slots.paused),
+        "interrupted": session.awaits_resume and not session.closed,
+        "forked_from": session.forked_from,
+    }
+
+
 def all_rows(session: SessionRecord, ledger: Ledger) -> dict[str, Any]:
     """Return the whole of a run that is at rest, as one message."""
     tree = session.tree
@@ -67,6 +76,7 @@ def all_rows(session: SessionRecord, ledger: Ledger) -> dict[str, Any]:
         "turns": tree.turns,
         "to_come": tree.to_come,
         "budgets": [],
+        "state": state_of(session),
     }
 
 

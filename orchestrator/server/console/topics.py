@@ -34,7 +34,7 @@ from orchestrator.doors.session_kinds import KIND, RECORD
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.approvals import approval_bodies
 from orchestrator.server.api.bodies import RunSummary, summary_of
-from orchestrator.server.console.rows import changing_part, fixed_part
+from orchestrator.server.console.rows import changing_part, fixed_part, state_of
 from orchestrator.server.keys.key import Key
 from orchestrator.server.served_journal import ServedJournal
 
@@ -181,6 +181,7 @@ class RunTopic(Topic):
             "turns": tree.turns,
             "to_come": tree.to_come,
             "budgets": _budgets(session),
+            "state": state_of(session),
         }
 
 

@@ -1,4 +1,4 @@
-/*! sources sha256 08d2ba9e15beaf28c94a1097c1ee2873f295e950f7b32e4fd27dbb0364a540ac */
+/*! sources sha256 1ff0b14074a09dd946d7deaf16725ff3756d7a798708f7fc56befe6df3d98306 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

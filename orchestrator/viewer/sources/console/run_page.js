@@ -8,6 +8,7 @@ import { Viewer } from '../run/viewer.js';
 import { answer, approvalBox, cancelDialog, messageDialog } from './actions.js';
 import { Conversation } from './conversation.js';
 import { applyRows, lastMoment } from './run_rows.js';
+import { canRetry, forkDialog, resumeDialog, retryDialog, setPaused } from './verbs.js';
 
 const ACTIVE = ['running', 'waiting', 'queued', 'interrupted'];
 const OPEN_AFTER = 120; // milliseconds: who moves through rows reads none of them
@@ -70,6 +71,7 @@ export class RunPage {
     this.isWorking = message.working;
     this.budgets = message.budgets;
     this.toCome = message.to_come;
+    this.state = { ...message.state, paused: new Set(message.state.paused) };
     this.setTime(message.at);
     if (isOther) this.build();
     else this.viewer.changed({ hasGrown, isOver: !this.isWorking });
@@ -141,11 +143,25 @@ export class RunPage {
     const parts = [element('span', { class: `badge ${this.isWorking ? 'live' : ''}` }, this.isWorking ? 'live' : 'ended')];
     if (this.model.size > 1) parts.push(this.progress());
     parts.push(...(this.budgets ?? []).map((it) => this.budget(it)).filter(Boolean).slice(0, 2));
+    parts.push(...this.runVerbs());
     parts.push(element('a', { class: 'chip', href: `v1/runs/${this.run}/tree?format=html`, download: `${this.run}.html`, title: 'One file that needs no server' }, 'Save as report'));
     if (rollups && model && this.isWorking && this.console.may('steer')) {
       parts.push(element('button', { type: 'button', class: 'chip danger', onclick: () => this.cancel(0) }, 'Cancel run'));
     }
     return parts;
+  }
+
+  // Where it comes from, and what can be done to the whole run.
+  runVerbs() {
+    const { interrupted, forked_from: link, paused } = this.state;
+    const [run, task] = link.split('/');
+    const isPaused = paused.has(this.run);
+    return [
+      link && element('a', { class: 'chip', href: `#/runs/${run}/tasks/${task}`, title: 'Where this run parts from the other one' }, 'fork of another run'),
+      isPaused && element('span', { class: 'badge waiting', title: 'No new task starts; what runs goes on' }, 'paused'),
+      this.isWorking && this.console.may('steer') && element('button', { type: 'button', class: 'chip', title: 'Of new tasks; what runs goes on', onclick: () => this.pause(0) }, isPaused ? 'Unpause' : 'Pause starts'),
+      interrupted && this.console.may('run') && element('button', { type: 'button', class: 'chip primary', onclick: () => this.resume() }, 'Resume run'),
+    ].filter(Boolean);
   }
 
   // How many of the tasks that are known of have ended, and when the others will at this pace.
@@ -182,8 +198,20 @@ export class RunPage {
     const button = (words, does, isOn, title) => element('button', { type: 'button', disabled: !(may && isOn), title: may && isOn ? title : why, onclick: does }, words);
     return [
       button('Message (m)', () => this.message(number), isRunning, 'It is read before the next model call'),
+      button(this.state.paused.has(this.model.ids[number]) ? 'Unpause (p)' : 'Pause starts (p)', () => this.pause(number), isRunning && isActive, 'Of new tasks below it; what runs goes on'),
       button('Cancel subtree (x)', () => this.cancel(number), isActive, 'This task and all below it'),
+      ...this.beginVerbs(number),
     ];
+  }
+
+  // What begins a new run with what this one has.
+  beginVerbs(number) {
+    const why = !this.console.may('run') ? 'Your key may not begin runs' : this.isWorking ? 'The run has not ended' : '';
+    const button = (words, does, title) => element('button', { type: 'button', disabled: Boolean(why), title: why || title, onclick: does }, words);
+    return [
+      canRetry(this.model.status[number]) && button('Retry', () => retryDialog(this.console, this.about(number)), 'In a new run that has all else of this one'),
+      button('Fork from here', () => forkDialog(this.console, this.about(number)), 'A new run goes on live from where this was asked for'),
+    ].filter(Boolean);
   }
 
   transcript(number) {
@@ -198,6 +226,7 @@ export class RunPage {
       a: on((number) => this.answer(number, 'once')),
       d: on((number) => this.answer(number, 'deny')),
       m: on((number) => this.console.may('steer') && this.model.ended[number] === null && this.message(number)),
+      p: on((number) => this.console.may('steer') && this.model.ended[number] === null && this.pause(number)),
       x: on((number) => this.console.may('steer') && this.activeBelow(number) && this.cancel(number)),
     };
   }
@@ -222,6 +251,27 @@ export class RunPage {
 
   message(number) {
     messageDialog(this.console, this.model.ids[number], this.model.agent[number]);
+  }
+
+  about(number) {
+    const { model, viewer } = this;
+    return {
+      id: model.ids[number],
+      name: `${model.agent[number]} ${model.name(number)}`,
+      tasks: viewer.rollups.tasks[number],
+      cost: model.ofTotal(number, COST),
+      unknown: model.unknownTotal(number),
+      isRun: number === 0,
+    };
+  }
+
+  pause(number) {
+    const { id, name } = this.about(number);
+    setPaused(this.console, { id, name, paused: !this.state.paused.has(id) });
+  }
+
+  resume() {
+    resumeDialog(this.console, { run: this.run, ...this.about(0) });
   }
 
   cancel(number) {

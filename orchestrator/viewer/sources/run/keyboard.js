@@ -25,6 +25,7 @@ const KEYS = [
 const LIVE_KEYS = [
   ['a, d', 'approve, deny what the row asks'],
   ['m', 'message to the task'],
+  ['p', 'start no new tasks below it, or start them again'],
   ['x', 'cancel the task and all below it'],
 ];
 
