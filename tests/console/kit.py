@@ -145,6 +145,16 @@ def wait(page: Page, condition: str) -> None:
     )
 
 
+def pressed(page: Page, words: str) -> None:
+    """Press the first button with these words that can be pressed."""
+    found = (
+        "[...document.querySelectorAll('button')]"
+        f".find(it => it.innerText === {words!r} && !it.disabled)"
+    )
+    wait(page, found)
+    page.run(f"({found}).click()")
+
+
 def sign_in(browser: Browser, server: ConsoleServer, **size: int) -> Page:
     """Open the console by the one-time link."""
     page = browser.open(server.link, **size)

@@ -1,13 +1,12 @@
 """A run, live: what people see of it in a real browser, and what they do to it."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.console.kit import ConsoleServer, show, sign_in, wait
+from tests.console.kit import ConsoleServer, pressed, show, sign_in, wait
 from tests.report.browser import Browser, Page, open_browser
 
 
@@ -333,16 +332,6 @@ def test_a_narrow_screen_keeps_the_tree_the_progress_and_the_conversation(
     server.cancel(run)
 
 
-def pressed(page: Page, words: str) -> None:
-    """Press the first button with these words that can be pressed."""
-    found = (
-        "[...document.querySelectorAll('button')]"
-        f".find(it => it.innerText === {words!r} && !it.disabled)"
-    )
-    wait(page, found)
-    page.run(f"({found}).click()")
-
-
 def test_while_a_run_is_paused_no_new_task_starts(
     page: Page, server: ConsoleServer
 ) -> None:
@@ -393,36 +382,6 @@ def test_a_failed_task_is_retried_and_the_rest_is_kept(
     pressed(page, "Fork from here")
     says(page, "All of it is done again, and is paid again.")
     page.press("Escape")
-
-
-def test_a_run_that_a_crash_interrupted_is_resumed(
-    page: Page, server: ConsoleServer
-) -> None:
-    """A client waited for its answer, and is gone with the server."""
-    body = {"model": "pair", "messages": [{"role": "user", "content": "go"}]}
-    with server.http() as http, ThreadPoolExecutor() as pool:
-        asked = pool.submit(http.post, "/v1/chat/completions", json=body)
-        show(page, "#/runs")
-        found = (
-            "[...orchestrator.page.runs.values()]"
-            ".find(it => it.kind === 'chat' && it.tasks.running === 3)"
-        )
-        wait(page, found)
-        run = page.run(f"{found}.id")
-        server.end()
-        assert asked.exception() is not None
-    server.start()
-    opened(page, run)
-    wait(page, "orchestrator.page.model.status[0] === 'interrupted'")
-
-    pressed(page, "Resume run")
-    says(page, "It goes on from its last step, in the background of this server.")
-    page.click("dialog .primary")
-
-    wait(page, "orchestrator.page.isWorking")
-    wait(page, "orchestrator.page.model.status.every(it => it === 'running')")
-    server.cancel(run)
-    wait(page, "!orchestrator.page.isWorking")
 
 
 def test_a_page_that_crashes_ends_nothing(server: ConsoleServer) -> None:

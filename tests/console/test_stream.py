@@ -1,10 +1,11 @@
 """The page is never wrong: what it shows at a number is what the server has at that number."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.console.kit import ConsoleServer, show, sign_in, wait
+from tests.console.kit import ConsoleServer, pressed, show, sign_in, wait
 from tests.report.browser import Browser, Page
 
 FIELDS = (
@@ -117,3 +118,33 @@ def test_a_run_that_is_not_in_memory_any_more_is_shown_as_it_was(
 
     assert shown(page) == before
     assert_equal(page, server, run)
+
+
+def test_a_run_that_a_crash_interrupted_is_resumed(
+    page: Page, server: ConsoleServer
+) -> None:
+    """A client waited for its answer, and is gone with the server."""
+    body = {"model": "pair", "messages": [{"role": "user", "content": "go"}]}
+    with server.http() as http, ThreadPoolExecutor() as pool:
+        asked = pool.submit(http.post, "/v1/chat/completions", json=body)
+        show(page, "#/runs")
+        found = (
+            "[...orchestrator.page.runs.values()]"
+            ".find(it => it.kind === 'chat' && it.tasks.running === 3)"
+        )
+        wait(page, found)
+        run = page.run(f"{found}.id")
+        server.end()
+        assert asked.exception() is not None
+    server.start()
+    opened_run(page, run)
+    wait(page, "orchestrator.page.model.status[0] === 'interrupted'")
+
+    pressed(page, "Resume run")
+    wait(page, "document.querySelector('dialog.action').innerText.includes('died')")
+    page.click("dialog .primary")
+
+    wait(page, "orchestrator.page.isWorking")
+    wait(page, "orchestrator.page.model.status.every(it => it === 'running')")
+    server.cancel(run)
+    wait(page, "!orchestrator.page.isWorking")
