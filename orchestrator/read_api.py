@@ -282,8 +282,14 @@ class ReadApi:
             return Conversation(found.task.transcript, found.task.incidents)
         # Imported late: the report is not needed to run anything.
         from orchestrator.report import read_history
+        from orchestrator.report.task_history import read_task_transcript
 
-        session = found.session.id
+        session, id_ = found.session.id, found.task.id
+        own = read_task_transcript(
+            session, id_, await self._book.read_task_entries(session, id_)
+        )
+        if own is not None:
+            return Conversation(own.messages, own.incidents)
         entries = await self.entries(session)
         # It folds the session once more, which takes seconds for a large one.
         history = await trio.to_thread.run_sync(

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import trio
 
 from agents.redaction.redactor import Redactor
-from delegation import Ledger, SessionId
+from delegation import Ledger, SessionId, TaskId
 from delegation.events import Entry, Event, ModelAnswered, ModelFailed
 from delegation.snapshot import SnapshotCapture, is_snapshot_due
 from orchestrator.errors import ClosedError, JournalError
@@ -199,6 +199,13 @@ class Bookkeeper:
         """Return the entries of one kind, of all sessions, that contain an id."""
         await self.wait_durable()
         return await self._journal.read_naming(kind.__name__, id_)
+
+    async def read_task_entries(
+        self, session: SessionId, task: TaskId
+    ) -> Sequence[Entry]:
+        """Return the entries of a session that name a task."""
+        await self.wait_durable()
+        return await self._journal.read_naming("", task, session=session)
 
     async def prune(
         self,

@@ -180,8 +180,10 @@ class Journal(Protocol):
         """Return the owners of all durable sessions that have one, oldest first."""
         ...
 
-    async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
-        """Return the durable entries of one kind, of all sessions, that contain an id."""
+    async def read_naming(
+        self, kind: str, id_: str, *, session: SessionId | None = None
+    ) -> Sequence[Entry]:
+        """Return the durable entries that contain an id, as `JournalReader.naming`."""
         ...
 
     async def expired(self, *, before: float) -> Sequence[SessionId]:

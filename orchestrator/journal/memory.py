@@ -107,9 +107,11 @@ class MemoryJournal:
             if isinstance(entry.event, SessionOpened) and entry.event.owner
         }
 
-    async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
+    async def read_naming(
+        self, kind: str, id_: str, *, session: SessionId | None = None
+    ) -> Sequence[Entry]:
         await trio.lowlevel.checkpoint()
-        return EntriesReader(self.entries).naming(id_, kind=kind)
+        return EntriesReader(self.entries).naming(id_, session=session, kind=kind)
 
     async def expired(self, *, before: float) -> Sequence[SessionId]:
         """Return none: nothing is deleted here before the process ends."""

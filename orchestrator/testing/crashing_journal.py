@@ -98,8 +98,10 @@ class CrashingJournal:
     async def read_owners(self) -> Mapping[SessionId, str]:
         return await self._journal.read_owners()
 
-    async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
-        return await self._journal.read_naming(kind, id_)
+    async def read_naming(
+        self, kind: str, id_: str, *, session: SessionId | None = None
+    ) -> Sequence[Entry]:
+        return await self._journal.read_naming(kind, id_, session=session)
 
     async def expired(self, *, before: float) -> Sequence[SessionId]:
         return await self._journal.expired(before=before)

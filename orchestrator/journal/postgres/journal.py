@@ -134,8 +134,10 @@ class PostgresJournal:
     async def read_owners(self) -> Mapping[SessionId, str]:
         return await self._read(lambda it: it.owners())
 
-    async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
-        return await self._read(lambda it: it.naming(id_, kind=kind))
+    async def read_naming(
+        self, kind: str, id_: str, *, session: SessionId | None = None
+    ) -> Sequence[Entry]:
+        return await self._read(lambda it: it.naming(id_, session=session, kind=kind))
 
     async def expired(self, *, before: float) -> Sequence[SessionId]:
         return await self._find(prune.find_expired, before)

@@ -160,8 +160,10 @@ class SQLiteJournal:
     async def read_owners(self) -> Mapping[SessionId, str]:
         return await self._find(owners)
 
-    async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
-        return await trio.to_thread.run_sync(self._read_naming, kind, id_)
+    async def read_naming(
+        self, kind: str, id_: str, *, session: SessionId | None = None
+    ) -> Sequence[Entry]:
+        return await trio.to_thread.run_sync(self._read_naming, kind, id_, session)
 
     async def expired(self, *, before: float) -> Sequence[SessionId]:
         return await self._find(find_expired, before)
@@ -292,12 +294,15 @@ class SQLiteJournal:
         ):
             return SQLiteReader(self._path, connection).entries(session, after=after)
 
-    def _read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
+    def _read_naming(
+        self, kind: str, id_: str, session: SessionId | None
+    ) -> Sequence[Entry]:
         with (
             open_tables_read_only(self._path) as connection,
             translate_errors(self._path),
         ):
-            return SQLiteReader(self._path, connection).naming(id_, kind=kind)
+            reader = SQLiteReader(self._path, connection)
+            return reader.naming(id_, session=session, kind=kind)
 
     def _commit(
         self, facts: Sequence[FactRow], audited: Sequence[AuditedEvent]

@@ -103,8 +103,11 @@ async def test_entries_are_found_by_an_id_in_them(store: JournalStore) -> None:
             own = reader.naming(child, session=SessionId(run.id), kind="TaskSettled")
             with_task = reader.sessions_with_task(child[:6])
         by_journal = await journal.read_naming("TaskRequested", child)
+        in_run = await journal.read_naming("", child, session=SessionId(run.id))
+        in_other = await journal.read_naming("", child, session=SessionId(other.id))
 
     assert requested == by_journal
+    assert (in_run, in_other) == (naming, [])
     assert [_requested_id(entry) for entry in requested] == [child]
     assert {entry.session for entry in naming} == {run.id}
     assert len(naming) > len(requested)
