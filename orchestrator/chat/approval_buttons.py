@@ -4,7 +4,6 @@ The message with the buttons is a label of the session, so that a later process 
 and takes the buttons away when the question is answered, wherever that is done.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -183,7 +182,7 @@ class ApprovalButtons:
         while self._is_open(session, question):
             try:
                 anchor = session.root.context.get("message_id", "")
-                text = question_text(question, time.time())
+                text = question_text(question, self._services.book.clock())
                 sent = await platform.send_buttons(
                     place, text, buttons, key=question.id, anchor=anchor
                 )

@@ -1,0 +1,79 @@
+"""`orchestrator gateway`: what is wrong with its options is said in a line, first of all."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import run_command
+
+AGENT = """
+from orchestrator import Agent, ScriptedModel
+helper = Agent("helper", model=ScriptedModel.always("Hello."))
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ORCHESTRATOR_HOME", str(tmp_path))
+    monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "42:token")
+    # Nothing listens there, should a mistake not be found.
+    monkeypatch.setenv("TELEGRAM_API_URL", "http://127.0.0.1:9")
+    path = tmp_path / "team.py"
+    path.write_text(AGENT)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ([], "say where people are: --telegram"),
+        (["--telegram", "--allow", "7"], "--allow 7 is no person: write PLATFORM:"),
+        (
+            ["--telegram", "--settings", "none.toml"],
+            "none.toml cannot be read: No such",
+        ),
+        (["--telegram", "--journal", "folder/"], "folder/"),
+        (
+            [
+                *("--telegram-webhook", "https://bot.example.org/telegram"),
+                *("--host", "0.0.0.0"),
+            ],
+            "other machines could connect to 0.0.0.0",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(
+    options: list[str],
+    complaint: str,
+    file: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_command(["gateway", str(file), *options]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert "Traceback" not in said
+
+
+def test_a_token_that_is_missing_is_said_with_where_to_get_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TELEGRAM_BOT_TOKEN")
+    assert run_command(["gateway", str(file), "--telegram"]) == 2
+    assert "TELEGRAM_BOT_TOKEN is not set: @BotFather" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_said(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["gateway", f"{file}.none", "--telegram"]) == 2
+    assert "there is no file" in capsys.readouterr().err
+
+
+def test_settings_that_are_wrong_are_said(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "gateway.toml"
+    settings.write_text("alow = []")
+    options = ["--telegram", "--settings", str(settings)]
+    assert run_command(["gateway", str(file), *options]) == 2
+    assert "unknown field `alow`" in capsys.readouterr().err
