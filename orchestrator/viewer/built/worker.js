@@ -1,4 +1,4 @@
-/*! sources sha256 1ff0b14074a09dd946d7deaf16725ff3756d7a798708f7fc56befe6df3d98306 */
+/*! sources sha256 b2729ee792b5cbc1cd218271f01ee1b97303af77b78005aa1bf230c48b81cd7e */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -27,6 +27,8 @@ export class RunsPage {
     this.chosen = new Set(); // ids of runs to compare
     this.next = null;
     this.newer = new Map(); // id to run, or to null if it was deleted: told since the page was asked for
+    // What other processes write into journals of the folder is told by the list alone.
+    this.onSeen = () => !document.hidden && this.read();
     this.asked = 0; // how often the list was asked for: what an earlier request brings is not shown
     this.isReading = false;
     this.filter = new RunFilter(new URLSearchParams());
@@ -68,6 +70,7 @@ export class RunsPage {
     for (const [name, field] of Object.entries(this.fields)) field.value = this.filter[name];
     this.stop ??= this.console.live.watch('runs', (message) => this.receive(message));
     this.timer ??= setInterval(() => this.tick(), 1000);
+    document.addEventListener('visibilitychange', this.onSeen);
     this.readAgents();
     this.read();
   }
@@ -75,6 +78,7 @@ export class RunsPage {
   hide() {
     this.stop?.();
     this.stop = null;
+    document.removeEventListener('visibilitychange', this.onSeen);
     clearInterval(this.timer);
     clearTimeout(this.typing);
     this.timer = null;
