@@ -251,6 +251,11 @@ def test_the_session_of_a_job_is_no_run(
         (["schedule", "empty.py"], "defines no Job"),
         (["schedule", "wrong.py", "--journal", "w.db"], "job 'a': .* 4 fields"),
         (["schedule", "."], "a schedule is the variable of a Python file"),
+        (
+            ["schedule", "hook.py", "--journal", "w.db"],
+            "sent to a.example in the clear",
+        ),
+        (["serve", "wrong.py", "--journal", "w.db"], "job 'a': .* 4 fields"),
     ],
 )
 def test_a_mistake_is_a_sentence_and_exit_code_2(
@@ -265,6 +270,11 @@ def test_a_mistake_is_a_sentence_and_exit_code_2(
         "from orchestrator.schedule import Job\n"
         'a = Agent("a", model=ScriptedModel.always("x"))\n'
         'job = Job("* * * *", a, "x")\n'
+    )
+    (folder / "hook.py").write_text(
+        "from team import editor\n"
+        "from orchestrator.schedule import Job\n"
+        'job = Job("0 8 * * *", editor, "x", deliver="webhook:http://a.example/")\n'
     )
 
     assert run_command(arguments) == USAGE
