@@ -86,4 +86,4 @@ def build_app() -> "App":
 
 
 def _shown_default(value: object) -> object:
-    return None if value is False else value
+    return None if value is False or value == "" else value

@@ -7,9 +7,9 @@ import attrs
 import pytest
 from rich.console import Console, Group
 
-from agents import ToolCall, Usage
+from agents import CallId, ToolCall, ToolMessage, Usage
 from delegation import Ending, Ledger, Mode, SessionId, Status, TaskId
-from delegation.events import Entry, MessageReceived, SessionOpened
+from delegation.events import Entry, MessageReceived, SessionOpened, ToolAnswered
 from orchestrator.cli.journal_queries import Runs
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.run_list import print_runs
@@ -20,6 +20,7 @@ from orchestrator.cli.terminal.style import (
     format_tokens,
 )
 from orchestrator.cli.terminal.task_line import Canvas
+from orchestrator.cli.terminal.transcript import transcript_lines
 from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
 from orchestrator.cli.terminal.tree_table import print_tree
 from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
@@ -440,3 +441,28 @@ def _text(written: io.TextIOWrapper) -> str:
     raw = written.buffer
     assert isinstance(raw, io.BytesIO)
     return SEQUENCE.sub("", raw.getvalue().decode())
+
+
+def test_json_in_a_transcript_is_shown_line_by_line() -> None:
+    """Unless it is short, or only looks like it."""
+    texts = (
+        '{"tasks": [{"path": "/boss/lead[1]", "status": "succeeded"}], "n": 1}',
+        "[]",
+    )
+    broken = '{"it": "is cut in the midst of a word, as the answer of a tool may be'
+    request = TaskId("t_1")
+    entries = [
+        Entry(
+            seq,
+            0.0,
+            SessionId("r_1"),
+            ToolAnswered(request, ToolMessage(CallId("c"), text)),
+        )
+        for seq, text in enumerate((*texts, broken))
+    ]
+
+    lines = [line.plain.strip() for line in transcript_lines(entries)]
+
+    assert '"path": "/boss/lead[1]",' in lines
+    assert "[]" in lines
+    assert broken in lines

@@ -49,7 +49,7 @@ def audit(
     prune: str | None = None,
     journal: JournalOption = None,
 ) -> int:
-    """Show who did what and when, and check that no row was changed. 1 is: it was.
+    """Show who did what and when, and check that no row was changed. Exits with 1 if one was.
 
     Each journal has a chain of its own.
 

@@ -43,7 +43,7 @@ def demo(
     """Watch an editor delegate to researchers: no key, no server.
 
     Args:
-        stateless: Ask through a session that cannot be told anything later: all is joined.
+        stateless: Ask once instead of in a session: every task is joined.
         local: Use a real model, small and silly, that runs on this machine.
         seconds: How long a scripted model takes for an answer.
     """
@@ -99,7 +99,7 @@ async def _show_demo(
             async with display.open_view(orchestrator):
                 tree = await ask(orchestrator, demo_team(seconds), console)
         if tree is None:
-            print_stopped(orchestrator, journal)
+            print_stopped(orchestrator, console, journal)
             return None
         console.print()
         print_tree(tree, console)
@@ -141,7 +141,7 @@ async def _show_local_demo(
             async with display.open_view(orchestrator):
                 run = await orchestrator.run(local_team(model), QUESTION)
         if run is None:
-            print_stopped(orchestrator, journal)
+            print_stopped(orchestrator, console, journal)
             return None
         answer = run.outcome.output or describe_outcome(run.outcome)
         _print_text(console, "answer", answer)

@@ -24,9 +24,9 @@ LEVEL_STYLES: Final = {
 
 
 def doctor(*, journal: JournalOption = None) -> int:
-    """Look whether journals are whole, without changing them, and what holds commands here.
+    """Check that journals are whole, without changing them, and show what holds commands here.
 
-    0 is healthy, 1 is not.
+    Exits with 0 if all are, and with 1 if one is not.
     """
     journals = journals_of(journal)
     require_journal(journals)

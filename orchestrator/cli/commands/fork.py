@@ -27,7 +27,7 @@ def fork(
             That of the run does all of it again.
         run: The run in which a path is looked for; by default the newest.
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
-        quiet: Show nothing but that.
+        quiet: Print the answer, and nothing else.
     """
     # Imported late: few commands need it.
     from orchestrator.cli.copied_runs import run_copy

@@ -122,7 +122,7 @@ def list_(*, json: JsonOption = False, journal: JournalOption = None) -> None:
 def revoke(
     name: str, /, *, json: JsonOption = False, journal: JournalOption = None
 ) -> None:
-    """Revoke a key with all of its tokens: from now on it is a wrong one.
+    """Revoke a key with all of its tokens: from now on they are refused.
 
     Its runs go on, and stay its owner's.
 

@@ -35,8 +35,8 @@ def replay(
 ) -> int:
     """Do a run again from what the journal has of it: no model is asked, no tool is run.
 
-    0 is the same, 1 is not: then the first difference is shown. A run that was interrupted, or is
-    under way, is replayed up to where its record ends.
+    Exits with 0 if it is the same, and with 1 if not: then it shows the first difference. A run
+    that was interrupted, or is under way, is replayed up to where its record ends.
 
     Args:
         run: The id of the run, or how it begins; by default the newest one.

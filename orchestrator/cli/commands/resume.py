@@ -30,7 +30,7 @@ def resume(
         file: What defines its agent: FILE, or FILE:NAME if it defines several, as for `run`.
         run: The id of the run, or how it begins; by default the newest one.
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
-        quiet: Show nothing but that.
+        quiet: Print the answer, and nothing else.
     """
     require_one_document(json=json, progress=progress)
     # The file may run any code, so it is loaded before the event loop starts.

@@ -27,6 +27,7 @@ from orchestrator.cli.options import (
     with_model,
 )
 from orchestrator.cli.progress.display import open_display
+from orchestrator.cli.progress.live_tree import shown_tree
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.approvals import is_attended
@@ -67,14 +68,14 @@ def run(
             FILE:NAME, if it defines several.
         goal: What the agent is to do; of a pipeline that takes no text, JSON.
         instructions: Instructions for this run, in addition to the agent's own.
-        budget_usd: What all of it may cost.
-        tokens: How many tokens all of it may read and write.
-        seconds: How long all of it may take.
-        max_tasks: How many tasks may be delegated.
+        budget_usd: The most that the whole run may cost, in dollars.
+        tokens: The most tokens that the whole run may read and write.
+        seconds: The most seconds that the whole run may take.
+        max_tasks: The most tasks that may be delegated.
         resume_on_crash: If a run of the same agent and goal that was begun so was interrupted by a
             crash, go on with that one: for commands that are started again until they succeed.
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
-        quiet: Show nothing but that.
+        quiet: Print the answer, and nothing else.
     """
     # The file may run any code, so it is loaded before the event loop starts.
     agent = with_model(load_agent(file, model=model), model)
@@ -167,7 +168,7 @@ async def show_run(
             async with display.open_view(orchestrator, run=run):
                 ended = await begin(orchestrator)
         if ended is None:
-            print_stopped(orchestrator, journal, run)
+            print_stopped(orchestrator, console, journal, run)
             return None
         print_ended(ended.tree, console)
         print_hint(
@@ -186,10 +187,16 @@ async def show_run(
 
 
 def print_stopped(
-    orchestrator: Orchestrator, journal: str | None, run: SessionId | None = None
+    orchestrator: Orchestrator,
+    console: Terminal,
+    journal: str | None,
+    run: SessionId | None = None,
 ) -> None:
-    """Print that a signal stopped the run, and where to see what came of it."""
+    """Print that a signal stopped the run, what had come of it, and where to see that again."""
     runs = orchestrator.runs[-1:] if run is None else [run]
+    tree = shown_tree(orchestrator, run)
+    if tree is not None and len(tree) > 1:
+        print_ended(tree, console, now=orchestrator.now())
     again = f"; see: {command('tree', runs[0], journal=journal)}" if runs else ""
     print(f"orchestrator: stopped{again}", file=sys.stderr)
 

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +24,7 @@ from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.task_lookup import find_task
 from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
 from orchestrator.cli.terminal.style import STATUS_COLOURS
-from orchestrator.cli.terminal.transcript import transcript_lines
+from orchestrator.cli.terminal.transcript import transcript_lines, wrapped
 from orchestrator.cli.watch.journal_tail import is_about
 
 SHOWN_CHILDREN: Final = 20
@@ -54,7 +54,10 @@ def show(
         print(json_text(_task_json(session, found, own)))
         return
     console = Terminal()
-    for line in _task_lines(session, found, own, now):
+    lines: Iterable[Text] = _task_lines(session, found, own, now)
+    if console.is_terminal:
+        lines = wrapped(lines, console.width)
+    for line in lines:
         console.print(line, soft_wrap=True)
     if session.awaits_resume:
         print_hint(Terminal(stderr=True), resume_hint(session.id, journal))

@@ -56,6 +56,8 @@ from delegation.events import (
 from orchestrator.cli.terminal.style import format_seconds, format_tokens
 
 INDENT: Final = " " * 9
+LONG_JSON: Final = 60
+"""From this length on, JSON is shown on several lines."""
 MOST_LINES: Final = 1_000
 """How many lines of one text are shown; the journal has the rest."""
 
@@ -223,11 +225,21 @@ def _call_text(call: ToolCall) -> str:
 
 
 def _body(text: str, style: str) -> Iterator[Text]:
-    lines = printable(text).expandtabs(4).splitlines()
+    lines = printable(_readable(text)).expandtabs(4).splitlines()
     for line in lines[:MOST_LINES]:
         yield Text(line, style)
     if len(lines) > MOST_LINES:
         yield Text(f"… {len(lines) - MOST_LINES:,} more lines", "dim")
+
+
+def _readable(text: str) -> str:
+    """Return JSON on several lines, unless it is short; any other text as it is."""
+    if len(text) < LONG_JSON or text[0] not in "{[":
+        return text
+    try:
+        return msgspec.json.format(text, indent=2)
+    except (msgspec.DecodeError, RecursionError):
+        return text
 
 
 def wrapped(lines: Iterable[Text], width: int) -> list[Text]:

@@ -65,12 +65,12 @@ def print_collapsed(
         console.print(line)
 
 
-def print_ended(tree: Tree, console: Console) -> None:
-    """Print a tree that has just ended: whole, or collapsed if it is long."""
+def print_ended(tree: Tree, console: Console, *, now: float | None = None) -> None:
+    """Print a tree that has just ended, or was stopped: whole, or collapsed if it is long."""
     if len(tree) <= UNCOLLAPSED_TASKS:
-        print_tree(tree, console)
+        print_tree(tree, console, now=now)
     else:
-        print_collapsed(tree, console, rows=UNCOLLAPSED_TASKS)
+        print_collapsed(tree, console, rows=UNCOLLAPSED_TASKS, now=now)
 
 
 def _canvas(console: Console, height: int) -> Canvas:
