@@ -42,7 +42,7 @@ def test_only_its_owner_may_read_a_report_with_transcripts(
     journal: Path, tmp_path: Path
 ) -> None:
     report(journal, "--transcripts", "all", "-o", "all.html")
-    report(journal, "-o", "none.html")
+    report(journal, "--transcripts", "none", "-o", "none.html")
 
     assert mode_of(tmp_path / "all.html") == 0o600
     assert mode_of(tmp_path / "none.html") == 0o666
@@ -61,7 +61,7 @@ def test_a_file_that_the_user_names_stays_as_open_as_it_is(
 def test_the_file_of_an_earlier_report_is_replaced_and_no_link_is_followed(
     journal: Path, tmp_path: Path
 ) -> None:
-    report(journal)
+    report(journal, "--transcripts", "none")
     (name,) = [it.name for it in tmp_path.glob("run-*.html")]
     assert mode_of(tmp_path / name) == 0o666
     report(journal, "--transcripts", "all")
