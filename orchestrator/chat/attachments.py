@@ -11,6 +11,7 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from agents import Agent, Part, Tool, ToolError, tool
 from agents.tools.files.workspace import Workspace, current_workspace
 from delegation.session_context import session_strings
 from orchestrator.chat.conversations import place_of
-from orchestrator.chat.errors import ChatError
+from orchestrator.chat.errors import ChatError, RetryAfterError
 from orchestrator.chat.platform import Attachment, IncomingMessage, Platform
 from orchestrator.errors import error_text
 
@@ -134,14 +135,20 @@ def file_tool(platforms: Sequence[Platform]) -> Tool:
         name, content = await trio.to_thread.run_sync(
             _read, workspace, path, platform.largest_upload
         )
+        send = partial(
+            platform.send_file,
+            place,
+            name,
+            content,
+            key=secrets.token_hex(8),
+            anchor=context.get("message_id", ""),
+        )
         try:
-            sent = await platform.send_file(
-                place,
-                name,
-                content,
-                key=secrets.token_hex(8),
-                anchor=context.get("message_id", ""),
-            )
+            try:
+                sent = await send()
+            except RetryAfterError as exc:
+                await trio.sleep(exc.seconds)
+                sent = await send()
         except ChatError as exc:
             raise ToolError(f"{path} was not sent: {error_text(exc)}") from exc
         return f"{name} was sent, {len(content)} bytes, as message {sent.id}"

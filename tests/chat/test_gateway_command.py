@@ -54,6 +54,18 @@ def test_what_is_wrong_is_said(
     assert "Traceback" not in said
 
 
+def test_a_webhook_that_telegram_would_not_take_is_said(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = "bot.example.org/telegram"
+    assert run_command(["gateway", str(file), "--telegram-webhook", url]) == 2
+    assert "is no https:// address" in capsys.readouterr().err
+    monkeypatch.setenv("TELEGRAM_WEBHOOK_SECRET", "with a blank")
+    url = f"https://{url}"
+    assert run_command(["gateway", str(file), "--telegram-webhook", url]) == 2
+    assert "TELEGRAM_WEBHOOK_SECRET has up to 256" in capsys.readouterr().err
+
+
 def test_a_token_that_is_missing_is_said_with_where_to_get_it(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,12 @@ import httpx2
 import msgspec
 import trio
 
-from orchestrator.chat.errors import ChatError, GoneError, RefusedError
+from orchestrator.chat.errors import (
+    ChatError,
+    GoneError,
+    RefusedError,
+    RevokedError,
+)
 from orchestrator.chat.place import Place
 from orchestrator.chat.platform import (
     Attachment,
@@ -92,6 +97,8 @@ class Telegram:
                     },
                 )
                 break
+            except RevokedError:
+                raise
             except ChatError as exc:
                 await troubles.pause(exc)
         troubles.over()

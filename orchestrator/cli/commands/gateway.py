@@ -248,7 +248,13 @@ def telegram_platform(
     )
     webhook = None
     if webhook_url is not None:
+        if not webhook_url.startswith("https://"):
+            raise CommandError("--telegram-webhook is no https:// address")
         secret = environ.get(TELEGRAM_SECRET) or token_urlsafe(32)
+        if re.fullmatch(r"[A-Za-z0-9_-]{1,256}", secret) is None:
+            raise CommandError(
+                f"{TELEGRAM_SECRET} has up to 256 letters, digits, - and _, and nothing else"
+            )
         webhook = TelegramWebhook(webhook_url, secret)
     address = environ.get(TELEGRAM_API) or ADDRESS
     return open_telegram(token, webhook=webhook, address=address)
