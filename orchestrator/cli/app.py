@@ -78,7 +78,8 @@ def build_app() -> "App":
         # An option that is off by default needs no other one that turns it off, nor a word on it.
         default_parameter=Parameter(negative=(), show_default=_shown_default),
     )
-    app.register_install_completion_command()
+    # Its type says nothing of the settings that it hands on.
+    app.register_install_completion_command()  # pyright: ignore[reportUnknownMemberType]
     for commands in COMMANDS.values():
         for name in commands:
             app.command(f"orchestrator.cli.commands.{name}:{name}", name=name)

@@ -191,7 +191,7 @@ class _Filling(Generic[T]):
             or self._looked_at == LOOKED_AT_MOST
         )
 
-    async def add(
+    async def add(  # noqa: ASYNC910 (a page of known ones costs less than one checkpoint each)
         self,
         id_: SessionId,
         journal: J,
