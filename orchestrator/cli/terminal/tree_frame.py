@@ -5,7 +5,7 @@ costs the same for a tree of any size.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import attrs
@@ -56,6 +56,8 @@ class RunSnapshot:
     """Returns the tool calls that a task waits for."""
     place: Callable[[TaskId], str] = _no_place
     """Returns the place at which a task waits for a worker; empty if it does not."""
+    paused: Collection[TaskId] = ()
+    """The tasks below which no new task starts."""
     now: float
     active_at: float
     """The time of the last fact."""

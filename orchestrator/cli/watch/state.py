@@ -29,7 +29,7 @@ from orchestrator.cli.watch.keys import (
     help_lines,
     keys_line,
 )
-from orchestrator.control.server import AnswerApproval, Cancel, Steer
+from orchestrator.control.server import AnswerApproval, Cancel, Pause, Steer
 
 READ_ONLY: Final = "read-only: the process that writes this run cannot be talked to"
 FULL_TEXT_HINT: Final = ": Esc, then Enter at the task shows all of it"
@@ -51,7 +51,7 @@ class Quit:
     """Leave the watcher."""
 
 
-Action: TypeAlias = Cancel | Steer | AnswerApproval | ReadTranscript | Quit
+Action: TypeAlias = Cancel | Pause | Steer | AnswerApproval | ReadTranscript | Quit
 Scopes: TypeAlias = Literal["y", "t", "s"]
 SCOPE_KEYS: Final[dict[str, ApprovalVerdict]] = {
     "y": ApprovalVerdict.ONCE,
@@ -180,7 +180,7 @@ class WatchState:
             self._shows_help = not self._shows_help
         elif key == "q":
             return Quit()
-        elif key in {"x", "m", "a", "d"}:
+        elif key in {"x", "p", "m", "a", "d"}:
             self._start_action(key, self._snapshot)
         elif self.shown_task is not None:
             self._scroll(key)
@@ -257,12 +257,25 @@ class WatchState:
                 "y yes, what it has done and cost is kept · n no",
                 lambda text: Cancel(task) if text == "y" else None,
             )
+        elif key == "p":
+            self._start_pause(task, snapshot)
         else:
             self._ask_line(
                 f"Tell {snapshot.tree[task]['path']}, which reads it before its next model call",
                 "> ",
                 lambda text: Steer(task, text) if text.strip() else None,
             )
+
+    def _start_pause(self, task: TaskId, snapshot: RunSnapshot) -> None:
+        path = snapshot.tree[task]["path"]
+        pauses = task not in snapshot.paused
+        start = "Start no new tasks below" if pauses else "Start tasks again below"
+        kept = "what runs goes on" if pauses else "those that wait come first"
+        self._ask_key(
+            f"{start} {path}?",
+            f"y yes, {kept} · n no",
+            lambda text: Pause(task, paused=pauses) if text == "y" else None,
+        )
 
     def _start_answer(self, key: str, snapshot: RunSnapshot) -> None:
         """Answer the selected task's question, or else the oldest one."""

@@ -7,7 +7,7 @@ tasks, if it has one.
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -29,7 +29,13 @@ from orchestrator.cli.terminal.tree_frame import RunSnapshot
 from orchestrator.cli.watch.journal_tail import RunReader, is_about, open_run
 from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
 from orchestrator.control.client import ControlClient, RefusedError, connect_control
-from orchestrator.control.server import AnswerApproval, Cancel, Steer, Subscribe
+from orchestrator.control.server import (
+    AnswerApproval,
+    Cancel,
+    Pause,
+    Steer,
+    Subscribe,
+)
 from orchestrator.journal.journals import Journals
 
 FRAMES_PER_SECOND: Final = 8
@@ -136,6 +142,7 @@ class Watcher:
             questions=reader.open_questions if reader.has_writer else (),
             calls=self._calls,
             place=self._awaited_place,
+            paused=self._paused,
             now=time.time() if reader.tree.is_at_work else reader.active_at,
             active_at=reader.active_at,
         )
@@ -152,7 +159,7 @@ class Watcher:
     def _heading(self) -> str:
         run = self._reader.session
         if self._client is not None:
-            return run
+            return f"{run} · paused" if self._paused else run
         if not self._reader.tree.tally().unsettled:
             return f"{run} · ended"
         if self._reader.has_writer:
@@ -161,6 +168,11 @@ class Watcher:
 
     def _calls(self, task: TaskId) -> list[ToolCall]:
         return unanswered_calls(self._reader.ledger.tasks[task].transcript)
+
+    @property
+    def _paused(self) -> Collection[TaskId]:
+        reader = self._reader
+        return reader.ledger.sessions[reader.session].slots.paused
 
     def _awaited_place(self, task: TaskId) -> str:
         return self._reader.ledger.tasks[task].awaits_worker
@@ -217,13 +229,15 @@ class Watcher:
                     break
                 case ReadTranscript(task):
                     await self._load_transcript(task)
-                case Cancel() | Steer() | AnswerApproval() as request:
+                case Cancel() | Pause() | Steer() | AnswerApproval() as request:
                     # It may take a while, and the keys must work meanwhile.
                     nursery.start_soon(self._send_request, request)
             self.draw()
         self._quit.set()
 
-    async def _send_request(self, request: Cancel | Steer | AnswerApproval) -> None:
+    async def _send_request(
+        self, request: Cancel | Pause | Steer | AnswerApproval
+    ) -> None:
         await trio.lowlevel.checkpoint()
         client = self._client
         if client is None:
@@ -251,10 +265,12 @@ async def _connect(file: Path | None) -> AsyncGenerator[ControlClient | None]:
         yield client
 
 
-def _result_note(request: Cancel | Steer | AnswerApproval, state: str) -> str:
+def _result_note(request: Cancel | Pause | Steer | AnswerApproval, state: str) -> str:
     match request:
         case Cancel():
             return "cancelled"
+        case Pause(paused=paused):
+            return "paused: no new task starts below it" if paused else "unpaused"
         case AnswerApproval(_, answer):
             return f"answered: {answer}"
         case Steer():
