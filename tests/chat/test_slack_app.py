@@ -13,6 +13,8 @@ SCOPES = {
     "chat.postEphemeral": {"chat:write"},
     "chat.postMessage": {"chat:write"},
     "chat.update": {"chat:write"},
+    "conversations.history": {"im:history"},
+    "conversations.replies": {"channels:history", "groups:history", "mpim:history"},
     "conversations.info": {"channels:read", "groups:read"},
     "files.completeUploadExternal": {"files:write"},
     "files.getUploadURLExternal": {"files:write"},

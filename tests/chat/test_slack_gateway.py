@@ -280,3 +280,52 @@ async def test_a_job_delivers_to_a_person_who_answers_there() -> None:
         talk.fake.say("And Milan?")
         await talk.fake.wait_for(lambda: len(talk.fake.replies()) == 2)
         assert "Rome is sunny." in talk.fake.replies()[1].shown
+
+
+@pytest.mark.parametrize("way", ["socket", "requests"])
+async def test_what_was_said_while_the_gateway_was_away_is_heard(way: Way) -> None:
+    """Slack tells of a message for some minutes only."""
+    async with open_fake_slack() as fake:
+        talk = Talk(fake, way)
+        async with talk.open(echoing()):
+            root = fake.say(f"{MENTION} one", channel=GENERAL)
+            fake.say("two")
+            await wait_replies(fake, 2)
+        fake.say("three", channel=GENERAL, thread_ts=root.ts, is_told=False)
+        fake.say("by a stranger", channel=DIRECT, user=BOB, is_told=False)
+        fake.say("four", is_told=False)
+        fake.say("to others", channel=GENERAL, is_told=False)
+        async with talk.open(echoing()):
+            await wait_replies(fake, 4)
+        async with talk.open(echoing()):
+            fake.say("five")
+            *_, last = await wait_replies(fake, 5)
+        assert last == "You said: five"
+        assert sorted(it.shown for it in fake.replies()[2:4]) == [
+            "You said: Ada: three",
+            "You said: four",
+        ]
+        assert fake.replies(GENERAL, root.ts)[1].shown == "You said: Ada: three"
+        assert talk.reports == []
+        assert fake.violations == []
+
+
+async def test_a_gap_of_the_connection_is_read_again() -> None:
+    async with talking(echoing()) as talk:
+        talk.fake.say("one")
+        await wait_replies(talk.fake, 1)
+        talk.fake.fail("conversations.history", status=429, retry_after="5")
+        talk.fake.drop_sockets()
+        talk.fake.say("two", is_told=False)
+        assert await wait_replies(talk.fake, 2) == ["You said: one", "You said: two"]
+
+
+async def test_a_history_that_cannot_be_read_is_told() -> None:
+    async with talking(echoing()) as talk:
+        talk.fake.say("one")
+        await wait_replies(talk.fake, 1)
+        talk.fake.missing_scopes.add("conversations.history")
+        talk.fake.drop_sockets()
+        await _until(lambda: any("meanwhile" in it for it in talk.reports))
+        talk.fake.say("two")
+        assert await wait_replies(talk.fake, 2) == ["You said: one", "You said: two"]

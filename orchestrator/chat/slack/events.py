@@ -41,8 +41,9 @@ class SlackMessage(msgspec.Struct, frozen=True):
     """A message, or the mention in one, as far as we read it."""
 
     type: str
-    channel: str
     ts: str
+    channel: str = ""
+    """A history is of one, and does not say it."""
     subtype: str | None = None
     channel_type: str | None = None
     user: str | None = None
@@ -106,6 +107,7 @@ def message_of(told: SlackMessage, own: Identity) -> IncomingMessage | None:
     if (
         (told.subtype or "") not in SUBTYPES
         or told.hidden
+        or not told.channel
         or told.bot_id
         or not told.user
         or told.user == own.user_id
@@ -117,7 +119,9 @@ def message_of(told: SlackMessage, own: Identity) -> IncomingMessage | None:
         or _mention(own) in (told.text or "")
         or told.parent_user_id == own.user_id
     )
-    if not is_addressed and told.thread_ts is None:
+    # The first message of a thread names itself.
+    replied = "" if told.thread_ts == told.ts else told.thread_ts or ""
+    if not is_addressed and not replied:
         return None
     attachments = tuple(
         Attachment(
@@ -133,7 +137,7 @@ def message_of(told: SlackMessage, own: Identity) -> IncomingMessage | None:
     if not text and not attachments:
         return None
     # An answer to a message of a channel is its thread, so that is where the conversation is.
-    thread = told.thread_ts or ("" if told.is_private else told.ts)
+    thread = replied or ("" if told.is_private else told.ts)
     return IncomingMessage(
         id=f"{told.channel}:{told.ts}",
         place=Place(PLATFORM, told.channel, thread),

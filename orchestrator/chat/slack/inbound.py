@@ -36,6 +36,7 @@ from orchestrator.chat.slack.events import (
     message_of,
     press_of,
 )
+from orchestrator.chat.slack.history import read_missed
 from orchestrator.chat.slack.signature import is_signed
 from orchestrator.chat.troubles import Troubles
 
@@ -154,6 +155,17 @@ class Inbound:
             event = await self._named(event)
         if event is not None:
             await inbox.receive(event)
+
+    async def read_missed(self, inbox: Inbox) -> None:
+        """Hear what was said while we were away."""
+
+        async def hear(told: SlackMessage) -> None:
+            message = None if self._own is None else message_of(told, self._own)
+            if message is not None:
+                await inbox.receive(await self._named(message))
+            await trio.lowlevel.checkpoint()
+
+        await read_missed(self._api, inbox, hear, now=self._now())
 
     def _told(self, request: EventRequest) -> IncomingMessage | None:
         """Return the message that an event is about, if it is about one that is heard."""

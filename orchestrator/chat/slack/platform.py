@@ -141,18 +141,25 @@ class SlackPlatform:
         """Learn who we are, then hear events until Slack revokes the token."""
         await self._inbound.identify(inbox)
         with raising_one_error():
-            # Owns the connections of Socket Mode.
+            # Owns the connections of Socket Mode, and what reads the history.
             async with trio.open_nursery() as nursery:
+
+                def read_missed() -> None:
+                    nursery.start_soon(self._inbound.read_missed, inbox)
+
                 if self._has_socket:
-                    nursery.start_soon(self._run_sockets, inbox)
+                    nursery.start_soon(self._run_sockets, inbox, read_missed)
+                else:
+                    read_missed()
                 await self._inbound.wait_removed()
 
-    async def _run_sockets(self, inbox: Inbox) -> None:
+    async def _run_sockets(self, inbox: Inbox, note_gap: Callable[[], None]) -> None:
         async def hear(kind: str, payload: bytes) -> None:
             await self._inbound.hear(kind, payload, inbox)
 
+        troubles = Troubles(inbox, PLATFORM)
         try:
-            await SocketMode(self._api, hear, Troubles(inbox, PLATFORM)).run()
+            await SocketMode(self._api, hear, troubles, note_gap).run()
         except SlackRefusedError as exc:
             raise RevokedError(str(exc)) from exc
 

@@ -62,17 +62,26 @@ class _Payload(msgspec.Struct, frozen=True):
 class SocketMode:
     """The connections of Socket Mode: mostly one, and two while Slack refreshes it."""
 
-    def __init__(self, api: SlackApi, hear: Hear, troubles: Troubles) -> None:
+    def __init__(
+        self,
+        api: SlackApi,
+        hear: Hear,
+        troubles: Troubles,
+        note_gap: Callable[[], None],
+    ) -> None:
         """Connect later: `run` does.
 
         Args:
             api: opens connections.
             hear: hears what an envelope holds, and returns when that is durable.
             troubles: tells the operator of connections that are lost.
+            note_gap: is called when it is connected after it was not.
         """
         self._api = api
         self._hear = hear
         self._troubles = troubles
+        self._note_gap = note_gap
+        self._has_gap = True
         self._last: dict[str, trio.Event] = {}
         """When the last envelope of a channel was heard."""
 
@@ -105,6 +114,7 @@ class SocketMode:
                 await self._serve_socket(socket, replaced)
         except SocketLostError as exc:
             if not replaced.is_set():
+                self._has_gap = True
                 await self._troubles.pause(exc)
                 replaced.set()
 
@@ -121,6 +131,9 @@ class SocketMode:
                         match envelope.type:
                             case "hello":
                                 self._troubles.over()
+                                if self._has_gap:
+                                    self._note_gap()
+                                self._has_gap = False
                             case "disconnect" if envelope.reason in REFRESHED:
                                 replaced.set()
                                 reading.deadline = trio.current_time() + OLD_SECONDS

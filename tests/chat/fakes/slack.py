@@ -178,6 +178,7 @@ class FakeSlack:
         self._last: list[tuple[str, dict[str, Any], str]] = []
         """The events of what was said last."""
         self._number = 0
+        self._began = int(time.time())
         self._changed = trio.lowlevel.ParkingLot()
 
     @property
@@ -195,8 +196,9 @@ class FakeSlack:
         thread_ts: str = "",
         ts: str = "",
         files: Sequence[File] = (),
+        is_told: bool = True,
     ) -> Message:
-        """Write a message, and tell the app of it: of a mention twice."""
+        """Write a message, and tell the app of it, unless it is away: of a mention twice."""
         message = Message(
             channel=channel,
             ts=ts or self._new_ts(),
@@ -206,6 +208,8 @@ class FakeSlack:
             files=[file.id for file in files],
         )
         self._keep(message)
+        if not is_told:
+            return message
         event = self._event_of(message)
         self._last.clear()
         if files:
@@ -452,6 +456,44 @@ class FakeSlack:
         found = self._channel(channel)
         return {"channel": {"id": found.id, "name": found.name}}
 
+    def _conversations_history(
+        self, *, channel: str, oldest: str = "0", limit: int = 100, **_: Any
+    ) -> dict[str, Any]:
+        """Return the newest messages beside threads, newest first."""
+        self._channel(channel)
+        found = [
+            it
+            for it in self.messages
+            if it.channel == channel and not it.thread_ts and it.ts > oldest
+        ]
+        newest = [self._in_history(it) for it in reversed(found[-limit:])]
+        return {"messages": newest, "has_more": len(found) > limit}
+
+    def _conversations_replies(
+        self, *, channel: str, ts: str, oldest: str = "0", limit: int = 1_000, **_: Any
+    ) -> dict[str, Any]:
+        """Return the first message of a thread, and its oldest replies."""
+        self._channel(channel)
+        root = self.find(channel, ts)
+        if root is None:
+            raise RefusedError("thread_not_found")
+        found = [
+            it
+            for it in self.messages
+            if (it.channel, it.thread_ts) == (channel, ts) and it.ts > oldest
+        ]
+        shown = [self._in_history(it) for it in (root, *found[:limit])]
+        return {"messages": shown, "has_more": len(found) > limit}
+
+    def _in_history(self, message: Message) -> dict[str, Any]:
+        found = {"type": "message", **self._event_of(message)}
+        del found["channel"]
+        if any(it.thread_ts == message.ts for it in self.messages):
+            found["thread_ts"] = message.ts
+        if message.files:
+            found["files"] = [self._file_of(self.files[it]) for it in message.files]
+        return found
+
     def _chat_postMessage(self, *, channel: str, **arguments: Any) -> dict[str, Any]:  # noqa: N802
         where = self._writable(channel)
         message = Message(
@@ -662,7 +704,7 @@ class FakeSlack:
 
     def _new_ts(self) -> str:
         self._number += 1
-        return f"{1_790_000_000 + self._number}.{self._number:06}"
+        return f"{self._began + self._number}.{self._number:06}"
 
     # Events.
 

@@ -69,6 +69,30 @@ METHODS = {
         {"channel": str, "ts": str},
         {**_SHOWN, "file_ids": list, "metadata": dict, "reply_broadcast": bool},
     ),
+    "conversations.history": Method(
+        {"channel": str},
+        {
+            "cursor": str,
+            "include_all_metadata": bool,
+            "inclusive": bool,
+            "latest": str,
+            "limit": int,
+            "oldest": str,
+        },
+        is_form_only=True,
+    ),
+    "conversations.replies": Method(
+        {"channel": str, "ts": str},
+        {
+            "cursor": str,
+            "include_all_metadata": bool,
+            "inclusive": bool,
+            "latest": str,
+            "limit": int,
+            "oldest": str,
+        },
+        is_form_only=True,
+    ),
     "conversations.info": Method(
         {"channel": str},
         {"include_locale": bool, "include_num_members": bool},
