@@ -89,3 +89,56 @@ def test_settings_that_are_wrong_are_said(
     options = ["--telegram", "--settings", str(settings)]
     assert run_command(["gateway", str(file), *options]) == 2
     assert "unknown field `alow`" in capsys.readouterr().err
+
+
+SLACK = {
+    "SLACK_BOT_TOKEN": "xoxb-1",
+    "SLACK_APP_TOKEN": "xapp-1",
+    "SLACK_SIGNING_SECRET": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "changed", "complaint"),
+    [
+        (["--slack"], {"SLACK_BOT_TOKEN": ""}, "SLACK_BOT_TOKEN is not set: the app's"),
+        (
+            ["--slack"],
+            {"SLACK_BOT_TOKEN": "xapp-1"},
+            "SLACK_BOT_TOKEN is not the token of a bot, which begins with xoxb-",
+        ),
+        (["--slack"], {"SLACK_APP_TOKEN": ""}, "SLACK_APP_TOKEN is not set: make one"),
+        (
+            ["--slack"],
+            {"SLACK_APP_TOKEN": "xoxb-1"},
+            "SLACK_APP_TOKEN is not the token of an app, which begins with xapp-",
+        ),
+        (
+            ["--slack-events"],
+            {"SLACK_SIGNING_SECRET": " "},
+            "SLACK_SIGNING_SECRET is not set",
+        ),
+        (["--slack", "--slack-events"], {}, "either Socket Mode (--slack) or request"),
+        (
+            ["--slack-events", "--host", "0.0.0.0"],
+            {},
+            "other machines could connect to 0.0.0.0",
+        ),
+    ],
+)
+def test_what_slack_needs_is_said(
+    options: list[str],
+    changed: dict[str, str],
+    complaint: str,
+    *,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in (SLACK | changed).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLACK_API_URL", "http://127.0.0.1:9/api/")
+    assert run_command(["gateway", str(file), *options]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert "Traceback" not in said
