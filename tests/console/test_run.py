@@ -341,10 +341,7 @@ def test_while_a_run_is_paused_no_new_task_starts(
 
     pressed(page, "Pause starts")
     says(page, "Paused: no new task starts below manager")
-    wait(
-        page,
-        "[...document.querySelectorAll('.badge')].some(it => it.innerText === 'paused')",
-    )
+    wait(page, "document.querySelector('.state.waiting')?.innerText === '‖ paused'")
     [approval] = server.approvals(run)
     server.answer(approval, "once")
     wait(page, "orchestrator.page.model.agent.includes('look')")
@@ -365,7 +362,7 @@ def test_a_failed_task_is_retried_and_the_rest_is_kept(
     opened(page, run, page.run("orchestrator.page.model.ids[2]"))
 
     pressed(page, "Retry")
-    says(page, "A new run begins; this one stays as it is. It begins anew")
+    says(page, "A new run begins; this one stays as it is. The task begins anew")
     says(page, "All else is kept, and is not paid again.")
     page.click("dialog .primary")
 

@@ -262,6 +262,9 @@ async def test_who_signs_in_first_after_a_restart_signs_no_other_out(
         assert await look(served, ann) == 200
 
 
+VERBS = ("pause", "unpause", "retry", "fork", "cancel")
+
+
 async def test_where_people_may_only_look_the_cookie_changes_nothing() -> None:
     settings = Settings(token=TOKEN, is_view_only=True, may_default_approve=True)
     async with serving(worker(), settings=settings) as served:
@@ -275,6 +278,8 @@ async def test_where_people_may_only_look_the_cookie_changes_nothing() -> None:
                 for path, body in (
                     ("/v1/runs", {"agent": "worker", "input": "go"}),
                     ("/v1/approvals/a_1", {"answer": "once"}),
+                    ("/v1/runs/r_1/resume", None),
+                    *((f"/v1/tasks/t_1/{verb}", None) for verb in VERBS),
                 ):
                     assert (await http.post(path, json=body)).status_code == 403
 

@@ -1,4 +1,4 @@
-/*! sources sha256 b2729ee792b5cbc1cd218271f01ee1b97303af77b78005aa1bf230c48b81cd7e */
+/*! sources sha256 97dbc7220236411aa9923ecb4f956457acde8b8cd6572342ad049126be71fede */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

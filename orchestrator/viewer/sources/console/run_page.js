@@ -156,9 +156,10 @@ export class RunPage {
     const { interrupted, forked_from: link, paused } = this.state;
     const [run, task] = link.split('/');
     const isPaused = paused.has(this.run);
+    const held = isPaused ? 'paused' : `${count(paused.size)} paused`;
     return [
       link && element('a', { class: 'chip', href: `#/runs/${run}/tasks/${task}`, title: 'Where this run parts from the other one' }, 'fork of another run'),
-      isPaused && element('span', { class: 'badge waiting', title: 'No new task starts; what runs goes on' }, 'paused'),
+      this.isWorking && paused.size > 0 && element('span', { class: 'state waiting', title: 'No new task starts there; what runs goes on' }, `‖ ${held}`),
       this.isWorking && this.console.may('steer') && element('button', { type: 'button', class: 'chip', title: 'Of new tasks; what runs goes on', onclick: () => this.pause(0) }, isPaused ? 'Unpause' : 'Pause starts'),
       interrupted && this.console.may('run') && element('button', { type: 'button', class: 'chip primary', onclick: () => this.resume() }, 'Resume run'),
     ].filter(Boolean);
@@ -209,6 +210,7 @@ export class RunPage {
     const why = !this.console.may('run') ? 'Your key may not begin runs' : this.isWorking ? 'The run has not ended' : '';
     const button = (words, does, title) => element('button', { type: 'button', disabled: Boolean(why), title: why || title, onclick: does }, words);
     return [
+      number === 0 && this.state.interrupted && button('Resume', () => this.resume(), 'From its last step'),
       canRetry(this.model.status[number]) && button('Retry', () => retryDialog(this.console, this.about(number)), 'In a new run that has all else of this one'),
       button('Fork from here', () => forkDialog(this.console, this.about(number)), 'A new run goes on live from where this was asked for'),
     ].filter(Boolean);

@@ -34,7 +34,8 @@ export function canRetry(status) {
 }
 
 export function retryDialog(console_, { id, name, tasks, cost, unknown, isRun }) {
-  const again = `${isRun ? 'All' : 'It'} begins anew${tasks > 1 ? `, with the ${counted(tasks - 1, 'task')} below it` : ''}: that had cost ${money(cost, unknown)}.`;
+  const below = tasks > 1 ? `, with the ${counted(tasks - 1, 'task')} below it` : '';
+  const again = `The ${isRun ? 'whole of it' : 'task'} begins anew${below}: that had cost ${money(cost, unknown)}.`;
   const kept = isRun
     ? 'To keep what has succeeded, retry a task below instead.'
     : 'Those above it go on from there, and so do tasks that were refused or cancelled because of it. All else is kept, and is not paid again.';
