@@ -92,7 +92,8 @@ def _cost(report: "SimulationReport") -> str:
     if report.cost is None:
         return f"{'cost':<24}{'unknown':>12}"
     if not report.cost.max and not report.unpriced:
-        return f"{'cost':<24}{'$0':>12}  scripted and local models cost nothing; --price assumes more"
+        why = "scripted and local models cost nothing; --price assumes more"
+        return f"{'cost':<24}{'$0':>12}  {why}"
     # Models without a known price come on top.
     return _row("cost", report.cost, "≥ ${:,.4f}" if report.unpriced else "${:,.4f}")
 
