@@ -74,8 +74,17 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
         slow = (await started(served, "lazy"))["id"]
         await post(served, f"/v1/tasks/{slow}/steer", text="hurry")
         expect("steer_task", slow)
+        await post(served, f"/v1/tasks/{slow}/pause")
+        expect("pause_task", slow)
+        await post(served, f"/v1/tasks/{slow}/unpause")
+        expect("unpause_task", slow)
         await post(served, f"/v1/tasks/{slow}/cancel")
         expect("cancel_task", slow)
+        again = await post(served, f"/v1/tasks/{slow}/retry")
+        expect("retry_task", again["id"])
+        below = (await served.http.get(f"/v1/tasks/{slow}")).json()["children"]
+        other = await post(served, f"/v1/tasks/{below[0]}/fork")
+        expect("fork_task", other["id"])
         slow = (await started(served, "lazy"))["id"]
         await post(served, f"/v1/runs/{slow}/cancel")
         expect("cancel_run", slow)
@@ -159,7 +168,10 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
         expect("remove_job", f"{session}:brief")
 
     writes = {it.name for it in OPERATIONS if it.method != "GET"}
-    not_here = {"answer_approval", "count_input_tokens"}
+    not_here = {
+        *("answer_approval", "count_input_tokens"),
+        *("create_simulation", "prune_runs", "resume_run"),
+    }
     assert writes - done == not_here, "tested below, writes nothing, or is new"
     assert [it.event.action for it in journal.audit][:: len(journal.audit) - 1] == [
         "server.start",
