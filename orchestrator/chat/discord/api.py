@@ -6,7 +6,7 @@ raises `RetryAfterError`, and is not made.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from importlib.metadata import version
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -224,10 +224,14 @@ class DiscordApi:
                     raise UnreachableError(_failed("fetch a file", answer.status_code))
                 if answer.status_code != 200:
                     raise GoneError(_failed("fetch a file", answer.status_code))
-                async for piece in answer.aiter_bytes():
-                    content += piece
-                    if len(content) > most:
-                        raise GoneError(f"the file has more than {most} bytes")
+                length = answer.headers.get("content-length", "")
+                if length.isdecimal() and int(length) > most:
+                    raise GoneError(f"the file has more than {most} bytes")
+                async with aclosing(answer.aiter_bytes()) as pieces:
+                    async for piece in pieces:
+                        content += piece
+                        if len(content) > most:
+                            raise GoneError(f"the file has more than {most} bytes")
         return bytes(content)
 
     async def _answer_press(

@@ -110,8 +110,11 @@ class Fault:
     retry_after: float = 0.0
     is_global: bool = False
     code: int = 0
-    lost: Literal["", "before", "after"] = ""
-    """The connection is lost before or after the call was carried out."""
+    body: bytes | None = None
+    is_html: bool = False
+    """It is the network before Discord that answers."""
+    lost: Literal["", "before", "after", "never"] = ""
+    """The connection is lost before or after the call was carried out; or it hangs."""
 
 
 @attrs.frozen
@@ -511,14 +514,11 @@ class FakeDiscord:
         fault = self._next_fault(kind)
         if fault is not None and fault.lost == "before":
             raise HangUpError
+        if fault is not None and fault.lost == "never":
+            await trio.sleep_forever()
         if fault is not None and fault.status:
             return _fault_response(fault)
-        # What an interaction names is called without the bot's token, and by any client.
-        if not path.startswith(("/interactions/", "/webhooks/")):
-            if not USER_AGENT.fullmatch(request.headers.get("user-agent", "")):
-                raise RefusedError(403, 40333, "internal network error")
-            if request.headers.get("authorization") != f"Bot {self.token}":
-                raise RefusedError(401, 0, "401: Unauthorized")
+        self._check_caller(path, request)
         headers = self._count(kind, names[0] if names else "")
         if isinstance(headers, Response):
             return headers
@@ -535,6 +535,14 @@ class FakeDiscord:
         if found is None:
             return Response(204, b"", "text/html; charset=utf-8", headers)
         return json_response(found, 200, **headers)
+
+    def _check_caller(self, path: str, request: Request) -> None:
+        # What an interaction names is called without the bot's token, and by any client.
+        if not path.startswith(("/interactions/", "/webhooks/")):
+            if not USER_AGENT.fullmatch(request.headers.get("user-agent", "")):
+                raise RefusedError(403, 40333, "internal network error")
+            if request.headers.get("authorization") != f"Bot {self.token}":
+                raise RefusedError(401, 0, "401: Unauthorized")
 
     def _read(self, shape: str, names: list[str], query: dict[str, list[str]]) -> Any:
         match shape, names:
@@ -1031,6 +1039,11 @@ def _read_body(request: Request) -> tuple[Any, dict[int, SentFile]]:
 
 
 def _fault_response(fault: Fault) -> Response:
+    if fault.body is not None:
+        return Response(fault.status, fault.body)
+    if fault.is_html:
+        headers = {"retry-after": str(int(fault.retry_after))}
+        return Response(fault.status, b"<html>stop</html>", "text/html", headers)
     if fault.status == 429:
         limited = {"message": "You are being rate limited.", "global": fault.is_global}
         limited["retry_after"] = fault.retry_after
