@@ -73,11 +73,18 @@ class Connected:
 
 
 @asynccontextmanager
+async def within_an_hour() -> AsyncGenerator[None]:
+    """Fail what waits for ever: with heartbeats the jumping clock takes long for its year."""
+    with trio.fail_after(3600):
+        yield
+
+
+@asynccontextmanager
 async def open_platform(
     token: str = TOKEN,
 ) -> AsyncGenerator[tuple[FakeDiscord, DiscordPlatform]]:
     """Open the platform on a fake; it does not hear yet."""
-    async with open_fake_discord() as fake:
+    async with within_an_hour(), open_fake_discord() as fake:
         async with open_discord(token, url=fake.url) as platform:
             yield fake, platform
             assert fake.violations == []

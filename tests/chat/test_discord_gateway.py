@@ -11,7 +11,13 @@ from agents import raising_one_error
 from orchestrator.chat import Place, RevokedError
 from orchestrator.chat.discord import open_discord
 from orchestrator.chat.discord.session_file import GatewaySession, SessionFile
-from tests.chat.discord_kit import Connected, Inbox, connected, open_platform
+from tests.chat.discord_kit import (
+    Connected,
+    Inbox,
+    connected,
+    open_platform,
+    within_an_hour,
+)
 from tests.chat.fakes.discord import (
     BOT,
     DIRECT,
@@ -181,7 +187,7 @@ async def test_history_that_cannot_be_read_keeps_nothing_waiting() -> None:
 async def test_the_next_process_resumes_the_session(tmp_path: Path) -> None:
     """What was said between them is heard, also in a place that has no session yet."""
     file = tmp_path / "session"
-    async with open_fake_discord() as fake:
+    async with within_an_hour(), open_fake_discord() as fake:
         first = await _hear_until(fake, file, lambda _: fake.is_connected)
         assert first.texts == []
         await fake.say(f"<@{BOT}> anyone?", channel=GENERAL)
@@ -197,7 +203,7 @@ async def test_the_next_process_resumes_the_session(tmp_path: Path) -> None:
 async def test_a_session_of_the_file_that_is_over_is_no_trouble(tmp_path: Path) -> None:
     """Its places are known from the sessions that are held."""
     file = tmp_path / "session"
-    async with open_fake_discord() as fake:
+    async with within_an_hour(), open_fake_discord() as fake:
         said = fake.write("heard by an earlier process")
         SessionFile(file).save(GatewaySession("gone", fake.gateway_url, 7, BOT))
         fake.write("said while no process ran")
@@ -233,7 +239,7 @@ async def test_a_broken_file_begins_a_new_session(
     file = tmp_path / "session"
     file.write_bytes(content)
     file.chmod(0o600)
-    async with open_fake_discord() as fake:
+    async with within_an_hour(), open_fake_discord() as fake:
         await _hear_until(fake, file, lambda _: fake.is_connected)
         assert fake.identified == 1
 
@@ -340,7 +346,7 @@ async def test_the_token_goes_over_no_plain_connection_to_discord(
 ) -> None:
     """An earlier process may have talked to a stand-in, and its file is there still."""
     file = tmp_path / "session"
-    async with open_fake_discord() as fake:
+    async with within_an_hour(), open_fake_discord() as fake:
         SessionFile(file).save(GatewaySession("s", fake.gateway_url, 1, BOT))
         async with open_discord(
             TOKEN, session_file=file, url="https://127.0.0.1:9"
