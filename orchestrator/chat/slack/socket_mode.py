@@ -1,12 +1,13 @@
 """Socket Mode: Slack's events over a WebSocket that we open, so that no address of ours is public.
 
-An envelope is acknowledged when what it holds was heard; those of one channel are heard in their
-order, those of others at once. Slack refreshes a connection every few hours and says so: the next
-one is opened while the old one still delivers. One that is lost, or answers no ping, is opened
-again, later and later.
+An envelope is acknowledged when what it holds was heard; those of one thread are heard in their
+order, those of others at once: Slack waits three seconds. It refreshes a connection every few hours
+and says so: the next one is opened while the old one still delivers. One that is lost, or answers
+no ping, is opened again, later and later.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -46,17 +47,14 @@ class Envelope(msgspec.Struct, frozen=True):
 
 class _Event(msgspec.Struct, frozen=True):
     channel: Any = None
-
-
-class _Container(msgspec.Struct, frozen=True):
-    channel_id: str = ""
+    ts: Any = None
+    thread_ts: Any = None
 
 
 class _Payload(msgspec.Struct, frozen=True):
-    """What says which channel an envelope is about."""
+    """What says which thread an envelope is about."""
 
     event: _Event = _Event()
-    container: _Container = _Container()
 
 
 class SocketMode:
@@ -82,8 +80,8 @@ class SocketMode:
         self._troubles = troubles
         self._note_gap = note_gap
         self._has_gap = True
-        self._last: dict[str, trio.Event] = {}
-        """When the last envelope of a channel was heard."""
+        self._last: dict[tuple[str, str], trio.Event] = {}
+        """When the last envelope of a thread was heard."""
 
     async def run(self) -> None:
         """Be connected until it is cancelled.
@@ -147,18 +145,18 @@ class SocketMode:
                 nursery.cancel_scope.cancel(reason="the connection was refreshed")
 
     async def _take(self, socket: WebSocketConnection, envelope: Envelope) -> None:
-        """Hear an envelope after the one before it in its channel, and acknowledge it."""
-        channel = _channel_of(envelope)
-        before, heard = self._last.get(channel), trio.Event()
-        self._last[channel] = heard
+        """Hear an envelope after the one before it in its thread, and acknowledge it."""
+        thread = _thread_of(envelope)
+        before, heard = self._last.get(thread), trio.Event()
+        self._last[thread] = heard
         try:
             if before is not None:
                 await before.wait()
             await self._hear(envelope.type, bytes(envelope.payload))
         finally:
             heard.set()
-            if self._last[channel] is heard:
-                del self._last[channel]
+            if self._last[thread] is heard:
+                del self._last[thread]
         acknowledgement = msgspec.json.encode({"envelope_id": envelope.envelope_id})
         try:
             await socket.send_message(acknowledgement.decode())
@@ -184,10 +182,11 @@ def _read(message: str | bytes) -> Envelope:
         return Envelope(type="")
 
 
-def _channel_of(envelope: Envelope) -> str:
-    """Return the channel that an envelope is about; "" if it is about none."""
-    try:
-        found = msgspec.json.decode(envelope.payload, type=_Payload)
-    except msgspec.DecodeError:
-        return ""
-    return str(found.event.channel or found.container.channel_id)
+def _thread_of(envelope: Envelope) -> tuple[str, str]:
+    """Return the thread that an envelope is about, or the chat with one person."""
+    event = _Event()
+    with suppress(msgspec.DecodeError):
+        event = msgspec.json.decode(envelope.payload, type=_Payload).event
+    channel = str(event.channel or "")
+    first = "" if channel.startswith("D") else event.ts
+    return channel, str(event.thread_ts or first or "")
