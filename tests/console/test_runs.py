@@ -289,3 +289,49 @@ def test_old_runs_are_pruned_in_all_tabs_after_their_number_was_said(
         wait(tab, f"{ROWS}.length === 1 && {ROWS}[0].dataset.run === '{waiting}'")
     other.close()
     server.cancel(waiting)
+
+
+JOBS = """
+from orchestrator import Agent, ScriptedModel
+from orchestrator.schedule import Job
+
+quick = Agent("quick", model=ScriptedModel.always("Happy new year!"))
+schedule = [
+    Job("0 8 1 1 *", quick, "Wish a happy <b>new</b> year.", name="wishes", zone="UTC")
+]
+"""
+
+
+@pytest.fixture
+def jobs_server(tmp_path: Path) -> Iterator[ConsoleServer]:
+    tmp_path.chmod(0o700)
+    (tmp_path / "jobs.py").write_text(JOBS)
+    served = ConsoleServer(tmp_path, team=tmp_path / "jobs.py")
+    served.start()
+    yield served
+    served.end()
+
+
+def test_jobs_are_seen_as_they_are_now_paused_and_run(
+    browser: Browser, jobs_server: ConsoleServer
+) -> None:
+    server = jobs_server
+    page = sign_in(browser, server)
+    show(page, "#/jobs")
+    wait(page, f"{ROWS}.length === 1")
+    row = "document.querySelector('[data-job=wishes]')"
+    assert "Wish a happy <b>new</b> year." in page.run(f"{row}.innerText")
+    page.run(f"{row}.querySelector('[data-do=pause]').click()")
+    wait(page, f"{row}.innerText.includes('paused')")
+    # Another terminal lets it go on.
+    command = [sys.executable, "-m", "orchestrator", "jobs", "resume", "wishes"]
+    subprocess.run(
+        [*command, "--journal", str(server.journal)], env=server.environ, check=True
+    )
+    wait(page, f"!{row}.innerText.includes('paused')")
+    page.run(f"{row}.querySelector('[data-do=run]').click()")
+    wait(page, "location.hash.startsWith('#/runs/r_')")
+    show(page, "#/jobs")
+    wait(page, f"{row}.querySelector('a[href^=\"#/runs/r_\"]')")
+    assert page.complaints == []
+    page.close()

@@ -20,6 +20,7 @@ from orchestrator.server.api.lookup import unknown_run
 from orchestrator.server.console.rows import all_rows
 from orchestrator.server.console.topics import (
     ApprovalsTopic,
+    JobsTopic,
     RestingRunTopic,
     RunsTopic,
     RunTopic,
@@ -35,7 +36,7 @@ INTERVAL: Final = 0.1
 """Seconds between two messages about the same topic."""
 MOST_TOPICS: Final = 100
 WATCH: Final = re.compile(
-    r"(?P<number>\d{1,9}):(?P<kind>runs|approvals|run|task)"
+    r"(?P<number>\d{1,9}):(?P<kind>runs|approvals|jobs|run|task)"
     r"(?::(?P<id>[a-z]_[0-9a-z_-]{1,64}))?(?:@(?P<after>\d{1,15}))?"
 )
 
@@ -118,6 +119,8 @@ async def _topic(call: ApiCall, watch: Watch, changes: _Changes) -> Topic:
             return RunsTopic(held, changes.note, key)
         case "approvals":
             return ApprovalsTopic(held, changes.note, key)
+        case "jobs":
+            return JobsTopic(held, changes.note, key)
         case "run":
             return await _run_topic(call, SessionId(watch.id), watch.after, changes)
         case _:
@@ -159,7 +162,7 @@ def _parsed(text: str) -> Watch:
         raise HttpError(
             400,
             f"{text[:80]!r} is nothing to watch: NUMBER:run:ID@SEQ, NUMBER:task:ID,"
-            " NUMBER:runs or NUMBER:approvals",
+            " NUMBER:runs, NUMBER:approvals or NUMBER:jobs",
             code="invalid_query",
             param="watch",
         )

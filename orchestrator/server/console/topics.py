@@ -21,6 +21,10 @@ from delegation.events import (
     ApprovalAsked,
     DoorClosed,
     Entry,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
     JournalOpened,
     ModelAnswered,
     ModelFailed,
@@ -449,3 +453,34 @@ class ApprovalsTopic(Topic):
             return None
         self._sent = ids
         return {"approvals": bodies}
+
+
+class JobsTopic(Topic):
+    """That jobs have changed: the page reads them anew, since other servers may have some."""
+
+    def __init__(
+        self,
+        journals: Sequence[ServedJournal],
+        note_change: Callable[[], None],
+        key: Key,
+    ) -> None:
+        super().__init__(journals, note_change)
+        self._key = key
+        self._has_changed = False
+
+    async def open(self, stack: ExitStack) -> None:
+        await trio.lowlevel.checkpoint()
+        kinds = (JobSet, JobPaused, JobRemoved, JobOccurred)
+        for journal in self.journals:
+            stack.enter_context(journal.read.subscribe(self._receive, kinds=kinds))
+
+    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+        if any(it.owners.sees(self._key, entry.session) for it in self.journals):
+            self._has_changed = True
+            self._note_change()
+
+    def take(self) -> Message | None:
+        if not self._has_changed:
+            return None
+        self._has_changed = False
+        return {"jobs": True}

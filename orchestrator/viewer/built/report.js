@@ -1,4 +1,4 @@
-/*! sources sha256 97dbc7220236411aa9923ecb4f956457acde8b8cd6572342ad049126be71fede */
+/*! sources sha256 c776bdf63ea396dc83ad39544f551e96c04828aba11ab87488c343a13074dce4 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

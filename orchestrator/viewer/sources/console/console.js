@@ -5,6 +5,7 @@ import { ChatPage } from './chat_page.js';
 import { Inbox } from './inbox.js';
 import { InboxPage } from './inbox_page.js';
 import { ComparePage } from './compare_page.js';
+import { JobsPage } from './jobs_page.js';
 import { Live } from './live.js';
 import { Login } from './login.js';
 import { NewRunPage } from './new_run_page.js';
@@ -22,9 +23,10 @@ const PAGES = [
   ['runs/:run/tasks/:task', RunPage, 'runs'],
   ['chat', ChatPage, 'chat'],
   ['chat/:session', ChatPage, 'chat'],
+  ['jobs', JobsPage, 'jobs'],
   ['inbox', InboxPage, 'inbox'],
 ];
-const PLACES = [['runs', 'Runs'], ['chat', 'Chat'], ['inbox', 'Inbox']];
+const PLACES = [['runs', 'Runs'], ['chat', 'Chat'], ['jobs', 'Jobs'], ['inbox', 'Inbox']];
 
 class Console {
   constructor() {
