@@ -1,7 +1,6 @@
 """`cancel`, `pause`, `message`, `approve` and `deny`: scripts that act on another process."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,12 +20,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Script:
     """Runs commands, each as a process of its own: it may act on a run that it did not start."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, python: list[str]) -> None:
         self._home = home
+        self._python = python
 
     def __call__(self, *arguments: str) -> tuple[int, str]:
         done = subprocess.run(
-            [sys.executable, "-m", "orchestrator", *arguments],
+            [*self._python, "-m", "orchestrator", *arguments],
             capture_output=True,
             text=True,
             cwd=self._home,
@@ -35,8 +35,10 @@ class Script:
         return done.returncode, done.stdout + done.stderr
 
 
-def test_a_script_approves_denies_tells_and_cancels(home: Path) -> None:
-    script = Script(home)
+def test_a_script_approves_denies_tells_and_cancels(
+    home: Path, python: list[str]
+) -> None:
+    script = Script(home, python)
     # Not live: nothing reads its terminal while a script runs.
     with terminal(home, "run", "team.py:boss", "go", "--progress", "plain") as run:
         run.wait_for("worker[1] waiting", "worker[2] waiting", "slow[1] running")
@@ -78,9 +80,11 @@ def test_a_script_approves_denies_tells_and_cancels(home: Path) -> None:
 
 
 def test_without_a_process_nothing_can_be_done(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, python: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert Script(home)("run", "team.py:slow", "go", "--seconds", "0.01")[0] == 4
+    assert (
+        Script(home, python)("run", "team.py:slow", "go", "--seconds", "0.01")[0] == 4
+    )
 
     assert run_command(["message", "/slow", "hello"]) == 1
     assert "no process of this machine runs r_" in capsys.readouterr().err

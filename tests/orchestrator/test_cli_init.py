@@ -2,17 +2,30 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from orchestrator.cli.app import run_command
 
+# As pytest runs them, which takes seconds to start.
+RUN_TESTS = """
+import sys
+sys.path.insert(0, "")
+import test_team
+tests = [it for name, it in vars(test_team).items() if name.startswith("test_")]
+for test in tests:
+    test()
+assert tests
+"""
+
 
 @pytest.mark.parametrize("model", [None, "openai:gpt-5-mini"])
 def test_the_team_that_is_written_passes_its_test(
-    model: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: str | None,
+    tmp_path: Path,
+    python: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "team"
     options = [] if model is None else ["--model", model]
@@ -24,12 +37,12 @@ def test_the_team_that_is_written_passes_its_test(
         str(folder / "test_team.py"),
     ]
     environ = {**os.environ, "ORCHESTRATOR_HOME": str(tmp_path)}
-    programs = [["-m", "pytest", "-q", "-p", "no:cacheprovider", "."]]
+    programs = [["-c", RUN_TESTS]]
     if model is None:
         programs.append(["team.py"])
     for program in programs:
         done = subprocess.run(
-            [sys.executable, "-W", "error", *program],
+            [*python, "-W", "error", *program],
             cwd=folder,
             env=environ,
             capture_output=True,
