@@ -229,8 +229,10 @@ async def what_was_not_taken_comes_to_the_next_process(
             stand_in.say(place, "Two")
             await second.wait_events(1)
         async with _heard(stand_in, anchors=anchors) as (_, third):
-            (event,) = await third.wait_events(1)
-            assert event == second.events[0], "it came as another message"
+            # A platform that got no acknowledgement may say it more than once.
+            events = await third.wait_events(1)
+            expected = second.events[0]
+            assert all(it == expected for it in events), "it came as another message"
             await stand_in.wait_acknowledged()
 
 
