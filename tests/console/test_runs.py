@@ -124,6 +124,8 @@ def test_a_run_begins_once_and_its_page_opens(
     with server.http() as http:
         found = http.get("/v1/runs", params={"q": "It's new"}).json()["data"]
     assert len(found) == 1
+    page.run("history.back()")
+    wait(page, "orchestrator.page.goal?.value === `It's new`")
 
 
 def test_a_run_ends_at_the_budget_that_it_was_given(

@@ -1,4 +1,4 @@
-/*! sources sha256 c776bdf63ea396dc83ad39544f551e96c04828aba11ab87488c343a13074dce4 */
+/*! sources sha256 ce8579f59eacd1a3079c99a412b5ebc54f6df9a0ab0e55fc02edee864a4967ef */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

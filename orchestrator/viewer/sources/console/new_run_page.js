@@ -7,6 +7,8 @@ import { Attachments, mediaType, parts } from './attachments.js';
 import { runCommands } from './run_commands.js';
 import { Simulation } from './simulation.js';
 
+const LONGEST_GOAL = 2000; // characters that an address takes
+
 export class NewRunPage {
   constructor(console_) {
     this.console = console_;
@@ -121,6 +123,8 @@ export class NewRunPage {
       const body = this.body();
       if (this.files.length && !this.isPipeline) body.parts = await parts(this.attached.files);
       const { id } = await this.console.api.post('v1/runs', body, this.key);
+      // Back leads to the same form again.
+      if (body.input.length < LONGEST_GOAL) this.console.router.note('new', { agent: body.agent, goal: body.input });
       this.goal.value = '';
       this.extra.value = ''; // they were for one run
       this.attached.change([]);

@@ -95,14 +95,18 @@ export class RunsPage {
 
   async readAgents() {
     try {
-      const names = (await this.console.api.get('v1/models')).data.map((it) => it.id);
-      if (this.filter.agent && !names.includes(this.filter.agent)) names.push(this.filter.agent);
-      fill(this.fields.agent, element('option', { value: '' }, 'any agent'),
-        ...names.map((name) => element('option', { value: name }, oneLine(name, 40))));
-      this.fields.agent.value = this.filter.agent;
+      this.addAgents((await this.console.api.get('v1/models')).data.map((it) => it.id));
     } catch (error) {
       this.console.shell.say(error.message, { failed: true });
     }
+  }
+
+  // Agents to choose from: those that are served, and those that have runs.
+  addAgents(names) {
+    const { agent: field } = this.fields;
+    const known = new Set([...field.options].map((it) => it.value));
+    field.append(...[...new Set(names)].filter((it) => !known.has(it)).map((name) => element('option', { value: name }, oneLine(name, 40))));
+    field.value = this.filter.agent;
   }
 
   // Read the list anew, as far as it was shown.
@@ -180,6 +184,7 @@ export class RunsPage {
   draw() {
     const runs = [...this.runs.values()].sort((one, other) => other.created - one.created);
     for (const id of this.chosen) if (!this.runs.has(id)) this.chosen.delete(id);
+    this.addAgents([...runs.map((it) => it.agent), this.filter.agent]);
     this.drawRows(runs);
     this.more.hidden = !this.next && !this.isReading;
     this.more.textContent = this.isReading ? '■ Searching older runs …' : 'Show older runs';
