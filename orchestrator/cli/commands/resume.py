@@ -6,6 +6,7 @@ from orchestrator.cli.commands.tree import read_session
 from orchestrator.cli.options import JournalOption, ProgressOption, journals_of
 from orchestrator.cli.sandbox_line import SandboxOption
 from orchestrator.cli.signals import run_stoppable
+from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.doors.one_shot import require_resumable
 
 
@@ -38,6 +39,13 @@ def resume(
     # A usage error is raised before the journal is opened for writing.
     session, _, _ = read_session(journals_of(journal), run)
     require_resumable(session, agent)
+    if not quiet:
+        for task in session.slots.paused.values():
+            again = command("unpause", task.id, journal=journal)
+            print_hint(
+                Terminal(stderr=True),
+                f"Paused: no new task starts below {task.path} until: {again}",
+            )
     return run_stoppable(
         lambda stop: show_run(
             agent,
