@@ -166,6 +166,7 @@ async def test_a_command_of_the_history_is_not_obeyed() -> None:
         await chat.fake.cut_sockets()
         chat.fake.forget_sessions()
         chat.fake.write("!stop")
+        chat.fake.write("/new")
         chat.fake.write("go on")
         await chat.inbox.wait_events(2)
         assert chat.inbox.texts == ["before", "go on"]

@@ -142,3 +142,27 @@ def test_what_slack_needs_is_said(
     said = capsys.readouterr().err
     assert complaint in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("token", "complaint"),
+    [
+        (" ", "DISCORD_BOT_TOKEN is not set: https://discord.com/developers"),
+        ("a token", "DISCORD_BOT_TOKEN is no token of a bot"),
+        ("ü", "DISCORD_BOT_TOKEN is no token of a bot"),
+    ],
+)
+def test_what_discord_needs_is_said(
+    token: str,
+    complaint: str,
+    *,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("DISCORD_BOT_TOKEN", token)
+    monkeypatch.setenv("DISCORD_API_URL", "http://127.0.0.1:9/api/v10")
+    assert run_command(["gateway", str(file), "--discord"]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert "Traceback" not in said

@@ -40,6 +40,8 @@ HISTORY_PAGES: Final = 10
 LONGEST_PAUSE: Final = 60.0
 COMMAND_PREFIX: Final = "!"
 """Discord keeps `/` for commands that a server offers to choose from."""
+COMMAND_PREFIXES: Final = (COMMAND_PREFIX, "/")
+"""Where no server offers such a command, Discord lets it through as a text."""
 ValueT = TypeVar("ValueT")
 
 
@@ -120,7 +122,7 @@ class Events:
             return
         incoming = incoming_message(message, channel, self._me)
         # A command may have been obeyed already, and obeyed late it may do harm.
-        is_stale = is_late and incoming and incoming.text.startswith(COMMAND_PREFIX)
+        is_stale = is_late and incoming and incoming.text.startswith(COMMAND_PREFIXES)
         if incoming is not None and not is_stale:
             await self._inbox.receive(incoming)
         heard = await self._last_heard()

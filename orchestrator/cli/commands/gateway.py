@@ -81,10 +81,10 @@ def gateway(
         slack: Talk on Slack, to which this process connects (Socket Mode).
         slack_events: Talk on Slack, which calls an https address of yours (Events API): it ends
             with /slack, and leads to --host and --port.
-        discord: Talk on Discord.
+        discord: Talk on Discord, to which this process connects.
         settings: A file that says who may talk, how much, and in which personalities.
-        allow: A person who may talk, as telegram:USER_ID or slack:USER_ID; several times for
-            several.
+        allow: A person who may talk, as telegram:USER_ID, slack:USER_ID or discord:USER_ID; several
+            times for several.
         pair: Print a code: the first person who sends /pair CODE within an hour may talk, too.
         workspace: The folder that tools work in, and that takes files of people; by default this
             one.
