@@ -17,7 +17,6 @@ from orchestrator.chat.conversations import place_of
 from orchestrator.chat.errors import (
     ChatError,
     GoneError,
-    NotSentError,
     RefusedError,
     RetryAfterError,
     RevokedError,
@@ -159,7 +158,7 @@ class ApprovalButtons:
             place = place_of(session.root.context)
             try:
                 message = await self._send(session, place, question)
-            except ChatError as exc:
+            except Exception as exc:  # noqa: BLE001 (a platform is code of others)
                 self._report(f"{place}: no person was asked: {error_text(exc)}")
                 return
             if not message or session.closed:
@@ -212,7 +211,11 @@ class ApprovalButtons:
                 break
             except RetryAfterError as exc:
                 await trio.sleep(exc.seconds)
-            except NotSentError:
+            except (GoneError, RefusedError, RevokedError) as exc:
+                self._report(f"{place}: buttons were not closed: {error_text(exc)}")
+                break
+            except ChatError:
+                # Done twice it is as done once.
                 await trio.sleep(2**attempt)
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
                 self._report(f"{place}: buttons were not closed: {error_text(exc)}")

@@ -68,6 +68,7 @@ from orchestrator.schedule.charges import UnpaidError
 from orchestrator.schedule.job_run import JOB
 from orchestrator.schedule.targets import NO_TARGETS
 
+MINUTE: Final = 60.0
 TYPING_SECONDS: Final = 4.0
 """How often a platform is told that an answer is being written."""
 _BEGINS_TURN: Final = (TurnStarted, TurnResumed)
@@ -388,10 +389,22 @@ class Gateway:
 
     async def _hear(self, platform: Platform) -> None:
         await trio.lowlevel.checkpoint()
-        try:
-            await platform.run(self)
-        except RevokedError as exc:
-            self.report(f"{platform.name}: {error_text(exc)}; it is not heard any more")
+        while True:
+            try:
+                await platform.run(self)
+            except RevokedError as exc:
+                self.report(
+                    f"{platform.name}: {error_text(exc)}; it is not heard any more"
+                )
+            except Exception as exc:  # (a platform is code of others)
+                book = self._services.book
+                if book.closed or book.is_broken:
+                    raise
+                what = f"{type(exc).__name__}: {error_text(exc)}"
+                self.report(f"{platform.name}: {what}; it is heard again in a minute")
+                await trio.sleep(MINUTE)
+                continue
+            return
 
     def _follow_turns(self, entry: Entry, _encoded: Encoded) -> None:
         """Show that an answer is being written, for as long as a turn takes."""

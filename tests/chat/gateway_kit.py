@@ -47,7 +47,7 @@ class Talk:
 
     @asynccontextmanager
     async def open(
-        self, *, crash_after: int | None = None, **given: Any
+        self, *, crash_after: int | None = None, has_telegram: bool = True, **given: Any
     ) -> AsyncGenerator[Gateway]:
         """Open a gateway, as a process would."""
         async with AsyncExitStack() as opened:
@@ -57,11 +57,12 @@ class Talk:
             orchestrator = await opened.enter_async_context(
                 self.harness.open(crash_after=crash_after)
             )
+            self.orchestrator = orchestrator
             yield await opened.enter_async_context(
                 open_gateway(
                     orchestrator,
                     self.agent,
-                    [telegram],
+                    [telegram] if has_telegram else [],
                     settings=self.settings,
                     report=self.reports.append,
                     **given,

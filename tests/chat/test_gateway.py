@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import httpx2
 import pytest
 import trio
 
@@ -21,14 +22,17 @@ from delegation.events import (
     SessionOpened,
 )
 from delegation.session_context import get_session_env
-from orchestrator.chat import Place, parse_place, read_settings
+from orchestrator.chat import Inbox, Place, open_gateway, parse_place, read_settings
 from orchestrator.chat.settings import Limits, Profile
+from orchestrator.chat.telegram import Telegram
+from orchestrator.chat.telegram.api import TelegramApi
 from orchestrator.schedule import Job
-from orchestrator.testing import GatedModel, SpyModel, hand_on
-from tests.chat.fakes.telegram import FakeTelegram
+from orchestrator.testing import GatedModel, Harness, SpyModel, hand_on
+from tests.chat.fakes.telegram import TOKEN, FakeTelegram
 from tests.chat.gateway_kit import (
     ADA,
     GROUP,
+    SETTINGS,
     TOPIC,
     Talk,
     echoing,
@@ -285,6 +289,42 @@ async def test_results_of_a_detached_task_come_to_the_chat_after_a_restart() -> 
     last = fake.sent[-1]
     assert last["message_thread_id"] == TOPIC
     assert last["reply_to_message"]["message_id"] == said
+
+
+class BreakingTelegram(Telegram):
+    """Breaks when it is first heard, as code of others may."""
+
+    is_broken = True
+
+    async def run(self, inbox: Inbox) -> None:
+        if self.is_broken:
+            self.is_broken = False
+            await trio.lowlevel.checkpoint()
+            raise ValueError("it is broken")
+        await super().run(inbox)
+
+
+async def test_a_platform_that_breaks_is_heard_again_and_ends_nothing() -> None:
+    reports: list[str] = []
+    async with (
+        FakeTelegram().open() as fake,
+        httpx2.AsyncClient() as client,
+        Harness().open() as orchestrator,
+    ):
+        api = TelegramApi(client, TOKEN, address=fake.address)
+        breaking = BreakingTelegram(api, TOKEN, None)
+        async with open_gateway(
+            orchestrator,
+            echoing(),
+            [breaking],
+            settings=SETTINGS,
+            report=reports.append,
+        ):
+            fake.say("one")
+            await fake.wait_sent(1)
+    assert reports == [
+        "telegram: ValueError: it is broken; it is heard again in a minute"
+    ]
 
 
 # Commands.

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import httpx2
 import pytest
 import trio
@@ -564,6 +565,97 @@ async def test_a_question_without_an_answer_is_denied_in_time() -> None:
     assert fake.sent[0]["text"].endswith("Denied by the deadline."), fake.sent[0][
         "text"
     ]
+
+
+async def test_a_question_is_asked_and_closed_however_often_that_fails() -> None:
+    async with talking(careful()) as (talk, fake):
+        fake.fail("sendMessage", Fault(429, retry_after=30), Fault(), Fault(500))
+        fake.fail("editMessageText", Fault(429, retry_after=30), Fault(500))
+        fake.say("go")
+        await fake.wait_sent(1)
+        fake.say("/approve session")
+        await fake.wait_sent(3)
+        await fake.wait_called("editMessageText", 3)
+        assert fake.sent[0]["text"].endswith("Approved for this chat by Person 7.")
+        fake.say("go again")
+        await fake.wait_sent(4)
+    assert talk.reports == []
+    assert fake.texts()[-1] == "It says: launched there"
+
+
+async def test_a_question_that_reaches_no_person_is_said() -> None:
+    gate = GatedModel([ToolCall("launch", {"where": "there"})])
+    agent = attrs.evolve(careful(), model=gate)
+    async with talking(agent) as (talk, fake):
+        fake.say("go")
+        await gate.wait_called()
+        fake.chat(ADA).is_blocked = True
+        gate.release(1)
+        await trio.sleep(60)
+    (report,) = talk.reports
+    assert "telegram:7: no person was asked: Telegram says 403" in report
+
+
+async def test_the_answer_to_a_command_waits_for_a_pause_and_is_no_promise() -> None:
+    async with talking(echoing()) as (talk, fake):
+        fake.fail("sendMessage", Fault(429, retry_after=30))
+        fake.say("/cost")
+        await fake.wait_sent(1)
+        fake.fail("sendMessage", Fault(is_done=True))
+        fake.say("/cost")
+        await fake.wait_sent(2)
+        await trio.sleep(60)
+    assert len(fake.sent) == 2
+    assert "a note was not sent: Telegram cannot be reached" in talk.reports[0]
+
+
+async def test_new_drops_the_rest_of_a_reply() -> None:
+    async with talking(Agent("helper", model=ScriptedModel.always(LONG))) as (_, fake):
+        fake.say("one")
+        await fake.wait_sent(1)
+        fake.fail("sendMessage", *(Fault(429, retry_after=100) for _ in range(2)))
+        await fake.wait_called("sendMessage", 2)
+        fake.say("/new")
+        await fake.wait_sent(2)
+        await trio.sleep(600)
+    assert [it[:12] for it in fake.texts()] == ["Paragraph 0.", "A new conver"]
+
+
+async def test_what_comes_while_the_gateway_stops_is_heard_by_the_next() -> None:
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, echoing())
+        async with talk.open():
+            fake.say("one")
+            await fake.wait_sent(1)
+            await fake.wait_heard()
+            await talk.orchestrator.drain(0)
+            fake.say("two")
+            await trio.sleep(600)
+            assert fake.unheard == 1
+        async with talk.open():
+            await fake.wait_sent(2)
+            await fake.wait_heard()
+    assert fake.texts() == ["You said: one", "You said: two"]
+
+
+async def test_a_reply_waits_until_its_platform_is_there_again() -> None:
+    gate = GatedModel("Here.")
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, Agent("helper", model=gate))
+        async with talk.open():
+            fake.say("one")
+            await gate.wait_called()
+        gate.release()
+        async with talk.open(has_telegram=False):
+            await trio.sleep(600)
+        assert fake.sent == []
+        async with talk.open():
+            await fake.wait_sent(1)
+    failed = {it.error for it in talk.harness.facts(DeliveryFailed)}
+    assert failed == {
+        "ChatError: telegram:7 is on a platform that this gateway has not"
+    }
+    assert fake.texts() == ["Here."]
 
 
 # What people send besides text.
