@@ -1,4 +1,4 @@
-/*! sources sha256 ce8579f59eacd1a3079c99a412b5ebc54f6df9a0ab0e55fc02edee864a4967ef */
+/*! sources sha256 a6f3172ca9a77ef58bdea7bd3084710dba54425846e791f70efcede417f92cc5 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -14,7 +14,10 @@ export class NewRunPage {
     this.console = console_;
     this.key = newKey(); // of one run: pressed twice, it begins once
     this.agents = new Map(); // name to what the server says of it
-    const changed = () => this.changed();
+    const changed = () => {
+      this.key = newKey();
+      this.changed();
+    };
     const limit = (name) => element('input', { id: `new-${name}`, type: 'number', min: 0, step: 'any', placeholder: 'no limit', oninput: changed });
     this.agent = element('select', { id: 'new-agent', required: true, onchange: changed });
     this.about = element('p', { class: 'hint about-agent' });
@@ -25,7 +28,8 @@ export class NewRunPage {
     this.usd = limit('usd');
     this.seconds = limit('seconds');
     this.problem = element('p', { class: 'problem', role: 'alert' });
-    this.begin = element('button', { class: 'primary' }, 'Run');
+    const may = console_.may('run');
+    this.begin = element('button', { class: 'primary', disabled: !may, title: may ? null : 'Your key may not begin runs' }, 'Run');
     this.same = element('div', { class: 'same' });
     this.simulation = new Simulation(console_, () => this.body());
     this.element = this.makeElement();
@@ -87,6 +91,7 @@ export class NewRunPage {
     const named = await Promise.all(files.map(async (file) => ({ name: file.name, type: await mediaType(file) })));
     if (files !== this.attached.files) return; // others were chosen meanwhile
     this.files = named;
+    this.key = newKey();
     this.changed();
   }
 
@@ -131,7 +136,7 @@ export class NewRunPage {
       this.key = newKey();
       this.console.router.go(['runs', id]);
     } catch (error) {
-      // A key stands for one body: what is mended is another run.
+      // What was refused is another run when it is sent again; what got lost may have begun.
       if (error.status) this.key = newKey();
       fill(this.problem, error.status === undefined ? 'A file could not be read. Attach it again.' : error.message);
     } finally {

@@ -19,7 +19,7 @@ export class Simulation {
     this.console = console_;
     this.describe = describe;
     this.inputs = new Map(ASSUMED.map(([name, , , attributes]) => [name, element('input', { id: `assumed-${name}`, ...attributes, oninput: () => this.changed() })]));
-    this.button = element('button', { type: 'button', class: 'chip', onclick: () => this.toggle() }, 'Simulate first');
+    this.button = element('button', { type: 'button', class: 'chip', disabled: !console_.may('run'), onclick: () => this.toggle() }, 'Simulate first');
     this.result = element('div', { class: 'simulated', role: 'status', hidden: true });
     this.assumed = element('details', { class: 'assumed' }, element('summary', {}, 'What a simulation assumes'),
       element('div', { class: 'grid' }, ...ASSUMED.map(([name, words, unit]) => element('div', { class: 'field' },
