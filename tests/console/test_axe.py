@@ -35,6 +35,7 @@ def pages(server: ConsoleServer) -> dict[str, str]:
         "#/new": "document.querySelector('main form, main h1')",
         f"#/compare/{run}/{asks}": "document.querySelector('main table')",
         "#/inbox": "document.querySelector('.inbox .ask')",
+        "#/jobs": "document.querySelector('.jobs .empty:not(:empty)')",
     }
 
 

@@ -11,6 +11,8 @@ import trio
 
 from agents import Agent, ScriptedModel
 from agents.approval import ask
+from delegation import SessionId
+from delegation.events.jobs import JobId, JobSpec
 from orchestrator import server as server_package
 from orchestrator.errors import ServerSetupError
 from orchestrator.server.app import OPERATIONS
@@ -37,6 +39,7 @@ UNKNOWN = {
     "item": "msg_0123456789abcdef",
     "completion": "chatcmpl-0123456789abcdef",
     "approval": "a_0123456789abcdef",
+    "job": "r_0123456789abcdef:look",
     "turn": "1",
     "message": "m_0123456789",
     "part": "1",
@@ -49,6 +52,7 @@ BODIES: dict[str, Any] = {
     "update_conversation": {"metadata": {}},
     "create_items": {"items": [{"role": "user", "content": "hello"}]},
     "update_completion": {"metadata": {}},
+    "edit_job": {"goal": "hurry"},
 }
 
 
@@ -87,6 +91,11 @@ async def made_by(server: KeyedServer, token: str) -> dict[str, str]:
             await server.served.orchestrator.wait_changed(after=seq)
     (question,) = server.served.orchestrator.read.open_questions()
     transcript = await server.ask(token, "GET", f"/v1/tasks/{run}/transcript")
+    job = JobSpec(
+        id=JobId("look"), schedule="0 8 1 1 *", zone="UTC", agent="worker", goal="Look."
+    )
+    journal = server.served.server.state.journals.first
+    journal.scheduler.set(SessionId(session), job)
     return {
         "run": run,
         "session": session,
@@ -96,6 +105,7 @@ async def made_by(server: KeyedServer, token: str) -> dict[str, str]:
         "item": added.json()["data"][0]["id"],
         "completion": answer.json()["id"],
         "approval": question.id,
+        "job": f"{session}:look",
         "turn": "1",
         "message": transcript.json()["data"][0]["id"],
         "part": "1",
@@ -162,7 +172,7 @@ async def test_another_owner_s_ids_are_in_no_list_and_no_request_can_name_them(
         made = await made_by(server, ann)
         lists = {
             path: [(await server.ask(it, "GET", path)).json() for it in (ann, bob)]
-            for path in ("/v1/runs", "/v1/sessions", "/v1/approvals")
+            for path in ("/v1/runs", "/v1/sessions", "/v1/approvals", "/v1/jobs")
         }
         named = [
             await server.ask(bob, "GET", f"/v1/runs?after={made['run']}"),

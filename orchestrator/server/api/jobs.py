@@ -18,6 +18,7 @@ from delegation.schedule import due
 from orchestrator.errors import UnknownIdError
 from orchestrator.schedule import JobEdit
 from orchestrator.schedule.job import full_name, is_declared
+from orchestrator.server.api.lookup import read_run
 from orchestrator.server.keys.key import Key, Scope
 from orchestrator.server.operation import (
     ApiCall,
@@ -219,7 +220,7 @@ async def _time_of(call: ApiCall, fact: JobOccurred) -> JobTime:
 async def _status_of(call: ApiCall, run: SessionId) -> State | None:
     await trio.lowlevel.checkpoint()
     try:
-        return state_of((await call.journal.read.session(run)).session)
+        return state_of((await read_run(call, run)).session)
     except UnknownIdError:
         return None  # it was deleted
 
