@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator
+from functools import partial
 
 import pytest
 import trio
@@ -17,6 +18,7 @@ from tests.chat.fakes.slack import (
     BOT_USER,
     DIRECT,
     GENERAL,
+    FakeSlack,
     open_fake_slack,
 )
 from tests.chat.slack_kit import Bot, KeptInbox, bot_by_requests, bot_by_socket
@@ -206,6 +208,12 @@ async def test_what_is_no_json_is_400(body: bytes) -> None:
         assert (answer.status_code, pressed.status_code) == (400, 400)
 
 
+async def test_a_body_that_is_too_large_is_not_read() -> None:
+    async with bot_by_requests() as bot:
+        answer = await bot.fake.post_signed(b" " * 1_000_001)
+        assert answer.status_code == 413
+
+
 async def test_events_wait_until_the_bot_knows_itself() -> None:
     """Slack cannot be asked who we are: a mention could not be told from other texts."""
     async with bot_by_requests() as bot:
@@ -322,6 +330,31 @@ async def test_an_app_that_is_removed_ends_the_run(
         fake.tell(kind, tokens=tokens)
         with pytest.raises(RevokedError, match="removed"):
             await slack.run(KeptInbox())
+
+
+async def test_messages_of_one_thread_are_heard_in_order_and_others_at_once() -> None:
+    """A file that takes long holds up its own thread only."""
+    async with bot_by_socket() as bot:
+        await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
+        first = bot.fake.say(f"{MENTION} first", channel=GENERAL)
+        await bot.fake.wait_told()
+        bot.inbox.events.clear()
+        bot.inbox.seconds = 2
+        for text in ("1", "2", "3"):
+            before = bot.fake.sent
+            bot.fake.say(text, channel=GENERAL, thread_ts=first.ts)
+            await bot.fake.wait_for(partial(_is_above, bot.fake, before))
+        begun = trio.current_time()
+        bot.fake.say("4")
+        await bot.fake.wait_told()
+        texts = list(dict.fromkeys(it.text for it in bot.inbox.messages))
+        assert [it for it in texts if it != "4"] == ["1", "2", "3"]
+        assert texts.index("4") <= 1
+        assert trio.current_time() - begun >= 6
+
+
+def _is_above(fake: FakeSlack, sent: int) -> bool:
+    return fake.sent > sent
 
 
 async def test_tokens_of_people_are_revoked_without_us() -> None:

@@ -170,6 +170,8 @@ class FakeSlack:
         """Whether the bot may not read files."""
         self.sockets: list[_Socket] = []
         self.tickets: set[str] = set()
+        self.sent = 0
+        """How many envelopes were sent."""
         self._envelopes: set[str] = set()
         """Those that are not acknowledged."""
         self._faults: dict[str, list[Fault]] = {}
@@ -832,6 +834,8 @@ class FakeSlack:
             await connection.socket.send_message(json.dumps(envelope))
         except (trio_websocket.ConnectionClosed, trio.ClosedResourceError):
             return "connection_failed"
+        self.sent += 1
+        self._changed.unpark_all()
         with trio.move_on_after(ACK_SECONDS):
             await self.wait_for(
                 lambda: id_ not in self._envelopes or not connection.is_open
