@@ -100,6 +100,9 @@ class Gateway:
         self._services = services
         self._agent = agent
         self._platforms: Mapping[str, Platform] = {it.name: it for it in platforms}
+        for platform in platforms:
+            redactor = services.read.redactor
+            redactor.learn(platform.secrets, source=f"platform {platform.name}")
         self._nursery = nursery
         self._settings = settings
         self._workspace = workspace

@@ -329,3 +329,14 @@ async def test_a_history_that_cannot_be_read_is_told() -> None:
         await _until(lambda: any("meanwhile" in it for it in talk.reports))
         talk.fake.say("two")
         assert await wait_replies(talk.fake, 2) == ["You said: one", "You said: two"]
+
+
+async def test_secrets_of_the_app_are_in_no_answer_and_in_no_fact() -> None:
+    """Also if a program gives them, and no variable of the environment."""
+    async with talking(echoing(), "requests") as talk:
+        talk.fake.say(f"what is {BOT_TOKEN} or {SIGNING_SECRET}?")
+        (reply,) = await wait_replies(talk.fake, 1)
+    facts = "".join(repr(it.event) for it in talk.harness.entries)
+    for secret in (BOT_TOKEN, SIGNING_SECRET):
+        assert secret not in reply
+        assert secret not in facts
