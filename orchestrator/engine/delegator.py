@@ -306,7 +306,9 @@ class OrchestratorDelegator:
         ledger = self._book.ledger
         record = ledger.tasks[task]
         session = ledger.sessions[record.session]
-        if record.outcome is not None or session.closed:
+        # One that was paused before it came to rest can be unpaused.
+        is_done = paused and session.turn is None and session.is_at_rest
+        if record.outcome is not None or session.closed or is_done:
             raise EndedError(f"{record.path} has ended: nothing starts below it")
         if paused is not (task in session.slots.paused):
             self._book.post(StartsPaused(task, paused))

@@ -123,3 +123,5 @@ async def test_what_has_ended_is_not_paused() -> None:
         run = await orchestrator.run(team(), "go")
         with pytest.raises(EndedError, match=r"^/lead/worker\[1\] has ended"):
             await orchestrator.pause(run.tree.children(run.tree.root)[0])
+        with pytest.raises(EndedError, match=r"^/lead has ended"):
+            await orchestrator.pause(run.id)
