@@ -391,15 +391,15 @@ class Gateway:
                 self._nursery.start_soon(self._show_typing, session)
 
     async def _hear(self, platform: Platform) -> None:
-        await trio.lowlevel.checkpoint()
         while True:
+            await trio.lowlevel.checkpoint()
             try:
                 await platform.run(self)
             except RevokedError as exc:
                 self.report(
                     f"{platform.name}: {error_text(exc)}; it is not heard any more"
                 )
-            except Exception as exc:  # (a platform is code of others)
+            except Exception as exc:
                 book = self._services.book
                 if book.closed or book.is_broken:
                     raise
