@@ -177,7 +177,7 @@ def test_a_question_of_a_detached_task_waits_for_the_next_chat(home: Path) -> No
         chat.wait_for("/main/child[1] asks for approval\n  terminal: x\n")
         chat.wait_for("heard: ")
         chat.type("\x04")
-        chat.wait_for("1 tasks go on when you come back")
+        chat.wait_for("1 task goes on when you come back")
         assert chat.wait() == 0
         session = chat.screen.partition("--session ")[2].split()[0]
 

@@ -1,6 +1,8 @@
 """`orchestrator chat` in a terminal: a real process, and what its terminal shows."""
 
+import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,22 @@ def test_a_chat_goes_on_with_another_model(home: Path) -> None:
         chat.wait_for("talker goes on with ollama:small.", "ollama:small · /help")
         chat.type("\x04")
         assert chat.wait() == 0
+
+
+def test_a_pipe_has_the_commands_too(home: Path, python: list[str]) -> None:
+    done = subprocess.run(
+        [*python, "-m", "orchestrator", "chat", "team.py:talker"],
+        input="/model ollama:small\n/model\n/cost\n",
+        capture_output=True,
+        text=True,
+        cwd=home,
+        env={**os.environ, "ORCHESTRATOR_HOME": str(home / "state")},
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "The model of talker is ollama:small." in done.stdout
+    assert "  all " in done.stdout
 
 
 def test_words_are_wrapped_whole_as_they_come() -> None:

@@ -30,6 +30,8 @@ class PipedChat:
         self._console = console
         self._stop = stop
         self._lines = lines
+        self._changed: ChangeModel | None = None
+        """The model that the user has asked for during a turn."""
 
     async def run(self) -> ChangeModel | None:
         """Talk until the input ends, a signal comes or the user changes the model."""
@@ -51,10 +53,11 @@ class PipedChat:
             if line is None or self._stop.is_requested:
                 return None
             if self._commands.is_command(line):
-                if (changed := await self._commands.handle(line)) is not None:
-                    return changed
+                self._changed = await self._commands.handle(line)
             elif line.strip():
                 self._print_reply(await self._ask(line))
+            if self._changed is not None:
+                return self._changed
 
     async def _ask(self, text: str) -> Reply:
         """Send a message, and handle commands until the reply: the turn may wait for approval."""
@@ -70,7 +73,7 @@ class PipedChat:
             line = await self._lines.read_command(self._commands.is_command)
             if line is None:
                 break
-            await self._commands.handle(line)
+            self._changed = await self._commands.handle(line) or self._changed
         await self._commands.approvals.deny_what_turns_wait_for()
 
     async def _print_replies_forever(self) -> NoReturn:

@@ -105,9 +105,8 @@ async def _chat(agent: Agent[Any], stop: Stop, options: _Options) -> None:
             async with open_chat() as converse:
                 await talk.run(agent, converse)
         running = talk.running_count
-        left = (
-            f"{running} tasks go on when you come back" if running else "to come back"
-        )
+        tasks = "1 task goes on" if running == 1 else f"{running} tasks go on"
+        left = f"{tasks} when you come back" if running else "to come back"
         console.print()
         if talk.session is not None:
             print_hint(console, f"{left}: {options.command(talk.session.id)}")
