@@ -147,6 +147,9 @@ async def test_a_job_of_the_program_is_seen_changed_and_run_over_http(
         assert run["output"] == "News."
         listed = (await it.ask("GET", "/v1/runs")).json()["data"]
         assert [run["kind"] for run in listed] == ["job", "job"], "no job is a run"
+        pruning = {"older_than": 0, "dry_run": True}
+        kept = (await it.ask("POST", "/v1/runs/prune", pruning)).json()["active"]
+        assert kept == 0
 
 
 @pytest.mark.parametrize(

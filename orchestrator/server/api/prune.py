@@ -5,10 +5,12 @@ It is for the operator: it deletes what any owner has, and no fact of it is left
 
 from typing import Annotated, Literal
 
+import attrs
 import msgspec
 import trio
 from starlette.responses import Response
 
+from orchestrator.doors.session_kinds import is_run
 from orchestrator.errors import JournalInUseError
 from orchestrator.journal.audit import AuditEvent
 from orchestrator.journal.journal import Pruned
@@ -100,8 +102,11 @@ async def _prune_held(
     """Delete runs of a journal that this server writes."""
     orchestrator = journal.orchestrator
     if by is not None:
-        return await orchestrator.prune(before=before, by=by)
-    return await orchestrator.preview_prune(before=before)
+        pruned = await orchestrator.prune(before=before, by=by)
+    else:
+        pruned = await orchestrator.preview_prune(before=before)
+    jobs = sum(not is_run(it) for it in journal.read.ledger.scheduled)
+    return attrs.evolve(pruned, active=pruned.active - jobs)
 
 
 async def _prune_other(
