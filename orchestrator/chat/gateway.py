@@ -486,6 +486,9 @@ async def open_gateway(
         report: tells the operator what happens, one line each.
     """
     require_trio()
+    names = [it.name for it in platforms]
+    if len(set(names)) < len(names):
+        raise DefinitionError(f"two platforms have one name: {', '.join(names)}")
     with raising_one_error():
         async with trio.open_nursery() as nursery:
             gateway = Gateway(

@@ -115,7 +115,8 @@ class Replies:
         """
         await trio.lowlevel.checkpoint()
         platform = self.platform(place)
-        for part in platform.split(text):
+        # Replies are made of facts, which have no secrets; an error may have one.
+        for part in platform.split(self._services.read.redactor.redact(text)):
             key = secrets.token_hex(8)
             for attempt in range(1, MOST_NOTE_ATTEMPTS + 1):
                 await self._wait_allowed(place)

@@ -24,7 +24,7 @@ from delegation.events import (
 from delegation.session_context import get_session_env
 from orchestrator.chat import Inbox, Place, open_gateway, parse_place, read_settings
 from orchestrator.chat.settings import Limits, Profile
-from orchestrator.chat.telegram import Telegram
+from orchestrator.chat.telegram import Telegram, open_telegram
 from orchestrator.chat.telegram.api import TelegramApi
 from orchestrator.schedule import Job
 from orchestrator.testing import GatedModel, Harness, SpyModel, hand_on
@@ -325,6 +325,17 @@ async def test_a_platform_that_breaks_is_heard_again_and_ends_nothing() -> None:
     assert reports == [
         "telegram: ValueError: it is broken; it is heard again in a minute"
     ]
+
+
+async def test_two_platforms_of_one_name_are_refused() -> None:
+    async with (
+        open_telegram(TOKEN) as one,
+        open_telegram(TOKEN) as other,
+        Harness().open() as orchestrator,
+    ):
+        with pytest.raises(DefinitionError, match="two platforms have one name"):
+            async with open_gateway(orchestrator, echoing(), [one, other]):
+                pass
 
 
 # Commands.
