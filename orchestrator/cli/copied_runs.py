@@ -8,10 +8,11 @@ from orchestrator.cli.options import ProgressOption, journals_of
 from orchestrator.cli.sandbox_line import SandboxOption
 from orchestrator.cli.signals import run_stoppable
 from orchestrator.cli.task_lookup import find_task
-from orchestrator.replay.fork import copy_to_fork, copy_to_retry
+from orchestrator.replay.fork import copy_run
+from orchestrator.replay.kept_facts import facts_before, facts_without
 
 Verb: TypeAlias = Literal["fork", "retry"]
-_COPIES: Final = {"fork": copy_to_fork, "retry": copy_to_retry}
+_KEPT: Final = {"fork": facts_before, "retry": facts_without}
 
 
 def run_copy(
@@ -33,7 +34,7 @@ def run_copy(
     found, _, id_ = find_task(journals_of(journal), task, run)
     session = found.fold().sessions[found.id]
     # A usage error is raised before the journal is opened for writing.
-    _COPIES[verb](found.entries, agent, session, id_, run=found.id)
+    copy_run(_KEPT[verb], found.entries, agent, session, id_, run=found.id)
     return run_stoppable(
         lambda stop: show_run(
             agent,

@@ -12,7 +12,7 @@ from delegation.events import Entry
 from orchestrator.doors.one_shot import Run
 from orchestrator.doors.session import open_session
 from orchestrator.errors import UnknownIdError
-from orchestrator.replay.kept_facts import facts_before, facts_without
+from orchestrator.replay.kept_facts import KeptFacts, facts_before, facts_without
 from orchestrator.replay.record import RecordedRun, ReplayError
 from orchestrator.replay.session_copy import CopiedRun
 from orchestrator.services import Services
@@ -29,9 +29,7 @@ async def fork_run(
     deps: object = None,
 ) -> Run[OutputT]:
     """Copy a run up to the request of a task, and run it on from there."""
-    entries, session = await _read_run(services, run)
-    copied = copy_to_fork(entries, agent, session, task, run=run)
-    return await _run_copy(services, agent, copied, deps)
+    return await _run_copy(services, agent, run, task, keep=facts_before, deps=deps)
 
 
 async def retry_task(
@@ -43,21 +41,11 @@ async def retry_task(
     deps: object = None,
 ) -> Run[OutputT]:
     """Copy a run without what came of the end of a task, and run it on from there."""
-    entries, session = await _read_run(services, run)
-    copied = copy_to_retry(entries, agent, session, task, run=run)
-    return await _run_copy(services, agent, copied, deps)
+    return await _run_copy(services, agent, run, task, keep=facts_without, deps=deps)
 
 
-async def _read_run(
-    services: Services, run: str
-) -> tuple[Sequence[Entry], SessionRecord | None]:
-    book = services.book
-    book.admission.require_running()
-    entries = await book.read_entries(SessionId(run))
-    return entries, book.ledger.sessions.get(SessionId(run))
-
-
-def copy_to_fork(
+def copy_run(
+    keep: KeptFacts,
     entries: Sequence[Entry],
     agent: Agent[Any],
     session: SessionRecord | None,
@@ -66,9 +54,10 @@ def copy_to_fork(
     run: str,
     most: float = math.inf,
 ) -> CopiedRun:
-    """Return what a run has before a task was requested.
+    """Return what a new run has of an old one.
 
     Args:
+        keep: chooses its facts: `facts_before` a task, or `facts_without` what came of its end.
         entries: of the run, and those of no session among them.
         agent: the agent of the run, as it is defined now.
         session: the run, if it is in memory.
@@ -79,32 +68,11 @@ def copy_to_fork(
     Raises:
         UnknownIdError: there is no such run or task.
         ReplayError: the run has not ended, is too large, is of another agent, or lost a task in a
-            crash.
+            crash; or the task cannot be retried.
     """
     record = _copyable(entries, agent, session, run, most)
     at = find_task(record, task)
-    return CopiedRun(record=record, task=at, facts=facts_before(record, at))
-
-
-def copy_to_retry(
-    entries: Sequence[Entry],
-    agent: Agent[Any],
-    session: SessionRecord | None,
-    task: str,
-    *,
-    run: str,
-    most: float = math.inf,
-) -> CopiedRun:
-    """Return what a run has that did not come of the end of a task.
-
-    The arguments and errors are those of `copy_to_fork`.
-
-    Raises:
-        ReplayError: the task has not ended, or has succeeded.
-    """
-    record = _copyable(entries, agent, session, run, most)
-    at = find_task(record, task)
-    return CopiedRun(record=record, task=at, facts=facts_without(record, at))
+    return CopiedRun(record=record, task=at, facts=keep(record, at))
 
 
 def _copyable(
@@ -141,9 +109,20 @@ def find_task(record: RecordedRun, task: str) -> TaskId:
 
 
 async def _run_copy(
-    services: Services, agent: Agent[OutputT], copied: CopiedRun, deps: object
+    services: Services,
+    agent: Agent[OutputT],
+    run: str,
+    task: str,
+    *,
+    keep: KeptFacts,
+    deps: object,
 ) -> Run[OutputT]:
-    """Post a copy, and run it until it is settled."""
+    """Post the copy of a run, and run it until it is settled."""
+    book = services.book
+    book.admission.require_running()
+    entries = await book.read_entries(SessionId(run))
+    old = book.ledger.sessions.get(SessionId(run))
+    copied = copy_run(keep, entries, agent, old, task, run=run)
     session = copied.post(services, agent, services.new_session_id(), deps=deps)
     is_awaited = (
         copied.record.is_one_shot

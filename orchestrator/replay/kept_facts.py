@@ -4,7 +4,7 @@ A fork keeps what was true before a task was requested. A retry keeps all that d
 end of a task: each fact that is kept has its reasons among those that are kept.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, get_args
 
 import attrs
@@ -103,6 +103,8 @@ OwnFact: TypeAlias = (
 """Facts that are true of the recorded run alone: a copy pays for none of its calls. What a failed
 call had said is copied where later turns read it."""
 COPIED_FACTS: Final = get_args(CopiedFact)
+KeptFacts: TypeAlias = Callable[[RecordedRun, TaskId], Sequence[Entry]]
+"""Chooses the facts of a run that a new run begins with, by one of its tasks."""
 
 
 if TYPE_CHECKING:

@@ -1,18 +1,15 @@
 """`/v1/tasks/{task}/fork` and `/retry`: new runs that begin with what an old one has."""
 
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Final
 
 from starlette.responses import Response
 
-from agents import Agent
 from delegation import SessionRecord
-from delegation.events import Entry
 from orchestrator.doors.inbound import LANGUAGE_MODEL
 from orchestrator.doors.session_kinds import KIND
 from orchestrator.read_api import FoundSession
-from orchestrator.replay.fork import copy_to_fork, copy_to_retry
-from orchestrator.replay.session_copy import CopiedRun
+from orchestrator.replay.fork import copy_run
+from orchestrator.replay.kept_facts import KeptFacts, facts_before, facts_without
 from orchestrator.server.api.bodies import METADATA, Run
 from orchestrator.server.api.lookup import find_task
 from orchestrator.server.api.runs import RUN, agent_of, show_run
@@ -30,30 +27,15 @@ MOST_FACTS: Final = 10_000
 other requests wait."""
 
 
-class Copy(Protocol):
-    """Returns what a new run has of an old one."""
-
-    def __call__(
-        self,
-        entries: Sequence[Entry],
-        agent: Agent[Any],
-        session: SessionRecord | None,
-        task: str,
-        *,
-        run: str,
-        most: float,
-    ) -> CopiedRun: ...
-
-
 async def fork_task(call: ApiCall) -> Response:
-    return await _begin(call, copy_to_fork)
+    return await _begin(call, facts_before)
 
 
 async def retry_task(call: ApiCall) -> Response:
-    return await _begin(call, copy_to_retry)
+    return await _begin(call, facts_without)
 
 
-async def _begin(call: ApiCall, copy: Copy) -> Response:
+async def _begin(call: ApiCall, keep: KeptFacts) -> Response:
     found = await find_task(call, call.path("task"))
     session, journal = found.session, call.journal
     agent = agent_of(call, session)
@@ -70,7 +52,7 @@ async def _begin(call: ApiCall, copy: Copy) -> Response:
         )
     run, task = session.id, found.task.id
     entries = await journal.read.entries(run)
-    copied = copy(entries, agent, session, task, run=run, most=MOST_FACTS)
+    copied = copy_run(keep, entries, agent, session, task, run=run, most=MOST_FACTS)
     with call.begin_run():
         begun = journal.door.open_copy(
             copied, agent, id_, owner=call.owner, labels=_labels(call, session)
