@@ -5,6 +5,7 @@ logs the addresses that it connects to. So the stream is opened and closed here.
 hold a secret: no error and no log names it.
 """
 
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -23,6 +24,9 @@ from orchestrator.chat.errors import ChatError
 
 CONNECT_SECONDS: Final = 15
 CLOSE_SECONDS: Final = 2
+FRAME_SECONDS: Final = 0.05
+"""How long the last frame may take."""
+NORMAL: Final = 1000
 LARGEST_MESSAGE: Final = 16_000_000
 BROKEN_OFF: Final = 1006
 """The code of a connection that ended without one."""
@@ -60,8 +64,7 @@ async def open_websocket(
                     try:
                         yield connection
                     finally:
-                        with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                            await connection.aclose()
+                        await close_websocket(connection)  # noqa: ASYNC102 (shielded)
                 finally:
                     await trio.aclose_forcefully(stream)
                     nursery.cancel_scope.cancel(reason="the connection is over")
@@ -73,6 +76,14 @@ async def open_websocket(
         raise SocketLostError(said, reason.code) from None
     except HandshakeError as exc:
         raise SocketLostError(type(exc).__name__) from None
+
+
+async def close_websocket(connection: WebSocketConnection, code: int = NORMAL) -> None:
+    """Say farewell, and wait for the answer; not if we are cancelled, for then none is read."""
+    is_cancelled = trio.current_effective_deadline() == -math.inf
+    seconds = FRAME_SECONDS if is_cancelled else CLOSE_SECONDS
+    with trio.move_on_after(seconds, shield=True):
+        await connection.aclose(code)
 
 
 async def _open_stream(

@@ -357,6 +357,25 @@ def _is_above(fake: FakeSlack, sent: int) -> bool:
     return fake.sent > sent
 
 
+async def test_a_bot_that_is_ended_says_farewell_and_does_not_wait() -> None:
+    async with open_fake_slack() as fake:
+        inbox = KeptInbox()
+        async with (
+            open_slack(BOT_TOKEN, app_token=APP_TOKEN, url=fake.api_url) as slack,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(slack.run, inbox)
+            await fake.wait_for(lambda: len(fake.sockets) == 1)
+            (connection,) = fake.sockets
+            ended = trio.current_time()
+            nursery.cancel_scope.cancel(reason="the gateway ends")
+        assert trio.current_time() - ended < 1
+        await fake.wait_for(lambda: not connection.is_open)
+        reason = connection.socket.closed
+        assert reason is not None
+        assert reason.code == 1000
+
+
 async def test_tokens_of_people_are_revoked_without_us() -> None:
     async with bot_by_socket() as bot:
         bot.fake.tell("tokens_revoked", tokens={"oauth": [ADA], "bot": []})

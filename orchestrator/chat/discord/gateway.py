@@ -26,7 +26,11 @@ from orchestrator.chat.discord.objects import GatewayInfo, Hello, Payload, Ready
 from orchestrator.chat.discord.session_file import GatewaySession, SessionFile
 from orchestrator.chat.errors import ChatError, RevokedError
 from orchestrator.chat.troubles import Troubles
-from orchestrator.chat.websocket import SocketLostError, open_websocket
+from orchestrator.chat.websocket import (
+    SocketLostError,
+    close_websocket,
+    open_websocket,
+)
 
 INTENTS: Final = 1 << 0 | 1 << 9 | 1 << 12 | 1 << 15
 """Servers and their threads, messages there, private messages, and what messages contain."""
@@ -49,7 +53,6 @@ STILL_OPEN: Final = 4900
 """The code with which a connection is left: 1000 or 1001 would end the session with it. Also at the
 end of the process, because the next one resumes it."""
 CONNECT_SECONDS: Final = 30
-CLOSE_SECONDS: Final = 2
 ValueT = TypeVar("ValueT")
 
 
@@ -224,8 +227,7 @@ class Gateway:
                 try:
                     await _Connection(socket, self, handler, self._fraction()).listen()
                 finally:
-                    with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                        await socket.aclose(STILL_OPEN)
+                    await close_websocket(socket, STILL_OPEN)  # noqa: ASYNC102 (shielded)
         except SocketLostError:
             # It could not be opened: the others are told by what reads and sends.
             if session is not None:
