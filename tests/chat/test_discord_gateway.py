@@ -167,6 +167,7 @@ async def test_a_command_of_the_history_is_not_obeyed() -> None:
         chat.fake.forget_sessions()
         chat.fake.write("!stop")
         chat.fake.write("/new")
+        chat.fake.write("broken", attachments=7)
         chat.fake.write("go on")
         await chat.inbox.wait_events(2)
         assert chat.inbox.texts == ["before", "go on"]
@@ -206,7 +207,7 @@ async def test_a_session_of_the_file_that_is_over_is_no_trouble(tmp_path: Path) 
     file = tmp_path / "session"
     async with within_an_hour(), open_fake_discord() as fake:
         said = fake.write("heard by an earlier process")
-        SessionFile(file).save(GatewaySession("gone", fake.gateway_url, 7, BOT))
+        _file(file).save(GatewaySession("gone", fake.gateway_url, 7, BOT))
         fake.write("said while no process ran")
         anchors = {Place("discord", DIRECT): said.id, Place("slack", "C1"): "1.2"}
         inbox = await _hear_until(fake, file, lambda it: bool(it.texts), anchors)
@@ -348,7 +349,7 @@ async def test_the_token_goes_over_no_plain_connection_to_discord(
     """An earlier process may have talked to a stand-in, and its file is there still."""
     file = tmp_path / "session"
     async with within_an_hour(), open_fake_discord() as fake:
-        SessionFile(file).save(GatewaySession("s", fake.gateway_url, 1, BOT))
+        _file(file).save(GatewaySession("s", fake.gateway_url, 1, BOT))
         async with open_discord(
             TOKEN, session_file=file, url="https://127.0.0.1:9"
         ) as platform:
@@ -377,6 +378,45 @@ async def test_a_slow_channel_keeps_no_other_one_waiting() -> None:
         gate.set()
         await chat.inbox.wait_events(3)
         assert chat.inbox.texts == ["elsewhere", "slow", "after it"]
+
+
+async def test_an_event_that_is_not_understood_is_left_out() -> None:
+    """It would come again with every connection."""
+    async with connected() as chat:
+        for data in ({"attachments": 7}, {"author": None}, {"channel_id": None}):
+            await chat.fake.say("broken", **data)
+        for session in chat.fake._sessions.values():
+            chat.fake._dispatch(session, "INTERACTION_CREATE", {"id": 7})
+        await chat.fake.say("hello")
+        await chat.inbox.wait_events(1)
+        await chat.fake.wait_handled()
+        assert chat.inbox.texts == ["hello"]
+        assert len(chat.inbox.reports) == 3
+        assert chat.fake.connections == 1
+
+
+async def test_a_file_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
+    async with within_an_hour(), open_fake_discord() as fake:
+        for number in range(3):
+            fake.write(str(number))
+        missing = tmp_path / "no folder" / "session"
+        inbox = await _hear_until(fake, missing, lambda _: fake.is_connected)
+        assert len(inbox.reports) == 1
+        assert "cannot be written" in inbox.reports[0]
+
+
+async def test_a_file_that_others_can_read_is_not_taken(tmp_path: Path) -> None:
+    file = tmp_path / "session"
+    async with within_an_hour(), open_fake_discord() as fake:
+        _file(file).save(GatewaySession("s", fake.gateway_url, 1, BOT))
+        file.chmod(0o644)
+        inbox = await _hear_until(fake, file, lambda _: fake.is_connected)
+        assert (fake.identified, fake.resumed) == (1, 0)
+        assert "chmod 600" in inbox.reports[0]
+
+
+def _file(path: Path) -> SessionFile:
+    return SessionFile(path, lambda _: None)
 
 
 async def _say_everywhere(chat: Connected, text: str, *, is_heard: bool = True) -> None:

@@ -120,14 +120,18 @@ class DiscordApi:
         return await self._call("read the channel", route, Channel)
 
     async def get_messages(self, channel: str, *, after: str) -> list[Message]:
-        """Return the messages that follow one, oldest first: at most `PAGE` of them."""
-        found = await self._call(
+        """Return the messages that follow one, oldest first: at most `PAGE` of them.
+
+        What is not as messages are is left out: none of the others could be read for its sake.
+        """
+        page = await self._call(
             "read messages",
             Route("GET", "/channels/{}/messages", channel),
-            list[Message],
+            list[msgspec.Raw],
             params={"after": after, "limit": str(PAGE)},
         )
-        return sorted(found, key=lambda it: int(it.id))
+        found = (_decoded(it, Message) for it in page)
+        return sorted(filter(None, found), key=lambda it: int(it.id))
 
     async def create_message(
         self,
@@ -315,7 +319,7 @@ def _limited(answer: httpx2.Response) -> Limited:
     return Limited(seconds, is_global=True)
 
 
-def _decoded(content: bytes, type_: type[ValueT]) -> ValueT | None:
+def _decoded(content: bytes | msgspec.Raw, type_: type[ValueT]) -> ValueT | None:
     try:
         return msgspec.json.decode(content, type=type_)
     except msgspec.MsgspecError:

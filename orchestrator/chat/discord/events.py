@@ -14,7 +14,7 @@ import trio
 
 from orchestrator.chat.discord.api import PAGE, DiscordApi
 from orchestrator.chat.discord.channels import NAME, Channels, channel_of
-from orchestrator.chat.discord.gateway import ConnectionLostError, Dispatch
+from orchestrator.chat.discord.gateway import Dispatch
 from orchestrator.chat.discord.lanes import Lane, Order
 from orchestrator.chat.discord.messages import incoming_message, snowflake
 from orchestrator.chat.discord.objects import (
@@ -38,6 +38,9 @@ HISTORY_SECONDS: Final = 24 * 3600
 HISTORY_PAGES: Final = 10
 """So many pages of a place are read, at most."""
 LONGEST_PAUSE: Final = 60.0
+NOT_UNDERSTOOD: Final = (
+    "discord: a message was left out, because it is not as messages are"
+)
 COMMAND_PREFIX: Final = "!"
 """Discord keeps `/` for commands that a server offers to choose from."""
 COMMAND_PREFIXES: Final = (COMMAND_PREFIX, "/")
@@ -80,7 +83,8 @@ class Events:
     def lane_of(self, event: Dispatch) -> Lane:
         match event.name:
             case "MESSAGE_CREATE":
-                return _decode(event, InChannel).channel_id
+                found = _decode(event, InChannel)
+                return Order.AT_ONCE if found is None else found.channel_id
             case "READY" | "RESUMED":
                 return Order.ALONE
             case _:
@@ -91,15 +95,20 @@ class Events:
         await trio.lowlevel.checkpoint()
         match event.name:
             case "READY":
-                self._me = _decode(event, Ready).user.id
+                if (ready := _decode(event, Ready)) is not None:
+                    self._me = ready.user.id
                 self._unread = {**await self._last_heard(), **self._unread}
                 await self._read_history()
             case "RESUMED":
                 await self._read_history()
             case "MESSAGE_CREATE":
-                await self._receive(_decode(event, Message))
+                if (message := _decode(event, Message)) is not None:
+                    await self._receive(message)
+                else:
+                    self._inbox.report(NOT_UNDERSTOOD)
             case "INTERACTION_CREATE":
-                await self._receive_press(_decode(event, Interaction))
+                if (interaction := _decode(event, Interaction)) is not None:
+                    await self._receive_press(interaction)
             case _:
                 pass
 
@@ -189,10 +198,12 @@ async def _patiently(call: Callable[[], Awaitable[ValueT]]) -> ValueT:
             pause = min(pause * 2, LONGEST_PAUSE)
 
 
-def _decode(event: Dispatch, type_: type[ValueT]) -> ValueT:
+def _decode(event: Dispatch, type_: type[ValueT]) -> ValueT | None:
+    """Return what an event says; None if it is not as it should be.
+
+    It is left out then: it would come again with every connection.
+    """
     try:
         return msgspec.json.decode(event.data, type=type_)
-    except msgspec.MsgspecError as exc:
-        raise ConnectionLostError(
-            f"{event.name} is not as it should be: {exc}"
-        ) from None
+    except msgspec.MsgspecError:
+        return None

@@ -101,7 +101,8 @@ class DiscordPlatform:
 
     async def run(self, inbox: Inbox) -> None:
         """Hear events until this is cancelled."""
-        troubles, file = Troubles(inbox, NAME), SessionFile(self._session_file)
+        troubles = Troubles(inbox, NAME)
+        file = SessionFile(self._session_file, inbox.report)
         gateway = Gateway(
             self._token,
             self._api.get_gateway,

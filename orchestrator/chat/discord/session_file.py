@@ -5,6 +5,7 @@ less again, and what was heard already is known. So it is written at once, and n
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -30,39 +31,45 @@ class GatewaySession:
 class SessionFile:
     """The file of a session, or none."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, report: Callable[[str], None]) -> None:
+        """Read and write later.
+
+        Args:
+            path: where it is; None is nowhere.
+            report: is told once that it cannot be read or written: the gateway does without.
+        """
         self._path = path
+        self._report = report
 
     def load(self) -> GatewaySession | None:
-        """Return what an earlier process has left.
-
-        Raises:
-            ChatError: the file is another user's.
-        """
+        """Return what an earlier process has left."""
         if self._path is None:
             return None
-        data = PrivateFile(self._path, error=ChatError).read()
+        try:
+            data = PrivateFile(self._path, error=ChatError).read()
+        except ChatError as exc:
+            self._give_up(str(exc))
+            return None
         try:
             return msgspec.json.decode(data or b"", type=GatewaySession)
         except msgspec.MsgspecError:
             return None
 
-    def save(self, session: GatewaySession | None) -> None:
-        """Leave a session for the next process; None leaves nothing.
-
-        Raises:
-            ChatError: it cannot be written.
-        """
+    def save(self, session: GatewaySession) -> None:
+        """Leave a session for the next process."""
         if self._path is None:
             return
+        new = self._path.with_name(f".{self._path.name}.new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         try:
-            if session is None:
-                self._path.unlink(missing_ok=True)
-                return
-            new = self._path.with_name(f".{self._path.name}.new")
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
             with os.fdopen(os.open(new, flags, PRIVATE_FILE), "wb") as opened:
                 opened.write(msgspec.json.encode(session))
             new.replace(self._path)
         except OSError as exc:
-            raise ChatError(f"{self._path} cannot be written: {exc.strerror}") from exc
+            self._give_up(f"{self._path} cannot be written: {exc.strerror}")
+
+    def _give_up(self, problem: str) -> None:
+        self._path = None
+        self._report(
+            f"discord: {problem}; what is said between this process and the next may be lost"
+        )
