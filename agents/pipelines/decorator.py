@@ -135,8 +135,9 @@ def _agent_from(
     function: Callable[..., Awaitable[Any]], *, name: str | None = None, **options: Any
 ) -> Pipeline[Any, Any]:
     if not inspect.iscoroutinefunction(function):
+        label = getattr(function, "__name__", repr(function))
         raise DefinitionError(
-            f"@agent makes an agent of an async function, and {function!r} is none"
+            f"@agent needs an async function, and {label!r} is not: write `async def`"
         )
     name = function.__name__ if name is None else name
     hints = _hints(name, function)

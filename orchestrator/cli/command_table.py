@@ -42,7 +42,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "ui": "Open the console in a browser: watch, steer, stop, chat and approve.",
         "serve": "Put the agents of a file behind HTTP, for OpenAI's clients and the console.",
         "mcp": "Be a server of MCP with the agents of a file, and manage the servers of agents.",
-        "gateway": "Let people talk to an agent where they are: on Telegram.",
+        "gateway": "Let people talk to an agent on Telegram, Slack or Discord.",
         "schedule": "Begin the jobs of a file by the clock, and deliver what they answer.",
         "jobs": "See, run, change, pause, resume and remove jobs, which begin by the clock.",
         "worker": "Run the tool calls and the turns that runs on other machines lend.",

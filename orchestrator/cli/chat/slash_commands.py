@@ -96,7 +96,7 @@ class SlashCommands:
         word, _, rest = line.strip().removeprefix("/").partition(" ")
         await trio.lowlevel.checkpoint()
         if (run := self._commands.get(word.lower())) is None:
-            self._say(f"There is no /{word}. {', '.join(WORDS)}")
+            self._say(f"There is no /{word}. {', '.join(WORDS)}; Ctrl-D leaves")
             return None
         try:
             return await run(rest.strip())

@@ -90,9 +90,9 @@ async def _show_demo(
             console,
             "The models are scripted: no key, no network, pretend prices."
             " Everything else is real.",
-            "The session cannot be told anything later, so every task will be joined."
+            "This is a one-shot call, which cannot be woken, so it waits for every task."
             if stateless
-            else "The session can be told later, so a task may be detached and wake it.",
+            else "This is a session: a task may work in the background, and wake it when done.",
         )
         _print_text(console, "question", QUESTION)
         with stop.work_scope, stop.ignore_closed():
