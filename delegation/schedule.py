@@ -30,6 +30,8 @@ SHORTEST: Final = 60
 LONGEST: Final = 3653 * 86_400
 """How many seconds a duration has at most: ten years."""
 LAST_YEAR: Final = 2999
+LONGEST_TEXT: Final = 200
+"""How many characters a schedule has at most: it is read whenever its times are looked for."""
 MOST_COUNTED: Final = 1000
 """How many missed times are counted; of more it is said that there are more."""
 FIELDS: Final = 5
@@ -126,6 +128,10 @@ def canonical_schedule(text: str, zone: str, now: float) -> str:
     """
     place = zone_of(zone)
     schedule = " ".join(text.split())
+    if len(schedule) > LONGEST_TEXT:
+        raise ScheduleError(
+            f"the schedule has {len(schedule)} characters, and may have {LONGEST_TEXT}"
+        )
     if schedule.lower().startswith("every "):
         seconds = duration(schedule[len("every ") :])
         if seconds < SHORTEST:

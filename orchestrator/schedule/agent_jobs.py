@@ -14,7 +14,7 @@ from delegation import SessionId, SessionRecord
 from delegation.events import JobRemoved, JobSet
 from delegation.events.jobs import JobId, JobRecord, JobSpec
 from orchestrator.journal.bookkeeper import Bookkeeper
-from orchestrator.schedule.job import is_declared
+from orchestrator.schedule.job import is_declared, session_of
 from orchestrator.schedule.job_run import MAY_SCHEDULE, SET_BY, targets_of
 from orchestrator.schedule.targets import ORIGIN
 
@@ -110,6 +110,10 @@ class AgentJobs:
             raise ToolError(
                 f"there are {MOST_JOBS} jobs already, which is the most: remove one, or change one"
                 " by setting it again under its name"
+            )
+        if session_of(spec.id) == self._kept_in:
+            raise ToolError(
+                f"{spec.id!r} is the job of this run, which its program has set: give another name"
             )
         session = self._book.ledger.sessions.get(self._kept_in)
         if session is None or session.closed:

@@ -455,6 +455,8 @@ def find_job(jobs: Iterable[JobRecord], name: str) -> JobRecord:
         UnknownIdError: there is none, or several sessions have one of that name.
     """
     found = [it for it in jobs if name in {it.spec.id, full_name(it)}]
+    # A job that an agent has given the name of a program's job hides that from no one.
+    found = [it for it in found if full_name(it) == name] or found
     if not found:
         raise UnknownIdError(f"there is no job {name!r}")
     if len(found) > 1:

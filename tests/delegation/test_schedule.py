@@ -226,6 +226,8 @@ def test_what_is_stored_is_read_as_it_was(text: str) -> None:
         ("every now and then", "is no duration"),
         ("in a while", "is no duration"),
         ("2026-11-17T08:00", "is over"),
+        (f"{'9' * 5000} * * * *", "may have 200"),
+        (f"every 1h{' 0s' * 100}", "may have 200"),
     ],
 )
 def test_what_is_no_schedule_is_refused_with_a_sentence(

@@ -330,6 +330,19 @@ async def test_a_run_of_a_job_sets_jobs_only_if_its_job_says_so(
         assert len(harness.facts(JobSet)) == 1
 
 
+async def test_a_run_never_replaces_the_job_that_has_begun_it() -> None:
+    agent = script(job(name="host", schedule="every 1m", goal="Do evil."))
+    daily = brief(agent=agent, may_schedule=True)
+    harness, clock = Harness(), WallClock("2026-11-17T07:59")
+    async with scheduled(harness, [daily], clock) as (_, scheduler):
+        await clock.wait_until("2026-11-17T08:01")
+        [left] = scheduler.jobs()
+
+    assert left.spec.goal == "Write the brief."
+    [answer] = job_answers(harness)
+    assert "give another name" in answer
+
+
 async def test_with_a_job_of_the_program_goes_what_its_runs_have_set() -> None:
     agent = script(job(name="later", schedule="every 2h", goal="Look."))
     daily = brief(agent=agent, may_schedule=True)

@@ -15,6 +15,7 @@ from agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript, Usag
 from agents.redaction.redactor import Redactor
 from agents.sandbox.detection import SandboxChoice
 from delegation.events import JobOccurred, JobSet, SessionOpened
+from delegation.events.jobs import JobId
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
 from orchestrator.cli.app import run_command
 from orchestrator.cli.exit_codes import USAGE
@@ -22,6 +23,7 @@ from orchestrator.journal.backends import journals_at
 from orchestrator.journal.journal import Journal
 from orchestrator.journal.journals import HeldJournal
 from orchestrator.schedule import Job
+from orchestrator.schedule.job import session_of
 from orchestrator.server.app import application
 from orchestrator.server.cluster.cluster_server import (
     ClusterSettings,
@@ -162,6 +164,7 @@ async def test_a_job_of_the_program_is_seen_changed_and_run_over_http(
         ("POST", "/v1/jobs/writer", {}, 400),
         ("POST", "/v1/jobs/writer", {"schedule": "* * * *"}, 422),
         ("POST", "/v1/jobs/writer", {"schedule": "every 1s"}, 422),
+        ("POST", "/v1/jobs/writer", {"schedule": f"{'9' * 5000} * * * *"}, 422),
         ("POST", "/v1/jobs/writer", {"goal": " "}, 422),
         ("POST", "/v1/jobs/writer", {"zone": "Mars"}, 422),
         ("POST", "/v1/jobs/writer", {"catch_up": "soon"}, 422),
@@ -180,6 +183,44 @@ async def test_a_wrong_request_is_refused_and_changes_nothing(
 
     assert answer.status_code == status, answer.text
     assert len(facts(journal.entries, JobSet)) == 1
+
+
+async def test_no_request_closes_the_session_of_a_job_of_the_program(
+    tmp_path: Path,
+) -> None:
+    journal, clock = MemoryJournal(), WallClock("2026-11-17T07:00")
+    own = session_of(JobId("writer"))
+    for _ in range(2):
+        # Were it closed, the next server could not set the job, and not begin.
+        async with serving(
+            HOST, jobs=[brief()], folder=tmp_path, clock=clock, journal=journal
+        ) as it:
+            for method, path in (
+                ("POST", f"/v1/runs/{own}/cancel"),
+                ("POST", f"/v1/tasks/{own}/cancel"),
+                ("POST", f"/v1/tasks/{own}/fork"),
+                ("DELETE", f"/v1/runs/{own}"),
+                ("DELETE", f"/v1/conversations/{own}"),
+            ):
+                answer = await it.ask(method, path)
+                assert answer.status_code == 404, (method, path, answer.text)
+            [job] = (await it.ask("GET", "/v1/jobs")).json()["data"]
+            assert job["id"] == "writer"
+
+
+async def test_a_job_of_another_owner_hides_no_job_of_the_program(
+    tmp_path: Path,
+) -> None:
+    jobs, clock = [brief(name="look")], WallClock("2026-11-17T07:00")
+    async with serving(HOST, jobs=jobs, folder=tmp_path, clock=clock) as it:
+        bob = {"headers": it.key("bob")}
+        session = await it.converse(**bob)
+        changed = await it.ask("POST", "/v1/jobs/look", {"goal": "Write less."})
+        [of_bob] = (await it.ask("GET", "/v1/jobs", **bob)).json()["data"]
+
+    assert changed.status_code == 200, changed.text
+    assert session not in changed.text
+    assert (of_bob["session"], of_bob["goal"]) == (session, "Look.")
 
 
 async def test_a_job_of_an_agent_is_its_owners_and_survives_the_server(

@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from delegation import SessionId, SessionRecord, TaskId
+from orchestrator.doors.session_kinds import is_run
 from orchestrator.errors import UnknownIdError
 from orchestrator.read_api import FoundSession, FoundTask
 from orchestrator.server.operation import ApiCall
@@ -70,8 +71,12 @@ async def read_run(call: ApiCall, session: str) -> FoundSession:
 
 
 async def find_run(call: ApiCall, session: str) -> SessionRecord:
-    """Return a session to act on: it stays in memory."""
-    if call.sees(SessionId(session)):
+    """Return a session to act on: it stays in memory.
+
+    That of a job of the program is none: closed, it would take the job with it, and its program
+    could not set it again.
+    """
+    if is_run(SessionId(session)) and call.sees(SessionId(session)):
         return await call.journal.door.find(session)
     await trio.lowlevel.checkpoint()
     raise unknown_run(session)
@@ -104,7 +109,7 @@ async def read_task(call: ApiCall, task: str) -> FoundTask:
 async def find_task(call: ApiCall, task: str) -> FoundTask:
     """Return a task to act on: its session stays in memory."""
     run = await call.journal.read.session_of(task, sees=call.sees)
-    if run is not None:
+    if run is not None and is_run(run):
         session = await call.journal.door.find(run)
         ledger = call.journal.read.ledger
         if (record := ledger.tasks.get(TaskId(task))) is not None:
