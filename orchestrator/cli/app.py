@@ -23,11 +23,20 @@ def run_command(arguments: Sequence[str]) -> int:
         # An agent's text may hold characters that this terminal cannot print.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    try:
+        return _run_or_help(arguments)
+    except BrokenPipeError:
+        # The reader of our output has left; without this, Python complains again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run_or_help(arguments: Sequence[str]) -> int:
     match arguments:
         case [] | ["--help" | "-h" | "help"]:
             from orchestrator.cli.help_page import help_page
 
-            print(help_page(shutil.get_terminal_size().columns))
+            print(help_page(shutil.get_terminal_size().columns), flush=True)
             return 0
         case ["--version"]:
             print(VERSION)
@@ -56,9 +65,7 @@ def _run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has left; without this, Python complains again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except OSError as exc:
         where = "" if exc.filename is None else f"{printable(str(exc.filename))}: "
         print(f"orchestrator: {where}{exc.strerror or exc}", file=sys.stderr)

@@ -52,6 +52,14 @@ class RequestDoor(KeptDoor):
         self._shared: dict[SessionId, _SharedTurn] = {}
         """The turns under way that several clients may wait for."""
 
+    def require_model(self, agent: Agent[Any]) -> None:
+        """Raise `DefinitionError` unless the model of an agent can be called here."""
+        self._services.registry.models.model_of(agent)
+
+    def note_pruned(self) -> None:
+        """Tell those who list runs that some were deleted in another journal of their list."""
+        self._services.book.note_pruned()
+
     def open_one_turn(
         self, request: InboundRequest, id_: SessionId | None = None
     ) -> SessionRecord:

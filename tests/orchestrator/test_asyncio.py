@@ -813,7 +813,7 @@ NOT_FOR_ASYNCIO = {
     # `stream` and `Session.events` are for asyncio.
     *("listen", "subscribe", "wait_durable"),
     # What a process does with its journal.
-    *("abandon", "delete_run", "prune"),
+    *("abandon", "delete_run", "preview_prune", "prune"),
 }
 
 

@@ -473,3 +473,19 @@ def test_a_server_allows_only_models_of_providers_that_are_known(shell: Shell) -
     for name in ("gpt-5", "openai:gpt-5 | nobody:x"):
         said = shell.error("serve", file, "--port", "0", "--language-model", name)
         assert f"--language-model {name}: there is no such provider" in said
+
+
+def test_a_reader_of_the_help_may_leave(tmp_path: Path) -> None:
+    """As `head` does: no traceback, and no failure."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "--help"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        check=False,
+    )
+    os.close(writing)
+
+    assert (done.returncode, done.stderr) == (0, b"")

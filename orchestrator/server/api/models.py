@@ -71,7 +71,7 @@ def _is_usable(call: ApiCall, name: str) -> bool:
     if journal is None:
         return False  # nothing can be run now
     try:
-        journal.orchestrator.services.registry.models.model_of(Agent("any", model=name))
+        journal.door.require_model(Agent("any", model=name))
     except DefinitionError:
         return False
     return True

@@ -84,7 +84,7 @@ async def prune_runs(call: ApiCall) -> Response:
     if not body.dry_run:
         # Their lists have the sessions of all journals.
         for journal in call.server.journals:
-            journal.orchestrator.services.book.note_pruned()
+            journal.door.note_pruned()
     return json_response(
         Pruning(
             dry_run=body.dry_run,

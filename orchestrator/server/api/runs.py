@@ -263,7 +263,7 @@ def agent_for(call: ApiCall, name: str, labels: Mapping[str, str]) -> Agent[Any]
         return agent
     try:
         chosen = with_language_model(agent, labels)
-        call.journal.orchestrator.services.registry.models.model_of(chosen)
+        call.journal.door.require_model(chosen)
     except DefinitionError as exc:
         raise HttpError(
             422, str(exc), code="invalid_language_model", param="language_model"
