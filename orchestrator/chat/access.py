@@ -21,9 +21,13 @@ class Access:
 
     def allows(self, user: str) -> bool:
         """Return whether a person may talk, given as `PLATFORM:USER`."""
-        if user in self._blocked:
+        if self.blocks(user):
             return False
         return self.is_listed(user) or self._pairing.is_paired(user)
+
+    def blocks(self, user: str) -> bool:
+        """Return whether a person never may talk, whatever code they show."""
+        return user in self._blocked
 
     def is_listed(self, user: str) -> bool:
         """Return whether the operator has named a person, who may so invite others."""

@@ -31,8 +31,8 @@ from orchestrator.services import Services
 
 ASKED: Final = "asked_"
 """How the label of a question begins: it names the message with the buttons, and its place."""
-MOST_SHOWN: Final = 1_500
-"""So many characters of what is asked about are shown."""
+MOST_SHOWN: Final = 800
+"""So many characters of what is asked about are shown: with marks they fit on all platforms."""
 LONGEST_PAUSE: Final = 60.0
 CLOSE_ATTEMPTS: Final = 4
 TOO_LATE: Final = "It was answered already, or its time is over."
@@ -263,4 +263,8 @@ def question_text(question: ApprovalQuestion, now: float) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} …"
+    """Return the beginning and the end of a text: what does harm may stand at either."""
+    if len(text) <= MOST_SHOWN:
+        return text
+    half, left_out = MOST_SHOWN // 2, len(text) - MOST_SHOWN
+    return f"{text[:half]} ⟨{left_out} characters are not shown⟩ {text[-half:]}"

@@ -205,7 +205,8 @@ class Gateway:
         platform = self._platforms[message.place.platform]
         call = parse_command(message, user, id_, prefix=platform.command_prefix)
         if not self._access.allows(user):
-            if call is not None and call.name == "pair" and message.is_private:
+            may_pair = message.is_private and not self._access.blocks(user)
+            if call is not None and call.name == "pair" and may_pair:
                 await self._pair(message, call)
             return
         if not message.is_addressed and not await self._is_held(message.place):

@@ -8,6 +8,7 @@ import trio
 
 from agents import (
     Agent,
+    CallId,
     DefinitionError,
     ScriptedModel,
     ToolCall,
@@ -15,14 +16,18 @@ from agents import (
     Transcript,
     tool,
 )
+from delegation import TaskId
 from delegation.events import (
     JobOccurred,
     MessageReceived,
     SessionClosed,
     SessionOpened,
 )
+from delegation.events.approvals import ApprovalId, ApprovalQuestion
 from delegation.session_context import get_session_env
 from orchestrator.chat import Inbox, Place, open_gateway, parse_place, read_settings
+from orchestrator.chat.approval_buttons import question_text
+from orchestrator.chat.discord.markup import plain
 from orchestrator.chat.settings import Limits, Profile
 from orchestrator.chat.telegram import Telegram, open_telegram
 from orchestrator.chat.telegram.api import TelegramApi
@@ -130,6 +135,20 @@ async def test_a_blocked_person_stays_out_whatever_else_says() -> None:
         fake.say("Hello", user=9)
         await fake.wait_sent(1)
         await fake.wait_heard()
+    assert [it["chat"]["id"] for it in fake.sent] == [9]
+
+
+async def test_a_blocked_person_uses_up_no_code_and_is_told_nothing() -> None:
+    settings = with_settings(allow=("telegram:7",), block=("telegram:8",))
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, echoing(), settings)
+        async with talk.open() as gateway:
+            code = gateway.pairing.new_code()
+            fake.say(f"/pair {code}", user=8)
+            await fake.wait_heard()
+            fake.say(f"/pair {code}", user=9)
+            await fake.wait_sent(1)
+            await fake.wait_heard()
     assert [it["chat"]["id"] for it in fake.sent] == [9]
 
 
@@ -651,3 +670,27 @@ def test_a_place_is_written_as_it_is_read() -> None:
             parse_place(wrong)
     assert Place("a", "b").session(0) != Place("a", "b").session(1)
     assert Place("a", "b", "c").session(0) != Place("a", "bc").session(0)
+
+
+@pytest.mark.parametrize("padding", ["a", "*", "\N{GRINNING FACE}"])
+def test_a_question_shows_the_end_of_a_long_command_on_every_platform(
+    padding: str,
+) -> None:
+    command = f"echo {padding * 5_000}; rm -rf ~"
+    question = ApprovalQuestion(
+        id=ApprovalId("a_1"),
+        task=TaskId("t_1"),
+        path="/helper",
+        call=CallId("c_1"),
+        tool="terminal",
+        subject=command,
+        details=f'{{"command": "{command}"}}',
+        asked_at=0.0,
+        deadline=600.0,
+    )
+    text = question_text(question, 0.0)
+    assert "echo" in text
+    assert "characters are not shown" in text
+    assert "rm -rf ~" in text
+    assert "rm -rf \\~" in plain(text), "Discord has the shortest messages"
+    assert len(text.encode("utf-16-le")) // 2 <= 4096, "Telegram takes no longer one"
