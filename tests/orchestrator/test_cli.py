@@ -466,6 +466,7 @@ def test_files_and_instructions_go_with_the_goal_of_a_run(shell: Shell) -> None:
     ):
         name, *options = words
         assert problem in shell.error("run", f"{file}:{name}", "go", *options)
+    assert "the goal is empty" in shell.error("run", f"{file}:reader", " ")
 
 
 def test_a_server_allows_only_models_of_providers_that_are_known(shell: Shell) -> None:

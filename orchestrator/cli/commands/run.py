@@ -77,6 +77,8 @@ def run(
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
         quiet: Print the answer, and nothing else.
     """
+    if not goal.strip():
+        raise CommandError("the goal is empty: say what the agent is to do")
     # The file may run any code, so it is loaded before the event loop starts.
     agent = with_model(load_agent(file, model=model), model)
     agent = with_instructions(agent, instructions)
