@@ -12,7 +12,12 @@ import trio
 from agents import Agent, ScriptedModel, ToolCall, ask, tool
 from agents.redaction.redactor import Redactor
 from agents.tools.files import read_file
-from delegation.events import DeliveryFailed, MessageReceived, ReplyPartDelivered
+from delegation.events import (
+    DeliveryFailed,
+    LabelsChanged,
+    MessageReceived,
+    ReplyPartDelivered,
+)
 from orchestrator.chat import Gateway, GatewaySettings, open_gateway
 from orchestrator.chat.replies import MARK
 from orchestrator.chat.slack import open_slack
@@ -280,6 +285,23 @@ async def test_a_job_delivers_to_a_person_who_answers_there() -> None:
         talk.fake.say("And Milan?")
         await talk.fake.wait_for(lambda: len(talk.fake.replies()) == 2)
         assert "Rome is sunny." in talk.fake.replies()[1].shown
+
+
+async def test_a_command_of_the_past_is_not_obeyed_again() -> None:
+    """An approval that was given for one question would answer the next."""
+    async with open_fake_slack() as fake:
+        talk = Talk(fake)
+        async with talk.open(echoing()):
+            fake.say("one")
+            await wait_replies(fake, 1)
+            fake.say("!title Weather")
+            await wait_replies(fake, 2)
+        fake.say("two", is_told=False)
+        async with talk.open(echoing()):
+            *_, last = await wait_replies(fake, 3)
+        assert last == "You said: two"
+    changes = talk.harness.facts(LabelsChanged)
+    assert sum("metadata" in it.labels for it in changes) == 1
 
 
 @pytest.mark.parametrize("way", ["socket", "requests"])

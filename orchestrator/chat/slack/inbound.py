@@ -48,6 +48,8 @@ MOST_NAMES: Final = 10_000
 EVENTS: Final = "events_api"
 INTERACTIVE: Final = "interactive"
 FORM: Final = "application/x-www-form-urlencoded"
+COMMAND_PREFIXES: Final = ("!", "/")
+"""After a mention a slash is a command, too."""
 
 
 class EventKind(msgspec.Struct, frozen=True):
@@ -161,7 +163,8 @@ class Inbound:
 
         async def hear(told: SlackMessage) -> None:
             message = None if self._own is None else message_of(told, self._own)
-            if message is not None:
+            # A command may have been obeyed already: an old approval must answer no new question.
+            if message is not None and not message.text.startswith(COMMAND_PREFIXES):
                 await inbox.receive(await self._named(message))
             await trio.lowlevel.checkpoint()
 
