@@ -61,10 +61,10 @@ def write_entries(
         )
     if sessions:
         connection.executemany(
-            "INSERT INTO sessions VALUES (?1, ?2, ?3, row_checksum(?1, ?2, ?3))"
+            "INSERT INTO sessions VALUES (?, ?, ?, row_checksum(?, ?, ?))"
             " ON CONFLICT (session) DO UPDATE SET used = excluded.used,"
             " checksum = row_checksum(session, first, excluded.used)",
-            [(session, *state) for session, state in sessions.items()],
+            [(session, *state) * 2 for session, state in sessions.items()],
         )
     connection.executemany(
         "INSERT OR REPLACE INTO last_entries VALUES (?, ?)", last.items()
@@ -132,10 +132,10 @@ def read_contents(
         SELECT {columns(connection)} FROM entries
         WHERE session IN (
             SELECT session FROM sessions WHERE used IS NULL
-            EXCEPT SELECT value FROM json_each(?1)
+            EXCEPT SELECT value FROM json_each(?)
         )
         UNION ALL
-        SELECT {columns(connection)} FROM entries WHERE session = '' AND seq >= ?2
+        SELECT {columns(connection)} FROM entries WHERE session = '' AND seq >= ?
         ORDER BY seq
         """,  # noqa: S608 (the names of columns are ours)
         (json.dumps([*apart]), min(active.values(), default=None)),

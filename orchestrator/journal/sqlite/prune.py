@@ -98,8 +98,8 @@ def mark_pruned(
         if found is not None and found[2] and row_checksum(*found[:3]) == found[3]:
             used += json.loads(found[2])
     connection.executemany(
-        "INSERT OR IGNORE INTO pruned_sessions VALUES (?1, row_checksum(?1))",
-        [(session,) for session in sessions],
+        "INSERT OR IGNORE INTO pruned_sessions VALUES (?, row_checksum(?))",
+        [(session, session) for session in sessions],
     )
     for table in ("sessions", "last_entries"):
         connection.executemany(
@@ -108,9 +108,9 @@ def mark_pruned(
         )
     # No number is used twice, also if the last entry of all is deleted.
     (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
+    row = (last or 0, json.dumps(used))
     connection.execute(
-        "INSERT INTO pruned VALUES (0, ?1, ?2, row_checksum(0, ?1, ?2))",
-        (last or 0, json.dumps(used)),
+        "INSERT INTO pruned VALUES (0, ?, ?, row_checksum(0, ?, ?))", (*row, *row)
     )
 
 
@@ -118,10 +118,10 @@ def delete_entries(connection: sqlite3.Connection, limit: int) -> int:
     """Delete some entries of marked sessions, and return how many: fewer than that is all."""
     deleted = connection.execute(DELETE_MARKED, (limit,)).rowcount
     connection.execute(
-        "UPDATE pruned SET entries = entries + ?1,"
-        " checksum = row_checksum(entries + ?1, last, used)"
+        "UPDATE pruned SET entries = entries + ?,"
+        " checksum = row_checksum(entries + ?, last, used)"
         " WHERE rowid = (SELECT max(rowid) FROM pruned)",
-        (deleted,),
+        (deleted, deleted),
     )
     if deleted < limit:
         connection.execute("DELETE FROM pruned_sessions")

@@ -51,14 +51,14 @@ from orchestrator.private_files import irregularity
 # An entry of no session says that all processes have ended: after the last entry of a session, one
 # of them is as good as all.
 SELECT_SESSION: Final = """
-SELECT {columns} FROM entries WHERE session = ?1 AND seq > ?2 AND {kept}
+SELECT {columns} FROM entries WHERE session = :session AND seq > :after AND {kept}
 UNION ALL
-SELECT {columns} FROM entries WHERE session = '' AND seq > ?2 AND seq BETWEEN
-    (SELECT min(seq) FROM entries WHERE session = ?1) AND
+SELECT {columns} FROM entries WHERE session = '' AND seq > :after AND seq BETWEEN
+    (SELECT min(seq) FROM entries WHERE session = :session) AND
     coalesce(
         (SELECT min(seq) FROM entries WHERE session = '' AND seq >
-            (SELECT max(seq) FROM entries WHERE session = ?1)),
-        (SELECT max(seq) FROM entries WHERE session = ?1)
+            (SELECT max(seq) FROM entries WHERE session = :session)),
+        (SELECT max(seq) FROM entries WHERE session = :session)
     )
 ORDER BY seq
 """
@@ -112,8 +112,8 @@ class SQLiteReader:
         rows = self._connection.execute(
             f"SELECT * FROM ({found})"  # noqa: S608 (one of the two above)
             # A damaged row has anything there, also nothing: it must be among those verified.
-            " WHERE substr(session, 1, ?1) = ?2 OR typeof(session) != 'text'"
-            " ORDER BY first DESC LIMIT ?3",
+            " WHERE substr(session, 1, ?) = ? OR typeof(session) != 'text'"
+            " ORDER BY first DESC LIMIT ?",
             (len(prefix), prefix, -1 if newest is None else newest),
         ).fetchall()
         if has_table(self._connection, "last_entries"):
@@ -175,7 +175,9 @@ class SQLiteReader:
     def rows(self, session: SessionId, *, after: int = 0) -> list[Row]:
         """Return the same entries as they are stored."""
         select = SELECT_SESSION.format(columns=self._columns, kept=self._is_kept)
-        return self._connection.execute(select, (session, after)).fetchall()
+        return self._connection.execute(
+            select, {"session": session, "after": after}
+        ).fetchall()
 
     def _require_chains(
         self, session: SessionId, rows: Sequence[Row], after: int

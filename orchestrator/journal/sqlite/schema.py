@@ -165,7 +165,7 @@ def _create_audit(connection: sqlite3.Connection) -> None:
     )
     none = AuditHead()
     connection.execute(
-        "INSERT INTO audit_head VALUES (1, ?1, ?2, ?1, ?2)", (none.seq, none.hash)
+        "INSERT INTO audit_head VALUES (1, ?, ?, ?, ?)", (none.seq, none.hash) * 2
     )
 
 

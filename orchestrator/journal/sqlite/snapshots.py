@@ -17,9 +17,9 @@ def write_snapshots(
     """Write the newest snapshots of sessions, in place of those before."""
     connection.executemany(
         "INSERT OR REPLACE INTO snapshots"
-        " SELECT ?1, ?2, ?3, ?4, ?5 FROM sessions WHERE session = ?1",
+        " SELECT ?, ?, ?, ?, ? FROM sessions WHERE session = ?",
         [
-            (it.session, it.seq, it.layout, it.state, checksum)
+            (it.session, it.seq, it.layout, it.state, checksum, it.session)
             for it, checksum in snapshots
         ],
     )
