@@ -32,10 +32,15 @@ PERSONALITY: Final = "personality"
 """The label of a session: the personality that its people have chosen."""
 METADATA: Final = "metadata"
 """The label of a session that has its title, as the console reads it."""
+ANSWERED: Final = "answered_by_command"
+"""The label of a session: which question each of the last commands has answered. One that is heard
+again after a crash must not answer the next."""
+MOST_ANSWERED: Final = 20
 LONGEST_TITLE: Final = 100
 MOST_LINKS: Final = 100
 TREE_ROWS: Final = 40
 NO_SESSION: Final = "There is no conversation here yet."
+NOTHING_WAITS: Final = "No call waits for an approval here."
 _COMMAND: Final = re.compile(r"([a-z]+)(?:@\S+)?(?:\s+(.*))?\Z", re.DOTALL)
 
 Later: TypeAlias = Callable[[], Awaitable[str]]
@@ -193,9 +198,22 @@ class Commands:
     async def _answer(self, call: Call, verdict: ApprovalVerdict, reason: str) -> str:
         session = await self._conversations.find(call.place)
         questions = [] if session is None else self._approvals.open_questions(session)
-        if session is None or not questions:
-            return "No call waits for an approval here."
-        question = questions[0]
+        if session is None:
+            return NOTHING_WAITS
+        label = session.labels.get(ANSWERED, "{}")
+        answered = msgspec.json.decode(label, type=dict[str, str])
+        if call.message not in answered:
+            if not questions:
+                return NOTHING_WAITS
+            # Posted before the answer, without a checkpoint between: it is chosen once.
+            answered[call.message] = questions[0].id
+            last = dict([*answered.items()][-MOST_ANSWERED:])
+            new = {ANSWERED: msgspec.json.encode(last).decode()}
+            self._orchestrator.services.book.post(LabelsChanged(session.id, new))
+        chosen = answered[call.message]
+        question = next((it for it in questions if it.id == chosen), None)
+        if question is None:
+            return TOO_LATE
         try:
             await self._approvals.answer(
                 session, question.id, verdict, by=call.by, reason=reason

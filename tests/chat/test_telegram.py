@@ -16,7 +16,7 @@ from delegation.events import (
     MessageReceived,
     ReplyPartDelivered,
 )
-from orchestrator.chat import open_gateway
+from orchestrator.chat import ChatUser, IncomingMessage, Place, open_gateway
 from orchestrator.chat.attachments import harmless_name
 from orchestrator.chat.replies import MARK
 from orchestrator.chat.telegram import TelegramWebhook, open_telegram
@@ -743,3 +743,34 @@ def _poll(question: str, option: dict[str, Any]) -> dict[str, Any]:
         "allows_revoting": False,
         "members_only": False,
     }
+
+
+async def test_an_approve_that_is_heard_again_answers_no_other_question() -> None:
+    """As after a crash between the answer and its acknowledgement."""
+
+    def step(transcript: Any) -> Any:
+        return ToolCall("launch", {"where": f"place {len(transcript)}"})
+
+    agent = careful()
+    agent = attrs.evolve(agent, model=ScriptedModel.always(step))
+    approve = IncomingMessage(
+        id="900",
+        place=Place("telegram", "7"),
+        user=ChatUser("7", "Ada"),
+        text="/approve",
+        anchor="1",
+        is_private=True,
+    )
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, agent)
+        async with talk.open() as gateway:
+            fake.say("go")
+            await fake.wait_sent(1)
+            await gateway.receive(approve)
+            await fake.wait_sent(3)
+        async with talk.open() as gateway:
+            await gateway.receive(approve)
+            texts = await fake.wait_sent(4)
+
+    assert len(talk.harness.facts(ApprovalAnswered)) == 1
+    assert texts[-1] == "It was answered already, or its time is over."
