@@ -1,7 +1,7 @@
 """Jobs of a server: seen and changed over HTTP, paid for by keys, begun in one journal."""
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -64,10 +64,12 @@ class Served:
     http: httpx2.AsyncClient
     file: Path
 
-    def key(self, name: str, **more: Any) -> dict[str, str]:
+    def key(
+        self, name: str, scopes: Iterable[Scope] = ORDINARY, **more: Any
+    ) -> dict[str, str]:
         """Make a key, and return the header of its requests."""
         now = self.orchestrator.now()
-        _, token = add_key(self.file, name, now=now, scopes=ORDINARY, **more)
+        _, token = add_key(self.file, name, now=now, scopes=scopes, **more)
         return {"authorization": f"Bearer {token}"}
 
     async def ask(
@@ -262,18 +264,15 @@ async def test_a_job_of_an_agent_is_its_owners_and_survives_the_server(
 async def test_a_key_needs_the_scope_of_what_it_does(tmp_path: Path) -> None:
     clock = WallClock("2026-11-17T07:00")
     async with serving(HOST, jobs=[brief()], folder=tmp_path, clock=clock) as it:
-        _, token = add_key(
-            it.file,
-            "eve",
-            owner="default",
-            now=it.orchestrator.now(),
-            scopes=[Scope.READ],
-        )
-        eve = {"headers": {"authorization": f"Bearer {token}"}}
+        eve = {"headers": it.key("eve", owner="default", scopes=[Scope.READ])}
         assert (await it.ask("GET", "/v1/jobs/writer", **eve)).status_code == 200
         for path in ("", "/run", "/pause", "/resume"):
             answer = await it.ask("POST", f"/v1/jobs/writer{path}", {}, **eve)
             assert problem(answer)["code"] == "missing_scope"
+        steers = it.key("sam", owner="default", scopes=[Scope.STEER])
+        new = {"goal": "Spend."}
+        answer = await it.ask("POST", "/v1/jobs/writer", new, headers=steers)
+        assert problem(answer)["code"] == "missing_scope", "it would begin runs"
 
 
 async def test_the_limits_of_a_key_hold_for_its_jobs(tmp_path: Path) -> None:

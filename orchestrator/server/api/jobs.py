@@ -315,7 +315,8 @@ OPERATIONS = (
         path="/v1/jobs/{job}",
         handle=edit_job,
         summary="Change when a job begins, or what for; its times count anew from now on",
-        scope=Scope.STEER,
+        # What a job is for, its runs do: this begins runs, if later.
+        scope=Scope.RUN,
         body=ChangedJob,
         responses=_JOB,
         error_statuses=(400, 404, 422),
