@@ -1,33 +1,20 @@
 """The command `orchestrator`, and `python -m orchestrator`."""
 
 import os
-import signal
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 
 
 def main() -> None:
-    with _end_quietly_on_interrupt():
+    # Imported here: importing the library must not import its command line.
+    from orchestrator.cli.quiet_interrupt import end_quietly_on_interrupt
+
+    with end_quietly_on_interrupt():
         _open_closed_streams()
-        # Imported here: importing the library must not import its command line.
         from orchestrator.cli.app import run_command
 
     code = run_command(sys.argv[1:])
-    with _end_quietly_on_interrupt():
+    with end_quietly_on_interrupt():
         sys.exit(code)
-
-
-@contextmanager
-def _end_quietly_on_interrupt() -> Generator[None]:
-    """Let Ctrl-C end the process by its signal, without a traceback, while no command runs."""
-    # A shell that starts us in the background has the signal ignored: that stays.
-    is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_ours:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    yield
-    if is_ours:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _open_closed_streams() -> None:

@@ -8,9 +8,11 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.command_table import COMMANDS
+from orchestrator.cli.quiet_interrupt import end_quietly_on_interrupt
 from orchestrator.version import VERSION
 
 if TYPE_CHECKING:
@@ -48,15 +50,18 @@ def _run_or_help(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from cyclopts import CycloptsError
+    with end_quietly_on_interrupt():
+        from cyclopts import CycloptsError
 
-    from agents import DefinitionError
-    from delegation import printable
-    from orchestrator.cli.errors import CommandError
-    from orchestrator.cli.exit_codes import FAILED, INTERRUPTED, USAGE
-    from orchestrator.errors import OrchestratorError
+        from agents import DefinitionError
+        from delegation import printable
+        from orchestrator.cli.errors import CommandError
+        from orchestrator.cli.exit_codes import FAILED, INTERRUPTED, USAGE
+        from orchestrator.errors import OrchestratorError
 
-    app = build_app()
+        app = build_app()
+        if any(arguments[0] in names for names in COMMANDS.values()):
+            import_module(f"orchestrator.cli.commands.{arguments[0]}")
     try:
         code: int | None = app(arguments, print_error=False, exit_on_error=False)
     except (CommandError, OrchestratorError, DefinitionError, CycloptsError) as exc:

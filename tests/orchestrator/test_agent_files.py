@@ -532,9 +532,9 @@ async def test_no_agent_writes_the_files_that_agents_come_from(tmp_path: Path) -
 
 def test_the_team_of_the_documents_is_one(tmp_path: Path) -> None:
     document = (ROOT / "docs" / "agent-files.md").read_text()
-    (block,) = re.findall(r"^```yaml\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
     folder_of(tmp_path, researcher=RESEARCHER)
-    (tmp_path / "team.yaml").write_text(block)
+    (tmp_path / "team.yaml").write_text("".join(blocks))
 
     agents = load_agents(tmp_path / "team.yaml")
 

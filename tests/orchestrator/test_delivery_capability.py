@@ -797,7 +797,7 @@ DOORS = sorted(
     for path in (Path(house.__file__).parent / "doors").glob("*.py")
     if path.stem
     not in {
-        *("__init__", "approvals", "door", "inbound", "lifecycle"),
+        *("__init__", "approvals", "door", "inbound", "lifecycle", "session_kinds"),
         *("durable_run", "run_events", "streamed_run"),  # they run by `one_shot`
         "request",  # by `one_shot` and `kept`
     }
