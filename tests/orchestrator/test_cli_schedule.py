@@ -272,9 +272,11 @@ def test_a_mistake_is_a_sentence_and_exit_code_2(
         'job = Job("* * * *", a, "x")\n'
     )
     (folder / "hook.py").write_text(
-        "from team import editor\n"
+        # No import of another file: that of an earlier test is in memory still.
+        "from orchestrator import Agent, ScriptedModel\n"
         "from orchestrator.schedule import Job\n"
-        'job = Job("0 8 * * *", editor, "x", deliver="webhook:http://a.example/")\n'
+        'a = Agent("a", model=ScriptedModel.always("x"))\n'
+        'job = Job("0 8 * * *", a, "x", deliver="webhook:http://a.example/")\n'
     )
 
     assert run_command(arguments) == USAGE
