@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 import delegation
-from agents import AssistantMessage, Budget, Usage
+from agents import AssistantMessage, Budget, MessageId, Usage
 from delegation import (
     DeliveryCapability,
     Ending,
@@ -20,6 +20,7 @@ from delegation import (
     Outcome,
     Rules,
     SessionId,
+    TaskId,
     UnreadableFactError,
     UnwritableFactError,
     root_of,
@@ -31,6 +32,10 @@ from delegation.events import (
     MessageReceived,
     ModelAnswered,
     SessionOpened,
+    Steered,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
     TurnEnded,
     TurnResumed,
     TurnStarted,
@@ -163,6 +168,29 @@ def test_a_session_goes_on_while_its_snapshot_is_encoded(
 
     assert capture.encode() == before
     assert take(ledger, S) != before
+
+
+def test_it_has_the_states_that_ended_tasks_were_in(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Callable[..., TaskRequested]
+) -> None:
+    """Most have the same ones, and one that was steered has more to tell."""
+    begin(PUSH)
+    done = Outcome(Ending.SUCCEEDED, "42")
+    tell(requested("t1"), requested("t2"), requested("t3"))
+    for id_ in map(TaskId, ("t1", "t2")):
+        tell(TaskStarted(id_), TaskSettled(id_, done))
+    steered = TaskId("t3")
+    tell(TaskStarted(steered), Steered(steered, MessageId("m"), "faster", "ann"))
+    tell(TaskSettled(steered, done))
+
+    restored = restore_snapshot(take(ledger, S))
+
+    assert restored.tasks[steered].steering == ledger.tasks[steered].steering
+    for id_, task in ledger.tasks.items():
+        assert (restored.tasks[id_].state, restored.tasks[id_].history) == (
+            task.state,
+            task.history,
+        )
 
 
 def test_it_has_the_deadlines_as_they_were_postponed(
