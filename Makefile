@@ -211,7 +211,7 @@ postgres:
 
 .PHONY: viewer
 viewer: ## build the pages of the report and the console from their sources (needs node)
-	@cd orchestrator/viewer/sources && npm ci --silent --ignore-scripts --no-audit --no-fund \
+	@cd orchestrator/products/viewer/sources && npm ci --silent --ignore-scripts --no-audit --no-fund \
 	    && npm run --silent build
 
 COMPILE := uv pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
@@ -234,7 +234,7 @@ dist: $(VENV)/.dist ## the wheel, the source, what they are made of (SBOM), and 
 	@rm -rf dist && $(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
 	@$(BIN)/python -W ignore -m cyclonedx_py requirements requirements/all.txt --pyproject pyproject.toml \
 	    --mc-type library -o dist/python.cdx.json
-	@cd orchestrator/viewer/sources && npm sbom --package-lock-only --omit dev \
+	@cd orchestrator/products/viewer/sources && npm sbom --package-lock-only --omit dev \
 	    --sbom-format cyclonedx > ../../../dist/viewer.cdx.json
 	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 

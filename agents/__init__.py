@@ -6,9 +6,9 @@ the package, and what runs one when it is first used.
 
 from importlib import import_module
 
-from agents.agent import Agent, Compaction, InstructionContext, is_agent
-from agents.approval import allow, ask, deny
-from agents.errors import (
+from orchestrator.agents.agent import Agent, Compaction, InstructionContext, is_agent
+from orchestrator.agents.approval import allow, ask, deny
+from orchestrator.agents.errors import (
     AgentError,
     DefinitionError,
     Failure,
@@ -20,9 +20,9 @@ from agents.errors import (
     ScriptExhaustedError,
     ToolError,
 )
-from agents.hooks import Hooks
-from agents.limits import Budget, Limits, Patience
-from agents.messages import (
+from orchestrator.agents.hooks import Hooks
+from orchestrator.agents.limits import Budget, Limits, Patience
+from orchestrator.agents.messages import (
     AssistantMessage,
     CallId,
     Message,
@@ -37,7 +37,7 @@ from agents.messages import (
     unanswered_calls,
     well_formed,
 )
-from agents.models.model import (
+from orchestrator.agents.models.model import (
     CallDelta,
     Compacted,
     Model,
@@ -51,28 +51,22 @@ from agents.models.model import (
     TextDelta,
     ignore_event,
 )
-from agents.models.settings import ModelSettings
-from agents.output.typed import read_output
-from agents.pipelines.decorator import agent
-from agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
-from agents.sandbox.sandbox import Sandbox
-from agents.tools.mcp.server import McpCommand, McpUrl
-from agents.tools.task_context import TaskContext
-from agents.tools.tool import (
-    CallKey,
-    Tool,
-    arguments_schema,
-    read_arguments,
-    tool,
-)
-from agents.transcript import Transcript
+from orchestrator.agents.models.settings import ModelSettings
+from orchestrator.agents.output.typed import read_output
+from orchestrator.agents.pipelines.decorator import agent
+from orchestrator.agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
+from orchestrator.agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.tools.mcp.server import McpCommand, McpUrl
+from orchestrator.agents.tools.task_context import TaskContext
+from orchestrator.agents.tools.tool import CallKey, Tool, arguments_schema, read_arguments, tool
+from orchestrator.agents.transcript import Transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agents.models.providers.scripted import ScriptedModel
-    from agents.nurseries import raising_one_error
-    from agents.output.json_schema import require_schema
-    from agents.turn import take_turn
+    from orchestrator.agents.models.providers.scripted import ScriptedModel
+    from orchestrator.agents.nurseries import raising_one_error
+    from orchestrator.agents.output.json_schema import require_schema
+    from orchestrator.agents.turn import take_turn
 
 DISTRIBUTION = "delegation-orchestrator"
 """The distribution that ships this package: another one has the import name `agents` too."""
@@ -154,11 +148,11 @@ _RENAMED = {
 }
 """Names of version 0.1, which keep working."""
 _LATE = {
-    "ScriptedModel": "agents.models.providers.scripted",
-    "Step": "agents.turn_host",
-    "raising_one_error": "agents.nurseries",
-    "require_schema": "agents.output.json_schema",
-    "take_turn": "agents.turn",
+    "ScriptedModel": "orchestrator.agents.models.providers.scripted",
+    "Step": "orchestrator.agents.turn_host",
+    "raising_one_error": "orchestrator.agents.nurseries",
+    "require_schema": "orchestrator.agents.output.json_schema",
+    "take_turn": "orchestrator.agents.turn",
 }
 """The module of each name that is imported when it is first used."""
 

@@ -5,42 +5,33 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from inspect import isawaitable, signature
 from pathlib import Path
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    Generic,
-    Literal,
-    TypeAlias,
-    TypeGuard,
-    cast,
-)
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeGuard, cast
 
 import attrs
 
-from agents.approval import ApprovalRule
-from agents.errors import DefinitionError
-from agents.hooks import Hooks
-from agents.limits import Budget, Limits, Patience
-from agents.models.model import Model, ModelRequest
-from agents.models.settings import NO_SETTINGS, ModelSettings
-from agents.models.token_estimate import (
+from orchestrator.agents.approval import ApprovalRule
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.hooks import Hooks
+from orchestrator.agents.limits import Budget, Limits, Patience
+from orchestrator.agents.models.model import Model, ModelRequest
+from orchestrator.agents.models.settings import NO_SETTINGS, ModelSettings
+from orchestrator.agents.models.token_estimate import (
     SMALLEST_WINDOW,
     estimated_tokens,
     usable_tokens,
 )
-from agents.output.typed import encoded, output_schema, type_name
-from agents.sandbox.sandbox import Sandbox
-from agents.tools.mcp.server import McpCommand, McpServer, McpUrl, is_server
-from agents.tools.place_name import require_place_name
-from agents.tools.task_context import TaskContext, is_narrower, is_type
-from agents.tools.tool import Tool
-from agents.type_checks import has_type
+from orchestrator.agents.output.typed import encoded, output_schema, type_name
+from orchestrator.agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.tools.mcp.server import McpCommand, McpServer, McpUrl, is_server
+from orchestrator.agents.tools.place_name import require_place_name
+from orchestrator.agents.tools.task_context import TaskContext, is_narrower, is_type
+from orchestrator.agents.tools.tool import Tool
+from orchestrator.agents.type_checks import has_type
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm, TypeVar
 
-    from agents.pipelines.pipeline import Pipeline
+    from orchestrator.agents.pipelines.pipeline import Pipeline
 
     OutputT_co = TypeVar("OutputT_co", covariant=True, default=str)
     InputT_contra = TypeVar("InputT_contra", contravariant=True, default=Any)
@@ -143,8 +134,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """
 
     name: str
-    instructions: str | Callable[[TaskContext[DepsT_contra]], str | Awaitable[str]] = (
-        attrs.field(default="", kw_only=True)
+    instructions: str | Callable[[TaskContext[DepsT_contra]], str | Awaitable[str]] = attrs.field(
+        default="", kw_only=True
     )
     """What it is and how it works: a text, or a function of the task, sync or async, which is
     called once in a turn."""
@@ -158,13 +149,9 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     settings: ModelSettings = attrs.field(default=NO_SETTINGS, kw_only=True)
     """How its model is to answer. Neither its delegates nor summaries inherit it."""
     tools: tuple[Tool, ...] = attrs.field(default=(), kw_only=True, converter=_tools)
-    servers: tuple[McpServer, ...] = attrs.field(
-        default=(), kw_only=True, converter=_servers
-    )
+    servers: tuple[McpServer, ...] = attrs.field(default=(), kw_only=True, converter=_servers)
     """Servers of the Model Context Protocol, whose tools it has besides: `McpCommand`, `McpUrl`."""
-    delegates: "tuple[Agent[Any], ...]" = attrs.field(
-        default=(), kw_only=True, converter=_agents
-    )
+    delegates: "tuple[Agent[Any], ...]" = attrs.field(default=(), kw_only=True, converter=_agents)
     """The agents that it may delegate to with `delegate_task`."""
     copies: bool = attrs.field(default=False, kw_only=True)
     """Whether it may delegate to copies of itself, which may do so too."""
@@ -198,19 +185,13 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """What one task of it may use together with all its descendants."""
     patience: Patience = attrs.field(default=Patience(), kw_only=True)
     """How long it may make no progress."""
-    on_restart: Literal["resume", "restart", "lose"] = attrs.field(
-        default="resume", kw_only=True
-    )
+    on_restart: Literal["resume", "restart", "lose"] = attrs.field(default="resume", kw_only=True)
     """What happens to a task that a crash interrupts: it resumes from its last step, starts
     anew, or settles as lost."""
-    approve: tuple[ApprovalRule, ...] = attrs.field(
-        default=(), kw_only=True, converter=_rules
-    )
+    approve: tuple[ApprovalRule, ...] = attrs.field(default=(), kw_only=True, converter=_rules)
     """What it and its descendants may do with tools: `allow`, `ask` and `deny`. The first that
     matches decides, and rules of a descendant can only forbid more."""
-    workspace: Path | Literal["worktree"] | None = attrs.field(
-        default=None, kw_only=True
-    )
+    workspace: Path | Literal["worktree"] | None = attrs.field(default=None, kw_only=True)
     """The folder that its tools work in: that of the parent if None; a relative path is inside
     that; `"worktree"` is a git worktree of that, one for each task."""
     sandbox: Sandbox | None = attrs.field(default=None, kw_only=True)
@@ -244,12 +225,9 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         self._require_settings()
         self._require(has_type(self.limits, Limits), "its limits must be Limits(...)")
         self._require(
-            self.budget is None or has_type(self.budget, Budget),
-            "its budget must be Budget(...)",
+            self.budget is None or has_type(self.budget, Budget), "its budget must be Budget(...)"
         )
-        self._require(
-            has_type(self.patience, Patience), "its patience must be Patience(...)"
-        )
+        self._require(has_type(self.patience, Patience), "its patience must be Patience(...)")
         self._require(
             self.on_restart in {"resume", "restart", "lose"},
             f"on_restart is {self.on_restart!r}; it must be 'resume', 'restart' or 'lose'",
@@ -272,9 +250,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             self.sandbox is None or has_type(self.sandbox, Sandbox),
             "its sandbox must be Sandbox(...)",
         )
-        self._require_parts(
-            "tools", self.tools, Tool, "make one of a function with @tool"
-        )
+        self._require_parts("tools", self.tools, Tool, "make one of a function with @tool")
         self._require_servers()
         self._require(
             self.deps is None or is_type(self.deps),
@@ -284,9 +260,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         )
         self._require_deps_of_tools()
         for hooks in self.hooks:
-            self._require(
-                has_type(hooks, Hooks), f"{hooks!r} is none of its hooks: Hooks(...)"
-            )
+            self._require(has_type(hooks, Hooks), f"{hooks!r} is none of its hooks: Hooks(...)")
         for check in self.checks:
             self._require(
                 callable(check),
@@ -320,12 +294,10 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             missing = len(cls.__parameters__) - len(given)
             return super().__class_getitem__((*given, *[Any] * missing))
 
-    def __rshift__(
-        self, then: "Agent[NextT, OutputT_co]"
-    ) -> "Pipeline[InputT_contra, NextT]":
+    def __rshift__(self, then: "Agent[NextT, OutputT_co]") -> "Pipeline[InputT_contra, NextT]":
         """Return both as one agent: the second gets the answer of this one."""
         # Imported late: a pipeline is a subclass of this.
-        from agents.pipelines.pipeline import in_sequence
+        from orchestrator.agents.pipelines.pipeline import in_sequence
 
         return in_sequence(self, then)
 
@@ -357,8 +329,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         text = self.instructions(context)
         if not isinstance(text, str):
             self._require(
-                isawaitable(text),
-                f"its instructions were made as {text!r}, and must be text",
+                isawaitable(text), f"its instructions were made as {text!r}, and must be text"
             )
             text = await text
         return text  # noqa: ASYNC910 (its caller checkpoints)
@@ -385,11 +356,9 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         settings = self.settings
         if settings is NO_SETTINGS:
             return
-        self._require(
-            has_type(settings, ModelSettings), "its settings must be ModelSettings(...)"
-        )
+        self._require(has_type(settings, ModelSettings), "its settings must be ModelSettings(...)")
         # Imported late: most agents leave all of it to the provider.
-        from agents.models.registry import settings_problem
+        from orchestrator.agents.models.registry import settings_problem
 
         if problem := settings_problem(self.model, settings):
             raise self._definition_error(f"its settings cannot be kept: {problem}")
@@ -413,10 +382,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         if not self.servers:
             return
         self._require_parts(
-            "servers",
-            self.servers,
-            McpCommand | McpUrl,
-            "McpCommand(...) or McpUrl(...)",
+            "servers", self.servers, McpCommand | McpUrl, "McpCommand(...) or McpUrl(...)"
         )
         self._require(
             not self.place,
@@ -518,18 +484,12 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         return DefinitionError(f"agent {self.name!r}: {problem}")
 
     def _require_parts(
-        self,
-        field: str,
-        parts: tuple[Any, ...],
-        kind: "type[Any] | UnionType",
-        hint: str,
+        self, field: str, parts: tuple[Any, ...], kind: "type[Any] | UnionType", hint: str
     ) -> None:
         for part in parts:
             # The message is built only on failure: the repr of an agent contains all its delegates.
             if not isinstance(part, kind):
-                raise self._definition_error(
-                    f"{part!r} is not one of its {field}: {hint}"
-                )
+                raise self._definition_error(f"{part!r} is not one of its {field}: {hint}")
         names = [part.name for part in parts]
         if len(set(names)) < len(names):
             duplicate = next(name for name in names if names.count(name) > 1)
@@ -538,8 +498,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
 
 def _is_named(tool: str | None, names: Collection[str]) -> bool:
     return any(
-        tool == name or (name.endswith("__") and str(tool).startswith(name))
-        for name in names
+        tool == name or (name.endswith("__") and str(tool).startswith(name)) for name in names
     )
 
 

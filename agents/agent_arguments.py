@@ -11,11 +11,11 @@ from typing import Any, Final, Self, get_type_hints
 import attrs
 import msgspec
 
-from agents.agent import Agent
-from agents.errors import InputError
-from agents.output.typed import output_schema
-from agents.pipelines.pipeline import Pipeline
-from agents.tools.task_context import is_task_context
+from orchestrator.agents.agent import Agent
+from orchestrator.agents.errors import InputError
+from orchestrator.agents.output.typed import output_schema
+from orchestrator.agents.pipelines.pipeline import Pipeline
+from orchestrator.agents.tools.task_context import is_task_context
 
 GOAL: Final = "goal"
 _REFERENCE: Final = "#/$defs/"
@@ -63,7 +63,7 @@ class AgentArguments:
     def problems(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
         """Return all problems of given arguments, a line each; none if they fit."""
         # Imported late: a program that defines agents does not wait for it.
-        from agents.output.json_schema import schema_problems
+        from orchestrator.agents.output.json_schema import schema_problems
 
         found = schema_problems(self.schema, msgspec.json.encode(arguments).decode())
         if found or not isinstance(self.agent, Pipeline):

@@ -13,8 +13,8 @@ from typing import Final
 
 import attrs
 
-from agents.errors import DefinitionError
-from agents.type_checks import has_type
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.type_checks import has_type
 
 ASK_SECONDS: Final = 600.0
 """How long a question stays open by default."""
@@ -74,14 +74,10 @@ class ApprovalRule:
         if not (has_type(self.tool, str) and self.tool):
             raise DefinitionError("a rule about approval names a tool, or '*' for all")
         if not (has_type(self.seconds, int, float) and 0 < self.seconds < math.inf):
-            raise self._definition_error(
-                f"{self.seconds!r} seconds are no time to think"
-            )
+            raise self._definition_error(f"{self.seconds!r} seconds are no time to think")
         for name, pattern in (("command", self.command), ("path", self.path)):
             if pattern is not None and not (has_type(pattern, str) and pattern.strip()):
-                raise self._definition_error(
-                    f"{name}={pattern!r} is no pattern; '*' is all"
-                )
+                raise self._definition_error(f"{name}={pattern!r} is no pattern; '*' is all")
         if self.path is not None and not _is_workspace_pattern(self.path):
             raise self._definition_error(
                 f"no file is called {self.path!r}: say it from the workspace on, without"
@@ -120,11 +116,7 @@ class ApprovalRule:
         # Some file systems ignore case, and a tool that searches a folder reads what is in it.
         path = self.path.casefold()
         known = [name.casefold() for name in known]
-        return any(
-            fnmatchcase(spelling, path)
-            for name in known
-            for spelling in (name, f"{name}/")
-        )
+        return any(fnmatchcase(spelling, path) for name in known for spelling in (name, f"{name}/"))
 
 
 def _is_workspace_pattern(pattern: str) -> bool:
@@ -166,9 +158,7 @@ def _ending_in(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"\A(?s:(?>.*?{begin})){translate(rest)}", re.IGNORECASE)
 
 
-def allow(
-    tool: str, *, command: str | None = None, path: str | None = None
-) -> ApprovalRule:
+def allow(tool: str, *, command: str | None = None, path: str | None = None) -> ApprovalRule:
     """Allow calls. If only some calls of a tool are allowed, the others are asked about.
 
     Args:
@@ -181,11 +171,7 @@ def allow(
 
 
 def ask(
-    tool: str,
-    *,
-    command: str | None = None,
-    path: str | None = None,
-    seconds: float = ASK_SECONDS,
+    tool: str, *, command: str | None = None, path: str | None = None, seconds: float = ASK_SECONDS
 ) -> ApprovalRule:
     """Have a person decide. Without a person to ask, or without an answer, the call is denied.
 
@@ -195,17 +181,11 @@ def ask(
         path: a pattern of files, relative to the workspace.
         seconds: how long to wait for the answer.
     """
-    return ApprovalRule(
-        verdict=Verdict.ASK, tool=tool, command=command, path=path, seconds=seconds
-    )
+    return ApprovalRule(verdict=Verdict.ASK, tool=tool, command=command, path=path, seconds=seconds)
 
 
 def deny(
-    tool: str,
-    *,
-    command: str | None = None,
-    path: str | None = None,
-    reason: str = "",
+    tool: str, *, command: str | None = None, path: str | None = None, reason: str = ""
 ) -> ApprovalRule:
     """Deny calls.
 
@@ -218,9 +198,7 @@ def deny(
         path: a pattern of files, relative to the workspace.
         reason: what the model reads.
     """
-    return ApprovalRule(
-        verdict=Verdict.DENY, tool=tool, command=command, path=path, reason=reason
-    )
+    return ApprovalRule(verdict=Verdict.DENY, tool=tool, command=command, path=path, reason=reason)
 
 
 def default_rule(tool: str, use: str | None, *, is_wall: bool) -> ApprovalRule | None:
@@ -231,7 +209,7 @@ def default_rule(tool: str, use: str | None, *, is_wall: bool) -> ApprovalRule |
 
     Args:
         tool: the name of the tool.
-        use: what the call does to the machine (`agents.tools.tool.MachineUse`).
+        use: what the call does to the machine (`orchestrator.agents.tools.tool.MachineUse`).
         is_wall: the commands of the task cannot leave its sandbox.
 
     Returns:
@@ -249,9 +227,7 @@ def default_rule(tool: str, use: str | None, *, is_wall: bool) -> ApprovalRule |
     return attrs.evolve(ask(tool), reason=f"this agent has no approve rules, and {why}")
 
 
-def matching_rule(
-    rules: Iterable[ApprovalRule], subject: Subject
-) -> ApprovalRule | None:
+def matching_rule(rules: Iterable[ApprovalRule], subject: Subject) -> ApprovalRule | None:
     """Return the rule that decides about a call; None allows it."""
     is_partly_allowed = False
     for rule in rules:

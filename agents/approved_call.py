@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from agents.approval import (
+from orchestrator.agents.approval import (
     ApprovalRule,
     Subject,
     Verdict,
@@ -62,7 +62,5 @@ class ApprovedCall:
         return True
 
 
-APPROVED_CALL: Final[ContextVar[ApprovedCall | None]] = ContextVar(
-    "approved call", default=None
-)
+APPROVED_CALL: Final[ContextVar[ApprovedCall | None]] = ContextVar("approved call", default=None)
 """The call that runs; None where no rule is about it."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agents.messages import Usage
+    from orchestrator.agents.messages import Usage
 
 
 class AgentError(Exception):
@@ -52,13 +52,7 @@ class Failure(enum.Enum):
 
 
 _TRANSIENT = frozenset(
-    {
-        Failure.RATE_LIMIT,
-        Failure.OVERLOADED,
-        Failure.TIMEOUT,
-        Failure.CONNECTION,
-        Failure.MALFORMED,
-    }
+    {Failure.RATE_LIMIT, Failure.OVERLOADED, Failure.TIMEOUT, Failure.CONNECTION, Failure.MALFORMED}
 )
 
 
@@ -153,10 +147,7 @@ class ToolError(Exception):
     """A tool cannot answer. The model reads why and goes on."""
 
     def __init__(
-        self,
-        *args: object,
-        consumes: "Sequence[int]" = (),
-        refused_by: RefusedBy | None = None,
+        self, *args: object, consumes: "Sequence[int]" = (), refused_by: RefusedBy | None = None
     ) -> None:
         super().__init__(*args)
         self.consumes = consumes

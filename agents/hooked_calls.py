@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 import attrs
 
-from agents.agent import Agent
-from agents.errors import DefinitionError
-from agents.hooks import Hooks
-from agents.messages import AssistantMessage, ToolCall
-from agents.models.model import Model, ModelRequest
-from agents.models.wrappers.wrapper import ModelWrapper
-from agents.tools.result_text import ToolResult
-from agents.tools.task_context import TaskContext
-from agents.tools.tool import Tool
+from orchestrator.agents.agent import Agent
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.hooks import Hooks
+from orchestrator.agents.messages import AssistantMessage, ToolCall
+from orchestrator.agents.models.model import Model, ModelRequest
+from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
+from orchestrator.agents.tools.result_text import ToolResult
+from orchestrator.agents.tools.task_context import TaskContext
+from orchestrator.agents.tools.tool import Tool
 
 T = TypeVar("T")
 
@@ -36,8 +36,7 @@ def with_hooks(
     assert context is not None, "a hook is given the task"
     own = {tool.name for tool in agent.tools}
     return HookedModel(model, hooks, context), [
-        hooked_tool(it, hooks, context) if it.name in own or it.server else it
-        for it in tools
+        hooked_tool(it, hooks, context) if it.name in own or it.server else it for it in tools
     ]
 
 
@@ -72,9 +71,7 @@ def changed_answer(
     return answer
 
 
-def hooked_tool(
-    tool: Tool, hooks: Sequence[Hooks[Any]], context: TaskContext[Any]
-) -> Tool:
+def hooked_tool(tool: Tool, hooks: Sequence[Hooks[Any]], context: TaskContext[Any]) -> Tool:
     """Return a tool whose calls and answers pass the hooks of an agent."""
     return attrs.evolve(tool, run=partial(_run_hooked, tool, hooks, context))
 

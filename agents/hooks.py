@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from agents.errors import DefinitionError
-from agents.messages import AssistantMessage, ToolCall
-from agents.models.model import ModelRequest
-from agents.tools.task_context import TaskContext
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.messages import AssistantMessage, ToolCall
+from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.tools.task_context import TaskContext
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -56,23 +56,17 @@ class Hooks(Generic[DepsT_contra]):
     ) = attrs.field(default=None, validator=_function)
     """Gets the request, and may return another one. No fact has it."""
     after_model: (
-        Callable[
-            [TaskContext[DepsT_contra], AssistantMessage], Changed[AssistantMessage]
-        ]
-        | None
+        Callable[[TaskContext[DepsT_contra], AssistantMessage], Changed[AssistantMessage]] | None
     ) = attrs.field(default=None, validator=[_function, _not_async])
     """Gets the answer, and may return another one, with other calls too: that is recorded, and its
     calls are what is approved. Not async: an answer is paid for, and recorded at once."""
-    before_tool: (
-        Callable[[TaskContext[DepsT_contra], ToolCall], Awaitable[None] | None] | None
-    ) = attrs.field(default=None, validator=_function)
+    before_tool: Callable[[TaskContext[DepsT_contra], ToolCall], Awaitable[None] | None] | None = (
+        attrs.field(default=None, validator=_function)
+    )
     """Gets a call that is approved and about to run; a `ToolError` refuses it, and the model reads
     why. It changes nothing: what runs is what was approved."""
     after_tool: (
-        Callable[
-            [TaskContext[DepsT_contra], ToolCall, str],
-            Changed[str] | Awaitable[Changed[str]],
-        ]
+        Callable[[TaskContext[DepsT_contra], ToolCall, str], Changed[str] | Awaitable[Changed[str]]]
         | None
     ) = attrs.field(default=None, validator=_function)
     """Gets the answer of a tool, and may return another text: the model reads that, and it is

@@ -28,20 +28,14 @@ sys.stdout.buffer.write(function(sys.stdin.buffer.read()))
 """
 
 
-async def run_in_interpreter(
-    function: Callable[[bytes], bytes], request: bytes
-) -> bytes:
+async def run_in_interpreter(function: Callable[[bytes], bytes], request: bytes) -> bytes:
     """Return what a function of a module makes of a request.
 
     Raises:
         OSError: no process can be started here.
         subprocess.CalledProcessError: the function has failed.
     """
-    header = {
-        "path": sys.path,
-        "module": function.__module__,
-        "name": function.__qualname__,
-    }
+    header = {"path": sys.path, "module": function.__module__, "name": function.__qualname__}
     done = await trio.run_process(
         # Isolated: neither the folder of this process nor a variable chooses what is imported.
         [sys.executable, "-I", "-c", _PROGRAM],

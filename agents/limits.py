@@ -5,21 +5,17 @@ from typing import Any
 
 import attrs
 
-from agents.errors import DefinitionError
+from orchestrator.agents.errors import DefinitionError
 
 
-def _not_negative(
-    instance: object, attribute: "attrs.Attribute[Any]", value: Any
-) -> None:
+def _not_negative(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     try:
         # Written so that it also refuses NaN.
         makes_sense = value is None or value >= 0
     except TypeError:
         raise _no_number(instance, attribute, value) from None
     if not makes_sense:
-        raise DefinitionError(
-            f"{type(instance).__name__}({attribute.name}={value}) makes no sense"
-        )
+        raise DefinitionError(f"{type(instance).__name__}({attribute.name}={value}) makes no sense")
 
 
 def _whole(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
@@ -44,9 +40,7 @@ def _positive(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -
 def _no_number(
     instance: object, attribute: "attrs.Attribute[Any]", value: object
 ) -> DefinitionError:
-    return DefinitionError(
-        f"{type(instance).__name__}({attribute.name}={value!r}) is no number"
-    )
+    return DefinitionError(f"{type(instance).__name__}({attribute.name}={value!r}) is no number")
 
 
 def _endless(value: Any) -> Any:
@@ -75,16 +69,12 @@ class Limits:
 class Budget:
     """What a task and all its descendants may use together. None is no limit, 0 is nothing."""
 
-    usd: float | None = attrs.field(
-        default=None, validator=_not_negative, converter=_endless
-    )
+    usd: float | None = attrs.field(default=None, validator=_not_negative, converter=_endless)
     tokens: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
     """How many tokens all model calls may read and write."""
     calls: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
     """How many model calls there may be."""
-    seconds: float | None = attrs.field(
-        default=None, validator=_not_negative, converter=_endless
-    )
+    seconds: float | None = attrs.field(default=None, validator=_not_negative, converter=_endless)
     """How long all of it may take, from the first request on."""
     tasks: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
     """How many tasks may be delegated."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import attrs
 
-from agents.errors import DefinitionError
-from agents.type_checks import has_type
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.type_checks import has_type
 
 
 def _text(token: str) -> str:
@@ -45,9 +45,7 @@ class TokenOption:
 def _options(options: Iterable[TokenOption]) -> tuple[TokenOption, ...]:
     found = tuple(options)
     if not all(has_type(it, TokenOption) for it in found):
-        raise DefinitionError(
-            f"the alternatives of a token are TokenOptions, not {found!r}"
-        )
+        raise DefinitionError(f"the alternatives of a token are TokenOptions, not {found!r}")
     return found
 
 

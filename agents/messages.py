@@ -7,16 +7,14 @@ from typing import Any, Final, NewType, TypeAlias
 
 import attrs
 
-from agents.errors import DefinitionError, RefusedBy
-from agents.logprobs import TokenLogprob
-from agents.type_checks import has_type
+from orchestrator.agents.errors import DefinitionError, RefusedBy
+from orchestrator.agents.logprobs import TokenLogprob
+from orchestrator.agents.type_checks import has_type
 
 CallId = NewType("CallId", str)
 MessageId = NewType("MessageId", str)
 
-_MEDIA_TYPE: Final = re.compile(
-    r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*"
-)
+_MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
 _URL: Final = re.compile(r"https?://[!-~]+")
 _TEXTS: Final = frozenset({"application/json", "application/xml", "application/yaml"})
 
@@ -76,10 +74,7 @@ class Usage:
             and (type(self.cached_tokens) is int and self.cached_tokens >= 0)
             and (type(self.reasoning_tokens) is int and self.reasoning_tokens >= 0)
             and (type(self.estimated) is int and self.estimated >= 0)
-            and (
-                type(self.cache_written_tokens) is int
-                and self.cache_written_tokens >= 0
-            )
+            and (type(self.cache_written_tokens) is int and self.cache_written_tokens >= 0)
         )
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -189,17 +184,13 @@ class UserMessage:
     """Images and files that belong to the text."""
     aside: bool = attrs.field(default=False, kw_only=True)
     """It came in the middle of a turn, and does not begin one."""
-    id: MessageId = attrs.field(
-        factory=new_message_id, kw_only=True, eq=False, repr=False
-    )
+    id: MessageId = attrs.field(factory=new_message_id, kw_only=True, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.parts == ():
             return
         # Any other value could be written to a journal, and not be read again.
-        if not has_type(self.parts, tuple) or not all(
-            has_type(part, Part) for part in self.parts
-        ):
+        if not has_type(self.parts, tuple) or not all(has_type(part, Part) for part in self.parts):
             raise DefinitionError(
                 f"the parts of a message must be a tuple of Part, not {self.parts!r}"
             )
@@ -234,14 +225,10 @@ class AssistantMessage:
         default=(), kw_only=True, eq=False, repr=False
     )
     """What its provider wants back while the calls are answered. It is no part of equality."""
-    logprobs: tuple[TokenLogprob, ...] = attrs.field(
-        default=(), kw_only=True, eq=False, repr=False
-    )
+    logprobs: tuple[TokenLogprob, ...] = attrs.field(default=(), kw_only=True, eq=False, repr=False)
     """How likely its tokens were, where that was asked for. They are dropped with the text in which
     a secret was found: one that is cut into tokens would not be."""
-    id: MessageId = attrs.field(
-        factory=new_message_id, kw_only=True, eq=False, repr=False
-    )
+    id: MessageId = attrs.field(factory=new_message_id, kw_only=True, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -257,17 +244,13 @@ class ToolMessage:
     refused_by: RefusedBy | None = attrs.field(default=None, kw_only=True, eq=False)
     """What refused the call, if its tool did not run. No model reads it, so it is no part of
     equality."""
-    id: MessageId = attrs.field(
-        factory=new_message_id, kw_only=True, eq=False, repr=False
-    )
+    id: MessageId = attrs.field(factory=new_message_id, kw_only=True, eq=False, repr=False)
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 
-INTERRUPTED: Final = (
-    "broken off: everything stopped during this call, and its effect is unknown"
-)
+INTERRUPTED: Final = "broken off: everything stopped during this call, and its effect is unknown"
 
 
 def interrupted_answer(call: ToolCall) -> ToolMessage:

@@ -21,6 +21,4 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a sentence about the nearest of the known names, or about all of them."""
     names = sorted(known, key=str.casefold)
     near = nearest_name(name, names)
-    return (
-        f"there are: {', '.join(names)}" if near is None else f"did you mean {near!r}?"
-    )
+    return f"there are: {', '.join(names)}" if near is None else f"did you mean {near!r}?"

@@ -8,13 +8,13 @@ from typing import Any
 
 import attrs
 
-from agents.agent import Agent
-from agents.hooked_calls import changed_answer, with_hooks
-from agents.messages import UserMessage, well_formed
-from agents.models.model import Model, ModelEvent, ModelRequest
-from agents.tool_calls import checked_answer
-from agents.tools.task_context import TaskContext
-from agents.transcript import Transcript
+from orchestrator.agents.agent import Agent
+from orchestrator.agents.hooked_calls import changed_answer, with_hooks
+from orchestrator.agents.messages import UserMessage, well_formed
+from orchestrator.agents.models.model import Model, ModelEvent, ModelRequest
+from orchestrator.agents.tool_calls import checked_answer
+from orchestrator.agents.tools.task_context import TaskContext
+from orchestrator.agents.transcript import Transcript
 
 
 async def side_answer(

@@ -8,10 +8,10 @@ import attrs
 import msgspec
 import trio
 
-from agents.approved_call import APPROVED_CALL
-from agents.errors import DefinitionError, ModelError, RefusedBy, ToolError
-from agents.logprobs import TokenLogprob, spelled_texts
-from agents.messages import (
+from orchestrator.agents.approved_call import APPROVED_CALL
+from orchestrator.agents.errors import DefinitionError, ModelError, RefusedBy, ToolError
+from orchestrator.agents.logprobs import TokenLogprob, spelled_texts
+from orchestrator.agents.messages import (
     AssistantMessage,
     CallId,
     Message,
@@ -23,16 +23,16 @@ from agents.messages import (
     interrupted_answer,
     well_formed,
 )
-from agents.models.model import Model
-from agents.nurseries import raising_one_error
-from agents.redaction.long_texts import has_long_text
-from agents.redaction.redactor import has_redacted
-from agents.tools.result_text import ToolResult
-from agents.tools.task_context import CURRENT_TASK, TaskContext
-from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
-from agents.transcript import Transcript, as_transcript
-from agents.turn_host import TurnHost
-from agents.type_checks import has_type
+from orchestrator.agents.models.model import Model
+from orchestrator.agents.nurseries import raising_one_error
+from orchestrator.agents.redaction.long_texts import has_long_text
+from orchestrator.agents.redaction.redactor import has_redacted
+from orchestrator.agents.tools.result_text import ToolResult
+from orchestrator.agents.tools.task_context import CURRENT_TASK, TaskContext
+from orchestrator.agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
+from orchestrator.agents.transcript import Transcript, as_transcript
+from orchestrator.agents.turn_host import TurnHost
+from orchestrator.agents.type_checks import has_type
 
 HELD_CALL_NOT_RUN: Final = (
     "not run: it held a secret, which is not recorded, and the process stopped while it waited for"
@@ -187,9 +187,7 @@ class TurnSteps:
 
     def last_text(self) -> str:
         """Return what the model said with its last calls."""
-        answers = (
-            it for it in self._newest_first() if isinstance(it, AssistantMessage)
-        )
+        answers = (it for it in self._newest_first() if isinstance(it, AssistantMessage))
         return next(answers).text
 
     async def answer_interrupted(self, interrupted: Sequence[ToolCall]) -> None:
@@ -202,9 +200,7 @@ class TurnSteps:
                 self.record(interrupted_answer(call))
             elif self._lacks_secret(call):
                 why = HELD_CALL_NOT_RUN if is_held else CALL_NOT_REPEATED
-                self.record(
-                    ToolMessage(call.id, why, failed=True, refused_by=RefusedBy.CRASH)
-                )
+                self.record(ToolMessage(call.id, why, failed=True, refused_by=RefusedBy.CRASH))
             else:
                 again.append(call)
         if again:
@@ -213,11 +209,7 @@ class TurnSteps:
     def calls_for_caller(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Return those of some calls that the caller of the session runs itself."""
         tools = self._tools
-        return [
-            call
-            for call in calls
-            if call.name in tools and tools[call.name].runs_at_caller
-        ]
+        return [call for call in calls if call.name in tools and tools[call.name].runs_at_caller]
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> None:
         """Run calls at the same time, and record each answer as it comes."""
@@ -252,10 +244,7 @@ class TurnSteps:
         except ToolError as exc:
             consumes = exc.consumes
             answer = ToolMessage(
-                call.id,
-                well_formed(str(exc)),
-                failed=True,
-                refused_by=exc.refused_by,
+                call.id, well_formed(str(exc)), failed=True, refused_by=exc.refused_by
             )
         except ModelError as exc:
             # Not the model of this task: for this task it is an error of the tool.
@@ -309,9 +298,7 @@ class TurnSteps:
         )
 
 
-def checked_answer(
-    answer: object, model: Model, history: Transcript
-) -> AssistantMessage:
+def checked_answer(answer: object, model: Model, history: Transcript) -> AssistantMessage:
     """Return a model's answer if it can be recorded, with call ids that are used only once."""
     if not (
         isinstance(answer, AssistantMessage)
@@ -333,9 +320,7 @@ def checked_answer(
     return answer
 
 
-def _with_own_ids(
-    calls: tuple[ToolCall, ...], history: Transcript
-) -> tuple[ToolCall, ...]:
+def _with_own_ids(calls: tuple[ToolCall, ...], history: Transcript) -> tuple[ToolCall, ...]:
     ids = [call.id for call in calls]
     are_new = "" not in ids and len(set(ids)) == len(ids)
     if are_new and not any(map(history.has_call, ids)):

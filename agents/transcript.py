@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeAlias, cast, overload
 
-from agents.messages import (
+from orchestrator.agents.messages import (
     AssistantMessage,
     CallId,
     Message,

@@ -9,32 +9,30 @@ from typing import Any, Final
 
 import trio
 
-from agents.agent import Agent
-from agents.errors import LimitExceededError, OutputError
-from agents.hooked_calls import changed_answer, with_hooks
-from agents.hooks import Hooks
-from agents.limits import Limits
-from agents.messages import (
+from orchestrator.agents.agent import Agent
+from orchestrator.agents.errors import LimitExceededError, OutputError
+from orchestrator.agents.hooked_calls import changed_answer, with_hooks
+from orchestrator.agents.hooks import Hooks
+from orchestrator.agents.limits import Limits
+from orchestrator.agents.messages import (
     AssistantMessage,
     Message,
     UserMessage,
     unanswered_calls,
     well_formed,
 )
-from agents.models.model import Model, ModelRequest
-from agents.models.settings import NO_SETTINGS, ModelSettings
-from agents.output.json_schema import schema_problems
-from agents.output.typed import output_schema, read_output
-from agents.tool_calls import TurnSteps, checked_answer
-from agents.tools.task_context import TaskContext
-from agents.tools.tool import Tool
-from agents.transcript import Transcript, as_transcript
-from agents.turn_host import PastChecks, TurnHost
+from orchestrator.agents.models.model import Model, ModelRequest
+from orchestrator.agents.models.settings import NO_SETTINGS, ModelSettings
+from orchestrator.agents.output.json_schema import schema_problems
+from orchestrator.agents.output.typed import output_schema, read_output
+from orchestrator.agents.tool_calls import TurnSteps, checked_answer
+from orchestrator.agents.tools.task_context import TaskContext
+from orchestrator.agents.tools.tool import Tool
+from orchestrator.agents.transcript import Transcript, as_transcript
+from orchestrator.agents.turn_host import PastChecks, TurnHost
 
 SENT_BACK: Final = "Your answer was sent back: {problem}\nGive it again."
-REPAIR: Final = (
-    "Your answer could not be read: {problem}\nGive it again, as nothing but that JSON."
-)
+REPAIR: Final = "Your answer could not be read: {problem}\nGive it again, as nothing but that JSON."
 
 
 async def take_turn(
@@ -127,9 +125,7 @@ async def take_turn(
         # A complaint stands until the next final answer, also behind calls made for it.
         if answer.calls:
             if for_caller := steps.calls_for_caller(answer.calls):
-                await steps.run_calls(
-                    [call for call in answer.calls if call not in for_caller]
-                )
+                await steps.run_calls([call for call in answer.calls if call not in for_caller])
                 return recorded.text
             await steps.run_calls(answer.calls)
         final = steps.final_answer(recorded)
@@ -178,11 +174,7 @@ async def _hooked_answer(
 
 
 def _context(
-    agent: Agent[Any],
-    transcript: Transcript,
-    tools: Sequence[Tool],
-    path: str,
-    deps: object,
+    agent: Agent[Any], transcript: Transcript, tools: Sequence[Tool], path: str, deps: object
 ) -> TaskContext[Any] | None:
     """Return the context of the task; None if nothing asks for it."""
     is_asked_for = any([it.takes_context for it in tools])  # noqa: C419 (twice as fast)
@@ -195,10 +187,7 @@ def _context(
 
 
 async def _made_instructions(
-    agent: Agent[Any],
-    context: TaskContext[Any] | None,
-    host: TurnHost,
-    known: str | None,
+    agent: Agent[Any], context: TaskContext[Any] | None, host: TurnHost, known: str | None
 ) -> str:
     """Return what the function of the instructions makes of a task, once in a turn."""
     if known is not None:
@@ -211,11 +200,7 @@ async def _made_instructions(
 
 
 def _with_extra(instructions: str, extra: str) -> str:
-    return (
-        f"{instructions}\n\n{extra}"
-        if instructions and extra
-        else instructions or extra
-    )
+    return f"{instructions}\n\n{extra}" if instructions and extra else instructions or extra
 
 
 class _AnswerChecks:
@@ -266,12 +251,9 @@ class _AnswerChecks:
 
     def _read(self, text: str) -> object:
         value = read_output(self._agent.output, text)
-        if self._schema is not None and (
-            problems := schema_problems(self._schema, text)
-        ):
+        if self._schema is not None and (problems := schema_problems(self._schema, text)):
             raise OutputError(
-                "the answer does not fit the schema that was asked for:"
-                f" {'; '.join(problems)}",
+                f"the answer does not fit the schema that was asked for: {'; '.join(problems)}",
                 problems,
             )
         return value

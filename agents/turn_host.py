@@ -9,9 +9,9 @@ from typing import Protocol, TypeAlias
 
 import trio
 
-from agents.approved_call import ApprovedCall
-from agents.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from agents.models.model import ModelEvent
+from orchestrator.agents.approved_call import ApprovedCall
+from orchestrator.agents.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from orchestrator.agents.models.model import ModelEvent
 
 Step: TypeAlias = AssistantMessage | ToolMessage
 PastChecks: TypeAlias = Callable[[int], str | None]
@@ -57,9 +57,7 @@ class TurnHost(Protocol):
         """Wait until all steps are durable; return the steering that arrived meanwhile."""
         ...
 
-    async def before_tool(
-        self, call: ToolCall, *, durable: bool
-    ) -> ApprovedCall | None:
+    async def before_tool(self, call: ToolCall, *, durable: bool) -> ApprovedCall | None:
         """Wait until a call is approved and, where it acts outside the journal, durable.
 
         Returns:

@@ -74,9 +74,7 @@ def measure_delegations(report: Report) -> None:
             rounds=rounds,
         )
         name = f"fan-out of {children:,}"
-        report.compare(
-            f"{name}, joined, a child", raw, joined, times=children, target=10
-        )
+        report.compare(f"{name}, joined, a child", raw, joined, times=children, target=10)
         name = f"{name}, detached, a child, until its notice is read"
         report.compare(name, raw, detached, times=children)
 
@@ -182,7 +180,7 @@ def measure_footprint(report: Report) -> None:
     used = footprint_of(PROGRAM)
     name = "import of what a program names, against trio"
     report.add(name, bare.cpu * 1_000, used.cpu * 1_000, unit="ms", target=1.6)
-    opened = footprint_of(f"{PROGRAM}; import orchestrator.runtime")
+    opened = footprint_of(f"{PROGRAM}; import orchestrator.kernel.runtime")
     name = "  and of what it opens then"
     report.add(name, bare.cpu * 1_000, opened.cpu * 1_000, unit="ms")
     brought = packages()

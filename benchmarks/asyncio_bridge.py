@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import trio
 
-from agents import Agent, ScriptedModel
 from benchmarks.measure import Cost, Report, cost_of
 from orchestrator import open_orchestrator
-from orchestrator.asyncio import open_orchestrator as open_on_asyncio
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.products.asyncio import open_orchestrator as open_on_asyncio
 
 RUNS: Final = 300
 ROUNDS: Final = 7
@@ -69,9 +69,7 @@ def measure_asyncio(report: Report) -> None:
 def _both(at_once: int, *, in_file: bool) -> tuple[Cost, Cost]:
     with tempfile.TemporaryDirectory() as folder:
         first, second = (
-            (Path(folder) / "1.db", Path(folder) / "2.db")
-            if in_file
-            else (":memory:", ":memory:")
+            (Path(folder) / "1.db", Path(folder) / "2.db") if in_file else (":memory:", ":memory:")
         )
         return (
             trio.run(run_all, open_orchestrator(first), at_once, all_on_trio),

@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import trio
 
-from agents import Agent
 from benchmarks.lent_work import postgres_seconds, seconds_of
 from benchmarks.measure import Report
 from benchmarks.workloads import ANY_NUMBER
 from orchestrator import open_orchestrator
+from orchestrator.agents import Agent
 from tests.postgres import INSTALL, PostgresServer, open_postgres
 from tests.server.cluster_kit import Client, Cluster, open_cluster
 
@@ -42,7 +42,7 @@ TAKE_OVERS: Final = 2
 TEAM: Final = '''
 import time
 
-from agents import Agent, ScriptedModel, ToolCall, ToolMessage, tool
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, tool
 
 CALLS = {calls}
 
@@ -90,10 +90,7 @@ parent = Agent("parent", model=ScriptedModel.always(hands_on), delegates=[child]
 def measure_cluster(report: Report) -> None:
     """Measure lent calls, two workers against one process, and a failover."""
     try:
-        with (
-            open_postgres(fsync=True) as server,
-            tempfile.TemporaryDirectory() as temporary,
-        ):
+        with open_postgres(fsync=True) as server, tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             team = TEAM.format(calls=CALLS, children=CHILDREN)
             (folder / "team.py").write_text(team)
@@ -106,9 +103,7 @@ def measure_cluster(report: Report) -> None:
         print(f"not measured: {INSTALL}")
 
 
-async def _measure_children(
-    report: Report, server: PostgresServer, folder: Path
-) -> None:
+async def _measure_children(report: Report, server: PostgresServer, folder: Path) -> None:
     """Measure children, each with a call that is lent: all that they cost, models apart."""
     parent = _agent(folder, "parent")
     with server.new_database() as url:
@@ -134,9 +129,7 @@ async def _measure_children(
 
 
 @asynccontextmanager
-async def _worker(
-    folder: Path, url: str, place: str, *, slots: int = 1
-) -> AsyncGenerator[int]:
+async def _worker(folder: Path, url: str, place: str, *, slots: int = 1) -> AsyncGenerator[int]:
     """Run a worker in a process of its own, as long as the block lasts; yield its id."""
     process = await trio.lowlevel.open_process(
         [
@@ -182,9 +175,7 @@ def _agent(folder: Path, name: str) -> Agent:
     return agent
 
 
-async def _measure_workers(
-    report: Report, server: PostgresServer, folder: Path
-) -> None:
+async def _measure_workers(report: Report, server: PostgresServer, folder: Path) -> None:
     baker = _agent(folder, "baker")
     alone: list[float] = []
     lent: list[float] = []
@@ -210,9 +201,7 @@ async def _measure_workers(
     )
 
 
-async def _measure_failover(
-    report: Report, server: PostgresServer, folder: Path
-) -> None:
+async def _measure_failover(report: Report, server: PostgresServer, folder: Path) -> None:
     """Kill a server, and ask the other one for a run of it until it answers."""
     best = math.inf
     with server.new_database() as url:

@@ -29,7 +29,7 @@ from orchestrator import (
     open_orchestrator,
     tool,
 )
-from orchestrator.server import Listening, Settings, open_server
+from orchestrator.products.server import Listening, Settings, open_server
 from tests.console.kit import wait
 from tests.report.browser import Browser, Page, open_browser
 
@@ -99,10 +99,7 @@ async def serve(agents: int, updates: float) -> None:
     async with (
         open_orchestrator(":memory:", rules=rules, environ={}) as orchestrator,
         open_server(
-            orchestrator,
-            {"root": root},
-            Settings(token=TOKEN),
-            Listening(port=0),
+            orchestrator, {"root": root}, Settings(token=TOKEN), Listening(port=0)
         ) as server,
     ):
         code = server.state.sign_ins.new_link()
@@ -159,10 +156,7 @@ def measure(browser: Browser, agents: int, updates: float) -> None:
         assert process.stdout is not None
         url, code = process.stdout.readline().split()
         headers = {"authorization": f"Bearer {TOKEN}"}
-        with (
-            ending(process),
-            httpx2.Client(base_url=url, headers=headers, timeout=60) as http,
-        ):
+        with ending(process), httpx2.Client(base_url=url, headers=headers, timeout=60) as http:
             run = http.post("/v1/runs", json={"agent": "root", "input": "go"}).json()
             while sum(read(http, f"/v1/runs/{run['id']}")["tasks"].values()) < agents:
                 time.sleep(1)  # noqa: TID251 (another process works)

@@ -13,10 +13,10 @@ from typing import Final
 
 import trio
 
-from agents import Agent, AssistantMessage, Model, ModelRequest, ToolCall, Usage, tool
 from benchmarks import workloads
 from benchmarks.journal import long_talk, write_journal
 from benchmarks.measure import Cost, Report
+from orchestrator.agents import Agent, AssistantMessage, Model, ModelRequest, ToolCall, Usage, tool
 
 TURNS: Final = (10, 1_000, 2_500)
 SAMPLES: Final = 9
@@ -92,11 +92,7 @@ async def turns_of(agent: Agent, *, durable: bool) -> list[Cost]:
 
 
 def measure_conversation(report: Report) -> None:
-    for agent, what in (
-        (plain, ""),
-        (with_tool, ", a tool"),
-        (with_child, ", a child"),
-    ):
+    for agent, what in ((plain, ""), (with_tool, ", a tool"), (with_child, ", a child")):
         for durable in (False, True):
             where = "on disk" if durable else "in memory"
             first, *later = trio.run(partial(turns_of, agent(), durable=durable))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import trio
 
-from delegation import encode
-from delegation.events import Entry
+from orchestrator.delegation import encode
+from orchestrator.delegation.events import Entry
 
 
 async def _model(seconds: float) -> str:

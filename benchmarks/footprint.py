@@ -61,13 +61,9 @@ def process_cpu(*arguments: str, rounds: int = 7) -> float:
     costs: list[float] = []
     for _ in range(rounds):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(
-            [sys.executable, *arguments], capture_output=True, check=True, env=environ
-        )
+        subprocess.run([sys.executable, *arguments], capture_output=True, check=True, env=environ)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        costs.append(
-            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        )
+        costs.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return min(costs)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 import httpx2
 import trio
 
-from agents import ModelRequest, UserMessage
-from agents.models.providers.openai_chat import OpenAIModel, completion_request
+from orchestrator.agents import ModelRequest, UserMessage
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel, completion_request
 
 IN_FLIGHT = (1, 50, 500)
 CALLS = 300
@@ -21,9 +21,7 @@ ROUNDS = 2
 AT_MOST = 2.0
 SECONDS = 300
 
-REQUEST = ModelRequest(
-    instructions="Be brief.", transcript=[UserMessage("hello")], tools=()
-)
+REQUEST = ModelRequest(instructions="Be brief.", transcript=[UserMessage("hello")], tools=())
 
 
 async def milliseconds_a_call(ask: Callable[[], Awaitable[object]], many: int) -> float:
@@ -67,9 +65,7 @@ async def costs(url: str) -> dict[str, list[float]]:
     body = completion_request("fake", REQUEST, None)
 
     async def ask_through_one_pool() -> None:
-        async with client.stream(
-            "POST", f"{url}/v1/chat/completions", json=body
-        ) as response:
+        async with client.stream("POST", f"{url}/v1/chat/completions", json=body) as response:
             async for _ in response.aiter_raw():
                 pass
 

@@ -15,11 +15,7 @@ CLOCK = (~os.getppid() << 3) | 2
 """The clock of the parent's processor time, over all its threads (clock_getcpuclockid)."""
 HEADERS = {"authorization": f"Bearer {token}", "content-type": "application/json"}
 BODY = json.dumps(
-    {
-        "model": "talker",
-        "messages": [{"role": "user", "content": "go"}],
-        "stream": kind != "plain",
-    }
+    {"model": "talker", "messages": [{"role": "user", "content": "go"}], "stream": kind != "plain"}
 )
 EACH = 4
 """How many requests there are on each connection in a round."""

@@ -26,13 +26,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from agents import Agent, AssistantMessage, ModelRequest, TextDelta
 from benchmarks.measure import Report
 from benchmarks.workloads import opened
-from orchestrator.server.server import open_server
-from orchestrator.server.state import Settings
-from orchestrator.server.transport.connections import Connections
-from orchestrator.server.transport.listener import Listening, bind
+from orchestrator.agents import Agent, AssistantMessage, ModelRequest, TextDelta
+from orchestrator.products.server.server import open_server
+from orchestrator.products.server.state import Settings
+from orchestrator.products.server.transport.connections import Connections
+from orchestrator.products.server.transport.listener import Listening, bind
 
 TOKEN: Final = "a-token-of-the-benchmarks"  # noqa: S105 (of nothing real)
 MICRO: Final = 1_000_000
@@ -111,9 +111,7 @@ def _one_route(route: Callable[[Request], Awaitable[Response]]) -> Starlette:
 
 
 @asynccontextmanager
-async def bare_on_ours(
-    route: Callable[[Request], Awaitable[Response]],
-) -> AsyncGenerator[str]:
+async def bare_on_ours(route: Callable[[Request], Awaitable[Response]]) -> AsyncGenerator[str]:
     """Serve one route on our own connections, with nothing else around it."""
     connections = Connections(_one_route(route), logging.getLogger(__name__))
     over = trio.Event()
@@ -141,16 +139,12 @@ async def bare(route: Callable[[Request], Awaitable[Response]]) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def ours(
-    words: int, pause: float = 0, *, file: Path | None = None
-) -> AsyncGenerator[str]:
+async def ours(words: int, pause: float = 0, *, file: Path | None = None) -> AsyncGenerator[str]:
     """Serve an agent."""
     agents = {"talker": Agent("talker", model=Talker(words, pause))}
     async with (
         opened(file) as orchestrator,
-        open_server(
-            orchestrator, agents, Settings(token=TOKEN), Listening(port=0)
-        ) as server,
+        open_server(orchestrator, agents, Settings(token=TOKEN), Listening(port=0)) as server,
     ):
         yield server.addresses[0]
 
@@ -194,19 +188,11 @@ MEASURED: Final = (
         rounds=120,
         bar=1.8,
     ),
-    Workload(
-        kind="stream",
-        name="a further word of it",
-        empty=stream_words,
-        words=WORDS,
-        rounds=5,
-    ),
+    Workload(kind="stream", name="a further word of it", empty=stream_words, words=WORDS, rounds=5),
 )
 
 
-async def ask_in_turn(
-    *served: Callable[[], Any], kind: str, rounds: int
-) -> list[Measured]:
+async def ask_in_turn(*served: Callable[[], Any], kind: str, rounds: int) -> list[Measured]:
     """Serve several servers in this process, and let a client ask them in turn."""
     async with AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(it()) for it in served]

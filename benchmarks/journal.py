@@ -18,11 +18,12 @@ import attrs
 import trio
 from msgspec.structs import replace
 
-from agents import Agent, AssistantMessage, MessageId, ScriptedModel
 from benchmarks import floors, workloads
 from benchmarks.footprint import resident
 from benchmarks.measure import Cost, Report, cost_of, in_turn
-from delegation import (
+from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, AssistantMessage, MessageId, ScriptedModel
+from orchestrator.delegation import (
     DeliveryCapability,
     Encoded,
     Ending,
@@ -31,7 +32,7 @@ from delegation import (
     encode,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     ModelAnswered,
@@ -40,15 +41,10 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from orchestrator import open_orchestrator
-from orchestrator.journal.memory import MemoryJournal
-from orchestrator.journal.sqlite.entries import write_entries
-from orchestrator.journal.sqlite.journal import (
-    SQLiteJournal,
-    connect,
-    open_sqlite_journal,
-)
-from orchestrator.journal.stored_entries import IdleChanges
+from orchestrator.kernel.journal.memory import MemoryJournal
+from orchestrator.kernel.journal.sqlite.entries import write_entries
+from orchestrator.kernel.journal.sqlite.journal import SQLiteJournal, connect, open_sqlite_journal
+from orchestrator.kernel.journal.stored_entries import IdleChanges
 
 Line = tuple[Entry, Encoded, IdleChanges]
 
@@ -66,12 +62,7 @@ class Recorder(MemoryJournal):
         self.lines: list[Line] = []
 
     def append(
-        self,
-        entry: Entry,
-        encoded: Encoded,
-        idle_changes: IdleChanges,
-        *,
-        urgent: bool = False,
+        self, entry: Entry, encoded: Encoded, idle_changes: IdleChanges, *, urgent: bool = False
     ) -> None:
         super().append(entry, encoded, idle_changes, urgent=urgent)
         self.lines.append((entry, encoded, idle_changes))
@@ -100,10 +91,7 @@ def measure_ceiling(report: Report) -> None:
     scale = 1_000_000 / IN_FLIGHT
     floor = plain.wall * scale
     report.add(
-        f"a durable delegation, {many}, plain SQLite (wall)",
-        floor,
-        ours.wall * scale,
-        target=2,
+        f"a durable delegation, {many}, plain SQLite (wall)", floor, ours.wall * scale, target=2
     )
     name = f"  of that, the journal alone, {many}, plain SQLite"
     report.add(name, floor, leaf.wall * scale, target=2)

@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 import trio
 
-from orchestrator.workers import (
+from orchestrator.products.cluster.work import (
     Dispatch,
     DispatchId,
     Exchange,
@@ -25,7 +25,7 @@ from orchestrator.workers import (
     Tenure,
     WorkerId,
 )
-from orchestrator.workers.postgres.exchange import open_exchange
+from orchestrator.products.cluster.work.postgres.exchange import open_exchange
 from tests.postgres import PostgresServer, open_postgres
 from tests.workers.kit import Leaf
 
@@ -92,9 +92,7 @@ class _Writer:
                         mailbox.forget(request.run)
 
     async def lend(self, *names: str) -> None:
-        dispatches = [
-            Dispatch(DispatchId(it), 1000, self._tenure.journal, "gpu") for it in names
-        ]
+        dispatches = [Dispatch(DispatchId(it), 1000, self._tenure.journal, "gpu") for it in names]
         await self._exchange.queue.send(self._tenure, dispatches)
         for name in names:
             run = RunId(f"run of {name}")
@@ -151,9 +149,7 @@ def postgres_seconds(server: PostgresServer) -> float:
     return sum(seconds_of(it) for it in (server.pid, *map(int, children.split())))
 
 
-def measure_lent_work(
-    queues: tuple[str, ...] = ("absurd", "dbos"),
-) -> Mapping[str, LentWork]:
+def measure_lent_work(queues: tuple[str, ...] = ("absurd", "dbos")) -> Mapping[str, LentWork]:
     """Measure each queue on a Postgres of its own that flushes to the disk."""
     found: dict[str, LentWork] = {}
     with open_postgres(fsync=True) as server:
@@ -169,9 +165,7 @@ if __name__ == "__main__":
         case [address, name, number]:
             trio.run(work, address, name, int(number))
         case names:
-            for key, it in measure_lent_work(
-                tuple(names) or ("absurd", "dbos")
-            ).items():
+            for key, it in measure_lent_work(tuple(names) or ("absurd", "dbos")).items():
                 print(
                     f"{key}: writer {it.writer:.2f} ms, worker {it.worker:.2f} ms,"
                     f" Postgres {it.postgres:.2f} ms, all {it.total:.2f} ms;"

@@ -36,9 +36,7 @@ def in_turn(*works: Callable[[], Awaitable[Cost]], rounds: int) -> list[Cost]:
     """Measure all workloads several times, in turn, and return the best of each."""
     best = [trio.run(work) for work in works]
     for _ in range(rounds - 1):
-        best = [
-            cost.best(trio.run(work)) for work, cost in zip(works, best, strict=True)
-        ]
+        best = [cost.best(trio.run(work)) for work, cost in zip(works, best, strict=True)]
     return best
 
 
@@ -47,19 +45,10 @@ class Report:
 
     def __init__(self) -> None:
         self.figures: list[dict[str, Any]] = []
-        print(
-            f"{'':<{NAME_WIDTH}}{'floor':>13}{'ours':>13}"
-            f"{'ratio':>8}{'bar':>6}{'wall':>8}"
-        )
+        print(f"{'':<{NAME_WIDTH}}{'floor':>13}{'ours':>13}{'ratio':>8}{'bar':>6}{'wall':>8}")
 
     def compare(
-        self,
-        name: str,
-        floor: Cost,
-        ours: Cost,
-        *,
-        times: int,
-        target: float | None = None,
+        self, name: str, floor: Cost, ours: Cost, *, times: int, target: float | None = None
     ) -> None:
         """Add the CPU time of one of so many operations, and the ratio of wall times.
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import trio
 
-from agents import Agent, ScriptedModel
 from benchmarks.measure import Report
-from delegation import Rules, SessionId, encode
-from delegation.events import Entry, MessageReceived, SessionOpened
 from orchestrator import open_orchestrator
-from orchestrator.journal.backends import store_at
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import Rules, SessionId, encode
+from orchestrator.delegation.events import Entry, MessageReceived, SessionOpened
+from orchestrator.kernel.journal.backends import store_at
 from orchestrator.testing import hand_on
 from tests.postgres import INSTALL, PostgresServer, open_postgres
 
@@ -123,16 +123,11 @@ def _measure_runs(report: Report, server: PostgresServer, file: str, url: str) -
     name = "a run of 4 agents: in Postgres, against SQLite"
     report.add(name, sqlite * 1e3, postgres * 1e3, unit="ms", target=1.5)
     report.add(
-        "  with what Postgres uses itself",
-        sqlite * 1e3,
-        (postgres + beside) * 1e3,
-        unit="ms",
+        "  with what Postgres uses itself", sqlite * 1e3, (postgres + beside) * 1e3, unit="ms"
     )
 
 
-def _measure_opening(
-    report: Report, server: PostgresServer, file: str, url: str
-) -> None:
+def _measure_opening(report: Report, server: PostgresServer, file: str, url: str) -> None:
     database = f"{url}&journal=large"
     trio.run(_fill, file)
     trio.run(_fill, database)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agents import DefinitionError, Sandbox
-from agents.sandbox.backend import TaskSandbox
-from agents.sandbox.detection import detect
 from benchmarks.measure import Report
+from orchestrator.agents import DefinitionError, Sandbox
+from orchestrator.agents.sandbox.backend import TaskSandbox
+from orchestrator.agents.sandbox.detection import detect
 
 COMMAND: Final = ("/bin/sh", "-c", "true")
 ENVIRON: Final = {"PATH": "/usr/bin:/bin"}
@@ -24,9 +24,7 @@ def measure_sandbox(report: Report) -> None:
     """Run a command bare and in each sandbox that works here, in turn."""
     with tempfile.TemporaryDirectory() as folder:
         workspace = Path(folder).resolve()
-        starts: dict[str, Callable[[], float]] = {
-            "bare": lambda: _seconds(COMMAND, ENVIRON)
-        }
+        starts: dict[str, Callable[[], float]] = {"bare": lambda: _seconds(COMMAND, ENVIRON)}
         for name in ("bubblewrap", "landlock", "none"):
             try:
                 starts[name] = _start(name, workspace)
@@ -63,9 +61,7 @@ def _seconds(
     argv: Sequence[str], environ: Mapping[str, str], pass_fds: Sequence[int] = ()
 ) -> float:
     began = time.perf_counter()
-    subprocess.run(
-        argv, env=environ, check=True, start_new_session=True, pass_fds=pass_fds
-    )
+    subprocess.run(argv, env=environ, check=True, start_new_session=True, pass_fds=pass_fds)
     return time.perf_counter() - began
 
 

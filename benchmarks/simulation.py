@@ -5,15 +5,13 @@ python -m benchmarks.simulation
 
 import time
 
-from agents import Agent
-from delegation import Rules
-from orchestrator.simulation import SimulationSettings, simulate_once
+from orchestrator.agents import Agent
+from orchestrator.delegation import Rules
+from orchestrator.products.history.simulation import SimulationSettings, simulate_once
 from orchestrator.testing import assert_laws
 
 ROUNDS = 3
-SETTINGS = SimulationSettings(
-    fan_out="100", failure_rate=0.05, rules=Rules(live_tasks=1_000)
-)
+SETTINGS = SimulationSettings(fan_out="100", failure_rate=0.05, rules=Rules(live_tasks=1_000))
 
 
 def main() -> None:

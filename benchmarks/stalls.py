@@ -20,13 +20,13 @@ from typing import Any, Final, NoReturn
 import attrs
 import trio
 
-from agents import Agent, Limits, ScriptedModel
 from benchmarks import workloads
 from benchmarks.journal import Line, Recorder, renamed, write_journal
 from benchmarks.measure import Report
-from delegation import SessionId
 from orchestrator import open_orchestrator
-from orchestrator.journal.memory import MemoryJournal
+from orchestrator.agents import Agent, Limits, ScriptedModel
+from orchestrator.delegation import SessionId
+from orchestrator.kernel.journal.memory import MemoryJournal
 
 TOKEN: Final = "a-token-of-the-benchmarks"  # noqa: S105 (of nothing real)
 MOST_MS: Final = 50
@@ -46,8 +46,8 @@ LONG_NAMES: Final = 5_000
 AGENTS: Final = '''
 from pathlib import Path
 
-from agents import Agent, ScriptedModel, ToolCall, tool
-from agents.tools.files import read_file
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.agents.tools.files import read_file
 
 LONG = "password: x\\n" * {lines}
 
@@ -155,18 +155,11 @@ def attacks(large: Mapping[int, str]) -> Iterator[Attack]:
     def run(name: str, agent: str, text: str = "go", times: int = 1) -> Attack:
         body = {"model": agent, "input": text}
         return Attack(
-            name=name,
-            method="POST",
-            path="/v1/runs",
-            body=body,
-            times=times,
-            is_run=True,
+            name=name, method="POST", path="/v1/runs", body=body, times=times, is_run=True
         )
 
     yield run("a message of 4.7 MB of secrets", "echo", long)
-    yield run(
-        "a message of 190 kB of secrets, eight at once", "echo", long[:190_000], 8
-    )
+    yield run("a message of 190 kB of secrets, eight at once", "echo", long[:190_000], 8)
     yield run("an answer of 4.7 MB", "speaker")
     yield run("a tool result of 4.7 MB", "caller")
     yield run("a goal of 4.7 MB", "giver")
@@ -180,8 +173,7 @@ def attacks(large: Mapping[int, str]) -> Iterator[Attack]:
         yield Attack(name=f"its tree as SVG of {many}", path=f"{path}/tree?format=svg")
         yield Attack(name=f"its report of {many}", path=f"{path}/tree?format=html")
         yield Attack(
-            name=f"its transcript of {many}",
-            path=f"/v1/tasks/{large[size]}/transcript?limit=1000",
+            name=f"its transcript of {many}", path=f"/v1/tasks/{large[size]}/transcript?limit=1000"
         )
         yield Attack(name=f"its events of {many}", path=f"{path}/events", stream=True)
     yield Attack(name="a page of 50,000 sessions", path="/v1/runs?limit=100", times=4)
@@ -283,19 +275,10 @@ def served(folder: Path) -> Generator[str]:
     file.write_text(AGENTS.format(lines=LINES))
     command = [
         *(sys.executable, "-m", "orchestrator", "serve", str(file), "--port", "0"),
-        *(
-            "--journal",
-            str(folder / JOURNAL),
-            "--workspace",
-            str(workspace),
-            "--grace",
-            "0",
-        ),
+        *("--journal", str(folder / JOURNAL), "--workspace", str(workspace), "--grace", "0"),
     ]
     environ = {**os.environ, "ORCHESTRATOR_API_KEY": TOKEN}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environ
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
         try:
             assert process.stdout is not None
             for line in process.stdout:

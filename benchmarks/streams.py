@@ -9,9 +9,9 @@ import time
 from itertools import pairwise
 from typing import Final
 
-from agents.redaction.redactor import Redactor
-from agents.redaction.streamed_text import StreamRedactor
 from benchmarks.measure import MICRO, Report
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.streamed_text import StreamRedactor
 
 MILLISECONDS: Final = 10
 """Between two pieces of a model."""
@@ -22,21 +22,15 @@ BASE64: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+
 def texts() -> dict[str, str]:
     draw = random.Random(7)  # noqa: S311 (no secret)
     numbers = ",".join(str(draw.randrange(10**6)) for _ in range(1_000))
-    points = "".join(
-        f"L{draw.random() * 900:.1f},{draw.random() * 900:.1f}" for _ in range(500)
-    )
+    points = "".join(f"L{draw.random() * 900:.1f},{draw.random() * 900:.1f}" for _ in range(500))
     letters = "".join(draw.choices(BASE64, k=6_000))
     lines = "\n".join(letters[at : at + 64] for at in range(0, len(letters), 64))
     return {
-        "English": "The quick brown fox jumps over 12 lazy dogs, and then it sleeps. "
-        * 60,
-        "Chinese": "在2024年人工智能的发展速度超过了3倍很多公司开始使用GPT4等模型。"
-        * 100,
-        "Japanese": "2024年の東京では約1,400万人が暮らしAIのサービスが3倍に増えました。"
-        * 100,
+        "English": "The quick brown fox jumps over 12 lazy dogs, and then it sleeps. " * 60,
+        "Chinese": "在2024年人工智能的发展速度超过了3倍很多公司开始使用GPT4等模型。" * 100,
+        "Japanese": "2024年の東京では約1,400万人が暮らしAIのサービスが3倍に増えました。" * 100,
         "Thai": "ในปี2024ประเทศไทยมีประชากร70ล้านคนและเศรษฐกิจเติบโต3เปอร์เซ็นต์" * 60,
-        "prose about tokens": "You need a token: the server has one, and a secret: keep it. "
-        * 60,
+        "prose about tokens": "You need a token: the server has one, and a secret: keep it. " * 60,
         "code": 'def ask(token: str = "") -> str:\n    return post(api_key=token, password=None)\n'
         * 50,
         "an array of numbers": f"[{numbers}]",

@@ -4,13 +4,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from agents import Agent, ScriptedModel, ToolCall
-from delegation import Rules
 from orchestrator import Journal, Orchestrator, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall
+from orchestrator.delegation import Rules
 
-ANY_NUMBER = Rules(
-    children_per_call=1_000_000, depth=250, live_tasks=None, detached=None
-)
+ANY_NUMBER = Rules(children_per_call=1_000_000, depth=250, live_tasks=None, detached=None)
 
 
 def hand_on(children: int, *, background: bool = False) -> ToolCall:
@@ -41,9 +39,7 @@ async def opened(journal: Path | Journal | None = None) -> AsyncGenerator[Orches
         yield orchestrator
 
 
-async def delegate(
-    orchestrator: Orchestrator, children: int, seconds: float = 0
-) -> None:
+async def delegate(orchestrator: Orchestrator, children: int, seconds: float = 0) -> None:
     run = await orchestrator.run(parent(children, seconds), "go")
     assert run.output == "x"
     assert len(run.tree) == children + 1

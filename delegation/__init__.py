@@ -1,36 +1,36 @@
 """The rules of delegation: pure data and functions.
 
 Nothing here waits, does I/O or reads a clock. Imported from their own modules are the facts
-(`delegation.events`), the variables for tools (`delegation.session_context`), the times of jobs
-(`delegation.schedule`) and the tool that sets them (`delegation.job_tool`), and the types of
-approvals, commands and jobs (`delegation.events.approvals`, `delegation.events.processes`,
-`delegation.events.jobs`).
+(`orchestrator.delegation.events`), the variables for tools (`orchestrator.delegation.session_context`), the times of jobs
+(`orchestrator.delegation.schedule`) and the tool that sets them (`orchestrator.delegation.job_tool`), and the types of
+approvals, commands and jobs (`orchestrator.delegation.events.approvals`, `orchestrator.delegation.events.processes`,
+`orchestrator.delegation.events.jobs`).
 """
 
-from delegation import import_guard as import_guard  # checks before the others import
+from orchestrator.delegation import import_guard as import_guard  # checks before the others import
 
 # isort: split
-from delegation.answer_terms import NO_TERMS, AnswerTerms
-from delegation.budget import Account, OverBudgetError, Reserved, fits_budget
-from delegation.errors import (
+from orchestrator.delegation.answer_terms import NO_TERMS, AnswerTerms
+from orchestrator.delegation.budget import Account, OverBudgetError, Reserved, fits_budget
+from orchestrator.delegation.errors import (
     DelegationError,
     ImpossibleEventError,
     UnreadableFactError,
     UnwritableFactError,
 )
-from delegation.events.codec import Encoded, decode, encode
-from delegation.ledger.idle_sessions import (
+from orchestrator.delegation.events.codec import Encoded, decode, encode
+from orchestrator.delegation.ledger.idle_sessions import (
     decode_used_amounts,
     encode_shared_use,
     evict_session,
     register_idle_session,
     restore_session,
 )
-from delegation.ledger.ledger import Ledger
-from delegation.ledger.records import Children, Reply, SessionRecord, TaskRecord, Turn
-from delegation.ledger.slots import Slots
-from delegation.notices import TaskNotice, usd
-from delegation.policy import (
+from orchestrator.delegation.ledger.ledger import Ledger
+from orchestrator.delegation.ledger.records import Children, Reply, SessionRecord, TaskRecord, Turn
+from orchestrator.delegation.ledger.slots import Slots
+from orchestrator.delegation.notices import TaskNotice, usd
+from orchestrator.delegation.policy import (
     Decision,
     Detach,
     Join,
@@ -38,8 +38,8 @@ from delegation.policy import (
     decide,
     in_dependency_order,
 )
-from delegation.rules import Rules
-from delegation.task import (
+from orchestrator.delegation.rules import Rules
+from orchestrator.delegation.task import (
     SHARED_BUDGET_PREFIX,
     Cause,
     DeliveryCapability,
@@ -55,23 +55,19 @@ from delegation.task import (
     TaskRequest,
     root_of,
 )
-from delegation.tools.ask_parent import ASK_PARENT, ask_parent_tool, asked_transcript
-from delegation.tools.delegate_task import (
-    call_key,
-    conversation,
-    delegate_tool,
-)
-from delegation.tools.delegator_port import Assignment, Delegator, Receipt
-from delegation.tools.results import (
+from orchestrator.delegation.tools.ask_parent import ASK_PARENT, ask_parent_tool, asked_transcript
+from orchestrator.delegation.tools.delegate_task import call_key, conversation, delegate_tool
+from orchestrator.delegation.tools.delegator_port import Assignment, Delegator, Receipt
+from orchestrator.delegation.tools.results import (
     dispatched_answer,
     joined_answer,
     readable_characters,
     unmet_dependency,
 )
-from delegation.tools.task_control import control_tool
-from delegation.tree.rows import Row
-from delegation.tree.safe_text import one_line, printable
-from delegation.tree.tree import Tree
+from orchestrator.delegation.tools.task_control import control_tool
+from orchestrator.delegation.tree.rows import Row
+from orchestrator.delegation.tree.safe_text import one_line, printable
+from orchestrator.delegation.tree.tree import Tree
 
 __all__ = [
     "ASK_PARENT",

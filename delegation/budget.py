@@ -8,12 +8,12 @@ from typing import Final, assert_never
 
 import attrs
 
-from agents import Budget, Usage
-from agents.budget_kind import BudgetKind
-from delegation.amounts import NOTHING, Amounts
-from delegation.errors import DelegationError
-from delegation.notices import counted, dollars
-from delegation.task import Grant
+from orchestrator.agents import Budget, Usage
+from orchestrator.agents.budget_kind import BudgetKind
+from orchestrator.delegation.amounts import NOTHING, Amounts
+from orchestrator.delegation.errors import DelegationError
+from orchestrator.delegation.notices import counted, dollars
+from orchestrator.delegation.task import Grant
 
 
 def _amounts_of(usage: Usage, calls: int) -> Amounts:
@@ -23,12 +23,7 @@ def _amounts_of(usage: Usage, calls: int) -> Amounts:
 class OverBudgetError(DelegationError):
     """A model call would exceed a budget."""
 
-    def __init__(
-        self,
-        account: "Account",
-        ran_out: BudgetKind,
-        problem: str,
-    ) -> None:
+    def __init__(self, account: "Account", ran_out: BudgetKind, problem: str) -> None:
         super().__init__(f"{account.describe()} {problem}")
         self.account = account
         self.problem = problem
@@ -46,20 +41,9 @@ def _limited_kinds(budget: Budget) -> tuple[BudgetKind, ...]:
 class Account:
     """The usage under one budget. Only the fold books on it."""
 
-    __slots__ = (
-        "budget",
-        "depth",
-        "id",
-        "is_shared",
-        "kinds",
-        "path",
-        "started_at",
-        "used",
-    )
+    __slots__ = ("budget", "depth", "id", "is_shared", "kinds", "path", "started_at", "used")
 
-    def __init__(
-        self, grant: Grant, *, path: str, depth: int, started_at: float
-    ) -> None:
+    def __init__(self, grant: Grant, *, path: str, depth: int, started_at: float) -> None:
         self.id = grant.id
         self.budget = grant.budget
         self.kinds = _limited_kinds(grant.budget)
@@ -85,9 +69,7 @@ class Account:
     def without_use(self) -> "Account":
         """Return an empty account of the same budget."""
         grant = Grant(self.id, self.budget)
-        return Account(
-            grant, path=self.path, depth=self.depth, started_at=self.started_at
-        )
+        return Account(grant, path=self.path, depth=self.depth, started_at=self.started_at)
 
     @property
     def is_standing(self) -> bool:
@@ -156,7 +138,7 @@ def _problem(  # noqa: PLR0911 (a case a kind)
                 return (
                     "cannot be kept: the price of the next call is unknown; give it with"
                     " open_orchestrator(prices=...), with"
-                    " agents.models.wrappers.prices.priced(model, table), or as 'price' of its"
+                    " orchestrator.agents.models.wrappers.prices.priced(model, table), or as 'price' of its"
                     " service in models.toml; or limit tokens in place of usd"
                 )
             if _fits(_cost(budget), used.cost + reserved.cost + quote.cost):

@@ -4,7 +4,7 @@ from typing import Literal
 
 import attrs
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     Message,
@@ -42,7 +42,5 @@ class EarlierMessage:
         if self.role == "user":
             return UserMessage(self.text, self.parts, id=id_)
         if self.role == "assistant":
-            return AssistantMessage(
-                self.text, self.calls, reasoning=self.reasoning, id=id_
-            )
+            return AssistantMessage(self.text, self.calls, reasoning=self.reasoning, id=id_)
         return ToolMessage(CallId(self.call), self.text, id=id_)

@@ -26,9 +26,7 @@ class DelegationError(Exception):
 class ImpossibleEventError(DelegationError):
     """A fact contradicts the facts before it."""
 
-    def __init__(
-        self, event: object, because: str, history: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, event: object, because: str, history: tuple[str, ...] = ()) -> None:
         states = f"; the states of its task: {', '.join(history)}" if history else ""
         super().__init__(f"{event!r} is impossible: {because}{states}")
         self.event = event

@@ -3,7 +3,7 @@
 It is imported before anything else that imports `agents`, so that its error is the first.
 """
 
-import agents
+from orchestrator import agents
 
 if getattr(agents, "DISTRIBUTION", None) != "delegation-orchestrator":
     raise ImportError(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Protocol
 import attrs
 import msgspec
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     Tool,
     ToolCall,
@@ -21,8 +21,8 @@ from agents import (
     read_arguments,
     well_formed,
 )
-from delegation.events.jobs import JobId, JobRecord, JobSpec
-from delegation.schedule import (
+from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
+from orchestrator.delegation.schedule import (
     SHORTEST,
     ScheduleError,
     canonical_schedule,
@@ -31,8 +31,8 @@ from delegation.schedule import (
     moment_text,
     next_text,
 )
-from delegation.tools.delegate_task import require_unused_name
-from delegation.tools.results import as_json
+from orchestrator.delegation.tools.delegate_task import require_unused_name
+from orchestrator.delegation.tools.results import as_json
 
 JOB_TOOL: Final = "job"
 MAX_GOAL: Final = 8_000
@@ -129,9 +129,7 @@ class SessionJobs(Protocol):
         ...
 
 
-def job_tool(
-    agent: Agent[Any], *, prefix: str, find: Callable[[], SessionJobs]
-) -> Tool:
+def job_tool(agent: Agent[Any], *, prefix: str, find: Callable[[], SessionJobs]) -> Tool:
     """Return the tool for one session of an agent.
 
     Args:
@@ -212,15 +210,10 @@ def _spec(jobs: SessionJobs, given: ControlJobs) -> JobSpec:
 async def _list(jobs: SessionJobs) -> str:
     now = jobs.now()
     listed = [
-        {"name": it.spec.id, **_shown(it, now), "goal": it.spec.goal}
-        for it in await jobs.jobs()
+        {"name": it.spec.id, **_shown(it, now), "goal": it.spec.goal} for it in await jobs.jobs()
     ]
     return as_json({"now": moment_text(now, jobs.zone), "jobs": listed})
 
 
 def _shown(job: JobRecord, now: float) -> Mapping[str, str]:
-    return {
-        "schedule": job.spec.schedule,
-        "zone": job.spec.zone,
-        "next": next_text(job, now),
-    }
+    return {"schedule": job.spec.schedule, "zone": job.spec.zone, "next": next_text(job, now)}

@@ -9,8 +9,8 @@ from typing import Final
 
 import attrs
 
-from agents import Usage
-from delegation.task import Outcome, TaskId, TaskRequest
+from orchestrator.agents import Usage
+from orchestrator.delegation.task import Outcome, TaskId, TaskRequest
 
 MAX_RESULT_CHARACTERS: Final = 50_000
 """How many characters of results are in one answer or one turn, where the window of the model is
@@ -28,9 +28,7 @@ HANDED_OFF: Final = (
 )
 
 
-def first_message(
-    request: TaskRequest, dependencies: "Iterable[tuple[str, str]]" = ()
-) -> str:
+def first_message(request: TaskRequest, dependencies: "Iterable[tuple[str, str]]" = ()) -> str:
     """Return the first message of a task: its goal, context, and the results of dependencies.
 
     Args:

@@ -7,12 +7,12 @@ from typing import TypeAlias, assert_never
 
 import attrs
 
-from agents import RefusedBy
-from agents.budget_kind import BudgetKind
-from delegation.budget import Account
-from delegation.ledger.ledger import Ledger
-from delegation.ledger.records import TaskRecord
-from delegation.task import DeliveryCapability, Mode, Reason, TaskRequest
+from orchestrator.agents import RefusedBy
+from orchestrator.agents.budget_kind import BudgetKind
+from orchestrator.delegation.budget import Account
+from orchestrator.delegation.ledger.ledger import Ledger
+from orchestrator.delegation.ledger.records import TaskRecord
+from orchestrator.delegation.task import DeliveryCapability, Mode, Reason, TaskRequest
 
 
 @attrs.frozen

@@ -4,7 +4,7 @@ from typing import Final
 
 import attrs
 
-from agents import DefinitionError
+from orchestrator.agents import DefinitionError
 
 DEEPEST: Final = 250
 """On Python 3.11 a cancellation that crosses some 330 nested nurseries ends trio."""
@@ -40,9 +40,7 @@ class Rules:
             try:
                 is_negative = number is not None and number < 0
             except TypeError:
-                raise DefinitionError(
-                    f"Rules({rule}={number!r}) is no number"
-                ) from None
+                raise DefinitionError(f"Rules({rule}={number!r}) is no number") from None
             if is_negative:
                 raise DefinitionError(f"Rules({rule}={number}) makes no sense")
         if self.depth > DEEPEST:

@@ -21,8 +21,8 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
-from delegation.errors import DelegationError
-from delegation.events.jobs import ONCE, JobId, JobRecord
+from orchestrator.delegation.errors import DelegationError
+from orchestrator.delegation.events.jobs import ONCE, JobId, JobRecord
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 SHORTEST: Final = 60
@@ -145,9 +145,7 @@ def canonical_schedule(text: str, zone: str, now: float) -> str:
         if moment.timestamp() <= now:
             raise ScheduleError(f"{text!r} is over: {_once(moment)[len(ONCE) :]}")
         if moment.year > LAST_YEAR:
-            raise ScheduleError(
-                f"{text!r} is too far ahead: {LAST_YEAR} is the last year"
-            )
+            raise ScheduleError(f"{text!r} is too far ahead: {LAST_YEAR} is the last year")
         return _once(moment)
     _require_fields(text, schedule, place)
     return schedule.upper()

@@ -172,9 +172,7 @@ def clear_session_vars(tokens: object) -> None:
     Delivery becomes never set: the door of one turn must not decide for the next.
     """
     set_session_vars()
-    _bound.set(
-        {name: x for name, x in _bound.get().items() if name != "async_delivery"}
-    )
+    _bound.set({name: x for name, x in _bound.get().items() if name != "async_delivery"})
 
 
 def reset_session_vars() -> None:

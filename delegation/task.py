@@ -10,8 +10,8 @@ from typing import Any, Final, NewType
 import attrs
 import msgspec
 
-from agents import Budget
-from delegation.earlier_message import EarlierMessage
+from orchestrator.agents import Budget
+from orchestrator.delegation.earlier_message import EarlierMessage
 
 TaskId = NewType("TaskId", str)
 SessionId = NewType("SessionId", str)

@@ -7,11 +7,7 @@ project = "delegation-orchestrator"
 author = "the delegation-orchestrator authors"
 release = version = version_of("delegation-orchestrator")
 
-extensions = [
-    "myst_parser",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
-]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 default_role = "code"  # docstrings have code in single backticks
 
 # Pages are Markdown as GitHub shows it, so that both read them.
@@ -19,7 +15,7 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_inline", "colon_fence"]
 suppress_warnings = [
     # A console session with `...` is no code of its language.
-    "misc.highlighting_failure",
+    "misc.highlighting_failure"
 ]
 
 napoleon_numpy_docstring = False
@@ -39,10 +35,7 @@ python_maximum_signature_line_length = 80
 html_theme = "furo"
 html_title = "delegation-orchestrator"
 html_static_path: Final[list[str]] = []
-html_theme_options = {
-    "source_repository": "",
-    "navigation_with_keys": True,
-}
+html_theme_options = {"source_repository": "", "navigation_with_keys": True}
 html_copy_source = False
 html_show_sphinx = False
 

@@ -11,14 +11,7 @@ from pathlib import Path
 import trio
 from models import NAMED
 
-from orchestrator import (
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-    load_agents,
-    open_orchestrator,
-    tool,
-)
+from orchestrator import ScriptedModel, ToolCall, Transcript, load_agents, open_orchestrator, tool
 
 
 @tool

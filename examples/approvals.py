@@ -10,7 +10,6 @@ from pathlib import Path
 import trio
 from models import NAMED
 
-from agents.tools.terminal import terminal
 from orchestrator import (
     Agent,
     Orchestrator,
@@ -21,14 +20,13 @@ from orchestrator import (
     ask,
     open_orchestrator,
 )
+from orchestrator.agents.tools.terminal import terminal
 
 
 def report(transcript: Transcript) -> str:
     """Say of each command what came of it."""
     answers = (it.text for it in transcript[2::2])
-    return "\n".join(
-        "it ran" if '"exit_code":0' in answer else answer for answer in answers
-    )
+    return "\n".join("it ran" if '"exit_code":0' in answer else answer for answer in answers)
 
 
 cleaner = Agent(

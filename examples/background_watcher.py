@@ -11,15 +11,8 @@ from pathlib import Path
 import trio
 from models import NAMED
 
-from agents.tools.terminal import process, terminal
-from orchestrator import (
-    Agent,
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-    allow,
-    open_orchestrator,
-)
+from orchestrator import Agent, ScriptedModel, ToolCall, Transcript, allow, open_orchestrator
+from orchestrator.agents.tools.terminal import process, terminal
 
 # Stands for one that takes an hour.
 BUILD = """

@@ -36,18 +36,14 @@ def editor() -> Agent:
         "guide",
         instructions="Say in one sentence why to go there.",
         model=NAMED
-        or ScriptedModel.always(
-            lambda transcript: f"{transcript[0].text} is lovely.", price=PRICE
-        ),
+        or ScriptedModel.always(lambda transcript: f"{transcript[0].text} is lovely.", price=PRICE),
     )
     tasks = [{"goal": city} for city in CITIES]
     return Agent(
         "editor",
         instructions=f"Have a guide for each of these, in one call: {', '.join(CITIES)}.",
         model=NAMED
-        or ScriptedModel(
-            [ToolCall("delegate_task", {"tasks": tasks}), merge], price=PRICE
-        ),
+        or ScriptedModel([ToolCall("delegate_task", {"tasks": tasks}), merge], price=PRICE),
         delegates=[guide],
     )
 
@@ -55,9 +51,7 @@ def editor() -> Agent:
 def show(tree: Tree) -> None:
     root, *guides = tree.rows()
     print(f"  {root.name}: {root.glyph} {root.status}")
-    for (glyph, status), many in sorted(
-        Counter((g.glyph, g.status) for g in guides).items()
-    ):
+    for (glyph, status), many in sorted(Counter((g.glyph, g.status) for g in guides).items()):
         print(f"  {many} guides: {glyph} {status}")
     print(f"  {tree.total.calls} model calls")
 

@@ -14,18 +14,8 @@ from orchestrator import Agent, ScriptedModel, ToolCall, Transcript, open_orches
 TASKS = [
     {"label": "sun", "agent": "researcher", "goal": "When does the sun rise?"},
     {"label": "tide", "agent": "researcher", "goal": "When is high tide?"},
-    {
-        "label": "plan",
-        "agent": "writer",
-        "goal": "Plan a swim.",
-        "depends_on": ["sun", "tide"],
-    },
-    {
-        "label": "check",
-        "agent": "reviewer",
-        "goal": "Is the plan safe?",
-        "depends_on": ["plan"],
-    },
+    {"label": "plan", "agent": "writer", "goal": "Plan a swim.", "depends_on": ["sun", "tide"]},
+    {"label": "check", "agent": "reviewer", "goal": "Is the plan safe?", "depends_on": ["plan"]},
 ]
 FACTS = {"When does the sun rise?": "At 6:10.", "When is high tide?": "At 7:00."}
 

@@ -27,8 +27,7 @@ from orchestrator import (
 
 TOPICS = ["delivery", "delivery", "delivery", "price", "price", "quality", "manners"]
 LETTERS = [
-    f"Letter {number}: I write to you about your {TOPICS[number % 7]}."
-    for number in range(200)
+    f"Letter {number}: I write to you about your {TOPICS[number % 7]}." for number in range(200)
 ]
 PRICE = Price(input=0.25, output=2)  # dollars for a million tokens
 

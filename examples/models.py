@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from agents.models.registry import model_named
 from orchestrator import DefinitionError
+from orchestrator.agents.models.registry import model_named
 
 
 def _named() -> str:

@@ -32,9 +32,7 @@ def look_up(transcript: Transcript) -> str:
     return str(EUROS[transcript[0].text.split()[-1]])
 
 
-def orchestrator_of(
-    team: Agent[int], name: str, price: Price, *parts: str
-) -> Agent[int]:
+def orchestrator_of(team: Agent[int], name: str, price: Price, *parts: str) -> Agent[int]:
     """Return an agent that splits the work into parts, and adds up their costs."""
 
     def split_then_add_up(transcript: Transcript) -> str | ToolCall:

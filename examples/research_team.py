@@ -23,8 +23,7 @@ def merge(transcript: Transcript) -> str:
 researcher = Agent(
     "researcher",
     instructions="Answer one question in one sentence.",
-    model=NAMED
-    or ScriptedModel.always(lambda transcript: f"An answer to: {transcript[0].text}"),
+    model=NAMED or ScriptedModel.always(lambda transcript: f"An answer to: {transcript[0].text}"),
 )
 editor = Agent(
     "editor",

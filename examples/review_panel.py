@@ -11,15 +11,7 @@ import attrs
 import trio
 from models import NAMED
 
-from orchestrator import (
-    Agent,
-    ScriptedModel,
-    Transcript,
-    agent,
-    delegate,
-    open_orchestrator,
-    vote,
-)
+from orchestrator import Agent, ScriptedModel, Transcript, agent, delegate, open_orchestrator, vote
 
 
 @attrs.frozen

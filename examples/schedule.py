@@ -15,16 +15,9 @@ import attrs
 import trio
 import trio.testing
 from models import NAMED
-
-from orchestrator import (
-    Agent,
-    ScriptedModel,
-    ToolCall,
-    ToolMessage,
-    Transcript,
-    open_orchestrator,
-)
 from orchestrator.schedule import Delivery, Job, open_schedule
+
+from orchestrator import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript, open_orchestrator
 
 ZONE = "Europe/Berlin"
 BERLIN = ZoneInfo(ZONE)
@@ -41,12 +34,7 @@ def play(transcript: Transcript) -> ToolCall | str:
         return "Your tea is ready."
     return ToolCall(
         "job",
-        {
-            "action": "set",
-            "name": "tea",
-            "schedule": "in 5m",
-            "goal": "Say that the tea is ready.",
-        },
+        {"action": "set", "name": "tea", "schedule": "in 5m", "goal": "Say that the tea is ready."},
     )
 
 
@@ -57,9 +45,7 @@ secretary = Agent(
     instructions="Remind people when they ask you to.",
     schedules=True,
 )
-schedule = [
-    Job("0 8 * * *", editor, "Write the brief.", name="brief", zone=ZONE),
-]
+schedule = [Job("0 8 * * *", editor, "Write the brief.", name="brief", zone=ZONE)]
 
 
 async def main() -> None:

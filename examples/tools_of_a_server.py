@@ -42,9 +42,7 @@ def divide(transcript: Transcript) -> str | ToolCall | list[str | ToolCall]:
 
 def team(folder: str) -> Agent:
     files = McpCommand(
-        "files",
-        [sys.executable, str(SERVER), folder],
-        include=["list_directory", "read_*"],
+        "files", [sys.executable, str(SERVER), folder], include=["list_directory", "read_*"]
     )
     reader = Agent(
         "reader",

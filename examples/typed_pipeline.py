@@ -83,10 +83,7 @@ judge = Agent(
     "judge",
     instructions="Is now the time to buy, or to wait?",
     output=Verdict,
-    model=NAMED
-    or ScriptedModel(
-        ['{"advice": "buy"}', '{"advice": "wait"}', '{"advice": "buy"}'],
-    ),
+    model=NAMED or ScriptedModel(['{"advice": "buy"}', '{"advice": "wait"}', '{"advice": "buy"}']),
 )
 write = Agent(
     "write",

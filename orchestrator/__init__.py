@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agents import (
+    from orchestrator.agents import (
         Agent,
         AgentError,
         AssistantMessage,
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
         deny,
         tool,
     )
-    from agents.tools.mcp.server_file import McpServers
-    from delegation import (
+    from orchestrator.agents.tools.mcp.server_file import McpServers
+    from orchestrator.delegation import (
         Cause,
         DeliveryCapability,
         Ending,
@@ -76,10 +76,9 @@ if TYPE_CHECKING:
         Tree,
         usd,
     )
-    from orchestrator.agent_files.load import load_agents
-    from orchestrator.budget_scope import budget
-    from orchestrator.doors.one_shot import Run
-    from orchestrator.doors.run_events import (
+    from orchestrator.kernel.budget_scope import budget
+    from orchestrator.kernel.doors.one_shot import Run
+    from orchestrator.kernel.doors.run_events import (
         ApprovalNeeded,
         ModelRetried,
         ReasoningPiece,
@@ -91,10 +90,10 @@ if TYPE_CHECKING:
         ToolCalled,
         ToolReturned,
     )
-    from orchestrator.doors.session import Session
-    from orchestrator.doors.streamed_run import StreamedRun
-    from orchestrator.engine.model_events import TaskModelEvent
-    from orchestrator.errors import (
+    from orchestrator.kernel.doors.session import Session
+    from orchestrator.kernel.doors.streamed_run import StreamedRun
+    from orchestrator.kernel.engine.model_events import TaskModelEvent
+    from orchestrator.kernel.errors import (
         ClosedError,
         EndedError,
         FanOutFailedError,
@@ -109,22 +108,23 @@ if TYPE_CHECKING:
         UnknownIdError,
         WrongLoopError,
     )
-    from orchestrator.journal.journal import Journal
-    from orchestrator.journal.memory import MemoryJournal
-    from orchestrator.pipelines.child import Child
-    from orchestrator.pipelines.combinators.choose import Candidates, best, route, vote
-    from orchestrator.pipelines.combinators.fan_out import (
+    from orchestrator.kernel.journal.journal import Journal
+    from orchestrator.kernel.journal.memory import MemoryJournal
+    from orchestrator.kernel.pipelines.child import Child
+    from orchestrator.kernel.pipelines.combinators.choose import Candidates, best, route, vote
+    from orchestrator.kernel.pipelines.combinators.fan_out import (
         FanOut,
         map_each,
         map_reduce,
         parallel,
         race,
     )
-    from orchestrator.pipelines.combinators.retry import Review, fallback, refine, retry
-    from orchestrator.pipelines.combinators.sequence import sequence
-    from orchestrator.pipelines.gather import Settled
-    from orchestrator.pipelines.runner import delegate, detach
-    from orchestrator.runtime import Orchestrator, open_orchestrator
+    from orchestrator.kernel.pipelines.combinators.retry import Review, fallback, refine, retry
+    from orchestrator.kernel.pipelines.combinators.sequence import sequence
+    from orchestrator.kernel.pipelines.gather import Settled
+    from orchestrator.kernel.pipelines.runner import delegate, detach
+    from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
+    from orchestrator.products.agent_files.load import load_agents
     from orchestrator.synchronous import run_sync
 
 __all__ = [
@@ -251,36 +251,36 @@ _HOMES = {
         Pipeline Price ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall
         ToolError ToolMessage Transcript Usage UserMessage agent allow ask deny tool
     """,
-    "agents.tools.mcp.server_file": "McpServers",
+    "orchestrator.agents.tools.mcp.server_file": "McpServers",
     "delegation": """
         Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId
         Tree usd
     """,
-    "orchestrator.agent_files.load": "load_agents",
-    "orchestrator.budget_scope": "budget",
-    "orchestrator.doors.one_shot": "Run",
-    "orchestrator.doors.run_events": """
+    "orchestrator.products.agent_files.load": "load_agents",
+    "orchestrator.kernel.budget_scope": "budget",
+    "orchestrator.kernel.doors.one_shot": "Run",
+    "orchestrator.kernel.doors.run_events": """
         ApprovalNeeded ModelRetried ReasoningPiece RunEvent TaskDelegated TaskEnded TextPiece
         TextReplaced ToolCalled ToolReturned
     """,
-    "orchestrator.doors.session": "Session",
-    "orchestrator.doors.streamed_run": "StreamedRun",
-    "orchestrator.engine.model_events": "TaskModelEvent",
-    "orchestrator.errors": """
+    "orchestrator.kernel.doors.session": "Session",
+    "orchestrator.kernel.doors.streamed_run": "StreamedRun",
+    "orchestrator.kernel.engine.model_events": "TaskModelEvent",
+    "orchestrator.kernel.errors": """
         ClosedError EndedError FanOutFailedError JournalError JournalInUseError
         NotInterruptedError OrchestratorError RunFailedError SessionOpenError SharedBudgetError
         TaskFailedError UnknownIdError WrongLoopError
     """,
-    "orchestrator.journal.journal": "Journal",
-    "orchestrator.journal.memory": "MemoryJournal",
-    "orchestrator.pipelines.child": "Child",
-    "orchestrator.pipelines.combinators.choose": "Candidates best route vote",
-    "orchestrator.pipelines.combinators.fan_out": "FanOut map_each map_reduce parallel race",
-    "orchestrator.pipelines.combinators.retry": "Review fallback refine retry",
-    "orchestrator.pipelines.combinators.sequence": "sequence",
-    "orchestrator.pipelines.gather": "Settled",
-    "orchestrator.pipelines.runner": "delegate detach",
-    "orchestrator.runtime": "Orchestrator open_orchestrator",
+    "orchestrator.kernel.journal.journal": "Journal",
+    "orchestrator.kernel.journal.memory": "MemoryJournal",
+    "orchestrator.kernel.pipelines.child": "Child",
+    "orchestrator.kernel.pipelines.combinators.choose": "Candidates best route vote",
+    "orchestrator.kernel.pipelines.combinators.fan_out": "FanOut map_each map_reduce parallel race",
+    "orchestrator.kernel.pipelines.combinators.retry": "Review fallback refine retry",
+    "orchestrator.kernel.pipelines.combinators.sequence": "sequence",
+    "orchestrator.kernel.pipelines.gather": "Settled",
+    "orchestrator.kernel.pipelines.runner": "delegate detach",
+    "orchestrator.kernel.runtime": "Orchestrator open_orchestrator",
     "orchestrator.synchronous": "run_sync",
 }
 """The module of each public name. The imports above say the same to type checkers."""

@@ -27,9 +27,7 @@ class LateCall:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        function: Callable[..., Any] = getattr(
-            import_module(self.__module__), self.__name__
-        )
+        function: Callable[..., Any] = getattr(import_module(self.__module__), self.__name__)
         return function
 
     @property

@@ -11,10 +11,10 @@ import trio
 if TYPE_CHECKING:
     import os
 
-    from agents import Agent, Part
-    from delegation import Rules
-    from orchestrator.doors.one_shot import Run
-    from orchestrator.journal.journal import Journal
+    from orchestrator.agents import Agent, Part
+    from orchestrator.delegation import Rules
+    from orchestrator.kernel.doors.one_shot import Run
+    from orchestrator.kernel.journal.journal import Journal
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -67,17 +67,15 @@ def run_sync(
         WrongLoopError: an event loop runs here: await `orchestrator.run` there.
     """
     # Imported late: a program that defines agents does not wait for what runs them.
-    from orchestrator.errors import WrongLoopError
-    from orchestrator.runtime import open_orchestrator
+    from orchestrator.kernel.errors import WrongLoopError
+    from orchestrator.kernel.runtime import open_orchestrator
 
     async def main() -> "Run[Any]":
-        async with open_orchestrator(
-            journal, rules=rules, workspace=workspace
-        ) as orchestrator:
+        async with open_orchestrator(journal, rules=rules, workspace=workspace) as orchestrator:
             return await orchestrator.run(agent, goal, *parts, deps=deps)
 
     if running := _running_library():
-        package = "orchestrator" if running == "trio" else "orchestrator.asyncio"
+        package = "orchestrator" if running == "trio" else "orchestrator.products.asyncio"
         raise WrongLoopError(
             f"{running} runs here, and `run_sync` would block it: take `from {package} import"
             " open_orchestrator` and `await orchestrator.run(agent, goal)` of what that opens"

@@ -15,11 +15,7 @@ import trio
 import trio.testing
 from hypothesis import settings
 
-from tests.house_journal import (
-    house_database,
-    house_journal,
-    pytest_addoption,
-)
+from tests.house_journal import house_database, house_journal, pytest_addoption
 from tests.postgres import postgres, postgres_server, pytest_terminal_summary
 
 __all__ = [
@@ -34,9 +30,7 @@ __all__ = [
 
 # The same examples everywhere and every time: a red build is red on the next machine too. To look
 # for what they do not show is the work of `make properties`.
-settings.register_profile(
-    "steady", max_examples=40, derandomize=True, deadline=None, database=None
-)
+settings.register_profile("steady", max_examples=40, derandomize=True, deadline=None, database=None)
 settings.register_profile("long", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
@@ -85,9 +79,6 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
             stdin=subprocess.PIPE,
             stdout=listener.fileno(),
         ) as server:
-            yield [
-                *(sys.executable, "-I", "-S", str(tests / "forked_program.py")),
-                str(path),
-            ]
+            yield [*(sys.executable, "-I", "-S", str(tests / "forked_program.py")), str(path)]
             server.communicate()
             assert server.returncode == 0

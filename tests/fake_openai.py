@@ -27,11 +27,7 @@ class ChatCompletions(BaseHTTPRequestHandler):
                 "object": "chat.completion",
                 "model": model,
                 "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-                "usage": {
-                    "prompt_tokens": 20,
-                    "completion_tokens": 5,
-                    "total_tokens": 25,
-                },
+                "usage": {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25},
             }
         ).encode()
         self.send_response(200)
@@ -49,10 +45,7 @@ def _reply(asked: dict[str, Any]) -> dict[str, Any]:
     if last["role"] == "tool" or not asked.get("tools"):
         return {"content": _answer(asked, last)}
     tool = asked["tools"][0]["function"]
-    function = {
-        "name": tool["name"],
-        "arguments": json.dumps(_arguments(tool, last["content"])),
-    }
+    function = {"name": tool["name"], "arguments": json.dumps(_arguments(tool, last["content"]))}
     return {
         "content": None,
         "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
@@ -89,10 +82,7 @@ def _least(schema: dict[str, Any], definitions: dict[str, Any]) -> Any:
             schema = schema["anyOf"][0]
     if schema.get("type") == "object":
         properties = schema.get("properties", {})
-        return {
-            name: _least(properties[name], definitions)
-            for name in schema.get("required", ())
-        }
+        return {name: _least(properties[name], definitions) for name in schema.get("required", ())}
     least = {"array": [], "boolean": False, "string": "as you like it", "null": None}
     number = schema.get("minimum", 0)
     return schema.get("enum", [least.get(schema["type"], number)])[0]

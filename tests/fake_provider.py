@@ -18,7 +18,7 @@ import attrs
 import h11
 import trio
 
-from agents import ToolCall
+from orchestrator.agents import ToolCall
 from tests.provider_rules import (
     ENCRYPTED,
     check_chat,
@@ -66,9 +66,7 @@ class Raw:
 
     body: bytes = b""
     status: int = 200
-    headers: Mapping[str, str] = attrs.field(
-        factory=lambda: {"content-type": "application/json"}
-    )
+    headers: Mapping[str, str] = attrs.field(factory=lambda: {"content-type": "application/json"})
 
 
 @attrs.frozen(kw_only=True)
@@ -76,8 +74,7 @@ class Flood:
     """Bytes as they are on the wire, without end: until the client leaves."""
 
     head: bytes = (
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
-        b"transfer-encoding: chunked\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     )
     piece: bytes
     pause: float = 0
@@ -95,8 +92,7 @@ def chunk(data: bytes) -> bytes:
 def stream(*events: object, **more: str) -> Raw:
     """Return a stream of just these events."""
     body = b"".join(
-        b"data: %s\n\n" % (event if isinstance(event, bytes) else encode(event))
-        for event in events
+        b"data: %s\n\n" % (event if isinstance(event, bytes) else encode(event)) for event in events
     )
     return Raw(body, headers={"content-type": "text/event-stream", **more})
 
@@ -191,9 +187,7 @@ async def _hear(http: h11.Connection, connection: trio.SocketStream) -> Heard | 
         match http.next_event():
             case h11.Request() as request:
                 path = request.target.decode()
-                headers = {
-                    key.decode(): value.decode() for key, value in request.headers
-                }
+                headers = {key.decode(): value.decode() for key, value in request.headers}
             case h11.Data(data=data):
                 body += data
             case h11.EndOfMessage():
@@ -224,8 +218,7 @@ async def send_reply(
     else:
         status, headers, sent = _said(heard, reply)
     start = h11.Response(
-        status_code=status,
-        headers=[*headers.items(), ("transfer-encoding", "chunked")],
+        status_code=status, headers=[*headers.items(), ("transfer-encoding", "chunked")]
     )
     await connection.send_all(http.send(start) or b"")
     for piece in sent:
@@ -502,11 +495,7 @@ def messages_events(say: Say) -> Iterator[bytes]:
         is_call = field == "input"
         text = json.dumps(block[field]) if is_call else block[field]
         empty: object = {} if is_call else ""
-        begun = {
-            **block,
-            field: empty,
-            **({"signature": ""} if kind == "thinking" else {}),
-        }
+        begun = {**block, field: empty, **({"signature": ""} if kind == "thinking" else {})}
         yield event("content_block_start", index=index, content_block=begun)
         for piece in _pieces(text):
             part = {"type": delta, kind: piece}

@@ -25,7 +25,12 @@ import coverage
 
 PRELOADED: Final = (
     *("orchestrator.cli.app", "orchestrator.testing", "orchestrator.simulation"),
-    *("orchestrator.server.server", "orchestrator.report", "networkx", "httpx2"),
+    *(
+        "orchestrator.products.server.server",
+        "orchestrator.products.history.report",
+        "networkx",
+        "httpx2",
+    ),
     *("rich.live", "rich.markdown", "importlib.metadata"),
 )
 

@@ -14,9 +14,7 @@ MEASUREMENTS: Final = 5
 """Other processes only ever add to a measurement: the least of some is the cost."""
 
 
-def grows_at_most(
-    times: float, work: Callable[[T], object], *, small: T, large: T
-) -> bool:
+def grows_at_most(times: float, work: Callable[[T], object], *, small: T, large: T) -> bool:
     """Return whether the large work costs at most so many times the CPU time of the small.
 
     For a large one of ten times the size, linear work takes 10 times as long and quadratic work

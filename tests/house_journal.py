@@ -19,10 +19,10 @@ import trio
 import trio.testing
 
 from orchestrator import runtime
-from orchestrator.journal.backends import IN_MEMORY, journals_at, store_at
-from orchestrator.journal.journals import Journals
-from orchestrator.journal.separate_journals import OneJournal
-from orchestrator.postgres.address import is_database
+from orchestrator.kernel.journal.backends import IN_MEMORY, journals_at, store_at
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.journal.separate_journals import OneJournal
+from orchestrator.products.cluster.database.address import is_database
 from tests.postgres import PostgresServer
 
 
@@ -44,9 +44,7 @@ def house_database(request: pytest.FixtureRequest) -> Generator[str]:
 
 
 @pytest.fixture(autouse=True)
-def house_journal(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def house_journal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the journals of this test where the option says."""
     if request.config.getoption("--journal") != "postgres":
         return

@@ -51,9 +51,7 @@ def interpreters() -> Iterator[tuple[str, str]]:
 def _version_of(python: str) -> str:
     """Return the version of a Python; empty if it does not start, as a shim that leads nowhere."""
     say = "import sys; print(*sys.version_info[:2], sep='.')"
-    done = subprocess.run(
-        [python, "-c", say], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([python, "-c", say], capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 
@@ -61,9 +59,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         build = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
-        subprocess.run(
-            [*build, "--outdir", folder, str(ROOT)], check=True, capture_output=True
-        )
+        subprocess.run([*build, "--outdir", folder, str(ROOT)], check=True, capture_output=True)
         (wheel,) = home.glob("*.whl")
         found = interpreters() if "--all" in sys.argv else [("this", sys.executable)]
         for version, path in found:
@@ -84,10 +80,7 @@ def try_out(wheel: Path, home: Path, python: str) -> None:
     program = PROGRAM.search((ROOT / "README.md").read_text())
     assert program is not None
     state = {"ORCHESTRATOR_HOME": str(home / "state")}
-    assert (
-        run(installed, "-W", "error", "-c", program[1], cwd=home, **state)
-        == "A brief.\n"
-    )
+    assert run(installed, "-W", "error", "-c", program[1], cwd=home, **state) == "A brief.\n"
     command = home / "env" / "bin" / "orchestrator"
     version = run(command, "--version", cwd=home, **state).strip()
     run(command, "demo", "--seconds", "0", cwd=home, **state)

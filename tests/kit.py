@@ -9,7 +9,8 @@ from typing import Any
 
 import trio
 
-from agents import (
+from orchestrator import Run, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Message,
@@ -20,8 +21,7 @@ from agents import (
     Transcript,
     Usage,
 )
-from delegation import Tree
-from orchestrator import Run, open_orchestrator
+from orchestrator.delegation import Tree
 from orchestrator.testing import facts, hand_on
 
 __all__ = [

@@ -30,11 +30,7 @@ SUPERUSER: Final = "postgres"
 READY: Final = "database system is ready to accept connections"
 START_SECONDS: Final = 60
 STOP_SECONDS: Final = 60
-STOP_SIGNALS: Final = {
-    "smart": signal.SIGTERM,
-    "fast": signal.SIGINT,
-    "immediate": signal.SIGQUIT,
-}
+STOP_SIGNALS: Final = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 PR_SET_PDEATHSIG: Final = 1
 ACCESS: Final = """
 local all postgres trust
@@ -159,9 +155,7 @@ class PostgresServer:
         assert process.stderr is not None
         ready = Event()
         self._process = process
-        self._reader = Thread(
-            target=self._read_log, args=(process.stderr, ready), daemon=True
-        )
+        self._reader = Thread(target=self._read_log, args=(process.stderr, ready), daemon=True)
         self._reader.start()
         assert ready.wait(START_SECONDS), self.log
         if process.poll() is not None or READY not in self.log:
@@ -226,9 +220,7 @@ class PostgresServer:
         port = "" if self.port == 5432 else f"&port={self.port}"
         return f"postgresql://{who}@/{database}?host={quote(str(self.folder), safe='')}{port}"
 
-    def execute(
-        self, *statements: str, database: str = "postgres"
-    ) -> Sequence[tuple[object, ...]]:
+    def execute(self, *statements: str, database: str = "postgres") -> Sequence[tuple[object, ...]]:
         """Execute statements as the superuser, and return the rows of the last one."""
         import psycopg
 
@@ -293,9 +285,7 @@ def require_postgres() -> None:
     """Skip a test where there is no Postgres; the summary of the tests says so."""
     if find_program("initdb") is None:
         pytest.skip(INSTALL)
-    pytest.importorskip(
-        "psycopg", reason="psycopg is not installed", exc_type=ImportError
-    )
+    pytest.importorskip("psycopg", reason="psycopg is not installed", exc_type=ImportError)
 
 
 @pytest.fixture(scope="session")

@@ -91,9 +91,7 @@ def without_service_fields(path: str, body: Any) -> Any:
     """Return a request as its protocol has it, without what the service adds or takes away."""
     if "anthropic_version" in body:
         rest = {key: body[key] for key in body if key != "anthropic_version"}
-        found = re.search(
-            r"/models?/([^/]+?)(:streamRawPredict|:rawPredict|/invoke|$)", path
-        )
+        found = re.search(r"/models?/([^/]+?)(:streamRawPredict|:rawPredict|/invoke|$)", path)
         return {**rest, "model": found[1] if found else "unknown"}
     if path.startswith(("/at-openrouter/", "/at-deepseek/", "/at-gemini/")):
         body = {**body, "messages": [*map(_without_reasoning, body["messages"])]}

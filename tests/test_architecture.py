@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import agents
-import delegation
 import orchestrator
+from orchestrator import agents, delegation
 
 ROOT = Path(__file__).parent.parent
 AT_MOST = 66
@@ -143,9 +142,7 @@ def test_importing_the_library_stays_light() -> None:
         "trio.testing",
     ]
     code = "import sys, orchestrator; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert set(heavy) & set(done.stdout.split()) == set()
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel, ToolCall, tool
-from delegation import DeliveryCapability, Mode, Reason
-from delegation.events import ProcessStarted, TaskRequested, TurnStarted
-from delegation.session_context import (
+from orchestrator import MemoryJournal, Session, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.delegation import DeliveryCapability, Mode, Reason
+from orchestrator.delegation.events import ProcessStarted, TaskRequested, TurnStarted
+from orchestrator.delegation.session_context import (
     async_delivery_supported,
     bind_session,
     clear_session_vars,
@@ -25,18 +26,11 @@ from delegation.session_context import (
     reset_session_vars,
     set_session_vars,
 )
-from orchestrator import MemoryJournal, Session, open_orchestrator
-from orchestrator.doors import one_shot
-from orchestrator.doors.door import Door
+from orchestrator.kernel.doors import one_shot
+from orchestrator.kernel.doors.door import Door
 from orchestrator.testing import SpyModel
 from tests.kit import facts, hand_on, tool_answers, worker
-from tests.orchestrator.commands_kit import (
-    has_ended,
-    in_a_run,
-    in_a_session,
-    pipe,
-    talking,
-)
+from tests.orchestrator.commands_kit import has_ended, in_a_run, in_a_session, pipe, talking
 from tests.orchestrator.test_cli import Shell
 
 PLATFORM = "ORCHESTRATOR_SESSION_PLATFORM"
@@ -75,10 +69,7 @@ class TestAsyncDeliverySupported:
 
     def test_a_stateless_door_cannot(self) -> None:
         tokens = set_session_vars(
-            platform="api_server",
-            chat_id="sess1",
-            session_key="sess1",
-            async_delivery=False,
+            platform="api_server", chat_id="sess1", session_key="sess1", async_delivery=False
         )
         try:
             assert async_delivery_supported() is False
@@ -95,9 +86,7 @@ class TestAsyncDeliverySupported:
             clear_session_vars(tokens)
 
     def test_what_was_cleared_is_not_a_stateless_door(self) -> None:
-        tokens = set_session_vars(
-            platform="api_server", session_key="s1", async_delivery=False
-        )
+        tokens = set_session_vars(platform="api_server", session_key="s1", async_delivery=False)
         assert async_delivery_supported() is False
 
         clear_session_vars(tokens)
@@ -115,9 +104,7 @@ def looking(seen: list[tuple[bool, str]]) -> Agent:
         return "looked"
 
     return Agent(
-        "lead",
-        model=ScriptedModel([ToolCall("look"), "ok", ToolCall("look"), "ok"]),
-        tools=[look],
+        "lead", model=ScriptedModel([ToolCall("look"), "ok", ToolCall("look"), "ok"]), tools=[look]
     )
 
 
@@ -173,9 +160,7 @@ class TestDoors:
 class TestSenders:
     """A sender that cannot be told later says so with its message, which the turn then keeps to."""
 
-    async def test_what_it_delegates_is_joined_with_a_note_and_replied_at_once(
-        self,
-    ) -> None:
+    async def test_what_it_delegates_is_joined_with_a_note_and_replied_at_once(self) -> None:
         journal = MemoryJournal()
         spy = SpyModel([hand_on("a"), "first", hand_on("b"), "second", "told"])
         lead = Agent("lead", model=spy, delegates=[worker(seconds=5)])
@@ -186,14 +171,8 @@ class TestSenders:
                 detached = await session.ask("later")
                 told = await session.replies.receive()
 
-        assert [it.text for it in (joined, detached, told)] == [
-            "first",
-            "second",
-            "told",
-        ]
-        assert [
-            (it.mode, it.reason) for it in facts(journal.entries, TaskRequested)
-        ] == [
+        assert [it.text for it in (joined, detached, told)] == ["first", "second", "told"]
+        assert [(it.mode, it.reason) for it in facts(journal.entries, TaskRequested)] == [
             (Mode.JOINED, Reason.CANNOT_BE_TOLD_LATER),
             (Mode.DETACHED, Reason.CAN_BE_TOLD_LATER),
         ]
@@ -216,17 +195,12 @@ class TestSenders:
         journal = MemoryJournal()
         stuck = Agent("lead", model=ScriptedModel.always("late", 3_600))
         async with open_orchestrator(journal) as orchestrator:
-            async with (
-                orchestrator.open_session(stuck) as session,
-                trio.open_nursery() as nursery,
-            ):
+            async with orchestrator.open_session(stuck) as session, trio.open_nursery() as nursery:
                 with bind_session(async_delivery=False):
                     nursery.start_soon(session.ask, "now")
                 await trio.sleep(1)
                 nursery.cancel_scope.cancel()
-        lead = Agent(
-            "lead", model=ScriptedModel([hand_on("a"), "end"]), delegates=[worker()]
-        )
+        lead = Agent("lead", model=ScriptedModel([hand_on("a"), "end"]), delegates=[worker()])
         async with open_orchestrator(journal) as orchestrator:
             async with orchestrator.open_session(lead, session=session.id) as again:
                 reply = await again.replies.receive()
@@ -236,9 +210,7 @@ class TestSenders:
 
     async def test_no_sender_can_promise_more_than_the_door(self) -> None:
         journal = MemoryJournal()
-        lead = Agent(
-            "lead", model=ScriptedModel([hand_on("a"), "end"]), delegates=[worker()]
-        )
+        lead = Agent("lead", model=ScriptedModel([hand_on("a"), "end"]), delegates=[worker()])
         async with open_orchestrator(journal) as orchestrator:
             with bind_session(async_delivery=True):
                 await orchestrator.run(lead, "go")
@@ -247,9 +219,7 @@ class TestSenders:
         assert requested.mode is Mode.JOINED
 
     @pytest.mark.realtime
-    async def test_its_commands_end_with_the_turn_and_it_is_told_so(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_its_commands_end_with_the_turn_and_it_is_told_so(self, tmp_path: Path) -> None:
         journal = MemoryJournal()
         with pipe(tmp_path / "gate"):
             async with in_a_session(tmp_path, journal) as talk:
@@ -266,8 +236,8 @@ class TestSenders:
 
 COMMAND = "read _ <gate; echo DONE"
 AGENTS = f"""
-from agents import Agent, ScriptedModel, ToolCall, ToolMessage, allow
-from agents.tools.terminal import process, terminal
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, allow
+from orchestrator.agents.tools.terminal import process, terminal
 
 def say(transcript):
     last = transcript[-1]
@@ -310,9 +280,7 @@ class TestTerminalNotifyGate:
         assert before["status"] == "running"
         assert after["output"] == "DONE\n"
 
-    async def test_a_session_that_can_be_told_gets_one_watcher(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_session_that_can_be_told_gets_one_watcher(self, tmp_path: Path) -> None:
         journal = MemoryJournal()
         with pipe(tmp_path / "gate") as gate:
             async with in_a_session(tmp_path, journal) as talk:
@@ -339,9 +307,7 @@ class TestTerminalNotifyGate:
         # It answers where the message came from.
         assert seen["output"] == "telegram 123\n"
 
-    async def test_one_session_behind_one_door_after_the_other(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_one_session_behind_one_door_after_the_other(self, tmp_path: Path) -> None:
         """A run is promised nothing. Opened as a session, it is promised all."""
         journal = MemoryJournal()
         with pipe(tmp_path / "gate"):

@@ -13,9 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "coming-from.md").read_text()
-PAIRS = re.findall(
-    r"^```py\n(.*?)^```$.*?^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE
-)
+PAIRS = re.findall(r"^```py\n(.*?)^```$.*?^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 GUARD = 'if __name__ == "__main__":\n'
@@ -26,7 +24,7 @@ def lines(code: str) -> int:
 
 
 def test_there_is_a_pair_for_each_library() -> None:
-    libraries = ("from agents import", "from pydantic_ai import", "create_supervisor")
+    libraries = ("from orchestrator.agents import", "from pydantic_ai import", "create_supervisor")
     assert len(PAIRS) == len(libraries)
     for (theirs, ours), library in zip(PAIRS, libraries, strict=True):
         assert library in theirs

@@ -36,9 +36,7 @@ def command_lines() -> list[Any]:
         found.append(pytest.param(arguments, id=unit.name))
     page = (ROOT / "docs" / "cluster.md").read_text()
     found += [
-        pytest.param(
-            shlex.split(line, comments=True)[1:], id=f"cluster.md: {line[:30]}"
-        )
+        pytest.param(shlex.split(line, comments=True)[1:], id=f"cluster.md: {line[:30]}")
         for line in page.splitlines()
         if line.startswith("orchestrator ")
     ]
@@ -51,9 +49,7 @@ def command_lines() -> list[Any]:
 @pytest.mark.parametrize("arguments", command_lines())
 def test_our_command_line_takes_each_command(arguments: list[str]) -> None:
     """Parsed, and not run: an option that was renamed is found here."""
-    command, _, _ = build_app().parse_args(
-        arguments, print_error=False, exit_on_error=False
-    )
+    command, _, _ = build_app().parse_args(arguments, print_error=False, exit_on_error=False)
 
     assert command.__name__ == arguments[0]
 
@@ -63,9 +59,7 @@ def test_systemd_finds_nothing_wrong_with_a_unit(unit: Path, tmp_path: Path) -> 
     """It wants the program to be there: ours is, elsewhere."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not here")
-    text = unit.read_text().replace(
-        "/opt/orchestrator/bin/orchestrator", sys.executable
-    )
+    text = unit.read_text().replace("/opt/orchestrator/bin/orchestrator", sys.executable)
     name = unit.name.replace("@.", "@gpu.")
     (tmp_path / name).write_text(text)
 

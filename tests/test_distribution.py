@@ -13,9 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 def test_the_wheel_holds_the_three_packages_and_nothing_else(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
-    subprocess.run(
-        [*build, "--outdir", str(tmp_path), str(ROOT)], check=True, capture_output=True
-    )
+    subprocess.run([*build, "--outdir", str(tmp_path), str(ROOT)], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
 
@@ -30,7 +28,7 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(tmp_path: Path) -> 
         assert f"{room}/py.typed" in names
     # The pages of the reports and the console, built ahead: installing them needs no node.
     for built in ("report.js", "report.css", "console.js", "console.css", "worker.js"):
-        assert f"orchestrator/viewer/built/{built}" in names
+        assert f"orchestrator/products/viewer/built/{built}" in names
     assert not any("viewer/sources/" in name for name in names)
 
 
@@ -47,9 +45,7 @@ def test_what_is_installed_is_pinned_by_its_hash_without_an_address(name: str) -
 
 
 def test_the_viewer_is_built_from_packages_that_are_pinned_by_their_hash() -> None:
-    lock = json.loads(
-        (ROOT / "orchestrator/viewer/sources/package-lock.json").read_text()
-    )
+    lock = json.loads((ROOT / "orchestrator/products/viewer/sources/package-lock.json").read_text())
     packages = {name: one for name, one in lock["packages"].items() if name}
 
     assert "node_modules/d3-hierarchy" in packages

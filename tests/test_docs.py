@@ -17,10 +17,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
     """Return the code blocks of all documents, with the place of each."""
     fence = re.compile(rf"^```{language}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
     return [
-        (
-            f"{document.relative_to(ROOT)}:{text[: found.start()].count(chr(10)) + 1}",
-            found[1],
-        )
+        (f"{document.relative_to(ROOT)}:{text[: found.start()].count(chr(10)) + 1}", found[1])
         for document in DOCUMENTS
         for text in [document.read_text()]
         for found in fence.finditer(text)
@@ -31,31 +28,21 @@ def blocks(language: str) -> list[tuple[str, str]]:
 def openai_url() -> Iterator[str]:
     """Start a server that speaks OpenAI's protocol, in a process of its own."""
     with subprocess.Popen(
-        [sys.executable, str(ROOT / "tests" / "fake_openai.py")],
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, str(ROOT / "tests" / "fake_openai.py")], stdout=subprocess.PIPE, text=True
     ) as server:
         assert server.stdout is not None
         yield f"http://127.0.0.1:{server.stdout.readline().strip()}/v1"
         server.terminate()
 
 
-@pytest.mark.parametrize(
-    "code", [pytest.param(code, id=place) for place, code in blocks("python")]
-)
+@pytest.mark.parametrize("code", [pytest.param(code, id=place) for place, code in blocks("python")])
 def test_python_in_the_documents_runs(
-    code: str,
-    openai_url: str,
-    tmp_path: Path,
-    python: list[str],
-    request: pytest.FixtureRequest,
+    code: str, openai_url: str, tmp_path: Path, python: list[str], request: pytest.FixtureRequest
 ) -> None:
     """What takes its journal from the environment gets an empty database."""
     is_in_database = 'os.environ["ORCHESTRATOR_JOURNAL"]' in code
     journal = request.getfixturevalue("postgres") if is_in_database else ""
-    done = run_python(
-        code, openai_url, tmp_path, python=python, ORCHESTRATOR_JOURNAL=journal
-    )
+    done = run_python(code, openai_url, tmp_path, python=python, ORCHESTRATOR_JOURNAL=journal)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout
@@ -106,9 +93,7 @@ def test_every_command_in_the_documents_exists(python: list[str]) -> None:
 
 
 def test_every_make_target_in_the_documents_exists() -> None:
-    targets = set(
-        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    )
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for document in DOCUMENTS:
         named = re.findall(r"`make ([a-z-]+)`", document.read_text())
         assert set(named) <= targets, document
@@ -121,9 +106,7 @@ def test_every_link_in_the_documents_leads_somewhere() -> None:
             assert (document.parent / link).exists(), f"{document}: {link}"
 
 
-@pytest.mark.parametrize(
-    "code", [pytest.param(code, id=place) for place, code in blocks("python")]
-)
+@pytest.mark.parametrize("code", [pytest.param(code, id=place) for place, code in blocks("python")])
 def test_a_program_of_the_documents_can_be_loaded_without_being_run(code: str) -> None:
     """`orchestrator simulate FILE` loads a file for its agents, and must not pay for models."""
     for line in code.splitlines():

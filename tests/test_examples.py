@@ -45,9 +45,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def provider(environ: dict[str, str]) -> Iterator[dict[str, str]]:
     """An environment with a server that speaks OpenAI's protocol."""
     with subprocess.Popen(
-        [sys.executable, str(ROOT / "tests" / "fake_openai.py")],
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, str(ROOT / "tests" / "fake_openai.py")], stdout=subprocess.PIPE, text=True
     ) as server:
         assert server.stdout is not None
         address = f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
@@ -78,9 +76,7 @@ def test_an_example_prints_what_it_says(
 
     assert marker
     assert done.stderr == ""
-    assert done.stdout == "".join(
-        f"{line.removeprefix('# ')}\n" for line in expected.splitlines()
-    )
+    assert done.stdout == "".join(f"{line.removeprefix('# ')}\n" for line in expected.splitlines())
 
 
 @pytest.mark.parametrize("file", PROGRAMS, ids=lambda file: file.name)
@@ -92,15 +88,11 @@ def test_every_script_gives_way_to_the_model_that_is_named(file: Path) -> None:
     assert "model=NAMED or ScriptedModel" in code
 
 
-def test_the_flag_names_a_real_model(
-    provider: dict[str, str], python: list[str]
-) -> None:
+def test_the_flag_names_a_real_model(provider: dict[str, str], python: list[str]) -> None:
     """The script says a whole sentence; the provider says what the dictionary says."""
     file = EXAMPLES / "hello.py"
 
-    done = run_example(
-        file, "--model", "openai:gpt-5-mini", environ=provider, python=python
-    )
+    done = run_example(file, "--model", "openai:gpt-5-mini", environ=provider, python=python)
 
     assert done.stdout == "three of a kind\n"
     assert done.stderr == ""
@@ -126,10 +118,7 @@ def test_what_is_wrong_with_the_flag_is_said_in_a_line(
 
 @pytest.mark.parametrize(("name", "leader"), LEADERS.items())
 def test_an_example_can_be_simulated(
-    name: str,
-    leader: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, leader: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its agent is found without being named, and no script is needed."""
     file = EXAMPLES / f"{name}.py"

@@ -16,9 +16,7 @@ import pytest
         pytest.param("DISTRIBUTION = 'openai-agents'", id="that says who it is"),
     ],
 )
-def test_another_package_of_that_name_is_called_out(
-    tmp_path: Path, room: str, theirs: str
-) -> None:
+def test_another_package_of_that_name_is_called_out(tmp_path: Path, room: str, theirs: str) -> None:
     """Else the first error is some name that cannot be imported."""
     package = tmp_path / "site" / "agents"
     package.mkdir(parents=True)
@@ -43,32 +41,26 @@ def test_another_package_of_that_name_is_called_out(
 
 HOSTILE = ("typing", "signal", "trio", "rich", "networkx", "jsonschema_rs", "agents")
 TEAM = """
-from agents import Agent
+from orchestrator.agents import Agent
 from neighbour import MODEL
 
 worker = Agent("worker", model=MODEL)
 """
 
 
-def test_nothing_is_imported_from_the_folder_in_which_the_command_is_called(
-    tmp_path: Path,
-) -> None:
+def test_nothing_is_imported_from_the_folder_in_which_the_command_is_called(tmp_path: Path) -> None:
     """But by the file of the agent, which is named."""
     for name in HOSTILE:
         (tmp_path / f"{name}.py").write_text("raise SystemExit('hostile')\n")
     (tmp_path / "team.py").write_text(TEAM)
     (tmp_path / "neighbour.py").write_text(
-        "from agents import ScriptedModel\nMODEL = ScriptedModel.always('done')\n"
+        "from orchestrator.agents import ScriptedModel\nMODEL = ScriptedModel.always('done')\n"
     )
     root = Path(__file__).parents[1]
 
     tried = subprocess.run(
         [sys.executable, "-m", "orchestrator", "run", "team.py", "go", "--quiet"],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(root),
-            "ORCHESTRATOR_HOME": str(tmp_path / "state"),
-        },
+        env={**os.environ, "PYTHONPATH": str(root), "ORCHESTRATOR_HOME": str(tmp_path / "state")},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -5,16 +5,16 @@ from importlib import import_module
 import pytest
 
 MOVED = {
-    "agents.models.cassette": "agents.models.wrappers.cassette",
-    "agents.models.fallback": "agents.models.wrappers.fallback",
-    "agents.models.limiter": "agents.models.wrappers.rate_limit",
-    "agents.models.named": "agents.models.registry",
-    "agents.models.prices": "agents.models.wrappers.prices",
-    "agents.models.quote": "agents.models.usage_bound",
-    "agents.models.retry": "agents.models.wrappers.retry",
-    "agents.tools.results": "agents.tools.result_text",
-    "orchestrator.control_client": "orchestrator.control.client",
-    "orchestrator.replaying": "orchestrator.replay.run",
+    "orchestrator.agents.models.cassette": "orchestrator.agents.models.wrappers.cassette",
+    "orchestrator.agents.models.fallback": "orchestrator.agents.models.wrappers.fallback",
+    "orchestrator.agents.models.limiter": "orchestrator.agents.models.wrappers.rate_limit",
+    "orchestrator.agents.models.named": "orchestrator.agents.models.registry",
+    "orchestrator.agents.models.prices": "orchestrator.agents.models.wrappers.prices",
+    "orchestrator.agents.models.quote": "orchestrator.agents.models.usage_bound",
+    "orchestrator.agents.models.retry": "orchestrator.agents.models.wrappers.retry",
+    "orchestrator.agents.tools.results": "orchestrator.agents.tools.result_text",
+    "orchestrator.control_client": "orchestrator.kernel.control.client",
+    "orchestrator.replaying": "orchestrator.products.history.replay.run",
 }
 
 

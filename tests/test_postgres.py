@@ -31,9 +31,7 @@ def test_a_server_can_be_crashed_and_started_again() -> None:
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(url)
         server.start()
-        psycopg.connect(
-            server.url(name, user="ann", password="correct", tcp=True)
-        ).close()
+        psycopg.connect(server.url(name, user="ann", password="correct", tcp=True)).close()
         with pytest.raises(psycopg.OperationalError, match="password authentication"):
             psycopg.connect(server.url(name, user="ann", password="wrong"))
         pid, folder = server.pid, server.folder

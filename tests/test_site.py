@@ -19,14 +19,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going"),
-            *(
-                "-d",
-                str(folder / "trees"),
-                "-b",
-                "html",
-                str(DOCS),
-                str(folder / "site"),
-            ),
+            *("-d", str(folder / "trees"), "-b", "html", str(DOCS), str(folder / "site")),
         ],
         capture_output=True,
         text=True,
@@ -60,9 +53,7 @@ def test_the_site_needs_no_network(site: Path) -> None:
 
 def test_every_name_of_the_library_has_one_place_in_the_reference() -> None:
     text = "".join(it.read_text() for it in (DOCS / "api").glob("*.md"))
-    named = re.findall(
-        r"^\.\. auto(?!module)\w+:: orchestrator\.(\w+)$", text, re.MULTILINE
-    )
+    named = re.findall(r"^\.\. auto(?!module)\w+:: orchestrator\.(\w+)$", text, re.MULTILINE)
 
     assert sorted(named) == sorted(set(named))
     assert sorted(named) == sorted(orchestrator.__all__)

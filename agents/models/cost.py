@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import attrs
 
-from agents.messages import Usage
-from agents.models.model import Model, Price, known_price
+from orchestrator.agents.messages import Usage
+from orchestrator.agents.models.model import Model, Price, known_price
 
 
 def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:

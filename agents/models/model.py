@@ -5,11 +5,11 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
-from agents.errors import Failure, ModelError
-from agents.messages import AssistantMessage, Usage
-from agents.models.settings import NO_SETTINGS, ModelSettings
-from agents.tools.tool import Tool
-from agents.transcript import Transcript, as_transcript
+from orchestrator.agents.errors import Failure, ModelError
+from orchestrator.agents.messages import AssistantMessage, Usage
+from orchestrator.agents.models.settings import NO_SETTINGS, ModelSettings
+from orchestrator.agents.tools.tool import Tool
+from orchestrator.agents.transcript import Transcript, as_transcript
 
 
 @attrs.frozen
@@ -139,9 +139,7 @@ class Attempts(Protocol):
         """Book a call that succeeded and is not the answer, such as a summary."""
         ...
 
-    async def begin(
-        self, request: ModelRequest, model: "Model | None" = None
-    ) -> ModelRequest:
+    async def begin(self, request: ModelRequest, model: "Model | None" = None) -> ModelRequest:
         """Wait until another call can be paid for, and return its request.
 
         Its answer may have to be shorter than that of the first one. A call that was paid for and
@@ -218,9 +216,7 @@ class Price:
         """Return the price of calls that write to a cache that lasts for an hour."""
         if self.cache_write_1h is None:
             return self
-        longer = tuple(
-            (above, price.with_cache_of_an_hour()) for above, price in self.long_prompts
-        )
+        longer = tuple((above, price.with_cache_of_an_hour()) for above, price in self.long_prompts)
         return attrs.evolve(self, cache_write=self.cache_write_1h, long_prompts=longer)
 
     def highest_cost(
@@ -229,9 +225,7 @@ class Price:
         """Return micro-dollars, however many of the tokens are cached."""
         most = max(
             self.cost_of(
-                input_tokens=input_tokens,
-                output_tokens=output_tokens,
-                cached_tokens=cached,
+                input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=cached
             )
             for cached in (0, input_tokens)
         )

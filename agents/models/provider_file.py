@@ -11,17 +11,17 @@ from typing import Any, Final, cast
 
 import attrs
 
-from agents.errors import DefinitionError
-from agents.models.model import Price
-from agents.models.provider_table import PROVIDERS, Login, Provider, WireProtocol
-from agents.models.settings import ModelSettings
-from agents.models.settings_rules import (
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.models.model import Price
+from orchestrator.agents.models.provider_table import PROVIDERS, Login, Provider, WireProtocol
+from orchestrator.agents.models.settings import ModelSettings
+from orchestrator.agents.models.settings_rules import (
     CHAT_RULES,
     MESSAGES_RULES,
     RESPONSES_RULES,
     SettingsRules,
 )
-from agents.nearest_name import did_you_mean
+from orchestrator.agents.nearest_name import did_you_mean
 
 _RULES: Final[Mapping[WireProtocol, SettingsRules]] = {
     WireProtocol.CHAT: CHAT_RULES,
@@ -105,9 +105,7 @@ def _provider(file: Path, name: str, given: object) -> Provider:
         key_variable=row.key_variable,
         headers=row.headers,
         price=row.price,
-        settings=attrs.evolve(
-            provider.settings, cannot=provider.settings.cannot.union(row.cannot)
-        ),
+        settings=attrs.evolve(provider.settings, cannot=provider.settings.cannot.union(row.cannot)),
     )
 
 
@@ -140,17 +138,13 @@ def _is_kind(key: str, value: object) -> bool:
     """Return whether the value of a key that is no text has its form."""
     match key, value:
         case "headers", dict():
-            return all(
-                isinstance(it, str) for it in cast("dict[str, object]", value).values()
-            )
+            return all(isinstance(it, str) for it in cast("dict[str, object]", value).values())
         case "cannot", list():
             return all(isinstance(it, str) for it in cast("list[object]", value))
         case "price", dict():
             price = cast("dict[str, object]", value)
             return {"input", "output"} <= price.keys() <= PRICES and all(
-                isinstance(it, int | float)
-                and not isinstance(it, bool)
-                and 0 <= it < math.inf
+                isinstance(it, int | float) and not isinstance(it, bool) and 0 <= it < math.inf
                 for it in price.values()
             )
         case _:
@@ -160,9 +154,7 @@ def _is_kind(key: str, value: object) -> bool:
 def _like(row: _Row) -> Provider:
     if row.like is not None:
         like = PROVIDERS[row.like]
-        return (
-            like if row.protocol is None else attrs.evolve(like, protocol=row.protocol)
-        )
+        return like if row.protocol is None else attrs.evolve(like, protocol=row.protocol)
     protocol = row.protocol or WireProtocol.CHAT
     return Provider(
         protocol=protocol,

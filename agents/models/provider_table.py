@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 import attrs
 
-from agents.errors import DefinitionError
-from agents.models.model import Price
-from agents.models.settings_rules import (
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.models.model import Price
+from orchestrator.agents.models.settings_rules import (
     CHAT_RULES,
     MESSAGES_RULES,
     RESPONSES_RULES,
@@ -46,9 +46,7 @@ class Login(enum.StrEnum):
 class Quirks:
     """Where a server departs from its protocol."""
 
-    limit_field: Literal["max_tokens", "max_completion_tokens", "by host"] = (
-        "max_tokens"
-    )
+    limit_field: Literal["max_tokens", "max_completion_tokens", "by host"] = "max_tokens"
     """The field that limits an answer. OpenAI's newer models refuse the old name, and many other
     servers know only that one, also those at an address in place of OpenAI's."""
     seed_field: str = "seed"
@@ -165,7 +163,9 @@ _GOOGLE_CLOUD: Final = {
     "project": ("GOOGLE_CLOUD_PROJECT", "ANTHROPIC_VERTEX_PROJECT_ID"),
     "region": ("GOOGLE_CLOUD_LOCATION", "CLOUD_ML_REGION"),
 }
-_GOOGLE_URL: Final = "https://{region}-aiplatform.googleapis.com/v1/projects/{project}/locations/{region}"
+_GOOGLE_URL: Final = (
+    "https://{region}-aiplatform.googleapis.com/v1/projects/{project}/locations/{region}"
+)
 _VERTEX: Final = Provider(
     protocol=WireProtocol.MESSAGES,
     default_url=_GOOGLE_URL,
@@ -202,11 +202,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
     "openrouter": _chat(
         "https://openrouter.ai/api/v1",
         "OPENROUTER",
-        Quirks(
-            effort="reasoning",
-            reasoning_field="reasoning_details",
-            reports_cost=True,
-        ),
+        Quirks(effort="reasoning", reasoning_field="reasoning_details", reports_cost=True),
     ),
     "groq": _chat("https://api.groq.com/openai/v1", "GROQ"),
     "mistral": _chat(
@@ -225,11 +221,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
     "deepseek": _chat(
         "https://api.deepseek.com/v1",
         "DEEPSEEK",
-        Quirks(
-            effort="thinking",
-            has_json_schema=False,
-            reasoning_field="reasoning_content",
-        ),
+        Quirks(effort="thinking", has_json_schema=False, reasoning_field="reasoning_content"),
         cannot=frozenset({"seed", "parallel_tool_calls"}),
     ),
     "xai": _chat("https://api.x.ai/v1", "XAI"),
@@ -247,10 +239,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         login=Login.AWS,
         address={"region": ("AWS_REGION", "AWS_DEFAULT_REGION")},
         path="/model/{model}/invoke-with-response-stream",
-        quirks=Quirks(
-            anthropic_version="bedrock-2023-05-31",
-            has_json_schema=False,
-        ),
+        quirks=Quirks(anthropic_version="bedrock-2023-05-31", has_json_schema=False),
         settings=MESSAGES_RULES,
     ),
     "vertex": _VERTEX,

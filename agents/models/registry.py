@@ -5,20 +5,16 @@ from importlib import import_module
 from shutil import which
 from typing import TYPE_CHECKING, Final, Protocol
 
-from agents.errors import DefinitionError
-from agents.models.http.answer_limits import AnswerLimits
-from agents.models.model import (
-    Model,
-    known_settings_problem,
-    knows_custom_tools,
-)
-from agents.models.provider_table import PROVIDERS, Login, Provider, WireProtocol
-from agents.models.settings import ModelSettings
-from agents.models.settings_rules import LOCAL_RULES
-from agents.nearest_name import nearest_name
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.models.http.answer_limits import AnswerLimits
+from orchestrator.agents.models.model import Model, known_settings_problem, knows_custom_tools
+from orchestrator.agents.models.provider_table import PROVIDERS, Login, Provider, WireProtocol
+from orchestrator.agents.models.settings import ModelSettings
+from orchestrator.agents.models.settings_rules import LOCAL_RULES
+from orchestrator.agents.nearest_name import nearest_name
 
 if TYPE_CHECKING:
-    from agents.models.http.credentials import Credentials
+    from orchestrator.agents.models.http.credentials import Credentials
 
 __all__ = [
     "PROVIDERS",
@@ -58,19 +54,19 @@ class ModelFactory(Protocol):
 
 
 def _chat() -> ModelFactory:
-    from agents.models.providers.openai_chat import OpenAIModel
+    from orchestrator.agents.models.providers.openai_chat import OpenAIModel
 
     return OpenAIModel
 
 
 def _responses() -> ModelFactory:
-    from agents.models.providers.openai_responses import ResponsesModel
+    from orchestrator.agents.models.providers.openai_responses import ResponsesModel
 
     return ResponsesModel
 
 
 def _messages() -> ModelFactory:
-    from agents.models.providers.anthropic import AnthropicModel
+    from orchestrator.agents.models.providers.anthropic import AnthropicModel
 
     return AnthropicModel
 
@@ -109,10 +105,7 @@ def has_custom_tools(model: str | Model) -> bool:
     """
     if not isinstance(model, str):
         return knows_custom_tools(model)
-    return all(
-        name.strip().partition(":")[0] in CUSTOM_TOOL_PROVIDERS
-        for name in model.split("|")
-    )
+    return all(name.strip().partition(":")[0] in CUSTOM_TOOL_PROVIDERS for name in model.split("|"))
 
 
 FAMILIES: Final = {
@@ -145,7 +138,7 @@ def model_named(
     prefix, _, model = name.partition(":")
     if prefix == "local" and model:
         # It needs no key and no client, and imports its engine on the first request.
-        from agents.models.providers.local import local_model
+        from orchestrator.agents.models.providers.local import local_model
 
         return local_model(model)
     provider = providers.get(prefix)
@@ -192,8 +185,8 @@ def _login(
     name: str, provider: Provider, base_url: str, environ: Mapping[str, str]
 ) -> "tuple[str, Credentials | None]":
     """Return the key of a provider, or what makes one for each request."""
-    from agents.models.http.credentials import GcloudToken, TokenFunction
-    from agents.models.http.url import is_on_loopback
+    from orchestrator.agents.models.http.credentials import GcloudToken, TokenFunction
+    from orchestrator.agents.models.http.url import is_on_loopback
 
     if provider.token is not None:
         return "", TokenFunction(provider.token)
@@ -206,8 +199,7 @@ def _login(
         if is_needed and which(GCLOUD) is None:
             raise _missing_key(
                 name,
-                f"set {provider.key_variable} to a token, or install gcloud and log in"
-                " with it",
+                f"set {provider.key_variable} to a token, or install gcloud and log in with it",
             )
         return "", GcloudToken() if is_needed else None
     if not key and is_needed:
@@ -218,7 +210,7 @@ def _login(
 def _aws_login(
     name: str, environ: Mapping[str, str], *, is_needed: bool
 ) -> "tuple[str, Credentials | None]":
-    from agents.models.http.aws_signature import AwsKeys
+    from orchestrator.agents.models.http.aws_signature import AwsKeys
 
     if key := environ.get("AWS_BEARER_TOKEN_BEDROCK", "").strip():
         return key, None
@@ -227,9 +219,7 @@ def _aws_login(
     if not (access and secret):
         if is_needed:
             raise _missing_key(
-                name,
-                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or"
-                " AWS_BEARER_TOKEN_BEDROCK",
+                name, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_BEARER_TOKEN_BEDROCK"
             )
         return "", None
     return "", AwsKeys(

@@ -11,11 +11,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import attrs
 import msgspec
 
-from agents.errors import DefinitionError
+from orchestrator.agents.errors import DefinitionError
 
-ReasoningEffort: TypeAlias = Literal[
-    "none", "minimal", "low", "medium", "high", "xhigh", "max"
-]
+ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORTS: Final = get_args(ReasoningEffort)
 CacheTime: TypeAlias = Literal["5m", "1h"]
 FREE_CHOICES: Final = frozenset({"auto", "none"})
@@ -32,9 +30,7 @@ def _texts(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _between(low: float, high: float) -> Any:
-    def check(
-        instance: object, attribute: "attrs.Attribute[Any]", value: object
-    ) -> None:
+    def check(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
         del instance
         if value is None:
             return
@@ -50,9 +46,7 @@ def _between(low: float, high: float) -> Any:
 
 
 def _whole_from(low: int | None, high: float = math.inf) -> Any:
-    def check(
-        instance: object, attribute: "attrs.Attribute[Any]", value: object
-    ) -> None:
+    def check(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
         del instance
         if value is None:
             return
@@ -70,14 +64,10 @@ def _whole_from(low: int | None, high: float = math.inf) -> Any:
 
 
 def _one_of(*allowed: object) -> Any:
-    def check(
-        instance: object, attribute: "attrs.Attribute[Any]", value: object
-    ) -> None:
+    def check(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
         del instance
         # By identity for True and False, since 1 == True.
-        if not any(
-            value is it or (value == it and type(value) is str) for it in allowed
-        ):
+        if not any(value is it or (value == it and type(value) is str) for it in allowed):
             given = ", ".join(repr(it) for it in allowed if it is not None)
             raise _wrong(attribute, value, f"one of {given}")
 
@@ -92,14 +82,10 @@ def _is_texts(
         raise _wrong(attribute, value, "texts, none of them empty")
 
 
-def _is_name(
-    instance: object, attribute: "attrs.Attribute[Any]", value: object
-) -> None:
+def _is_name(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     del instance
     if value is not None and not (isinstance(value, str) and value):
-        raise _wrong(
-            attribute, value, "'auto', 'required', 'none' or the name of a tool"
-        )
+        raise _wrong(attribute, value, "'auto', 'required', 'none' or the name of a tool")
 
 
 def _as_json_object(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -112,12 +98,8 @@ def _as_json_object(given: Mapping[str, Any]) -> Mapping[str, Any]:
         ) from exc
 
 
-def _wrong(
-    attribute: "attrs.Attribute[Any]", value: object, wanted: str
-) -> DefinitionError:
-    return DefinitionError(
-        f"ModelSettings({attribute.name}={value!r}) must be {wanted}"
-    )
+def _wrong(attribute: "attrs.Attribute[Any]", value: object, wanted: str) -> DefinitionError:
+    return DefinitionError(f"ModelSettings({attribute.name}={value!r}) must be {wanted}")
 
 
 @attrs.frozen(kw_only=True)
@@ -133,9 +115,7 @@ class ModelSettings:
     )
     """How much a model is to think before it answers."""
     seed: int | None = attrs.field(default=None, validator=_whole_from(None))
-    stop: tuple[str, ...] = attrs.field(
-        default=(), converter=_texts, validator=_is_texts
-    )
+    stop: tuple[str, ...] = attrs.field(default=(), converter=_texts, validator=_is_texts)
     """Texts at which an answer ends."""
     parallel_tool_calls: bool | None = attrs.field(
         default=None, validator=_one_of(None, True, False)
@@ -145,12 +125,8 @@ class ModelSettings:
         default=None, validator=_one_of(None, True, False, "5m", "1h")
     )
     """Whether the provider is to cache what a request begins with, and for how long."""
-    presence_penalty: float | None = attrs.field(
-        default=None, validator=_between(-2, 2)
-    )
-    frequency_penalty: float | None = attrs.field(
-        default=None, validator=_between(-2, 2)
-    )
+    presence_penalty: float | None = attrs.field(default=None, validator=_between(-2, 2))
+    frequency_penalty: float | None = attrs.field(default=None, validator=_between(-2, 2))
     tool_choice: str | None = attrs.field(default=None, validator=_is_name)
     """`"auto"`, `"none"`, `"required"` or the name of a tool. The last two hold for the first
     answer of a turn: a model that always has to call would never end."""
@@ -186,15 +162,11 @@ class ModelSettings:
         return fields
 
     def _given(self) -> dict[str, Any]:
-        values = (
-            (it.name, getattr(self, it.name)) for it in attrs.fields(ModelSettings)
-        )
+        values = ((it.name, getattr(self, it.name)) for it in attrs.fields(ModelSettings))
         return {name: value for name, value in values if value not in (None, (), {})}
 
     def __str__(self) -> str:
-        return ", ".join(
-            f"{name}={value!r}" for name, value in self.as_fields().items()
-        )
+        return ", ".join(f"{name}={value!r}" for name, value in self.as_fields().items())
 
 
 NO_SETTINGS: Final = ModelSettings()

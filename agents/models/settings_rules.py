@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from agents.models.settings import EFFORTS, FREE_CHOICES, ModelSettings
+from orchestrator.agents.models.settings import EFFORTS, FREE_CHOICES, ModelSettings
 
 LEAST_THINKING: Final = 1_024
 """The fewest tokens that a model of the messages protocol thinks in."""
@@ -59,8 +59,7 @@ class SettingsRules:
             yield "while it thinks, no call can be forced: tool_choice is 'auto' or 'none'"
         if (settings.max_output_tokens or math.inf) <= LEAST_THINKING:
             yield (
-                f"it thinks in {LEAST_THINKING} tokens at least, so max_output_tokens must"
-                " be more"
+                f"it thinks in {LEAST_THINKING} tokens at least, so max_output_tokens must be more"
             )
 
 
@@ -88,9 +87,7 @@ MESSAGES_RULES: Final = SettingsRules(
     efforts=frozenset(EFFORTS) - {"minimal"},
     caches_by_itself=False,
     thinks_alone=True,
-    reserved=frozenset(
-        {"model", "messages", "system", "stream", "tools", "max_tokens"}
-    ),
+    reserved=frozenset({"model", "messages", "system", "stream", "tools", "max_tokens"}),
 )
 LOCAL_RULES: Final = SettingsRules(
     cannot=frozenset(

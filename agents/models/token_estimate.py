@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from agents.messages import AssistantMessage, Message, Part, Usage
-from agents.models.model import Model, ModelRequest, known_count, known_price
+from orchestrator.agents.messages import AssistantMessage, Message, Part, Usage
+from orchestrator.agents.models.model import Model, ModelRequest, known_count, known_price
 
 CHARACTERS_PER_TOKEN: Final = 4
 SMALLEST_WINDOW: Final = 2_000
@@ -50,9 +50,7 @@ def estimated_usage(model: Model, request: ModelRequest, *, written: int) -> Usa
         calls=1,
         input_tokens=read,
         output_tokens=wrote,
-        cost=0
-        if price is None
-        else price.cost_of(input_tokens=read, output_tokens=wrote),
+        cost=0 if price is None else price.cost_of(input_tokens=read, output_tokens=wrote),
         unpriced=int(price is None),
         estimated=1,
     )

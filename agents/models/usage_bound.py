@@ -6,13 +6,9 @@ The bound is generous: it assumes that nothing is cached.
 
 from typing import Final
 
-from agents.messages import Message, Usage
-from agents.models.model import Model, ModelRequest, Price, known_count, known_price
-from agents.models.token_estimate import (
-    parts_length,
-    texts_beside_messages,
-    texts_of,
-)
+from orchestrator.agents.messages import Message, Usage
+from orchestrator.agents.models.model import Model, ModelRequest, Price, known_count, known_price
+from orchestrator.agents.models.token_estimate import parts_length, texts_beside_messages, texts_of
 
 MIN_BYTES_PER_TOKEN: Final = 3
 """English has four and more, other scripts about three. Only rows of digits and the like have

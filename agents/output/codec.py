@@ -9,7 +9,7 @@ from typing import Any, Final, cast, get_args
 
 import msgspec
 
-from agents.output.pydantic_types import (
+from orchestrator.agents.output.pydantic_types import (
     convert_part,
     is_part,
     is_union,
@@ -40,13 +40,9 @@ class Codec:
             TypeError, NameError: there is none.
         """
         schemas, parts = msgspec.json.schema_components(
-            self._alternatives,
-            ref_template=f"{REFERENCE}{{name}}",
-            schema_hook=part_schema,
+            self._alternatives, ref_template=f"{REFERENCE}{{name}}", schema_hook=part_schema
         )
-        schema: dict[str, Any] = (
-            schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
-        )
+        schema: dict[str, Any] = schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
         return with_shared_definitions({**schema, "$defs": parts})
 
     def read(self, text: str) -> Any:
@@ -60,9 +56,7 @@ class Codec:
             try:
                 if is_part(alternative):
                     return read_part(alternative, text)
-                return msgspec.json.decode(
-                    text, type=alternative, dec_hook=convert_part
-                )
+                return msgspec.json.decode(text, type=alternative, dec_hook=convert_part)
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
                 problems.append(str(exc))
             except ValueError as exc:
@@ -110,9 +104,7 @@ def plain(value: object) -> Any:
         TypeError, ValueError, RecursionError: JSON cannot carry it.
     """
     # Sets have no order of their own.
-    return msgspec.to_builtins(
-        value, str_keys=True, order="deterministic", enc_hook=plain_part
-    )
+    return msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=plain_part)
 
 
 def _alternatives(type_: Any) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from agents.errors import DefinitionError
+from orchestrator.agents.errors import DefinitionError
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -32,17 +32,7 @@ EXPRESSION: Final = 100_000
 
 # Keywords with subschemas: for the same value, and for the values in it.
 _SAME: Final = frozenset(
-    {
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "not",
-        "if",
-        "then",
-        "else",
-        "dependentSchemas",
-        "dependencies",
-    }
+    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
 )
 _INSIDE: Final = frozenset(
     {
@@ -68,9 +58,7 @@ def require_schema(schema: object) -> None:
     plain = _plain(schema)
     _validator(plain)
     if not _VisitCounter(plain, VISITS).is_bounded(None):
-        raise _refused(
-            "it leads through its own parts too often or too deep: make it simpler"
-        )
+        raise _refused("it leads through its own parts too often or too deep: make it simpler")
 
 
 def schema_problems(schema: Mapping[str, Any], text: str) -> tuple[str, ...]:
@@ -89,9 +77,7 @@ def schema_problems(schema: Mapping[str, Any], text: str) -> tuple[str, ...]:
         return (f"it is nested more than {MAX_DEPTH} levels deep",)
     if _is_deeper(answer, MAX_DEPTH):
         return (f"it is nested more than {MAX_DEPTH} levels deep",)
-    if not _VisitCounter(plain, VISITS + VISITS_A_CHARACTER * len(text)).is_bounded(
-        answer
-    ):
+    if not _VisitCounter(plain, VISITS + VISITS_A_CHARACTER * len(text)).is_bounded(answer):
         return (
             "it cannot be checked in reasonable time, because the schema leads through its own"
             " parts too often or too deep: make the answer shorter and less nested",
@@ -169,8 +155,7 @@ def _validator(schema: dict[str, Any]) -> "jsonschema_rs.Validator":
             )
         except jsonschema_rs.ValidationError as exc:
             hint = (
-                "; regular expressions here are small, without look-around and"
-                " back-references"
+                "; regular expressions here are small, without look-around and back-references"
                 if exc.message.endswith('is not a "regex"')
                 else ""
             )
@@ -238,9 +223,7 @@ class _VisitCounter:
         known[pair] = visits, levels + 1
         return known[pair]
 
-    def _next(
-        self, schema: dict[str, Any], value: object
-    ) -> Iterable[tuple[object, object]]:
+    def _next(self, schema: dict[str, Any], value: object) -> Iterable[tuple[object, object]]:
         """Yield the schemas that are visited from here, each with its value."""
         for keyword, given in schema.items():
             if keyword == "$ref":
@@ -289,11 +272,7 @@ def _schemas(keyword: str, given: object) -> Iterable[object]:
 
 
 def _inside(value: object) -> Iterable[object]:
-    return (
-        cast("list[object]", value)
-        if isinstance(value, list)
-        else _named(value).values()
-    )
+    return cast("list[object]", value) if isinstance(value, list) else _named(value).values()
 
 
 def _named(value: object) -> dict[str, Any]:
@@ -317,9 +296,7 @@ def _objects(value: object) -> Iterable[dict[str, Any]]:
 
 
 def _problem(error: "jsonschema_rs.ValidationError") -> str:
-    names = (
-        str(name).replace("~", "~0").replace("/", "~1") for name in error.instance_path
-    )
+    names = (str(name).replace("~", "~0").replace("/", "~1") for name in error.instance_path)
     return _line(f"/{'/'.join(names)}: {error.message}")
 
 

@@ -23,7 +23,7 @@ from typing import (
 
 import msgspec
 
-from agents.errors import DefinitionError
+from orchestrator.agents.errors import DefinitionError
 
 if TYPE_CHECKING:
     import pydantic
@@ -48,9 +48,7 @@ def _has_parts(type_: Any, seen: set[int]) -> bool:
     if id(type_) in seen:
         return False
     seen.add(id(type_))
-    return _is_pydantic(type_) or any(
-        _has_parts(part, seen) for part in _parts_of(type_)
-    )
+    return _is_pydantic(type_) or any(_has_parts(part, seen) for part in _parts_of(type_))
 
 
 def _is_pydantic(type_: Any) -> bool:
@@ -187,9 +185,7 @@ def part_schema(type_: Any) -> dict[str, Any]:
     try:
         return type_.adapter.json_schema()
     except pydantic.errors.PydanticUserError as exc:
-        raise TypeError(
-            f"pydantic has no JSON schema of {type_.__name__}: {exc.message}"
-        ) from exc
+        raise TypeError(f"pydantic has no JSON schema of {type_.__name__}: {exc.message}") from exc
 
 
 def read_part(type_: Any, text: str | bytes) -> Any:
@@ -214,8 +210,7 @@ def convert_part(type_: Any, value: object) -> Any:
     except ValueError as exc:
         # Msgspec adds where the part is, so the places are those inside it.
         problems = [
-            str(it).replace(" - at `$.", " in `").replace(" - at `$", " in `")
-            for it in exc.args
+            str(it).replace(" - at `$.", " in `").replace(" - at `$", " in `") for it in exc.args
         ]
         raise ValueError("; ".join(problems)) from exc
 
@@ -272,9 +267,7 @@ def plain_value(type_: Any, value: object) -> Any:
     """
     import pydantic_core
 
-    dump = partial(
-        type_.adapter.dump_python, by_alias=False, round_trip=True, warnings="error"
-    )
+    dump = partial(type_.adapter.dump_python, by_alias=False, round_trip=True, warnings="error")
     try:
         return _in_order(dump(value, mode="json"), dump(value))
     except pydantic_core.PydanticSerializationError as exc:
@@ -295,9 +288,7 @@ def _in_order(plain: object, value: object) -> object:
             return _sorted(map(_sorted_inside, parts))
         if isinstance(value, list | tuple):
             values = cast("Sequence[object]", value)
-            return [_in_order(*pair) for pair in zip_longest(parts, values)][
-                : len(parts)
-            ]
+            return [_in_order(*pair) for pair in zip_longest(parts, values)][: len(parts)]
     if isinstance(plain, dict) and isinstance(value, dict):
         values_by_key = cast("dict[object, object]", value).items()
         by_key = {str(key): of for key, of in values_by_key}

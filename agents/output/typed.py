@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import msgspec
 
-from agents.errors import DefinitionError, OutputError
-from agents.output.codec import codec_of
+from orchestrator.agents.errors import DefinitionError, OutputError
+from orchestrator.agents.output.codec import codec_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm

@@ -1,46 +1,27 @@
 """The decorator `@agent`, which makes a pipeline of an async function."""
 
 import inspect
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import (
-    Any,
-    Final,
-    Literal,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    get_type_hints,
-    overload,
-)
+from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar, get_type_hints, overload
 
 import msgspec
 
-from agents.agent import Agent
-from agents.approval import ApprovalRule
-from agents.errors import DefinitionError
-from agents.limits import Budget, Limits, Patience
-from agents.output.pydantic_types import replaced_parts, union_of
-from agents.output.typed import output_schema
-from agents.pipelines.pipeline import Pipeline, PipelineContext
-from agents.tools.task_context import TaskContext, deps_type, is_task_context
+from orchestrator.agents.agent import Agent
+from orchestrator.agents.approval import ApprovalRule
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.limits import Budget, Limits, Patience
+from orchestrator.agents.output.pydantic_types import replaced_parts, union_of
+from orchestrator.agents.output.typed import output_schema
+from orchestrator.agents.pipelines.pipeline import Pipeline, PipelineContext
+from orchestrator.agents.tools.task_context import TaskContext, deps_type, is_task_context
 
 P = ParamSpec("P")
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
-BY_NAME: Final = {
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    inspect.Parameter.KEYWORD_ONLY,
-}
+BY_NAME: Final = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
 ACCEPTED_KINDS: Final = {inspect.Parameter.POSITIONAL_ONLY, *BY_NAME}
 
 
@@ -53,9 +34,7 @@ class AgentDecorator(Protocol):
     ) -> Pipeline[object, OutputT]: ...
     @overload
     def __call__(
-        self,
-        function: Callable[[TaskContext[Any], InputT], Coroutine[Any, Any, OutputT]],
-        /,
+        self, function: Callable[[TaskContext[Any], InputT], Coroutine[Any, Any, OutputT]], /
     ) -> Pipeline[InputT, OutputT]: ...
     @overload
     def __call__(
@@ -84,9 +63,7 @@ def agent(
     function: Callable[[InputT], Coroutine[Any, Any, OutputT]], /
 ) -> Pipeline[InputT, OutputT]: ...
 @overload
-def agent(
-    function: Callable[[], Coroutine[Any, Any, OutputT]], /
-) -> Pipeline[object, OutputT]: ...
+def agent(function: Callable[[], Coroutine[Any, Any, OutputT]], /) -> Pipeline[object, OutputT]: ...
 @overload
 def agent(  # type: ignore[overload-cannot-match]  # two parameters do
     function: Callable[P, Coroutine[Any, Any, OutputT]], /
@@ -189,16 +166,12 @@ def _input(
                 f"agent {name!r}: {str(parameter)!r} says nothing of what it takes"
             )
         if parameter.name not in hints:
-            raise DefinitionError(
-                f"agent {name!r}: parameter {parameter.name!r} has no type hint"
-            )
+            raise DefinitionError(f"agent {name!r}: parameter {parameter.name!r} has no type hint")
     parameters = [it for it in parameters if it.name not in contexts]
     function = _with_task(function, contexts) if contexts else _without_task(function)
     if not parameters:
         return Any, lambda context, _: function(context)
-    required = [
-        parameter for parameter in parameters if parameter.default is parameter.empty
-    ]
+    required = [parameter for parameter in parameters if parameter.default is parameter.empty]
     first = parameters[0]
     is_only_one = required in ([], [first]) and first.kind is not first.KEYWORD_ONLY
     if is_only_one:
@@ -232,24 +205,15 @@ def _by_name(
             optional = union_of((hint, msgspec.UnsetType))
             fields.append((parameter.name, optional, msgspec.UNSET))
     try:
-        input_type = msgspec.defstruct(
-            name, fields, kw_only=True, forbid_unknown_fields=True
-        )
+        input_type = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
     except TypeError as exc:
         raise DefinitionError(f"agent {name!r}: {exc}") from exc
     _require_readable(name, input_type)
 
     def call(context: PipelineContext, value: Any) -> Awaitable[Any]:
-        fields = {
-            parameter.name: getattr(value, parameter.name) for parameter in parameters
-        }
+        fields = {parameter.name: getattr(value, parameter.name) for parameter in parameters}
         return function(
-            context,
-            **{
-                name: field
-                for name, field in fields.items()
-                if field is not msgspec.UNSET
-            },
+            context, **{name: field for name, field in fields.items() if field is not msgspec.UNSET}
         )
 
     return input_type, call
@@ -260,17 +224,13 @@ def _with_task(
 ) -> Callable[..., Awaitable[Any]]:
     """Return a function that gets the context of its pipeline first, and gives it on by name."""
 
-    def call(
-        context: PipelineContext, /, *args: Any, **keywords: Any
-    ) -> Awaitable[Any]:
+    def call(context: PipelineContext, /, *args: Any, **keywords: Any) -> Awaitable[Any]:
         return function(*args, **keywords, **dict.fromkeys(contexts, context.task))
 
     return call
 
 
-def _without_task(
-    function: Callable[..., Awaitable[Any]],
-) -> Callable[..., Awaitable[Any]]:
+def _without_task(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     def call(_: PipelineContext, /, *args: Any, **keywords: Any) -> Awaitable[Any]:
         return function(*args, **keywords)
 

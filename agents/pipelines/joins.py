@@ -7,8 +7,8 @@ join that is refused here would fail for every value.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
-from agents.errors import DefinitionError
-from agents.output.codec import codec_of
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.output.codec import codec_of
 
 Schema = Mapping[str, Any]
 
@@ -41,11 +41,7 @@ def _misfit(
     problems: list[str] = []
     for one in _alternatives(given, given_root):
         for other in _alternatives(wanted, wanted_root):
-            problem = (
-                _single_misfit(one, other, given_root, wanted_root, depth)
-                if depth
-                else None
-            )
+            problem = _single_misfit(one, other, given_root, wanted_root, depth) if depth else None
             if problem is None:
                 return None
             problems.append(problem)
@@ -68,19 +64,13 @@ def _single_misfit(
 ) -> str | None:
     given, wanted = _kinds(one), _kinds(other)
     if given and wanted and not given & wanted:
-        return (
-            f"a value of JSON's type {_listed(given)} is none of type {_listed(wanted)}"
-        )
+        return f"a value of JSON's type {_listed(given)} is none of type {_listed(wanted)}"
     if "object" in given & wanted:
         return _object_misfit(one, other, one_root, other_root, depth)
     items, wanted_items = one.get("items"), other.get("items")
     if isinstance(items, Mapping) and isinstance(wanted_items, Mapping):
         problem = _misfit(
-            cast("Schema", items),
-            cast("Schema", wanted_items),
-            one_root,
-            other_root,
-            depth - 1,
+            cast("Schema", items), cast("Schema", wanted_items), one_root, other_root, depth - 1
         )
         return problem and f"of its items, {problem}"
     return None
@@ -96,9 +86,7 @@ def _object_misfit(
         if name not in properties:
             return f"it has no {name!r}"
         wanted: Schema = other.get("properties", {}).get(name, {})
-        if problem := _misfit(
-            properties[name], wanted, one_root, other_root, depth - 1
-        ):
+        if problem := _misfit(properties[name], wanted, one_root, other_root, depth - 1):
             return f"of {name!r}, {problem}"
     return None
 
@@ -110,9 +98,7 @@ def _kinds(schema: Schema) -> set[str]:
         kinds = {kind}
     elif isinstance(kind, list):
         kinds = {str(it) for it in cast("list[object]", kind)}
-    elif values := schema.get("enum") or (
-        [schema["const"]] if "const" in schema else []
-    ):
+    elif values := schema.get("enum") or ([schema["const"]] if "const" in schema else []):
         kinds = {_kind_of(value) for value in values}
     else:
         return set()

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 import attrs
 import trio
 
-from agents.agent import Agent, is_agent
-from agents.errors import DefinitionError, InputError, OutputError
-from agents.messages import AssistantMessage
-from agents.models.model import Model, ModelRequest
-from agents.output.codec import codec_of
-from agents.output.typed import accepts, encoded, read_output, type_name
-from agents.pipelines.joins import join_problem
-from agents.tools.task_context import TaskContext
+from orchestrator.agents.agent import Agent, is_agent
+from orchestrator.agents.errors import DefinitionError, InputError, OutputError
+from orchestrator.agents.messages import AssistantMessage
+from orchestrator.agents.models.model import Model, ModelRequest
+from orchestrator.agents.output.codec import codec_of
+from orchestrator.agents.output.typed import accepts, encoded, read_output, type_name
+from orchestrator.agents.pipelines.joins import join_problem
+from orchestrator.agents.tools.task_context import TaskContext
 
 if TYPE_CHECKING:
-    from agents.agent import InputT_contra, OutputT_co
+    from orchestrator.agents.agent import InputT_contra, OutputT_co
 else:
     OutputT_co = TypeVar("OutputT_co", covariant=True)
     InputT_contra = TypeVar("InputT_contra", contravariant=True)
@@ -40,9 +40,7 @@ class PipelineContext(Protocol):
         """The task of the pipeline, with the dependencies of its run."""
         ...
 
-    async def delegate(
-        self, agent: Agent[OutputT, InputT], value: InputT, /
-    ) -> OutputT:
+    async def delegate(self, agent: Agent[OutputT, InputT], value: InputT, /) -> OutputT:
         """Delegate to an agent, and return its answer."""
         ...
 
@@ -68,19 +66,13 @@ def _parts(agents: Iterable[Agent[Any]]) -> tuple[Agent[Any], ...]:
 class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_co]):
     """An agent that is a program: `Pipeline[str, Report]` takes text and returns a report."""
 
-    program: Callable[[PipelineContext, Any], Awaitable[Any]] = attrs.field(
-        kw_only=True
-    )
+    program: Callable[[PipelineContext, Any], Awaitable[Any]] = attrs.field(kw_only=True)
     """The program: gets the context and the input, returns the output."""
     input: Any = attrs.field(default=Any, kw_only=True)
     """The input type. `str` and `Any` get the goal as it is; any other is parsed from JSON."""
-    parts: tuple[Agent[Any], ...] = attrs.field(
-        default=(), kw_only=True, converter=_parts
-    )
+    parts: tuple[Agent[Any], ...] = attrs.field(default=(), kw_only=True, converter=_parts)
     """The agents that it is made of."""
-    function: Callable[..., Awaitable[Any]] | None = attrs.field(
-        default=None, kw_only=True
-    )
+    function: Callable[..., Awaitable[Any]] | None = attrs.field(default=None, kw_only=True)
     """The function that it was made of, for tests of the function alone."""
     fans_out: bool = attrs.field(default=False, kw_only=True)
     """It delegates to several at once: if it fails, the error lists each of their failures."""
@@ -120,9 +112,7 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
 
     def as_goal(self, value: InputT_contra) -> str:
         """Return a value as the text of a goal."""
-        if isinstance(value, str) and (
-            self.takes_text or not accepts(self.input, value)
-        ):
+        if isinstance(value, str) and (self.takes_text or not accepts(self.input, value)):
             # A text that is no value of the input type is JSON already; `parse_goal` checks it.
             return value
         return encoded(value, self.name, self.input)
@@ -153,9 +143,7 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
         """
         if self.output is str:
             if not isinstance(value, str):
-                raise OutputError(
-                    f"{self.name} gave {_short(value)}, and promises str", ()
-                )
+                raise OutputError(f"{self.name} gave {_short(value)}, and promises str", ())
             text = value
         else:
             text = encoded(value, self.name, self.output)
@@ -175,9 +163,7 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
             ) from exc
 
 
-def in_sequence(
-    first: Agent[Any, InputT], then: Agent[OutputT, Any]
-) -> Pipeline[InputT, OutputT]:
+def in_sequence(first: Agent[Any, InputT], then: Agent[OutputT, Any]) -> Pipeline[InputT, OutputT]:
     """Return two agents as one: the second gets the answer of the first."""
     if not is_agent(then):
         raise DefinitionError(
@@ -218,7 +204,7 @@ def input_of(agent: Agent[Any, Any]) -> Any:
 
 def _require_fit(schema: Mapping[str, Any], text: str) -> None:
     # Imported late: a program that defines agents does not wait for it.
-    from agents.output.json_schema import schema_problems
+    from orchestrator.agents.output.json_schema import schema_problems
 
     if problems := schema_problems(schema, text):
         raise OutputError(

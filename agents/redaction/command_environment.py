@@ -8,7 +8,7 @@ user, a file of logins.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from agents.redaction.redactor import is_secret_variable
+from orchestrator.agents.redaction.redactor import is_secret_variable
 
 LEAD_TO_CREDENTIALS: Final = frozenset(
     [
@@ -25,10 +25,7 @@ NEEDED: Final = frozenset(
 
 
 def without_secret_variables(
-    environ: Mapping[str, str],
-    *,
-    declared: Iterable[str] = (),
-    hand_on: Iterable[str] = (),
+    environ: Mapping[str, str], *, declared: Iterable[str] = (), hand_on: Iterable[str] = ()
 ) -> dict[str, str]:
     """Return an environment without its secret variables, and those that lead to credentials.
 
@@ -53,7 +50,5 @@ def only_named(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, st
     """Return the variables that are named, and those that every program needs."""
     names = NEEDED | frozenset(names)
     return {
-        name: value
-        for name, value in environ.items()
-        if name in names or name.startswith("LC_")
+        name: value for name, value in environ.items() if name in names or name.startswith("LC_")
     }

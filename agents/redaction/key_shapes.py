@@ -25,7 +25,7 @@ class KeyShape:
 
 
 KEY_SHAPES: Final = (
-    # Our own: see `orchestrator/server/keys/tokens.py`.
+    # Our own: see `orchestrator/products/server/keys/tokens.py`.
     KeyShape(("orc_",), "[0-9a-f]{16}_[0-9a-f]{16,}"),
     # OpenAI, Anthropic and others.
     KeyShape(("sk-",), "[A-Za-z0-9_-]{16,}", is_like_words=True),
@@ -33,9 +33,7 @@ KEY_SHAPES: Final = (
     KeyShape(("github_pat_",), "[A-Za-z0-9_]{20,}"),
     KeyShape(("glpat-",), "[A-Za-z0-9_.-]{16,}"),
     # Slack
-    KeyShape(
-        ("xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-"), "[A-Za-z0-9-]{10,}"
-    ),
+    KeyShape(("xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-"), "[A-Za-z0-9-]{10,}"),
     KeyShape(("xapp-",), "[0-9]-[A-Za-z0-9-]{10,}"),
     # Stripe
     KeyShape(("sk_live_", "rk_live_"), "[A-Za-z0-9]{10,}"),
@@ -51,9 +49,7 @@ KEY_SHAPES: Final = (
     KeyShape(("SG.",), r"[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}", rare_letter="G"),
     # A JWT, with or without its signature.
     KeyShape(
-        ("eyJ",),
-        r"[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*)?",
-        rare_letter="J",
+        ("eyJ",), r"[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*)?", rare_letter="J"
     ),
 )
 

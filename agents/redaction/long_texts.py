@@ -13,8 +13,8 @@ from typing import Final, TypeVar, cast
 
 import trio
 
-from agents.interpreter import run_in_interpreter
-from agents.redaction.redactor import LONG_TEXT, Redactor
+from orchestrator.agents.interpreter import run_in_interpreter
+from orchestrator.agents.redaction.redactor import LONG_TEXT, Redactor
 
 T = TypeVar("T")
 

@@ -64,8 +64,7 @@ _CLOSED_VALUE: Final = re.compile(
     ANY_CASE,
 )
 _OPEN_VALUE: Final = re.compile(
-    rf"(?:\\*+|{_SCHEME_NAME}[ \t]*+|{_SCHEME}?[^\s\"'\\&;]*+(?:[&;][^\s\"'\\&;]*+)*+)\Z",
-    ANY_CASE,
+    rf"(?:\\*+|{_SCHEME_NAME}[ \t]*+|{_SCHEME}?[^\s\"'\\&;]*+(?:[&;][^\s\"'\\&;]*+)*+)\Z", ANY_CASE
 )
 _UNQUOTED: Final = re.compile(r"[^\s\"'\\&;]*+")
 # The next line decides whether this one is of a file of settings: it may become such a line.
@@ -74,9 +73,7 @@ _OPEN_SETTING: Final = re.compile(
     r"(?:[ ]*[0-9]+(?:\t|\\+t?)?)?[ \t]*+"
     r"(?:(?:[#-]|[\w./-]++:)(?:[^\n\r\\]|\\(?![nr]))*+|[\w./-]*+)\Z)"
 )
-_REST: Final = re.compile(
-    r"[^\s\"'\\&;]*+(?:[&;](?![\w.-]*+=)[^\s\"'\\&;]++)*", re.ASCII
-)
+_REST: Final = re.compile(r"[^\s\"'\\&;]*+(?:[&;](?![\w.-]*+=)[^\s\"'\\&;]++)*", re.ASCII)
 _IN_NAMES: Final = f"{string.ascii_letters}{string.digits}_.-"
 _QUOTES: Final = re.compile(r"[bruf]{0,2}(?P<open>\\*[\"'])", ANY_CASE)
 _LABEL: Final = re.compile(r"[A-Za-z ,.:'-]{1,120}", re.ASCII)
@@ -120,8 +117,7 @@ _OWN_TOKEN: Final = re.compile(
     ANY_CASE,
 )
 _OTHER_TOKEN: Final = re.compile(
-    r"(?:page|next|continuation|cursor|sync|bos|eos|pad|unk|cls|sep|mask)[_-]?\Z",
-    ANY_CASE,
+    r"(?:page|next|continuation|cursor|sync|bos|eos|pad|unk|cls|sep|mask)[_-]?\Z", ANY_CASE
 )
 # Settings, as in YAML, are surrounded by lines of settings. The text may be JSON, or inside it:
 # then its lines begin after a quote, and end with an escaped line end.
@@ -277,20 +273,12 @@ def _is_standalone(found: re.Match[str], before: str, value: str) -> bool:
     end = found.start("value") + len(value)
     if operator == "=":
         # In a call the value is a variable; anywhere else it is a literal.
-        is_in_call = ahead.rstrip()[-1:] in {"(", ","} or text[end : end + 1] in {
-            ")",
-            ",",
-        }
+        is_in_call = ahead.rstrip()[-1:] in {"(", ","} or text[end : end + 1] in {")", ","}
         return is_first or is_upper or not is_in_call
     is_word = operator.startswith(": ") and found["name"].lower() != "token"
     if is_word and _could_be_word_of_settings(value) and _is_setting(text, start, end):
         return True
-    if not operator.startswith(":") or text[end : end + 1] not in {
-        "",
-        "\n",
-        "\r",
-        "\\",
-    }:
+    if not operator.startswith(":") or text[end : end + 1] not in {"", "\n", "\r", "\\"}:
         return False
     is_header = is_first and found["name"].lower() == "authorization"
     return is_header or (is_upper and value.islower())

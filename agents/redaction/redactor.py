@@ -18,8 +18,8 @@ from urllib.parse import quote, unquote
 import attrs
 import msgspec
 
-from agents.redaction.key_shapes import KEY_PREFIXES, KEY_SHAPES, KeyShape
-from agents.redaction.named_values import (
+from orchestrator.agents.redaction.key_shapes import KEY_PREFIXES, KEY_SHAPES, KeyShape
+from orchestrator.agents.redaction.named_values import (
     ANY_CASE,
     ENDS_IN_SECRET_NAME,
     HARMLESS_WORDS,
@@ -154,16 +154,14 @@ _RULES: Final = (
     _Rule(
         ("bearer",),
         re.compile(
-            rf"(?P<kept>{WORD_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})",
-            ANY_CASE,
+            rf"(?P<kept>{WORD_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})", ANY_CASE
         ),
         _is_bearer,
     ),
     _Rule(
         ("basic",),
         re.compile(
-            rf"(?P<kept>{WORD_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})",
-            ANY_CASE,
+            rf"(?P<kept>{WORD_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})", ANY_CASE
         ),
         _is_basic,
     ),
@@ -179,9 +177,7 @@ _RULES: Final = (
     ),
     _Rule(
         ("password>", "passwd>", "passphrase>", "secret>", "token>", "key>"),
-        re.compile(
-            rf"(?P<kept>{SECRET_NAME}>)(?P<value>[^<>\s]{{4,500}})(?=</)", ANY_CASE
-        ),
+        re.compile(rf"(?P<kept>{SECRET_NAME}>)(?P<value>[^<>\s]{{4,500}})(?=</)", ANY_CASE),
         is_not_placeholder,
     ),
 )
@@ -277,9 +273,7 @@ class Redactor:
             form[at : at + _BEGINNING] for form in forms for at in range(len(form))
         )
         self._short_beginnings = frozenset(
-            form[:length]
-            for form in forms
-            for length in range(1, min(_BEGINNING, len(form)))
+            form[:length] for form in forms for length in range(1, min(_BEGINNING, len(form)))
         )
 
     def redact(self, text: str) -> str:
@@ -363,13 +357,10 @@ class Redactor:
             case Mapping():
                 items = cast("Mapping[object, object]", value).items()
                 return {
-                    self.redact_tree(name): self._redact_field(name, item)
-                    for name, item in items
+                    self.redact_tree(name): self._redact_field(name, item) for name, item in items
                 }
             case list() | tuple():
-                return [
-                    self.redact_tree(part) for part in cast("Iterable[object]", value)
-                ]
+                return [self.redact_tree(part) for part in cast("Iterable[object]", value)]
             case _:
                 return value
 
@@ -388,11 +379,7 @@ class Redactor:
     def _redact_field(self, name: object, value: object) -> Any:
         # Under such a name, a schema describes a password, and a flag whether there is one.
         is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-        if (
-            is_plain
-            and isinstance(name, str)
-            and (found := ENDS_IN_SECRET_NAME.search(name))
-        ):
+        if is_plain and isinstance(name, str) and (found := ENDS_IN_SECRET_NAME.search(name)):
             named = NamedValue(name[: found.start()], found["name"], quoted=True)
             if named.is_secret(str(value)):
                 return REDACTED
@@ -540,16 +527,12 @@ def is_secret_variable(name: str, value: str, *, declared: bool = False) -> bool
         return True
     value = value.strip()
     has_secret_name = (
-        _has_secret_name(name)
-        and value.lower() not in HARMLESS_WORDS
-        and not _is_path(value)
+        _has_secret_name(name) and value.lower() not in HARMLESS_WORDS and not _is_path(value)
     )
     return has_secret_name or redacted(value) != value
 
 
-def secret_values(
-    environ: Mapping[str, str], declared: Iterable[str] = ()
-) -> list[str]:
+def secret_values(environ: Mapping[str, str], declared: Iterable[str] = ()) -> list[str]:
     """Return the secret values of an environment, the longest first.
 
     Args:
@@ -560,20 +543,12 @@ def secret_values(
     secrets: set[str] = set()
     for name, value in environ.items():
         bare = value.strip()
-        if is_secret_variable(name, bare, declared=name in declared) and not _is_path(
-            bare
-        ):
+        if is_secret_variable(name, bare, declared=name in declared) and not _is_path(bare):
             logins = [found["value"] for found in _LOGIN_IN_URL.finditer(bare)]
             # The rest of a URL is not secret.
             is_whole_value = name in declared or (_has_secret_name(name) and not logins)
-            parts = [
-                *logins,
-                *map(unquote, logins),
-                *([bare] if is_whole_value else []),
-            ]
-            shortest = (
-                MIN_DECLARED_SECRET_LENGTH if name in declared else MIN_SECRET_LENGTH
-            )
+            parts = [*logins, *map(unquote, logins), *([bare] if is_whole_value else [])]
+            shortest = MIN_DECLARED_SECRET_LENGTH if name in declared else MIN_SECRET_LENGTH
             secrets.update(part for part in parts if len(part) >= shortest)
     return sorted(secrets, key=lambda secret: (-len(secret), secret))
 

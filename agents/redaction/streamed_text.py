@@ -15,8 +15,8 @@ from typing import Final
 
 import attrs
 
-from agents.redaction.key_shapes import KEY_PREFIXES
-from agents.redaction.named_values import (
+from orchestrator.agents.redaction.key_shapes import KEY_PREFIXES
+from orchestrator.agents.redaction.named_values import (
     ANY_CASE,
     MAX_UNDECIDED,
     REDACTED,
@@ -24,7 +24,7 @@ from agents.redaction.named_values import (
     SECRET_NAME_WORDS,
     unfinished_value,
 )
-from agents.redaction.redactor import (
+from orchestrator.agents.redaction.redactor import (
     MAX_PEM_LINE,
     WORD_START,
     Redactor,
@@ -66,13 +66,11 @@ _MAY_BE_KEY: Final = re.compile(r"[a-z][A-Z]|[0-9+/=]|[A-Za-z]{16}")
 _NAMED: Final = (
     re.compile(rf"{SECRET_NAME}\\{{0,15}}[\"']?[ \t]*(?:=>|:=|[:=])[ \t]*+", ANY_CASE),
     re.compile(
-        rf"(?:--[\w.-]*|\blogin[ \t]+\S{{1,80}}[ \t]+[\w.-]*){SECRET_NAME}[ \t]++",
-        ANY_CASE,
+        rf"(?:--[\w.-]*|\blogin[ \t]+\S{{1,80}}[ \t]+[\w.-]*){SECRET_NAME}[ \t]++", ANY_CASE
     ),
     # A value behind its type: `password: str = "..."`.
     re.compile(
-        rf"{SECRET_NAME}:[ \t]*[A-Za-z_][\w.\[\]|, \t]{{0,60}}?=[ \t]*+(?=[bru\"'])",
-        ANY_CASE,
+        rf"{SECRET_NAME}:[ \t]*[A-Za-z_][\w.\[\]|, \t]{{0,60}}?=[ \t]*+(?=[bru\"'])", ANY_CASE
     ),
 )
 
@@ -117,9 +115,7 @@ _KINDS: Final = (
     # The value of a header, a login of curl, the content of an XML element.
     _Unfinished(
         ("bearer", "basic"),
-        re.compile(
-            r"(?:bearer|basic)[ \t]++(?P<held>[A-Za-z0-9._~+/=-]*+)\Z", ANY_CASE
-        ),
+        re.compile(r"(?:bearer|basic)[ \t]++(?P<held>[A-Za-z0-9._~+/=-]*+)\Z", ANY_CASE),
     ),
     _Unfinished(
         ("curl",),
@@ -319,8 +315,6 @@ def _ends_in_private_key(text: str, redactor: Redactor) -> bool:
 def _common_end(text: str, other: str) -> str:
     """Return the longest text with which both end."""
     length = 0
-    while (
-        length < min(len(text), len(other)) and text[-1 - length] == other[-1 - length]
-    ):
+    while length < min(len(text), len(other)) and text[-1 - length] == other[-1 - length]:
         length += 1
     return text[len(text) - length :]

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 
 import attrs
 
-from agents.sandbox.network.requests import NetworkRequest
-from agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.sandbox.network.requests import NetworkRequest
+from orchestrator.agents.sandbox.sandbox import Sandbox
 
 SUPERVISOR_VARIABLE: Final = "ORCHESTRATOR_SUPERVISOR"
 """Marks a process that ends by itself after the last process of its command."""
@@ -54,12 +54,7 @@ class SandboxBackend(Protocol):
         ...
 
     def launch(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environ: Mapping[str, str],
-        place: "TaskSandbox",
+        self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], place: "TaskSandbox"
     ) -> Launch:
         """Return how to start a command so that it stays in a sandbox. It starts in `cwd`."""
         ...
@@ -129,10 +124,7 @@ class TaskSandbox:
             if not any(
                 path != outer
                 and path.is_relative_to(outer)
-                and not any(
-                    path.is_relative_to(it) and it.is_relative_to(outer)
-                    for it in covered
-                )
+                and not any(path.is_relative_to(it) and it.is_relative_to(outer) for it in covered)
                 for outer in self.writable
             )
         ]
@@ -147,9 +139,7 @@ class TaskSandbox:
         """The protected paths that are in a folder that can be written."""
         return [path for path in self.protected if _is_in(path, self.writable)]
 
-    def launch(
-        self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]
-    ) -> Launch:
+    def launch(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Launch:
         """Return how to start a command of the task."""
         return self.backend.launch(argv, cwd=cwd, environ=environ, place=self)
 
@@ -175,8 +165,7 @@ class TaskSandbox:
         # a folder only what is hidden by itself is hidden.
         own = [it for it in self.writable if _is_in(path, [it])]
         return any(
-            path.is_relative_to(hidden)
-            and not any(folder.is_relative_to(hidden) for folder in own)
+            path.is_relative_to(hidden) and not any(folder.is_relative_to(hidden) for folder in own)
             for hidden in self.hidden
         )
 

@@ -18,34 +18,23 @@ from typing import Final
 
 import attrs
 
-from agents.sandbox.backend import Launch, TaskSandbox, is_unmoved
-from agents.sandbox.limits import with_limits
-from agents.sandbox.sandbox import Sandbox
-from agents.sandbox.sensitive_paths import (
+from orchestrator.agents.sandbox.backend import Launch, TaskSandbox, is_unmoved
+from orchestrator.agents.sandbox.limits import with_limits
+from orchestrator.agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.sandbox.sensitive_paths import (
     git_folder_of_worktree,
     git_settings,
     make_git_settings,
     repository_settings,
 )
-from agents.sandbox.system_calls import can_filter, namespace_filter
+from orchestrator.agents.sandbox.system_calls import can_filter, namespace_filter
 
 NEWER_OPTIONS: Final = frozenset({"--disable-userns", "--size"})
 """The options that not every version has: without them it is a wall all the same."""
 # What a command cannot do without where only named folders can be read.
 SYSTEM: Final = tuple(
     Path("/", name)
-    for name in [
-        "usr",
-        "bin",
-        "sbin",
-        "lib",
-        "lib32",
-        "lib64",
-        "libx32",
-        "etc",
-        "opt",
-        "nix",
-    ]
+    for name in ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "nix"]
 )
 # /run has sockets, by which a command could ask others to do what it must not. These are none: the
 # addresses of name servers, and the programs of NixOS.
@@ -64,10 +53,7 @@ IN_RUN: Final = tuple(
 # Settings of the kernel, by which root could have it run a command outside. bwrap covers only some.
 KERNEL: Final = tuple(
     Path("/proc", name)
-    for name in [
-        *("acpi", "asound", "bus", "fs", "irq", "mtrr", "scsi", "sys"),
-        "sysrq-trigger",
-    ]
+    for name in [*("acpi", "asound", "bus", "fs", "irq", "mtrr", "scsi", "sys"), "sysrq-trigger"]
 )
 TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 (its own)
 
@@ -107,12 +93,7 @@ class Bubblewrap:
         return tuple(name for name, is_lacking in lacking.items() if is_lacking)
 
     def launch(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environ: Mapping[str, str],
-        place: TaskSandbox,
+        self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], place: TaskSandbox
     ) -> Launch:
         sandbox = place.sandbox
         arguments = [
@@ -139,9 +120,7 @@ class Bubblewrap:
         for file in filters:
             arguments += ("--seccomp", str(file))
         return Launch(
-            argv=[*arguments, "--", *with_limits(argv, sandbox)],
-            environ=environ,
-            pass_fds=filters,
+            argv=[*arguments, "--", *with_limits(argv, sandbox)], environ=environ, pass_fds=filters
         )
 
     def _mount(self, path: Path, kind: _Mount, sandbox: Sandbox) -> Iterator[str]:

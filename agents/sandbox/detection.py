@@ -16,13 +16,13 @@ from typing import Final, Literal, get_args
 import attrs
 import trio
 
-from agents.errors import DefinitionError
-from agents.sandbox.backend import SandboxBackend, TaskSandbox
-from agents.sandbox.bubblewrap import NEWER_OPTIONS, Bubblewrap
-from agents.sandbox.landlock import Landlock
-from agents.sandbox.sandbox import Sandbox
-from agents.sandbox.sandbox_exec import SandboxExec
-from agents.sandbox.unconfined import LAUNCHER, UNCONFINED
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.sandbox.backend import SandboxBackend, TaskSandbox
+from orchestrator.agents.sandbox.bubblewrap import NEWER_OPTIONS, Bubblewrap
+from orchestrator.agents.sandbox.landlock import Landlock
+from orchestrator.agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.sandbox.sandbox_exec import SandboxExec
+from orchestrator.agents.sandbox.unconfined import LAUNCHER, UNCONFINED
 
 SandboxName = Literal["auto", "bubblewrap", "landlock", "sandbox-exec", "none"]
 SANDBOX_NAMES: Final[tuple[str, ...]] = get_args(SandboxName)
@@ -148,9 +148,7 @@ def _tried(backend: SandboxBackend) -> SandboxBackend:
         outside.touch()
         place = TaskSandbox(backend=backend, sandbox=Sandbox(), workspace=workspace)
         launch = place.launch(
-            ["/bin/sh", "-c", _TRIAL, str(outside)],
-            cwd=workspace,
-            environ={"PATH": os.defpath},
+            ["/bin/sh", "-c", _TRIAL, str(outside)], cwd=workspace, environ={"PATH": os.defpath}
         )
         try:
             said = _run(launch.argv, workspace, launch.environ, launch.pass_fds)

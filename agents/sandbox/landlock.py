@@ -18,8 +18,8 @@ from typing import Final
 
 import attrs
 
-from agents.sandbox.backend import Launch, TaskSandbox
-from agents.sandbox.unconfined import launched, limit_settings
+from orchestrator.agents.sandbox.backend import Launch, TaskSandbox
+from orchestrator.agents.sandbox.unconfined import launched, limit_settings
 
 HAS_TCP: Final = 4
 HAS_SCOPES: Final = 6
@@ -69,12 +69,7 @@ class Landlock:
         )
 
     def launch(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environ: Mapping[str, str],
-        place: TaskSandbox,
+        self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], place: TaskSandbox
     ) -> Launch:
         temporary = str(self.temporary / f"orchestrator-{os.urandom(8).hex()}")
         return launched(

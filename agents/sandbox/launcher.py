@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
 
-    from agents.sandbox.system_calls import (
+    from orchestrator.agents.sandbox.system_calls import (
         ALLOW,
         AND,
         EQUAL,
@@ -35,15 +35,7 @@ else:
     import _signal as signal  # the other one imports five times as much
 
     # The folder of this file is all that is searched of ours.
-    from system_calls import (
-        ALLOW,
-        AND,
-        EQUAL,
-        HAS_BITS,
-        RETURN,
-        SystemCallFilter,
-        can_filter,
-    )
+    from system_calls import ALLOW, AND, EQUAL, HAS_BITS, RETURN, SystemCallFilter, can_filter
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _IS_LINUX = sys.platform == "linux"
@@ -75,10 +67,7 @@ _HAS_TCP, _HAS_SCOPES = 4, 6
 
 # The numbers of prlimit64, and of what sends, with the argument that has its flags.
 _PRLIMIT = {"x86_64": 302, "aarch64": 261}
-_SENDING = {
-    "x86_64": ((44, 3), (46, 2), (307, 3)),
-    "aarch64": ((206, 3), (211, 2), (269, 3)),
-}
+_SENDING = {"x86_64": ((44, 3), (46, 2), (307, 3)), "aarch64": ((206, 3), (211, 2), (269, 3))}
 _MSG_FASTOPEN = 0x20000000
 _EINVAL = 22
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
@@ -123,9 +112,7 @@ def _drop_rights() -> None:
             raise
 
 
-def _restrict(
-    rules: list[tuple[str, int]], ports: list[int], *, has_network: bool
-) -> None:
+def _restrict(rules: list[tuple[str, int]], ports: list[int], *, has_network: bool) -> None:
     """Restrict this process to the rights on these paths, and to these TCP ports."""
     version = landlock_version()
     handled = _BASIC
@@ -140,8 +127,7 @@ def _restrict(
         attributes.append(_SCOPED)
     words = _words(*attributes)
     ruleset = _call(
-        "landlock",
-        _LIBC.syscall(_CREATE_RULESET, words, ctypes.c_size_t(len(words)), 0),
+        "landlock", _LIBC.syscall(_CREATE_RULESET, words, ctypes.c_size_t(len(words)), 0)
     )
     for path, rights in rules:
         try:
@@ -336,9 +322,7 @@ def _remove(folder: str) -> None:
         for name in (*folders, *files):
             path = os.path.join(top, name)
             try:
-                os.unlink(path) if name in files or os.path.islink(path) else os.rmdir(
-                    path
-                )
+                os.unlink(path) if name in files or os.path.islink(path) else os.rmdir(path)
             except OSError:
                 pass
     try:

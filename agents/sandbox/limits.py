@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.sandbox.sandbox import Sandbox
 
 SHELL: Final = "/bin/sh"
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agents.errors import ToolError
-from agents.sandbox.backend import Launch, SandboxBackend, TaskSandbox
+from orchestrator.agents.errors import ToolError
+from orchestrator.agents.sandbox.backend import Launch, SandboxBackend, TaskSandbox
 
 
 class NoCommands:
@@ -18,12 +18,7 @@ class NoCommands:
     lacks = ("commands",)
 
     def launch(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environ: Mapping[str, str],
-        place: TaskSandbox,
+        self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], place: TaskSandbox
     ) -> Launch:
         raise ToolError(
             "no tool of this agent says that it runs commands, so there is no sandbox for them;"

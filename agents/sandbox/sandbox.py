@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import attrs
 
-from agents.errors import DefinitionError
-from agents.sandbox.network.allowed_hosts import AllowedHosts
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.sandbox.network.allowed_hosts import AllowedHosts
 
 PROCESSES: Final = 4096
 """Enough for any build; a fork bomb ends here."""
@@ -61,9 +61,7 @@ class Sandbox:
     read: tuple[Path, ...] | None = attrs.field(default=None, converter=_optional_paths)
     """What may be read besides that and the system's own folders; None is everything but
     credentials and the state of the orchestrator."""
-    environment: tuple[str, ...] | None = attrs.field(
-        default=None, converter=_optional_names
-    )
+    environment: tuple[str, ...] | None = attrs.field(default=None, converter=_optional_names)
     """The environment variables that commands get, besides PATH, HOME and the like; None is all
     but secrets."""
     cpu: float | None = None
@@ -95,9 +93,7 @@ class Sandbox:
         return attrs.evolve(
             self,
             write=[_real(workspace, path) for path in self.write],
-            read=None
-            if self.read is None
-            else [_real(workspace, path) for path in self.read],
+            read=None if self.read is None else [_real(workspace, path) for path in self.read],
         )
 
     def within(self, parent: "Sandbox") -> "Sandbox":

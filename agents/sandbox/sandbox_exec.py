@@ -9,8 +9,8 @@ from typing import Final
 
 import attrs
 
-from agents.sandbox.backend import Launch, TaskSandbox
-from agents.sandbox.limits import with_limits
+from orchestrator.agents.sandbox.backend import Launch, TaskSandbox
+from orchestrator.agents.sandbox.limits import with_limits
 
 TEMPORARY: Final = ("/private/tmp", "/private/var/tmp", "/private/var/folders")
 
@@ -28,17 +28,11 @@ class SandboxExec:
     lacks = ("a trial: it is untested",)
 
     def launch(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environ: Mapping[str, str],
-        place: TaskSandbox,
+        self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], place: TaskSandbox
     ) -> Launch:
         profile = "\n".join(_profile(place))
         return Launch(
-            argv=[self.program, "-p", profile, *with_limits(argv, place.sandbox)],
-            environ=environ,
+            argv=[self.program, "-p", profile, *with_limits(argv, place.sandbox)], environ=environ
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.sandbox.sandbox import Sandbox
 
 CREDENTIALS: Final = (
     ".aws",
@@ -68,8 +68,7 @@ _GIT_FILES: Final = (
 _GIT_FOLDERS: Final = ("hooks", "info")
 # In a folder with a `commondir`, git ignores these.
 _BARE_OR_ELSEWHERE: Final = re.compile(
-    rb"\bworktree\s*=|\bbare\s*(=\s*(true|yes|on|[1-9])|$)",
-    re.IGNORECASE | re.MULTILINE,
+    rb"\bworktree\s*=|\bbare\s*(=\s*(true|yes|on|[1-9])|$)", re.IGNORECASE | re.MULTILINE
 )
 _HAS_WORKTREE_CONFIG: Final = re.compile(rb"\bworktreeConfig\b", re.IGNORECASE)
 

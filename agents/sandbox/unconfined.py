@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agents.sandbox.backend import (
+from orchestrator.agents.sandbox.backend import (
     SUPERVISOR_VARIABLE,
     Launch,
     SandboxBackend,
     TaskSandbox,
 )
-from agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.sandbox.sandbox import Sandbox
 
 LAUNCHER: Final = (
     *(sys.executable, "-I", "-S", "-c"),
@@ -36,19 +36,12 @@ class Unconfined:
     lacks = ("files", "network", "processes of others")
 
     def launch(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environ: Mapping[str, str],
-        place: TaskSandbox,
+        self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], place: TaskSandbox
     ) -> Launch:
         return launched(argv, environ, limit_settings(place.sandbox))
 
 
-def launched(
-    argv: Sequence[str], environ: Mapping[str, str], settings: Iterable[str]
-) -> Launch:
+def launched(argv: Sequence[str], environ: Mapping[str, str], settings: Iterable[str]) -> Launch:
     """Return how to start a command with the launcher and its settings."""
     unset = [f"unset={SUPERVISOR_VARIABLE}"]
     if "LC_CTYPE" not in environ:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from agents.errors import DefinitionError
+from orchestrator.agents.errors import DefinitionError
 
 if TYPE_CHECKING:
-    from agents.sandbox.backend import TaskSandbox
-    from agents.tools.files.seen_files import SeenFiles
-    from agents.tools.terminal.background import BackgroundCommands
+    from orchestrator.agents.sandbox.backend import TaskSandbox
+    from orchestrator.agents.tools.files.seen_files import SeenFiles
+    from orchestrator.agents.tools.terminal.background import BackgroundCommands
 
 
 @attrs.frozen(kw_only=True)

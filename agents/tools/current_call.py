@@ -1,12 +1,10 @@
 """What a call is to the tool that runs it, for a process that runs calls of turns elsewhere."""
 
-from agents.approved_call import APPROVED_CALL, ApprovedCall
-from agents.tools.tool import CURRENT_CALL_KEY, SECONDS_LEFT, CallKey
+from orchestrator.agents.approved_call import APPROVED_CALL, ApprovedCall
+from orchestrator.agents.tools.tool import CURRENT_CALL_KEY, SECONDS_LEFT, CallKey
 
 
-def set_current_call(
-    key: CallKey, approved: ApprovedCall | None, seconds: float | None
-) -> None:
+def set_current_call(key: CallKey, approved: ApprovedCall | None, seconds: float | None) -> None:
     """Set it for the rest of this trio task, which runs one call.
 
     Args:

@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from agents.errors import DefinitionError
-from agents.type_checks import has_type
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.type_checks import has_type
 
 PLACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 

@@ -16,11 +16,11 @@ import attrs
 import msgspec
 import trio
 
-from agents.errors import DefinitionError, ToolError
-from agents.messages import Part, well_formed
-from agents.output.pydantic_types import shown_part
-from agents.tools.context import redact_secrets
-from agents.type_checks import has_type
+from orchestrator.agents.errors import DefinitionError, ToolError
+from orchestrator.agents.messages import Part, well_formed
+from orchestrator.agents.output.pydantic_types import shown_part
+from orchestrator.agents.tools.context import redact_secrets
+from orchestrator.agents.type_checks import has_type
 
 MOST_PART_BYTES: Final = 16 * 2**20
 """How many bytes of images and files one answer may have: all of them are journaled, and sent
@@ -40,9 +40,7 @@ class ToolResult:
     def __attrs_post_init__(self) -> None:
         if self.parts == ():
             return
-        if not has_type(self.parts, tuple) or not all(
-            has_type(part, Part) for part in self.parts
-        ):
+        if not has_type(self.parts, tuple) or not all(has_type(part, Part) for part in self.parts):
             raise DefinitionError(
                 f"the parts of a tool's result must be a tuple of Part, not {self.parts!r}"
             )
@@ -56,9 +54,7 @@ class ToolResult:
 
 def with_parts(result: object) -> ToolResult | None:
     """Return the result of a tool that is an image or a file, or a list with one; else None."""
-    items = cast(
-        "Sequence[object]", result if isinstance(result, list | tuple) else (result,)
-    )
+    items = cast("Sequence[object]", result if isinstance(result, list | tuple) else (result,))
     parts = tuple(item for item in items if isinstance(item, Part))
     if not parts or not all(isinstance(item, str | Part) for item in items):
         return None
@@ -89,9 +85,7 @@ def _in_order(value: object) -> object:
             for field in attrs.fields(kind)
             if not field.name.startswith("_")  # msgspec omits private ones, too
         ]
-        return {
-            name: _in_order(item) for name, item in items if item is not msgspec.UNSET
-        }
+        return {name: _in_order(item) for name, item in items if item is not msgspec.UNSET}
     if isinstance(value, list | tuple):
         return [_in_order(item) for item in cast("list[object]", value)]
     if isinstance(value, dict):
@@ -122,9 +116,7 @@ class Spill:
             or found.st_uid != os.getuid()
             or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         ):
-            raise PermissionError(
-                f"{folder} is not a folder that we alone can write to"
-            )
+            raise PermissionError(f"{folder} is not a folder that we alone can write to")
         content = text.encode()
         file = folder / f"{hashlib.sha256(content).hexdigest()[:32]}.txt"
         if not file.exists() or file.stat().st_size != len(content):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_args, get_or
 
 import attrs
 
-from agents.errors import DefinitionError
+from orchestrator.agents.errors import DefinitionError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault

@@ -30,26 +30,26 @@ import attrs
 import msgspec
 import trio
 
-from agents.errors import DefinitionError, ToolError
-from agents.messages import ToolCall
-from agents.output.codec import plain, with_shared_definitions
-from agents.output.pydantic_types import (
+from orchestrator.agents.errors import DefinitionError, ToolError
+from orchestrator.agents.messages import ToolCall
+from orchestrator.agents.output.codec import plain, with_shared_definitions
+from orchestrator.agents.output.pydantic_types import (
     convert_part,
     is_part,
     part_schema,
     replaced_parts,
 )
-from agents.tools.place_name import require_place_name
-from agents.tools.result_text import (
+from orchestrator.agents.tools.place_name import require_place_name
+from orchestrator.agents.tools.result_text import (
     Spill,
     ToolResult,
     as_text,
     shortened_and_saved,
     with_parts,
 )
-from agents.tools.task_context import current_task, deps_type, is_task_context
-from agents.tools.text_input import TextInput
-from agents.type_checks import has_type
+from orchestrator.agents.tools.task_context import current_task, deps_type, is_task_context
+from orchestrator.agents.tools.text_input import TextInput
+from orchestrator.agents.type_checks import has_type
 
 ArgumentsT = TypeVar("ArgumentsT")
 CallKey = NewType("CallKey", str)
@@ -221,9 +221,7 @@ def _tool_from(
 
     async def run(call: ToolCall) -> str | ToolResult:
         values = read_arguments(call, arguments)
-        keywords = {
-            field: getattr(values, field) for field in arguments.__struct_fields__
-        }
+        keywords = {field: getattr(values, field) for field in arguments.__struct_fields__}
         if given.keys:
             keywords |= dict.fromkeys(given.keys, CURRENT_CALL_KEY.get(CallKey("")))
         if given.contexts:
@@ -284,9 +282,7 @@ def _require_valid(
         raise DefinitionError(f"tool {name!r}: no answer has {limit!r} characters")
 
 
-def _with_timeout(
-    name: str, function: Callable[..., Any], seconds: float | None
-) -> AsyncFunction:
+def _with_timeout(name: str, function: Callable[..., Any], seconds: float | None) -> AsyncFunction:
     is_async = inspect.iscoroutinefunction(function)
     if seconds is None:
         return function if is_async else _in_a_thread(function, trio.to_thread.run_sync)
@@ -310,14 +306,10 @@ def _with_timeout(
     return _in_a_thread(function, partial(in_time, trio.to_thread.run_sync))
 
 
-def _in_a_thread(
-    function: Callable[..., Any], run_in_thread: AsyncFunction
-) -> AsyncFunction:
+def _in_a_thread(function: Callable[..., Any], run_in_thread: AsyncFunction) -> AsyncFunction:
     # An abandoned thread holds its slot until it ends. So each tool has slots of its own:
     # however many of its calls hang, the journal still finds a thread to write in.
-    slots: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar(
-        "thread slots"
-    )
+    slots: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("thread slots")
 
     async def call(**keywords: Any) -> Any:
         try:
@@ -418,15 +410,11 @@ def _arguments_type(
     except NameError as exc:
         raise DefinitionError(f"tool {name!r} has a type hint of which {exc}") from exc
     except ValueError as exc:
-        raise DefinitionError(
-            f"tool {name!r} does not say what it takes: {exc}"
-        ) from exc
+        raise DefinitionError(f"tool {name!r} does not say what it takes: {exc}") from exc
     given = _GivenParameters(
         keys=[it.name for it in parameters if hints.get(it.name) is CallKey],
         contexts={
-            it.name: hints[it.name]
-            for it in parameters
-            if is_task_context(hints.get(it.name))
+            it.name: hints[it.name] for it in parameters if is_task_context(hints.get(it.name))
         },
     )
     try:
@@ -475,9 +463,7 @@ def _field(
             f"tool {name!r}: parameter {str(parameter)!r} cannot be given by name"
         )
     if parameter.name not in hints:
-        raise DefinitionError(
-            f"tool {name!r}: parameter {parameter.name!r} has no type hint"
-        )
+        raise DefinitionError(f"tool {name!r}: parameter {parameter.name!r} has no type hint")
     hint: Any = replaced_parts(hints[parameter.name])
     is_pydantic = is_part(hint)
     if description := parameter_docs.get(parameter.name):

@@ -1,7 +1,7 @@
 """The facts that the journal holds, their JSON form, and the values inside them."""
 
-from delegation.earlier_message import EarlierMessage
-from delegation.events.facts import (
+from orchestrator.delegation.earlier_message import EarlierMessage
+from orchestrator.delegation.events.facts import (
     EMPTY,
     NO_ID,
     ApprovalAnswered,

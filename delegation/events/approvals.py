@@ -5,8 +5,8 @@ from typing import Final, NewType
 
 import attrs
 
-from agents import CallId
-from delegation.task import TaskId
+from orchestrator.agents import CallId
+from orchestrator.delegation.task import TaskId
 
 ApprovalId = NewType("ApprovalId", str)
 
@@ -60,7 +60,4 @@ class ApprovalQuestion:
     @property
     def was_not_run(self) -> bool:
         """The call was certainly not run."""
-        return (
-            self.answer in {None, ApprovalVerdict.DENY}
-            or self.answered_while_not_running
-        )
+        return self.answer in {None, ApprovalVerdict.DENY} or self.answered_while_not_running

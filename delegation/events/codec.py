@@ -7,9 +7,9 @@ from typing import Final, get_args
 
 import msgspec
 
-from delegation.errors import MISFITS, UnreadableFactError, UnwritableFactError
-from delegation.events.facts import Event
-from delegation.events.upgrade import upgrade_from_2
+from orchestrator.delegation.errors import MISFITS, UnreadableFactError, UnwritableFactError
+from orchestrator.delegation.events.facts import Event
+from orchestrator.delegation.events.upgrade import upgrade_from_2
 
 VERSION: Final = 3
 """Raise it when the meaning of a fact changes, and upgrade the older ones in `upgrade`."""

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import msgspec
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     Budget,
     CallId,
@@ -30,12 +30,12 @@ from agents import (
     ToolMessage,
     Usage,
 )
-from delegation.answer_terms import NO_TERMS, AnswerTerms
-from delegation.earlier_message import EarlierMessage
-from delegation.events.approvals import ApprovalId, ApprovalVerdict
-from delegation.events.jobs import JobId, JobSpec
-from delegation.events.processes import ProcessId
-from delegation.task import (
+from orchestrator.delegation.answer_terms import NO_TERMS, AnswerTerms
+from orchestrator.delegation.earlier_message import EarlierMessage
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalVerdict
+from orchestrator.delegation.events.jobs import JobId, JobSpec
+from orchestrator.delegation.events.processes import ProcessId
+from orchestrator.delegation.task import (
     DeliveryCapability,
     Grant,
     Mode,
@@ -124,7 +124,7 @@ class MessageReceived:
     id: MessageId = NO_ID
     """Its id in the transcript; facts of the first version have none."""
     context: Mapping[str, str] = EMPTY
-    """The variables of `delegation.session_context`, by their short names."""
+    """The variables of `orchestrator.delegation.session_context`, by their short names."""
     grants: tuple[Grant, ...] = ()
     """The budgets around the call that sent it: they pay for the turn that reads it."""
     instructions: str = ""

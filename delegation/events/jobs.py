@@ -4,7 +4,7 @@ from typing import Final, NewType
 
 import attrs
 
-from delegation.task import SessionId
+from orchestrator.delegation.task import SessionId
 
 JobId = NewType("JobId", str)
 

@@ -4,7 +4,7 @@ from typing import Final, NewType
 
 import attrs
 
-from delegation.task import TaskId
+from orchestrator.delegation.task import TaskId
 
 ProcessId = NewType("ProcessId", str)
 
@@ -77,9 +77,7 @@ class ProcessNotice:
             what = "has printed what you watch"
         command = self.command
         if len(command) > MAX_COMMAND_SHOWN:
-            command = (
-                f"{command[:MAX_COMMAND_SHOWN]} [{len(command)} characters in all]"
-            )
+            command = f"{command[:MAX_COMMAND_SHOWN]} [{len(command)} characters in all]"
         lines = [
             f"A command that runs in the background {what} ({self.process}).",
             f"Command: {command}",
@@ -101,7 +99,5 @@ class ProcessNotice:
             )
         elif not self.ended:
             # Not "it still runs": it may have ended before the model reads this.
-            lines.append(
-                f'process(action="log", id="{self.process}") reads all that it printed.'
-            )
+            lines.append(f'process(action="log", id="{self.process}") reads all that it printed.')
         return "\n".join(lines)

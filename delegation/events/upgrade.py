@@ -10,8 +10,8 @@ from typing import Final, assert_never
 import attrs
 from msgspec.structs import replace
 
-from agents import Failure, RefusedBy, ToolMessage
-from delegation.events.facts import (
+from orchestrator.agents import Failure, RefusedBy, ToolMessage
+from orchestrator.delegation.events.facts import (
     Event,
     ModelFailed,
     ModelFailure,
@@ -21,7 +21,7 @@ from delegation.events.facts import (
     ToolAnswered,
     TurnEnded,
 )
-from delegation.task import Cause, Ending, Outcome
+from orchestrator.delegation.task import Cause, Ending, Outcome
 
 _CANCELLED: Final = {
     "it was stopped before it could go on": Cause.BEFORE_START,
@@ -38,9 +38,7 @@ _MODEL_FAILURES: Final = {
 }
 _PROVIDER_FAILURES: Final = frozenset(failure.value for failure in Failure)
 _OF_A_CHILD: Final = re.compile(rf"/\S+ (?:{'|'.join(Ending)}): ")
-_OF_AN_ACCOUNT: Final = re.compile(
-    r"the budget\b.*? of /\S*(?= (?:is|cannot|allows)\b)"
-)
+_OF_AN_ACCOUNT: Final = re.compile(r"the budget\b.*? of /\S*(?= (?:is|cannot|allows)\b)")
 _REFUSALS: Final = (
     (re.compile(r"there is no tool '"), RefusedBy.UNKNOWN_TOOL),
     (re.compile(r"you have made this very call \d+ times"), RefusedBy.REPEAT_LIMIT),

@@ -6,8 +6,8 @@ first and changes then. Work per fact is O(depth), whatever the ledger holds.
 
 from typing import TYPE_CHECKING, assert_never
 
-from delegation.errors import ImpossibleEventError
-from delegation.events import (
+from orchestrator.delegation.errors import ImpossibleEventError
+from orchestrator.delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CallPlaced,
@@ -48,7 +48,7 @@ from delegation.events import (
     TurnStarted,
     WorkspaceOpened,
 )
-from delegation.ledger import (
+from orchestrator.delegation.ledger import (
     fold_approvals,
     fold_jobs,
     fold_places,
@@ -58,7 +58,7 @@ from delegation.ledger import (
 )
 
 if TYPE_CHECKING:
-    from delegation.ledger.ledger import Ledger
+    from orchestrator.delegation.ledger.ledger import Ledger
 
 
 def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 (a case a fact)

@@ -3,22 +3,18 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from agents import Usage
-from delegation.amounts import ONE_TASK
-from delegation.budget import Account
-from delegation.ledger.records import SessionRecord, TaskRecord
-from delegation.task import Grant, TaskRequest
+from orchestrator.agents import Usage
+from orchestrator.delegation.amounts import ONE_TASK
+from orchestrator.delegation.budget import Account
+from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
+from orchestrator.delegation.task import Grant, TaskRequest
 
 if TYPE_CHECKING:
-    from delegation.ledger.ledger import Ledger
+    from orchestrator.delegation.ledger.ledger import Ledger
 
 
 def open_accounts(
-    ledger: "Ledger",
-    record: TaskRecord,
-    parent: TaskRecord,
-    request: TaskRequest,
-    at: float,
+    ledger: "Ledger", record: TaskRecord, parent: TaskRecord, request: TaskRequest, at: float
 ) -> None:
     """Give a task the accounts of its parent, and its own."""
     record.accounts = accounts_under(ledger, parent, request.grants, at)
@@ -48,9 +44,7 @@ def accounts_under(
     return accounts
 
 
-def book(
-    ledger: "Ledger", record: TaskRecord, usage: Usage, charged: Usage | None = None
-) -> None:
+def book(ledger: "Ledger", record: TaskRecord, usage: Usage, charged: Usage | None = None) -> None:
     """Book what a task has used, on all its accounts.
 
     Args:
@@ -81,9 +75,7 @@ def charge_open_call(session: SessionRecord, record: TaskRecord) -> None:
     record.reserved = None
 
 
-def postpone_deadlines(
-    session: SessionRecord, tasks: Iterable[TaskRecord], seconds: float
-) -> None:
+def postpone_deadlines(session: SessionRecord, tasks: Iterable[TaskRecord], seconds: float) -> None:
     """Let the seconds of the budgets of some tasks of a session begin so much later.
 
     A budget that several sessions share was paused for the longest of their pauses, not for all of

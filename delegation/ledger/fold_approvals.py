@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from agents import CallId
-from delegation.events import ApprovalAnswered, ApprovalAsked
-from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
-from delegation.ledger.records import NO_QUESTIONS, TaskRecord
-from delegation.ledger.task_state import RUNNING
-from delegation.ledger.transitions import (
+from orchestrator.agents import CallId
+from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
+from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.delegation.ledger.records import NO_QUESTIONS, TaskRecord
+from orchestrator.delegation.ledger.task_state import RUNNING
+from orchestrator.delegation.ledger.transitions import (
     refresh_session,
     require,
     running_task,
@@ -19,7 +19,7 @@ from delegation.ledger.transitions import (
 )
 
 if TYPE_CHECKING:
-    from delegation.ledger.ledger import Ledger
+    from orchestrator.delegation.ledger.ledger import Ledger
 
 
 def approval_asked(ledger: "Ledger", event: ApprovalAsked, at: float) -> None:
@@ -47,8 +47,7 @@ def approval_asked(ledger: "Ledger", event: ApprovalAsked, at: float) -> None:
 def approval_answered(ledger: "Ledger", event: ApprovalAnswered) -> None:
     task = unsettled_task(ledger, event)
     is_open = (
-        event.id in ledger.open_questions
-        and ledger.open_questions[event.id].task == event.task
+        event.id in ledger.open_questions and ledger.open_questions[event.id].task == event.task
     )
     require(is_open, event, "no such question of the task is open", task)
     question = attrs.evolve(

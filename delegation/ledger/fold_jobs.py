@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from delegation.errors import ImpossibleEventError
-from delegation.events import JobOccurred, JobPaused, JobRemoved, JobSet
-from delegation.events.jobs import REMEMBERED_RUNS, JobRecord
-from delegation.ledger.records import SessionRecord
-from delegation.ledger.transitions import require
+from orchestrator.delegation.errors import ImpossibleEventError
+from orchestrator.delegation.events import JobOccurred, JobPaused, JobRemoved, JobSet
+from orchestrator.delegation.events.jobs import REMEMBERED_RUNS, JobRecord
+from orchestrator.delegation.ledger.records import SessionRecord
+from orchestrator.delegation.ledger.transitions import require
 
 if TYPE_CHECKING:
-    from delegation.ledger.ledger import Ledger
+    from orchestrator.delegation.ledger.ledger import Ledger
 
 
 def job_set(ledger: "Ledger", event: JobSet) -> None:

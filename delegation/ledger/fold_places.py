@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from agents import CallId
-from delegation.events import CallPlaced, TaskStarted, TurnResumed
-from delegation.ledger.fold_approvals import drop_questions
-from delegation.ledger.records import NOTHING_PLACED, TaskRecord
-from delegation.ledger.transitions import require, running_task
+from orchestrator.agents import CallId
+from orchestrator.delegation.events import CallPlaced, TaskStarted, TurnResumed
+from orchestrator.delegation.ledger.fold_approvals import drop_questions
+from orchestrator.delegation.ledger.records import NOTHING_PLACED, TaskRecord
+from orchestrator.delegation.ledger.transitions import require, running_task
 
 if TYPE_CHECKING:
-    from delegation.ledger.ledger import Ledger
+    from orchestrator.delegation.ledger.ledger import Ledger
 
 
 def call_placed(ledger: "Ledger", event: CallPlaced) -> None:

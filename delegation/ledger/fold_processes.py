@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from delegation.events import (
+from orchestrator.delegation.events import (
     NetworkRequested,
     ProcessEnded,
     ProcessMatched,
@@ -12,17 +12,17 @@ from delegation.events import (
     ProcessUnreachable,
     WorkspaceOpened,
 )
-from delegation.events.processes import (
+from orchestrator.delegation.events.processes import (
     ProcessNotice,
     ProcessRecord,
     describe_unreachable,
 )
-from delegation.ledger.records import Envelope, SessionRecord, TaskRecord
-from delegation.ledger.transitions import refresh_session, require, running_task
-from delegation.task import DeliveryCapability
+from orchestrator.delegation.ledger.records import Envelope, SessionRecord, TaskRecord
+from orchestrator.delegation.ledger.transitions import refresh_session, require, running_task
+from orchestrator.delegation.task import DeliveryCapability
 
 if TYPE_CHECKING:
-    from delegation.ledger.ledger import Ledger
+    from orchestrator.delegation.ledger.ledger import Ledger
 
 
 def process_started(ledger: "Ledger", event: ProcessStarted) -> None:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from agents import MessageId, Transcript, UserMessage
-from delegation.errors import ImpossibleEventError
-from delegation.events import (
+from orchestrator.agents import MessageId, Transcript, UserMessage
+from orchestrator.delegation.errors import ImpossibleEventError
+from orchestrator.delegation.events import (
     DeliveryFailed,
     DoorClosed,
     DoorOpened,
@@ -23,26 +23,26 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.ledger.fold_accounts import (
+from orchestrator.delegation.ledger.fold_accounts import (
     accounts_under,
     charge_open_call,
     postpone_deadlines,
 )
-from delegation.ledger.fold_approvals import (
+from orchestrator.delegation.ledger.fold_approvals import (
     assume_answers_received,
     drop_questions,
     hide_questions,
     show_questions,
 )
-from delegation.ledger.fold_jobs import refresh_scheduled
-from delegation.ledger.fold_places import begin_anew
-from delegation.ledger.fold_processes import drop_processes
-from delegation.ledger.fold_tasks import (
+from orchestrator.delegation.ledger.fold_jobs import refresh_scheduled
+from orchestrator.delegation.ledger.fold_places import begin_anew
+from orchestrator.delegation.ledger.fold_processes import drop_processes
+from orchestrator.delegation.ledger.fold_tasks import (
     as_message,
     queue_for_slot,
     requeue_joined_children,
 )
-from delegation.ledger.records import (
+from orchestrator.delegation.ledger.records import (
     NOTHING_APPROVED,
     NOTHING_PLACED,
     Envelope,
@@ -51,8 +51,8 @@ from delegation.ledger.records import (
     TaskRecord,
     Turn,
 )
-from delegation.ledger.slots import Slots
-from delegation.ledger.task_state import (
+from orchestrator.delegation.ledger.slots import Slots
+from orchestrator.delegation.ledger.task_state import (
     IDLE,
     INTERRUPTED,
     RUNNING,
@@ -62,18 +62,18 @@ from delegation.ledger.task_state import (
     Ready,
     Running,
 )
-from delegation.ledger.transitions import (
+from orchestrator.delegation.ledger.transitions import (
     change_state,
     refresh_session,
     refresh_wakeable,
     require,
     require_transition,
 )
-from delegation.notices import MAX_RESULT_CHARACTERS, share_per_result
-from delegation.task import DeliveryCapability, Grant, Mode, root_of
+from orchestrator.delegation.notices import MAX_RESULT_CHARACTERS, share_per_result
+from orchestrator.delegation.task import DeliveryCapability, Grant, Mode, root_of
 
 if TYPE_CHECKING:
-    from delegation.ledger.ledger import Ledger
+    from orchestrator.delegation.ledger.ledger import Ledger
 
 
 def _known_session(ledger: "Ledger", event: SessionEvent) -> SessionRecord:
@@ -99,14 +99,7 @@ def session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     root.transcript = Transcript(
         earlier.message(index) for index, earlier in enumerate(event.history)
     )
-    session.tree.add(
-        root.id,
-        parent=None,
-        agent=event.agent,
-        path=root.path,
-        mode=Mode.ROOT,
-        at=at,
-    )
+    session.tree.add(root.id, parent=None, agent=event.agent, path=root.path, mode=Mode.ROOT, at=at)
     ledger.tasks[root.id] = root
     ledger.sessions[event.session] = session
     ledger.all_sessions[event.session] = None
@@ -161,9 +154,7 @@ def session_closed(ledger: "Ledger", event: SessionClosed) -> None:
     if event.deleted:
         # With it goes what no machine has reported, so that nothing keeps it in memory.
         session.processes = {
-            id_: process
-            for id_, process in session.processes.items()
-            if not process.is_unreachable
+            id_: process for id_, process in session.processes.items() if not process.is_unreachable
         }
     refresh_session(ledger, session)
 
@@ -189,9 +180,7 @@ def turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
     session = _known_session(ledger, event)
     is_next = session.turn is None and event.turn == session.turns + 1
     require(is_next, event, f"turn {session.turns} is the last one so far")
-    is_there = len(set(event.mail)) == len(event.mail) and session.mail.keys() >= {
-        *event.mail
-    }
+    is_there = len(set(event.mail)) == len(event.mail) and session.mail.keys() >= {*event.mail}
     require(is_there, event, f"the mail is {list(session.mail)}")
     async_delivery = all(session.envelopes[seq].async_delivery for seq in event.mail)
     _read_mail(ledger, session, event, at)
@@ -208,9 +197,7 @@ def turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
     refresh_wakeable(ledger, session)
 
 
-def _read_mail(
-    ledger: "Ledger", session: SessionRecord, event: TurnStarted, at: float
-) -> None:
+def _read_mail(ledger: "Ledger", session: SessionRecord, event: TurnStarted, at: float) -> None:
     root = session.root
     notices = sum(not isinstance(session.mail[seq], UserMessage) for seq in event.mail)
     share = share_per_result(notices, event.characters or MAX_RESULT_CHARACTERS)
@@ -218,10 +205,7 @@ def _read_mail(
     contexts: dict[bool, Mapping[str, str]] = {}
     instructions: list[str] = []
     standing = [
-        grant
-        for seq in event.mail
-        for grant in session.envelopes[seq].grants
-        if grant.is_standing
+        grant for seq in event.mail for grant in session.envelopes[seq].grants if grant.is_standing
     ]
     if standing:
         root.accounts = tuple(it for it in root.accounts if not it.is_standing)
@@ -310,9 +294,7 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
     refresh_wakeable(ledger, session)
 
 
-def _require_joined_ended(
-    session: SessionRecord, event: TurnResumed | TurnEnded
-) -> None:
+def _require_joined_ended(session: SessionRecord, event: TurnResumed | TurnEnded) -> None:
     joined = session.root.children.unsettled.keys() - session.unsettled_detached.keys()
     require(not joined, event, "tasks joined to it have not ended", session.root)
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
-from agents import AssistantMessage, Message, MessageId, UserMessage
-from delegation import notices
-from delegation.errors import ImpossibleEventError
-from delegation.events import (
+from orchestrator.agents import AssistantMessage, Message, MessageId, UserMessage
+from orchestrator.delegation import notices
+from orchestrator.delegation.errors import ImpossibleEventError
+from orchestrator.delegation.events import (
     CancelRequested,
     Entry,
     ModelAnswered,
@@ -25,12 +25,12 @@ from delegation.events import (
     TaskStarted,
     ToolAnswered,
 )
-from delegation.events.incidents import Incident
-from delegation.ledger.fold_accounts import book, charge_open_call, open_accounts
-from delegation.ledger.fold_approvals import drop_question, drop_questions
-from delegation.ledger.fold_places import begin_anew, drop_placed
-from delegation.ledger.fold_processes import drop_processes
-from delegation.ledger.records import (
+from orchestrator.delegation.events.incidents import Incident
+from orchestrator.delegation.ledger.fold_accounts import book, charge_open_call, open_accounts
+from orchestrator.delegation.ledger.fold_approvals import drop_question, drop_questions
+from orchestrator.delegation.ledger.fold_places import begin_anew, drop_placed
+from orchestrator.delegation.ledger.fold_processes import drop_processes
+from orchestrator.delegation.ledger.records import (
     NO_CHILDREN,
     NO_INCIDENTS,
     NO_MESSAGES,
@@ -43,7 +43,7 @@ from delegation.ledger.records import (
     Steering,
     TaskRecord,
 )
-from delegation.ledger.task_state import (
+from orchestrator.delegation.ledger.task_state import (
     QUEUED,
     QUIET,
     READY,
@@ -55,7 +55,7 @@ from delegation.ledger.task_state import (
     Queued,
     Running,
 )
-from delegation.ledger.transitions import (
+from orchestrator.delegation.ledger.transitions import (
     change_state,
     refresh_session,
     require,
@@ -64,11 +64,11 @@ from delegation.ledger.transitions import (
     unsettled_task,
     update_state,
 )
-from delegation.notices import TaskNotice
-from delegation.task import Mode, TaskId, TaskRequest
+from orchestrator.delegation.notices import TaskNotice
+from orchestrator.delegation.task import Mode, TaskId, TaskRequest
 
 if TYPE_CHECKING:
-    from delegation.ledger.ledger import Ledger
+    from orchestrator.delegation.ledger.ledger import Ledger
 
 
 def task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
@@ -132,10 +132,7 @@ def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) ->
     if event.mode is Mode.ROOT:
         return "a root is opened with its session"
     for dependency in request.needs:
-        if (
-            dependency not in ledger.tasks
-            or ledger.tasks[dependency].parent is not parent
-        ):
+        if dependency not in ledger.tasks or ledger.tasks[dependency].parent is not parent:
             return f"{dependency} is none of its siblings"
     return ""
 
@@ -193,9 +190,7 @@ def _user_message(text: str, about: TaskId | int) -> UserMessage:
 
 def as_message(mail: Mail, seq: int, share: int) -> UserMessage:
     """Return mail as the session reads it."""
-    return (
-        mail if isinstance(mail, UserMessage) else _user_message(mail.text(share), seq)
-    )
+    return mail if isinstance(mail, UserMessage) else _user_message(mail.text(share), seq)
 
 
 def queue_for_slot(ledger: "Ledger", session: SessionRecord, task: TaskRecord) -> None:
@@ -205,9 +200,7 @@ def queue_for_slot(ledger: "Ledger", session: SessionRecord, task: TaskRecord) -
         change_state(session, task, QUEUED)
 
 
-def _mark_ready(
-    ledger: "Ledger", session: SessionRecord, tasks: Iterable[TaskRecord]
-) -> None:
+def _mark_ready(ledger: "Ledger", session: SessionRecord, tasks: Iterable[TaskRecord]) -> None:
     """Mark tasks that got a slot as ready, and index them for the loop or the parent."""
     for task in tasks:
         state = READY_TO_RESUME if task.is_interrupted else READY
@@ -408,11 +401,7 @@ def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
 
 
 def _add_task_notice(
-    session: SessionRecord,
-    task: TaskRecord,
-    request: TaskRequest,
-    entry: Entry,
-    event: TaskSettled,
+    session: SessionRecord, task: TaskRecord, request: TaskRequest, entry: Entry, event: TaskSettled
 ) -> None:
     node = session.tree[task.id]
     # The notice goes where the message came from that the task works for.

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
-from delegation.amounts import Amounts
-from delegation.budget import Account
-from delegation.errors import UnreadableFactError
-from delegation.ledger.records import SessionRecord
-from delegation.task import Grant, SessionId
+from orchestrator.delegation.amounts import Amounts
+from orchestrator.delegation.budget import Account
+from orchestrator.delegation.errors import UnreadableFactError
+from orchestrator.delegation.ledger.records import SessionRecord
+from orchestrator.delegation.task import Grant, SessionId
 
 if TYPE_CHECKING:
-    from delegation.ledger.ledger import Ledger
+    from orchestrator.delegation.ledger.ledger import Ledger
 
 
 @attrs.frozen
@@ -34,9 +34,7 @@ class AccountUse:
 
     @property
     def used(self) -> Amounts:
-        return Amounts(
-            calls=self.calls, tokens=self.tokens, cost=self.cost, tasks=self.tasks
-        )
+        return Amounts(calls=self.calls, tokens=self.tokens, cost=self.cost, tasks=self.tasks)
 
 
 _DECODER = msgspec.json.Decoder(list[AccountUse])

@@ -7,24 +7,19 @@ orchestrator ask again and again is an index.
 from collections.abc import Iterator
 from typing import Final, cast, get_args
 
-from delegation.budget import Account
-from delegation.events import (
+from orchestrator.delegation.budget import Account
+from orchestrator.delegation.events import (
     Event,
     JournalOpened,
     SessionEvent,
     TaskEvent,
     TaskRequested,
 )
-from delegation.events.approvals import ApprovalId, ApprovalQuestion
-from delegation.ledger.fold import fold_entry
-from delegation.ledger.records import SessionRecord, TaskRecord
-from delegation.rules import Rules
-from delegation.task import (
-    DeliveryCapability,
-    Mode,
-    SessionId,
-    TaskId,
-)
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion
+from orchestrator.delegation.ledger.fold import fold_entry
+from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
+from orchestrator.delegation.rules import Rules
+from orchestrator.delegation.task import DeliveryCapability, Mode, SessionId, TaskId
 
 _TASK_EVENTS: Final = frozenset(get_args(TaskEvent))
 
@@ -96,8 +91,7 @@ class Ledger:
         session = self.sessions[record.session]
         # A session that gets the outcome later can be asked meanwhile.
         is_reached = record.mode is Mode.DETACHED or (
-            session.turn is not None
-            and session.turn.capability is not DeliveryCapability.NONE
+            session.turn is not None and session.turn.capability is not DeliveryCapability.NONE
         )
         return is_reached or session.attended
 

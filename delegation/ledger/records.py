@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 from msgspec import UNSET, UnsetType
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     MessageId,
@@ -18,15 +18,15 @@ from agents import (
     UserMessage,
     unanswered_calls,
 )
-from delegation.answer_terms import NO_TERMS, AnswerTerms
-from delegation.budget import Account
-from delegation.events import CallPlaced
-from delegation.events.approvals import ApprovalQuestion
-from delegation.events.incidents import Incident
-from delegation.events.jobs import JobId, JobRecord
-from delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
-from delegation.ledger.slots import Slots
-from delegation.ledger.task_state import (
+from orchestrator.delegation.answer_terms import NO_TERMS, AnswerTerms
+from orchestrator.delegation.budget import Account
+from orchestrator.delegation.events import CallPlaced
+from orchestrator.delegation.events.approvals import ApprovalQuestion
+from orchestrator.delegation.events.incidents import Incident
+from orchestrator.delegation.events.jobs import JobId, JobRecord
+from orchestrator.delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
+from orchestrator.delegation.ledger.slots import Slots
+from orchestrator.delegation.ledger.task_state import (
     IDLE,
     NO_DEPENDENCIES,
     QUEUED,
@@ -37,9 +37,9 @@ from delegation.ledger.task_state import (
     Running,
     TaskState,
 )
-from delegation.notices import TaskNotice
-from delegation.rules import Rules
-from delegation.task import (
+from orchestrator.delegation.notices import TaskNotice
+from orchestrator.delegation.rules import Rules
+from orchestrator.delegation.task import (
     DeliveryCapability,
     Grant,
     Mode,
@@ -49,19 +49,13 @@ from delegation.task import (
     TaskRequest,
     root_of,
 )
-from delegation.tree.tree import Tree
+from orchestrator.delegation.tree.tree import Tree
 
 
 class Children:
     """The tasks that one task has requested."""
 
-    __slots__ = (
-        "by_call",
-        "counts_by_agent",
-        "joined_slots_used",
-        "slots_used",
-        "unsettled",
-    )
+    __slots__ = ("by_call", "counts_by_agent", "joined_slots_used", "slots_used", "unsettled")
 
     def __init__(self) -> None:
         self.by_call: dict[str, TaskId] = {}
@@ -176,7 +170,7 @@ class TaskRecord:
         """How often it began anew after a crash."""
         self.children = NO_CHILDREN
         self.context: Mapping[str, str] = {} if parent is None else parent.context
-        """The origin of the message that it works for: `delegation.session_context`."""
+        """The origin of the message that it works for: `orchestrator.delegation.session_context`."""
         self.instructions = ""
         """The instructions of this turn, besides those of its agent."""
         self.made_instructions: str | None = None
@@ -349,7 +343,7 @@ class Reply:
     """The mail that it answers, by sequence number."""
     outcome: Outcome
     context: Mapping[str, str] = EMPTY
-    """Where the message that it answers came from: the variables of `delegation.session_context`
+    """Where the message that it answers came from: the variables of `orchestrator.delegation.session_context`
     by their short names, as its door had given them."""
     parts: Mapping[str, str] = EMPTY
     """The parts of it that its door has delivered, and what their places call them."""
@@ -488,9 +482,7 @@ class SessionRecord:
         """
         turn = self.turn
         return (
-            turn is not None
-            and turn.capability is DeliveryCapability.NONE
-            and self.is_interrupted
+            turn is not None and turn.capability is DeliveryCapability.NONE and self.is_interrupted
         )
 
     @property
@@ -543,8 +535,7 @@ class SessionRecord:
         if self.unsettled_detached or not self.processes:
             return bool(self.unsettled_detached)
         return any(
-            process.notify and not process.is_unreachable
-            for process in self.processes.values()
+            process.notify and not process.is_unreachable for process in self.processes.values()
         )
 
     @property
@@ -552,7 +543,4 @@ class SessionRecord:
         """A command of it is on another machine: a notice may come, or never."""
         if not self.processes:
             return False
-        return any(
-            process.notify and process.is_unreachable
-            for process in self.processes.values()
-        )
+        return any(process.notify and process.is_unreachable for process in self.processes.values())

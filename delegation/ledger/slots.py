@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-from delegation.rules import Rules
-from delegation.task import Mode, TaskId
+from orchestrator.delegation.rules import Rules
+from orchestrator.delegation.task import Mode, TaskId
 
 if TYPE_CHECKING:
-    from delegation.ledger.records import TaskRecord
+    from orchestrator.delegation.ledger.records import TaskRecord
 
 Queue: TypeAlias = "dict[TaskId, TaskRecord]"
 QueueKey: TypeAlias = tuple[TaskId, Mode]
@@ -24,19 +24,9 @@ QueueKey: TypeAlias = tuple[TaskId, Mode]
 class Slots:
     """Counts the slots of a tree, and queues its tasks."""
 
-    __slots__ = (
-        "_eligible",
-        "_queues",
-        "_rules",
-        "detached",
-        "in_use",
-        "paused",
-        "queued",
-    )
+    __slots__ = ("_eligible", "_queues", "_rules", "detached", "in_use", "paused", "queued")
 
-    def __init__(
-        self, rules: Rules, paused: "dict[TaskId, TaskRecord] | None" = None
-    ) -> None:
+    def __init__(self, rules: Rules, paused: "dict[TaskId, TaskRecord] | None" = None) -> None:
         self._rules = rules
         self.paused = {} if paused is None else paused
         """The tasks below which no new task starts."""

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from delegation.task import Outcome, TaskId
+from orchestrator.delegation.task import Outcome, TaskId
 
 NO_DEPENDENCIES: Final = frozenset[TaskId]()
 

@@ -5,8 +5,8 @@ Nothing else writes `TaskRecord.state` or the status of a node, so the two canno
 
 from typing import TYPE_CHECKING, assert_never
 
-from delegation.errors import ImpossibleEventError
-from delegation.events import (
+from orchestrator.delegation.errors import ImpossibleEventError
+from orchestrator.delegation.events import (
     ApprovalAsked,
     CallPlaced,
     Event,
@@ -19,8 +19,8 @@ from delegation.events import (
     TaskEvent,
     ToolAnswered,
 )
-from delegation.ledger.records import SessionRecord, TaskRecord
-from delegation.ledger.task_state import (
+from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
+from orchestrator.delegation.ledger.task_state import (
     IDLE,
     READY,
     TRANSITIONS,
@@ -33,15 +33,13 @@ from delegation.ledger.task_state import (
     TaskState,
     state_name,
 )
-from delegation.task import Status
+from orchestrator.delegation.task import Status
 
 if TYPE_CHECKING:
-    from delegation.ledger.ledger import Ledger
+    from orchestrator.delegation.ledger.ledger import Ledger
 
 
-def require(
-    condition: bool, event: Event, otherwise: str, task: TaskRecord | None = None
-) -> None:
+def require(condition: bool, event: Event, otherwise: str, task: TaskRecord | None = None) -> None:
     """Refuse a fact that contradicts those before it."""
     if not condition:
         raise ImpossibleEventError(event, otherwise, _history(task))

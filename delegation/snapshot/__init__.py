@@ -5,9 +5,9 @@ number, and nothing else: without it, opening the session takes longer, and give
 code that wrote it, under the same rules, reads it; any other folds the facts.
 """
 
-from delegation.snapshot.capture import SnapshotCapture
-from delegation.snapshot.restore import adopt_session, restore_snapshot
-from delegation.snapshot.snapshot import (
+from orchestrator.delegation.snapshot.capture import SnapshotCapture
+from orchestrator.delegation.snapshot.restore import adopt_session, restore_snapshot
+from orchestrator.delegation.snapshot.snapshot import (
     LAYOUT,
     MIN_FACTS,
     Snapshot,

@@ -4,30 +4,15 @@ import copy
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from agents import (
-    AssistantMessage,
-    Message,
-    ToolMessage,
-    Usage,
-    UserMessage,
-)
-from delegation.errors import MISFITS, UnwritableFactError
-from delegation.events.processes import ProcessNotice
-from delegation.ledger.ledger import Ledger
-from delegation.ledger.records import (
-    NO_CHILDREN,
-    Mail,
-    SessionRecord,
-    TaskRecord,
-)
-from delegation.ledger.task_state import (
-    Ended,
-    Interrupted,
-    Queued,
-)
-from delegation.notices import TaskNotice
-from delegation.snapshot.snapshot import Snapshot, snapshot_layout
-from delegation.snapshot.stored_state import (
+from orchestrator.agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
+from orchestrator.delegation.errors import MISFITS, UnwritableFactError
+from orchestrator.delegation.events.processes import ProcessNotice
+from orchestrator.delegation.ledger.ledger import Ledger
+from orchestrator.delegation.ledger.records import NO_CHILDREN, Mail, SessionRecord, TaskRecord
+from orchestrator.delegation.ledger.task_state import Ended, Interrupted, Queued
+from orchestrator.delegation.notices import TaskNotice
+from orchestrator.delegation.snapshot.snapshot import Snapshot, snapshot_layout
+from orchestrator.delegation.snapshot.stored_state import (
     StoredAccount,
     StoredAssistant,
     StoredChildren,
@@ -44,7 +29,7 @@ from delegation.snapshot.stored_state import (
     encode_state,
     state_code,
 )
-from delegation.tree.rollups import NOTHING_USED
+from orchestrator.delegation.tree.rollups import NOTHING_USED
 
 
 class SnapshotCapture:
@@ -106,9 +91,7 @@ class SnapshotCapture:
         try:
             state = encode_state(self._complete_state())
         except MISFITS as exc:
-            problem = (
-                f"session {self.session} has a state that cannot be stored: {exc!r}"
-            )
+            problem = f"session {self.session} has a state that cannot be stored: {exc!r}"
             raise UnwritableFactError(problem) from exc
         return Snapshot(self.session, self.seq, self.layout, state)
 
@@ -128,14 +111,9 @@ class SnapshotCapture:
         contexts: dict[tuple[tuple[str, str], ...], int] = {}
         state.tasks = [
             _stored_task(
-                task,
-                node,
-                total,
-                contexts.setdefault((*task.context.items(),), len(contexts)),
+                task, node, total, contexts.setdefault((*task.context.items(),), len(contexts))
             )
-            for task, node, total in zip(
-                self._tasks, self._nodes, self._totals, strict=True
-            )
+            for task, node, total in zip(self._tasks, self._nodes, self._totals, strict=True)
         ]
         state.contexts = list(map(dict, contexts))
         return state

@@ -3,14 +3,14 @@
 A session that is under way is then adopted by the ledger of all.
 """
 
-from agents import Transcript
-from delegation.amounts import NOTHING
-from delegation.budget import Account
-from delegation.errors import MISFITS, UnreadableFactError
-from delegation.ledger.fold_jobs import refresh_scheduled
-from delegation.ledger.idle_sessions import restore_session
-from delegation.ledger.ledger import Ledger
-from delegation.ledger.records import (
+from orchestrator.agents import Transcript
+from orchestrator.delegation.amounts import NOTHING
+from orchestrator.delegation.budget import Account
+from orchestrator.delegation.errors import MISFITS, UnreadableFactError
+from orchestrator.delegation.ledger.fold_jobs import refresh_scheduled
+from orchestrator.delegation.ledger.idle_sessions import restore_session
+from orchestrator.delegation.ledger.ledger import Ledger
+from orchestrator.delegation.ledger.records import (
     NO_INCIDENTS,
     NO_MESSAGES,
     NO_QUESTIONS,
@@ -19,15 +19,11 @@ from delegation.ledger.records import (
     SessionRecord,
     TaskRecord,
 )
-from delegation.ledger.task_state import (
-    IDLE,
-    Ended,
-    TaskState,
-)
-from delegation.ledger.transitions import refresh_wakeable
-from delegation.rules import Rules
-from delegation.snapshot.snapshot import Snapshot
-from delegation.snapshot.stored_state import (
+from orchestrator.delegation.ledger.task_state import IDLE, Ended, TaskState
+from orchestrator.delegation.ledger.transitions import refresh_wakeable
+from orchestrator.delegation.rules import Rules
+from orchestrator.delegation.snapshot.snapshot import Snapshot
+from orchestrator.delegation.snapshot.stored_state import (
     REASONS,
     STATES,
     STATUSES,
@@ -38,8 +34,8 @@ from delegation.snapshot.stored_state import (
     decode_state,
     state_of_code,
 )
-from delegation.task import Grant, SessionId
-from delegation.tree.rollups import NOTHING_USED
+from orchestrator.delegation.task import Grant, SessionId
+from orchestrator.delegation.tree.rollups import NOTHING_USED
 
 
 def restore_snapshot(snapshot: Snapshot) -> Ledger:
@@ -51,9 +47,7 @@ def restore_snapshot(snapshot: Snapshot) -> Ledger:
     try:
         state = decode_state(snapshot.state)
         rules = Rules(
-            live_tasks=state.live_tasks,
-            live_children=state.live_children,
-            detached=state.detached,
+            live_tasks=state.live_tasks, live_children=state.live_children, detached=state.detached
         )
         ledger = _Restoration(Ledger(rules), state).restore()
     except (UnreadableFactError, *MISFITS) as exc:

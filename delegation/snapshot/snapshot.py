@@ -4,17 +4,11 @@ from typing import Final
 
 import attrs
 
-from delegation.events.codec import VERSION as FACTS_VERSION
-from delegation.ledger.records import SessionRecord
-from delegation.rules import Rules
-from delegation.snapshot.stored_state import (
-    decode_state,
-    encode_state,
-)
-from delegation.task import (
-    SHARED_BUDGET_PREFIX,
-    SessionId,
-)
+from orchestrator.delegation.events.codec import VERSION as FACTS_VERSION
+from orchestrator.delegation.ledger.records import SessionRecord
+from orchestrator.delegation.rules import Rules
+from orchestrator.delegation.snapshot.stored_state import decode_state, encode_state
+from orchestrator.delegation.task import SHARED_BUDGET_PREFIX, SessionId
 
 LAYOUT: Final = 14
 """Raise it with any change of the fold, of its records or of this package: then no snapshot from

@@ -7,29 +7,17 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from agents import (
-    AssistantMessage,
-    Budget,
-    MessageId,
-    ToolMessage,
-    Usage,
-    UserMessage,
-)
-from delegation.amounts import Amounts
-from delegation.answer_terms import AnswerTerms
-from delegation.errors import MISFITS, UnreadableFactError
-from delegation.events import CallPlaced
-from delegation.events.approvals import ApprovalQuestion
-from delegation.events.incidents import Incident
-from delegation.events.jobs import JobRecord
-from delegation.events.processes import ProcessNotice, ProcessRecord
-from delegation.ledger.records import (
-    Envelope,
-    Reply,
-    Steering,
-    Turn,
-)
-from delegation.ledger.task_state import (
+from orchestrator.agents import AssistantMessage, Budget, MessageId, ToolMessage, Usage, UserMessage
+from orchestrator.delegation.amounts import Amounts
+from orchestrator.delegation.answer_terms import AnswerTerms
+from orchestrator.delegation.errors import MISFITS, UnreadableFactError
+from orchestrator.delegation.events import CallPlaced
+from orchestrator.delegation.events.approvals import ApprovalQuestion
+from orchestrator.delegation.events.incidents import Incident
+from orchestrator.delegation.events.jobs import JobRecord
+from orchestrator.delegation.events.processes import ProcessNotice, ProcessRecord
+from orchestrator.delegation.ledger.records import Envelope, Reply, Steering, Turn
+from orchestrator.delegation.ledger.task_state import (
     IDLE,
     QUEUED,
     QUIET,
@@ -41,8 +29,8 @@ from delegation.ledger.task_state import (
     Queued,
     TaskState,
 )
-from delegation.notices import TaskNotice
-from delegation.task import (
+from orchestrator.delegation.notices import TaskNotice
+from orchestrator.delegation.task import (
     DeliveryCapability,
     Ending,
     Mode,
@@ -281,9 +269,7 @@ def state_code(state: TaskState) -> str:
             return _CODES[state]
 
 
-def state_of_code(
-    code: str, dependencies: Iterable[TaskId], ended: TaskState
-) -> TaskState:
+def state_of_code(code: str, dependencies: Iterable[TaskId], ended: TaskState) -> TaskState:
     if code == _ENDED:
         return ended
     state = STATES[code]

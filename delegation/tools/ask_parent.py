@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     Tool,
     ToolCall,
@@ -22,8 +22,8 @@ from agents import (
     read_arguments,
     unanswered_calls,
 )
-from delegation.ledger.records import TaskRecord
-from delegation.tools.delegate_task import require_unused_name
+from orchestrator.delegation.ledger.records import TaskRecord
+from orchestrator.delegation.tools.delegate_task import require_unused_name
 
 ASK_PARENT: Final = "ask_parent"
 MAX_QUESTION: Final = 8_000
@@ -40,10 +40,7 @@ class AskParent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of `ask_parent`."""
 
     question: Annotated[
-        str,
-        msgspec.Meta(
-            description="One question, in full: what you must know, and why you ask."
-        ),
+        str, msgspec.Meta(description="One question, in full: what you must know, and why you ask.")
     ]
 
 
@@ -78,9 +75,7 @@ def ask_parent_tool(agent: Agent[Any], ask: Callable[[str], Awaitable[str]]) -> 
     )
 
 
-def asked_transcript(
-    child: TaskRecord, parent: TaskRecord, question: str
-) -> Transcript:
+def asked_transcript(child: TaskRecord, parent: TaskRecord, question: str) -> Transcript:
     """Return the transcript of a parent as it is now, with a question of a child at its end."""
     asked = QUESTION.format(path=child.path, agent=child.agent, question=question)
     transcript = parent.transcript

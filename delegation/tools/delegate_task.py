@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, assert_never
 
 import msgspec
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -24,11 +24,11 @@ from agents import (
     read_arguments,
     require_schema,
 )
-from delegation.earlier_message import EarlierMessage
-from delegation.ledger.records import TaskRecord
-from delegation.rules import Rules
-from delegation.task import Origin
-from delegation.tools.delegator_port import Assignment, Delegator, Schema
+from orchestrator.delegation.earlier_message import EarlierMessage
+from orchestrator.delegation.ledger.records import TaskRecord
+from orchestrator.delegation.rules import Rules
+from orchestrator.delegation.task import Origin
+from orchestrator.delegation.tools.delegator_port import Assignment, Delegator, Schema
 
 NAME: Final = "delegate_task"
 
@@ -36,9 +36,7 @@ NAME: Final = "delegate_task"
 class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of `delegate_task`: one task, or a batch."""
 
-    goal: Annotated[
-        str, msgspec.Meta(description="One task: what to achieve, in full.")
-    ] = ""
+    goal: Annotated[str, msgspec.Meta(description="One task: what to achieve, in full.")] = ""
     context: Annotated[
         str,
         msgspec.Meta(
@@ -46,18 +44,12 @@ class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = ""
     agent: Annotated[
-        str,
-        msgspec.Meta(
-            description="Who shall do it; for several tasks, who shall do each."
-        ),
+        str, msgspec.Meta(description="Who shall do it; for several tasks, who shall do each.")
     ] = ""
     output_schema: Schema = None
-    label: Annotated[
-        str, msgspec.Meta(description="One task: a short name for people.")
-    ] = ""
+    label: Annotated[str, msgspec.Meta(description="One task: a short name for people.")] = ""
     tasks: Annotated[
-        tuple[Assignment, ...],
-        msgspec.Meta(description="Several tasks that run at the same time."),
+        tuple[Assignment, ...], msgspec.Meta(description="Several tasks that run at the same time.")
     ] = ()
     background: Annotated[
         bool | None,
@@ -81,12 +73,7 @@ class DelegateOrHandOff(DelegateTask, frozen=True, forbid_unknown_fields=True):
 
 
 def delegate_tool(
-    agent: Agent[Any],
-    *,
-    parent: TaskRecord,
-    origin: Origin,
-    rules: Rules,
-    delegator: Delegator,
+    agent: Agent[Any], *, parent: TaskRecord, origin: Origin, rules: Rules, delegator: Delegator
 ) -> Tool:
     """Return the tool for one task of one agent. Its description has the limits of now."""
     require_unused_name(agent, NAME)
@@ -144,10 +131,7 @@ def conversation(transcript: Transcript) -> tuple[EarlierMessage, ...]:
     for message in transcript:
         match message:
             case AssistantMessage():
-                handoffs, result = (
-                    {it.id for it in message.calls if _is_handoff(it)},
-                    "",
-                )
+                handoffs, result = ({it.id for it in message.calls if _is_handoff(it)}, "")
                 if message.text:
                     said.append(EarlierMessage(role="assistant", text=message.text))
             case ToolMessage():
@@ -156,9 +140,7 @@ def conversation(transcript: Transcript) -> tuple[EarlierMessage, ...]:
             case UserMessage():
                 if result and not message.aside:
                     said.append(EarlierMessage(role="assistant", text=result))
-                said.append(
-                    EarlierMessage(role="user", text=message.text, parts=message.parts)
-                )
+                said.append(EarlierMessage(role="user", text=message.text, parts=message.parts))
             case _:
                 assert_never(message)
     return tuple(said)
@@ -172,9 +154,7 @@ def call_key(call: CallId, index: int) -> str:
 def require_unused_name(agent: Agent[Any], name: str) -> None:
     """Raise `DefinitionError` if an agent has a tool of this name."""
     if any(tool.name == name for tool in agent.tools):
-        raise DefinitionError(
-            f"agent {agent.name!r} has a tool of its own called {name!r}"
-        )
+        raise DefinitionError(f"agent {agent.name!r} has a tool of its own called {name!r}")
 
 
 @cache
@@ -215,9 +195,7 @@ def _about(agent: Agent[Any]) -> str:
     return "no description"
 
 
-def _assignments(
-    arguments: DelegateTask, most: float, default: str
-) -> Sequence[Assignment]:
+def _assignments(arguments: DelegateTask, most: float, default: str) -> Sequence[Assignment]:
     if arguments.tasks and arguments.goal:
         raise ToolError("give either one goal or a list of tasks, not both")
     # The arguments beside `tasks` are the defaults of each task.
@@ -230,8 +208,7 @@ def _assignments(
             if task.output_schema is None
             else task.output_schema,
         )
-        for task in arguments.tasks
-        or (Assignment(arguments.goal, label=arguments.label),)
+        for task in arguments.tasks or (Assignment(arguments.goal, label=arguments.label),)
     ]
     if not all(assignment.goal.strip() for assignment in assignments):
         raise ToolError("say what to achieve: every task needs a goal")
@@ -255,19 +232,14 @@ def _require_known(assignment: Assignment, names: Sequence[str]) -> None:
 
 
 def _require_handoff(
-    arguments: DelegateTask,
-    assignment: Assignment,
-    agent: Agent[Any],
-    parent: TaskRecord,
+    arguments: DelegateTask, assignment: Assignment, agent: Agent[Any], parent: TaskRecord
 ) -> None:
     """Raise `ToolError` if a call cannot hand the conversation off."""
     if arguments.tasks or arguments.background:
         raise ToolError(
             "a handoff is one goal, and not in the background: leave out tasks and background"
         )
-    answer = next(
-        it for it in reversed(parent.transcript) if isinstance(it, AssistantMessage)
-    )
+    answer = next(it for it in reversed(parent.transcript) if isinstance(it, AssistantMessage))
     if len(answer.calls) > 1:
         raise ToolError(
             "a handoff ends your work, so it must be your only call: make the others first"
@@ -303,6 +275,4 @@ def _require_order(assignments: Sequence[Assignment]) -> None:
     except CycleError as exc:
         cycle: list[int] = exc.args[1]
         names = " -> ".join(labels[index] for index in reversed(cycle))
-        raise ToolError(
-            f"these tasks wait for each other: {names}; none was started"
-        ) from exc
+        raise ToolError(f"these tasks wait for each other: {names}; none was started") from exc

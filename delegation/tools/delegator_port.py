@@ -6,15 +6,13 @@ from typing import Annotated, Any, Literal, Protocol, assert_never
 import attrs
 import msgspec
 
-from agents import CallId, MessageId
-from delegation.events import SteeringOrigin
-from delegation.task import Origin, TaskId
+from orchestrator.agents import CallId, MessageId
+from orchestrator.delegation.events import SteeringOrigin
+from orchestrator.delegation.task import Origin, TaskId
 
 Schema = Annotated[
     dict[str, Any] | None,
-    msgspec.Meta(
-        description="A JSON schema that the answer must fit; left out: any text."
-    ),
+    msgspec.Meta(description="A JSON schema that the answer must fit; left out: any text."),
 ]
 
 
@@ -23,13 +21,9 @@ class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     goal: Annotated[
         str,
-        msgspec.Meta(
-            description="What to achieve. The agent sees nothing of this conversation."
-        ),
+        msgspec.Meta(description="What to achieve. The agent sees nothing of this conversation."),
     ]
-    context: Annotated[
-        str, msgspec.Meta(description="All it must know to achieve that.")
-    ] = ""
+    context: Annotated[str, msgspec.Meta(description="All it must know to achieve that.")] = ""
     agent: Annotated[str, msgspec.Meta(description="Who shall do it.")] = ""
     output_schema: Schema = None
     label: Annotated[str, msgspec.Meta(description="A short name for people.")] = ""

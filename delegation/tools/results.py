@@ -5,16 +5,16 @@ from typing import Any, Final
 
 import msgspec
 
-from agents import Agent, AssistantMessage, Message, Transcript
-from delegation.ledger.records import SessionRecord, TaskRecord
-from delegation.notices import (
+from orchestrator.agents import Agent, AssistantMessage, Message, Transcript
+from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
+from orchestrator.delegation.notices import (
     MAX_RESULT_CHARACTERS,
     MIN_SHARE_IN_WINDOW,
     excerpt,
     share_per_result,
 )
-from delegation.task import Reason, TaskId
-from delegation.tree.safe_text import one_line
+from orchestrator.delegation.task import Reason, TaskId
+from orchestrator.delegation.tree.safe_text import one_line
 
 CHARACTERS_PER_TOKEN: Final = 4
 TOOLS_CHARACTERS: Final = 5_000
@@ -38,8 +38,7 @@ def readable_characters(agent: Agent[Any], transcript: Transcript) -> int:
             together = max(1, len(message.calls))
             break
     return min(
-        MAX_RESULT_CHARACTERS - 1,
-        max(MIN_SHARE_IN_WINDOW, (window - read) // 2 // together),
+        MAX_RESULT_CHARACTERS - 1, max(MIN_SHARE_IN_WINDOW, (window - read) // 2 // together)
     )
 
 
@@ -47,9 +46,7 @@ def _text_length(message: Message) -> int:
     return len(message.text)
 
 
-def joined_answer(
-    tasks: Sequence[TaskRecord], session: SessionRecord, characters: int
-) -> str:
+def joined_answer(tasks: Sequence[TaskRecord], session: SessionRecord, characters: int) -> str:
     """Return the results of tasks that have ended, in the order of their requests.
 
     Args:
@@ -145,10 +142,7 @@ def progress(
 
 
 def _progress(
-    task: TaskRecord,
-    session: SessionRecord,
-    now: float,
-    positions: Mapping[TaskId, int],
+    task: TaskRecord, session: SessionRecord, now: float, positions: Mapping[TaskId, int]
 ) -> dict[str, Any]:
     node = session.tree[task.id]
     ended = now if node["ended"] is None else node["ended"]

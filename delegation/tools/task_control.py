@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     MessageId,
     Tool,
@@ -18,15 +18,15 @@ from agents import (
     arguments_schema,
     read_arguments,
 )
-from agents.tools.result_text import ToolResult
-from delegation.events import SteeringOrigin
-from delegation.ledger.ledger import Ledger
-from delegation.ledger.records import SessionRecord, TaskRecord
-from delegation.notices import share_per_result
-from delegation.task import TaskId
-from delegation.tools.delegate_task import require_unused_name
-from delegation.tools.delegator_port import Delegator
-from delegation.tools.results import as_json, progress, readable_characters, result
+from orchestrator.agents.tools.result_text import ToolResult
+from orchestrator.delegation.events import SteeringOrigin
+from orchestrator.delegation.ledger.ledger import Ledger
+from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
+from orchestrator.delegation.notices import share_per_result
+from orchestrator.delegation.task import TaskId
+from orchestrator.delegation.tools.delegate_task import require_unused_name
+from orchestrator.delegation.tools.delegator_port import Delegator
+from orchestrator.delegation.tools.results import as_json, progress, readable_characters, result
 
 NAME: Final = "task"
 MAX_LISTED: Final = 100
@@ -65,10 +65,7 @@ class ControlTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: Annotated[str, msgspec.Meta(description="steer: what to say.")] = ""
     offset: Annotated[
         int,
-        msgspec.Meta(
-            description="result: from which character of a long output to read on.",
-            ge=0,
-        ),
+        msgspec.Meta(description="result: from which character of a long output to read on.", ge=0),
     ] = 0
 
 
@@ -78,9 +75,7 @@ def control_tool(
     """Return the tool for one task of one agent."""
     require_unused_name(agent, NAME)
     control = _Control(agent, caller, ledger, delegator)
-    actions: Mapping[
-        Action, Callable[[ToolCall, ControlTask], Awaitable[ToolResult]]
-    ] = {
+    actions: Mapping[Action, Callable[[ToolCall, ControlTask], Awaitable[ToolResult]]] = {
         "list": control.list,
         "wait": control.wait,
         "result": control.result,
@@ -112,11 +107,7 @@ def _parameters() -> Mapping[str, Any]:
 
 class _Control:
     def __init__(
-        self,
-        agent: Agent[Any],
-        caller: TaskRecord,
-        ledger: Ledger,
-        delegator: Delegator,
+        self, agent: Agent[Any], caller: TaskRecord, ledger: Ledger, delegator: Delegator
     ) -> None:
         self._agent = agent
         self._caller = caller
@@ -210,9 +201,7 @@ class _Control:
         now = self._delegator.now()
         answer = {
             "status": "still_running" if running else "completed",
-            "results": [
-                result(task, self._session, share, offset=offset) for task in ended
-            ],
+            "results": [result(task, self._session, share, offset=offset) for task in ended],
             **({"running": progress(running, self._session, now)} if running else {}),
         }
         return ToolResult(as_json(answer), self._notices_of(ended))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from delegation.task import TaskId
-from delegation.tree.collapse_plan import (
+from orchestrator.delegation.task import TaskId
+from orchestrator.delegation.tree.collapse_plan import (
     DEFAULT_STATE,
     GROUP_THRESHOLD,
     SHOWN_PER_GROUP,
@@ -25,11 +25,11 @@ from delegation.tree.collapse_plan import (
     CollapseState,
     RowKind,
 )
-from delegation.tree.rollups import Siblings, Subtree
-from delegation.tree.tally import Tally, glyph_counts
+from orchestrator.delegation.tree.rollups import Siblings, Subtree
+from orchestrator.delegation.tree.tally import Tally, glyph_counts
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 __all__ = [
     "DEFAULT_STATE",
@@ -92,9 +92,7 @@ class CollapsedRow:
             return self.hidden.alarms()
         below = [
             hidden - own
-            for hidden, own in zip(
-                self.hidden.status_counts, self.status_counts, strict=True
-            )
+            for hidden, own in zip(self.hidden.status_counts, self.status_counts, strict=True)
         ]
         return glyph_counts(below, only="!◐✗")
 
@@ -122,11 +120,7 @@ class CollapsedTree:
 
 
 def collapse_tree(
-    tree: "Tree",
-    *,
-    rows: int,
-    state: CollapseState = DEFAULT_STATE,
-    root: TaskId | None = None,
+    tree: "Tree", *, rows: int, state: CollapseState = DEFAULT_STATE, root: TaskId | None = None
 ) -> CollapsedTree:
     """Return a tree, or a subtree, as a number of rows.
 
@@ -176,9 +170,7 @@ def _row(node: CollapseNode, branch: str) -> CollapsedRow:
         depth=node.depth,
         branch=branch,
         members=sum(counts),
-        is_expanded=is_expanded
-        if node.hidden.tasks and node.kind is not RowKind.MORE
-        else None,
+        is_expanded=is_expanded if node.hidden.tasks and node.kind is not RowKind.MORE else None,
         tally=node.hidden if node.kind is RowKind.MORE else of.tally.copy(),
         hidden=Tally() if is_expanded else node.hidden,
         status_counts=tuple(counts),

@@ -1,6 +1,6 @@
 """The plan of a collapsed view: which rows are expanded, the most urgent first.
 
-`delegation.tree.collapse` states the policy, and is the module to import.
+`orchestrator.delegation.tree.collapse` states the policy, and is the module to import.
 """
 
 import enum
@@ -11,8 +11,8 @@ from typing import Final
 
 import attrs
 
-from delegation.tree.rollups import NOT_URGENT, Siblings, Subtree, urgency
-from delegation.tree.tally import Tally
+from orchestrator.delegation.tree.rollups import NOT_URGENT, Siblings, Subtree, urgency
+from orchestrator.delegation.tree.tally import Tally
 
 GROUP_THRESHOLD: Final = 8
 """The largest number of siblings of one agent that are no group."""
@@ -42,14 +42,10 @@ class CollapseState:
     """How many members of a group are shown, where a user wants more."""
 
     def expand(self, key: str) -> "CollapseState":
-        return attrs.evolve(
-            self, expanded=self.expanded | {key}, collapsed=self.collapsed - {key}
-        )
+        return attrs.evolve(self, expanded=self.expanded | {key}, collapsed=self.collapsed - {key})
 
     def collapse(self, key: str) -> "CollapseState":
-        return attrs.evolve(
-            self, expanded=self.expanded - {key}, collapsed=self.collapsed | {key}
-        )
+        return attrs.evolve(self, expanded=self.expanded - {key}, collapsed=self.collapsed | {key})
 
     def show(self, group: str, members: int) -> "CollapseState":
         """Show this many members of a group."""
@@ -62,16 +58,7 @@ DEFAULT_STATE: Final = CollapseState()
 class CollapseNode:
     """A row that may be expanded."""
 
-    __slots__ = (
-        "branch",
-        "children",
-        "depth",
-        "hidden",
-        "key",
-        "kind",
-        "of",
-        "status_counts",
-    )
+    __slots__ = ("branch", "children", "depth", "hidden", "key", "kind", "of", "status_counts")
 
     def __init__(
         self, kind: RowKind, key: str, depth: int, of: Subtree | Siblings, hidden: Tally
@@ -164,9 +151,7 @@ class CollapsePlan:
         if isinstance(node.of, Siblings):
             most = self.state.shown.get(node.key, SHOWN_PER_GROUP)
             chosen = node.of.most_important(most)
-            return self.with_rest(
-                node, [self.task(branch, node.depth + 1) for branch in chosen]
-            )
+            return self.with_rest(node, [self.task(branch, node.depth + 1) for branch in chosen])
         depth = node.depth + 1
         placed: list[tuple[int, CollapseNode]] = []
         for siblings in node.of.groups.values():
@@ -175,16 +160,13 @@ class CollapsePlan:
                 placed.append((first, self.group(siblings, depth)))
             else:
                 placed += (
-                    (branch.place, self.task(branch, depth))
-                    for branch in siblings.members.values()
+                    (branch.place, self.task(branch, depth)) for branch in siblings.members.values()
                 )
         placed.sort(key=_first)
         return [it for _, it in placed]
 
     def group(self, siblings: Siblings, depth: int) -> CollapseNode:
-        node = CollapseNode(
-            RowKind.GROUP, siblings.key, depth, siblings, siblings.tally
-        )
+        node = CollapseNode(RowKind.GROUP, siblings.key, depth, siblings, siblings.tally)
         node.status_counts = siblings.status_counts
         return node
 
@@ -199,9 +181,7 @@ class CollapsePlan:
         places = sorted(range(len(nodes)), key=lambda at: _rank(nodes[at]))
         return self.with_rest(node, [nodes[at] for at in sorted(places[:most])])
 
-    def with_rest(
-        self, node: CollapseNode, kept: "list[CollapseNode]"
-    ) -> "list[CollapseNode]":
+    def with_rest(self, node: CollapseNode, kept: "list[CollapseNode]") -> "list[CollapseNode]":
         hidden = node.hidden
         for it in kept:
             hidden -= it.of.tally
@@ -219,9 +199,7 @@ def _members_but(node: CollapseNode, kept: "list[CollapseNode]") -> list[int]:
         numbers = node.of.status_counts.copy()
     else:
         groups = node.of.groups.values()
-        numbers = [
-            sum(them) for them in zip(*(it.status_counts for it in groups), strict=True)
-        ]
+        numbers = [sum(them) for them in zip(*(it.status_counts for it in groups), strict=True)]
     for it in kept:
         if isinstance(it.of, Siblings):
             theirs = it.of.status_counts

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from delegation.task import Mode, TaskId
-from delegation.tree.intervals import end_of, last_moment
+from orchestrator.delegation.task import Mode, TaskId
+from orchestrator.delegation.tree.intervals import end_of, last_moment
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 
 class SegmentKind(enum.StrEnum):
@@ -92,11 +92,7 @@ def critical_path(
     tasks = [*tree.descendants(top, itself=True)]
     until = last_moment(tree, tasks) if now is None else now
     # A task that waited for nothing has empty segments.
-    found = [
-        it
-        for it in _BackwardWalk(tree, top, tasks, until).segments()
-        if it.end > it.begin
-    ]
+    found = [it for it in _BackwardWalk(tree, top, tasks, until).segments() if it.end > it.begin]
     return CriticalPath(tuple(reversed(found)))
 
 
@@ -118,9 +114,7 @@ def _last_to_end(tree: "Tree", top: TaskId, tasks: list[TaskId], now: float) -> 
 class _BackwardWalk:
     """Walks from the last end back to the start."""
 
-    def __init__(
-        self, tree: "Tree", top: TaskId, tasks: list[TaskId], now: float
-    ) -> None:
+    def __init__(self, tree: "Tree", top: TaskId, tasks: list[TaskId], now: float) -> None:
         self.tree = tree
         self.top = top
         self.now = now

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from delegation.notices import dollars
-from delegation.tree.rows import seconds_of
-from delegation.tree.tally import STATUS_INDEX, Tally
+from orchestrator.delegation.notices import dollars
+from orchestrator.delegation.tree.rows import seconds_of
+from orchestrator.delegation.tree.tally import STATUS_INDEX, Tally
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 NUMBER: Final = re.compile(r"\[[0-9]+\]")
 
@@ -113,9 +113,7 @@ def role_totals(tree: "Tree") -> dict[str, RoleTotals]:
     for task in tree.descendants(itself=True):
         node = tree[task]
         usage = node["usage"]
-        own = Tally(
-            1, usage.tokens, usage.calls, usage.cost, usage.unpriced, usage.estimated
-        )
+        own = Tally(1, usage.tokens, usage.calls, usage.cost, usage.unpriced, usage.estimated)
         own.status_counts[STATUS_INDEX[node["status"]]] = 1
         role = role_of(node["path"])
         known = found.get(role, RoleTotals())

@@ -2,7 +2,7 @@
 
 from typing import Final, assert_never
 
-from delegation.task import Ending, Mode, Status
+from orchestrator.delegation.task import Ending, Mode, Status
 
 
 def _glyph_of(status: Status | Ending) -> str:  # noqa: PLR0911 (one for each)
@@ -27,9 +27,7 @@ def _glyph_of(status: Status | Ending) -> str:  # noqa: PLR0911 (one for each)
             assert_never(status)
 
 
-STATUS_GLYPHS: Final[dict[str, str]] = {
-    status: _glyph_of(status) for status in (*Status, *Ending)
-}
+STATUS_GLYPHS: Final[dict[str, str]] = {status: _glyph_of(status) for status in (*Status, *Ending)}
 
 
 def glyph(status: str, mode: str) -> str:

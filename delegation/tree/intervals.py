@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
-from delegation.task import Mode, TaskId
+from orchestrator.delegation.task import Mode, TaskId
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 Interval: TypeAlias = tuple[float, float]
 
@@ -138,9 +138,7 @@ def parallelism(
         return Parallelism(peak=0, achieved=0.0, work=0.0, makespan=0.0)
     makespan = max(end for _, end in spans) - min(begin for begin, _ in spans)
     found = steps(tree, task, now=until)
-    work = sum(
-        step.at_work * (after.at - step.at) for step, after in itertools.pairwise(found)
-    )
+    work = sum(step.at_work * (after.at - step.at) for step, after in itertools.pairwise(found))
     return Parallelism(
         peak=max((step.at_work for step in found), default=0),
         achieved=work / makespan if makespan else 0.0,

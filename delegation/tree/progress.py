@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from delegation.task import Status
+from orchestrator.delegation.task import Status
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 UNSETTLED: Final[frozenset[str]] = frozenset(Status)
 LEAST_ENDED: Final = 3

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-from agents import Usage
-from delegation.task import Status, TaskId
-from delegation.tree.tally import ACTIVE, FAILURES, STATUS_INDEX, STATUSES, Tally
+from orchestrator.agents import Usage
+from orchestrator.delegation.task import Status, TaskId
+from orchestrator.delegation.tree.tally import ACTIVE, FAILURES, STATUS_INDEX, STATUSES, Tally
 
 NOTHING_USED: Final = Usage()
 WAITING, RUNNING, FAILED, NOT_URGENT = range(4)
@@ -143,15 +143,7 @@ class Subtree:
 class Siblings:
     """The children of one task that have one agent."""
 
-    __slots__ = (
-        "agent",
-        "branching",
-        "members",
-        "parent",
-        "status_counts",
-        "tally",
-        "urgent",
-    )
+    __slots__ = ("agent", "branching", "members", "parent", "status_counts", "tally", "urgent")
 
     def __init__(self, agent: str, parent: Subtree) -> None:
         self.agent = agent
@@ -184,9 +176,7 @@ class Siblings:
                 key = _failure if rank == FAILED else _place
                 _take(chosen, heapq.nsmallest(left, those.values(), key=key))
         if len(chosen) < most and self.branching:
-            large = heapq.nlargest(
-                most + len(chosen), self.branching.values(), key=_size
-            )
+            large = heapq.nlargest(most + len(chosen), self.branching.values(), key=_size)
             _take(chosen, (it for it in large if it.task not in chosen), most)
         if len(chosen) < most:
             rest = (it for it in self.members.values() if it.task not in chosen)
@@ -197,9 +187,7 @@ class Siblings:
 _NO_GROUPS: Final[Mapping[str, Siblings]] = {}
 
 
-def _take(
-    chosen: dict[TaskId, Subtree], more: Iterable[Subtree], most: int | None = None
-) -> None:
+def _take(chosen: dict[TaskId, Subtree], more: Iterable[Subtree], most: int | None = None) -> None:
     left = None if most is None else most - len(chosen)
     # A list first: the iterator filters by what is chosen.
     for branch in list(islice(more, left)):

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from delegation.notices import usd
-from delegation.task import Mode, TaskId
-from delegation.tree.glyphs import glyph
-from delegation.tree.safe_text import one_line, printable
+from orchestrator.delegation.notices import usd
+from orchestrator.delegation.task import Mode, TaskId
+from orchestrator.delegation.tree.glyphs import glyph
+from orchestrator.delegation.tree.safe_text import one_line, printable
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 
 @attrs.frozen(kw_only=True)
@@ -63,9 +63,7 @@ def rows(
         task, level, branch, indent = pending.pop()
         below = tree.children(task) if depth is None or level < depth else []
         children = [it for it in below if included is None or it in included]
-        yield _row(
-            tree, task, branch, now, _collapsed_summary(tree, task, below, children)
-        )
+        yield _row(tree, task, branch, now, _collapsed_summary(tree, task, below, children))
         for child in reversed(children):
             last = child == children[-1]
             pending.append(
@@ -88,9 +86,7 @@ def _with_ancestors(tree: "Tree", tasks: Collection[TaskId]) -> set[TaskId]:
     return found
 
 
-def _collapsed_summary(
-    tree: "Tree", task: TaskId, below: list[TaskId], shown: list[TaskId]
-) -> str:
+def _collapsed_summary(tree: "Tree", task: TaskId, below: list[TaskId], shown: list[TaskId]) -> str:
     """Return the counts of the tasks below one that are not shown."""
     if len(shown) == len(below) and (below or not tree.children(task)):
         return ""
@@ -100,9 +96,7 @@ def _collapsed_summary(
     return f"{left.tasks:,}↓ {left.alarms()}".strip()
 
 
-def _row(
-    tree: "Tree", task: TaskId, branch: str, now: float | None, collapsed: str
-) -> Row:
+def _row(tree: "Tree", task: TaskId, branch: str, now: float | None, collapsed: str) -> Row:
     node = tree[task]
     _, _, name = node["path"].rpartition("/")
     return Row(
@@ -148,9 +142,7 @@ def aligned(lines: Iterable[tuple[str, ...]]) -> str:
     """Return the seven cells of each line in columns."""
     table = [*lines]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return "\n".join(
-        "  ".join(map(_aligned, cells, widths, "<<<>>><")).rstrip() for cells in table
-    )
+    return "\n".join("  ".join(map(_aligned, cells, widths, "<<<>>><")).rstrip() for cells in table)
 
 
 def _aligned(cell: str, width: int, direction: str) -> str:

@@ -76,6 +76,4 @@ def _escape_json(text: str) -> str:
 
 def _json_escape(character: str) -> str:
     units = character.encode("utf-16-be")
-    return "".join(
-        f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2)
-    )
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

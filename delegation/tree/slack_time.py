@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from delegation.task import Mode, TaskId
-from delegation.tree.intervals import end_of, last_moment, wait_intervals
+from orchestrator.delegation.task import Mode, TaskId
+from orchestrator.delegation.tree.intervals import end_of, last_moment, wait_intervals
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 
 def slack(
@@ -31,9 +31,7 @@ def slack(
 class _Slack:
     """Walks a subtree from its end: what depends on a task comes before it."""
 
-    def __init__(
-        self, tree: "Tree", top: TaskId, tasks: list[TaskId], now: float
-    ) -> None:
+    def __init__(self, tree: "Tree", top: TaskId, tasks: list[TaskId], now: float) -> None:
         self.tree = tree
         self.top = top
         self.now = now
@@ -90,9 +88,7 @@ class _Slack:
             at = tree[child]["requested"]
             self.delegated[parent, self.turn_at(parent, at)].add(at, start)
 
-    def of(
-        self, parent: TaskId, child: TaskId, intervals: list[tuple[float, float]]
-    ) -> float:
+    def of(self, parent: TaskId, child: TaskId, intervals: list[tuple[float, float]]) -> float:
         tree = self.tree
         ended = end_of(tree, child, self.now)
         later = self.end - ended
@@ -102,9 +98,7 @@ class _Slack:
             goes_on = intervals[place][1]
             turn = self.turn_at(parent, asked)
             since = self.delegated[parent, turn].least_since(goes_on)
-            later = min(
-                later, goes_on - ended + min(self.end_later(parent, turn), since)
-            )
+            later = min(later, goes_on - ended + min(self.end_later(parent, turn), since))
         elif self.top == tree.root:
             turn = bisect.bisect_left(self.begins, ended)
             if turn < len(self.begins):
@@ -140,9 +134,7 @@ class _Slack:
             if at == last:
                 self.turns_later.append(self.found[task])
                 continue
-            later = min(
-                self.turns_later[-1], self.delegated[self.tree.root, at + 1].least
-            )
+            later = min(self.turns_later[-1], self.delegated[self.tree.root, at + 1].least)
             cause, (_, ended) = self.causes[at + 1], self.tree.turns[at]
             if cause is not None and ended is not None:
                 # The next turn waited for a notice anyway.

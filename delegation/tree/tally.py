@@ -5,8 +5,8 @@ from typing import Final, assert_never
 
 import attrs
 
-from agents import Usage
-from delegation.task import Ending, Status
+from orchestrator.agents import Usage
+from orchestrator.delegation.task import Ending, Status
 
 STATUSES: Final[tuple[str, ...]] = (*Status, *Ending)
 STATUS_INDEX: Final[dict[str, int]] = {status: at for at, status in enumerate(STATUSES)}
@@ -67,9 +67,7 @@ class Tally:
     """When the first of them started; None if none has, or if it is unknown."""
     ended: float | None = None
     """When the last of them ended so far."""
-    status_counts: list[int] = attrs.field(
-        factory=lambda: [0] * len(STATUSES), repr=False
-    )
+    status_counts: list[int] = attrs.field(factory=lambda: [0] * len(STATUSES), repr=False)
     """How many have each status, in the order of `STATUSES`."""
 
     @property
@@ -126,9 +124,7 @@ class Tally:
         self.cost += other.cost
         self.unpriced += other.unpriced
         self.estimated += other.estimated
-        self.status_counts = list(
-            map(int.__add__, self.status_counts, other.status_counts)
-        )
+        self.status_counts = list(map(int.__add__, self.status_counts, other.status_counts))
         if other.began is not None:
             mine = self.began
             self.began = other.began if mine is None else min(mine, other.began)
@@ -147,12 +143,7 @@ class Tally:
             self.estimated - other.estimated,
             None,
             None,
-            [
-                one - two
-                for one, two in zip(
-                    self.status_counts, other.status_counts, strict=True
-                )
-            ],
+            [one - two for one, two in zip(self.status_counts, other.status_counts, strict=True)],
         )
 
     def glyph_counts(self) -> str:

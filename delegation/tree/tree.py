@@ -7,28 +7,28 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from agents import Usage
-from delegation.task import Mode, Reason, Status, TaskId
-from delegation.tree import critical_path, intervals
-from delegation.tree import rows as tree_rows
-from delegation.tree.critical_path import CriticalPath
-from delegation.tree.intervals import ConcurrencyStep, Parallelism
-from delegation.tree.progress import Progress
-from delegation.tree.progress import progress as progress_of
-from delegation.tree.rollups import (
+from orchestrator.agents import Usage
+from orchestrator.delegation.task import Mode, Reason, Status, TaskId
+from orchestrator.delegation.tree import critical_path, intervals
+from orchestrator.delegation.tree import rows as tree_rows
+from orchestrator.delegation.tree.critical_path import CriticalPath
+from orchestrator.delegation.tree.intervals import ConcurrencyStep, Parallelism
+from orchestrator.delegation.tree.progress import Progress
+from orchestrator.delegation.tree.progress import progress as progress_of
+from orchestrator.delegation.tree.rollups import (
     NOTHING_USED,
     Rollups,
     Subtree,
     UsageTotals,
     sum_usage,
 )
-from delegation.tree.slack_time import slack as slack_of
-from delegation.tree.tally import STATUSES, Tally
+from orchestrator.delegation.tree.slack_time import slack as slack_of
+from orchestrator.delegation.tree.tally import STATUSES, Tally
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from delegation.tree.diff import Change
+    from orchestrator.delegation.tree.diff import Change
 
 
 MAX_BOXES: Final = 120
@@ -153,9 +153,7 @@ class Tree:
             above = self._nodes[above]["parent"]
         return found
 
-    def descendants(
-        self, task: TaskId | None = None, *, itself: bool = False
-    ) -> Iterator[TaskId]:
+    def descendants(self, task: TaskId | None = None, *, itself: bool = False) -> Iterator[TaskId]:
         """Yield all below a task, or below the root, each parent before its children."""
         top = self.root if task is None else task
         pending = [top]
@@ -222,26 +220,24 @@ class Tree:
         """Return how many tasks of a subtree worked at once, at each change."""
         return intervals.steps(self, task, now=now)
 
-    def parallelism(
-        self, task: TaskId | None = None, *, now: float | None = None
-    ) -> Parallelism:
+    def parallelism(self, task: TaskId | None = None, *, now: float | None = None) -> Parallelism:
         """Return the peak and average number of tasks of a subtree that worked at once."""
         return intervals.parallelism(self, task, now=now)
 
     def critical_path(
         self, task: TaskId | None = None, *, now: float | None = None
     ) -> CriticalPath:
-        """Return the critical path of a subtree: see `delegation.tree.critical_path`."""
+        """Return the critical path of a subtree: see `orchestrator.delegation.tree.critical_path`."""
         return critical_path.critical_path(self, task, now=now)
 
     def slack(
         self, task: TaskId | None = None, *, now: float | None = None
     ) -> Mapping[TaskId, float]:
-        """Return how many seconds later each task could end: see `delegation.tree.slack_time`."""
+        """Return how many seconds later each task could end: see `orchestrator.delegation.tree.slack_time`."""
         return slack_of(self, task, now=now)
 
     def progress(self, *, now: float) -> Progress:
-        """Return how far the run has come: see `delegation.tree.progress`."""
+        """Return how far the run has come: see `orchestrator.delegation.tree.progress`."""
         return progress_of(self, now=now)
 
     def rows(
@@ -261,8 +257,8 @@ class Tree:
         return tree_rows.rows(self, now=now, depth=depth, only=only)
 
     def diff(self, later: "Tree") -> "list[Change]":
-        """Return how another run differs from this one: see `delegation.tree.diff`."""
-        from delegation.tree.diff import diff
+        """Return how another run differs from this one: see `orchestrator.delegation.tree.diff`."""
+        from orchestrator.delegation.tree.diff import diff
 
         return diff(self, later)
 
@@ -282,25 +278,25 @@ class Tree:
         """
         if rows is None:
             return tree_rows.text(self.rows(now=now, depth=depth, only=only))
-        from delegation.tree.exports.text import collapsed_text
+        from orchestrator.delegation.tree.exports.text import collapsed_text
 
         return collapsed_text(self, rows=rows, now=now)
 
     def to_mermaid(self, *, rows: int = MAX_BOXES) -> str:
         """Return the collapsed tree as a Mermaid flowchart, with at most `rows` boxes."""
-        from delegation.tree.exports.mermaid import mermaid
+        from orchestrator.delegation.tree.exports.mermaid import mermaid
 
         return mermaid(self, rows=rows)
 
     def to_dot(self, *, rows: int = MAX_BOXES) -> str:
         """Return the collapsed tree for Graphviz, with at most `rows` boxes."""
-        from delegation.tree.exports.dot import dot
+        from orchestrator.delegation.tree.exports.dot import dot
 
         return dot(self, rows=rows)
 
     def to_svg(self, *, rows: int = MAX_BOXES, now: float | None = None) -> str:
         """Return the collapsed tree as a picture of at most `rows` lines."""
-        from delegation.tree.exports.svg import svg
+        from orchestrator.delegation.tree.exports.svg import svg
 
         return svg(self, rows=rows, now=now)
 
@@ -309,20 +305,20 @@ class Tree:
         return self.to_svg()
 
     def to_graphml(self) -> str:
-        """Return the whole graph as GraphML: see `delegation.tree.exports.graphml`."""
-        from delegation.tree.exports.graphml import graphml
+        """Return the whole graph as GraphML: see `orchestrator.delegation.tree.exports.graphml`."""
+        from orchestrator.delegation.tree.exports.graphml import graphml
 
         return graphml(self)
 
     def to_json(self) -> str:
-        """Return the whole graph as node-link JSON: see `delegation.tree.exports.node_link`."""
-        from delegation.tree.exports.node_link import node_link_json
+        """Return the whole graph as node-link JSON: see `orchestrator.delegation.tree.exports.node_link`."""
+        from orchestrator.delegation.tree.exports.node_link import node_link_json
 
         return node_link_json(self)
 
     def to_trace(self, *, now: float | None = None) -> str:
-        """Return the whole tree as a Chrome trace: see `delegation.tree.exports.chrome_trace`."""
-        from delegation.tree.exports.chrome_trace import trace
+        """Return the whole tree as a Chrome trace: see `orchestrator.delegation.tree.exports.chrome_trace`."""
+        from orchestrator.delegation.tree.exports.chrome_trace import trace
 
         return trace(self, now=now)
 

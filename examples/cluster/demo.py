@@ -78,9 +78,7 @@ class Member:
 
 
 @asynccontextmanager
-async def running(
-    host: str, home: Path, journal: str, *command: str
-) -> AsyncGenerator[Member]:
+async def running(host: str, home: Path, journal: str, *command: str) -> AsyncGenerator[Member]:
     """Start an orchestrator, and stop it at the end."""
     environ = {
         **os.environ,
@@ -203,8 +201,7 @@ async def demonstrate(screen: Screen, journal: str, home: Path) -> bool:
         trio.open_nursery() as nursery,
     ):
         addresses = [
-            await server.wait_for(r"http://127\.0\.0\.1:\d+")
-            for server in (first, second)
+            await server.wait_for(r"http://127\.0\.0\.1:\d+") for server in (first, second)
         ]
         await worker.wait_for(r"worker .*\n")
         for member in (first, second, worker):
@@ -215,10 +212,7 @@ async def demonstrate(screen: Screen, journal: str, home: Path) -> bool:
         async with client(addresses[0]) as http, client(addresses[1]) as other:
             asked = {"model": "editor", "input": "Have six books read."}
             run = (await http.post("/v1/runs", json=asked)).json()["id"]
-            screen.say(
-                f"run {run} begins at {first.host}, and is followed at {second.host}",
-                BOLD,
-            )
+            screen.say(f"run {run} begins at {first.host}, and is followed at {second.host}", BOLD)
             follower = Follower(screen, other, run)
             nursery.start_soon(follower.follow)
             await follower.is_half_done.wait()
@@ -226,9 +220,7 @@ async def demonstrate(screen: Screen, journal: str, home: Path) -> bool:
             first.process.kill()
             await first.process.wait()
             follower.killed_at = screen.seconds
-            screen.say(
-                f"kill -9 {first.process.pid}: {first.host} is dead in mid-run", RED
-            )
+            screen.say(f"kill -9 {first.process.pid}: {first.host} is dead in mid-run", RED)
             await follower.ended.wait()
 
             screen.say(f"the run has ended: {follower.end['status']}", BOLD)

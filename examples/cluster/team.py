@@ -32,14 +32,10 @@ def edit(transcript: Transcript) -> str | ToolCall:
     if len(transcript) == 1:
         tasks = [
             {"agent": kind, "goal": f"Read the book of {book}."}
-            for kind, book in zip(
-                ("quick", "steady", "borrower") * 2, BOOKS, strict=True
-            )
+            for kind, book in zip(("quick", "steady", "borrower") * 2, BOOKS, strict=True)
         ]
         return ToolCall("delegate_task", {"tasks": tasks, "background": True})
-    read = [
-        book for book in BOOKS if any(f"{book} is read" in it.text for it in transcript)
-    ]
+    read = [book for book in BOOKS if any(f"{book} is read" in it.text for it in transcript)]
     if len(read) < len(BOOKS):
         return f"{len(read)} of {len(BOOKS)} books are read; I wait for the others."
     return f"All {len(read)} books are read: {', '.join(read)}."
@@ -60,11 +56,7 @@ def borrow_and_read(transcript: Transcript) -> str | ToolCall:
 
 
 readers = [
-    Agent(
-        name,
-        instructions="Read one book.",
-        model=ScriptedModel.always(read, seconds),
-    )
+    Agent(name, instructions="Read one book.", model=ScriptedModel.always(read, seconds))
     for name, seconds in READERS.items()
 ]
 borrower = Agent(

@@ -28,8 +28,7 @@ SETTINGS = {
 def find_postgres() -> Path | None:
     """Return the folder with the programs of a Postgres."""
     debian = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin/initdb"),
-        key=lambda it: float(it.parts[-3]),
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda it: float(it.parts[-3])
     )
     if debian:
         return debian[-1].parent
@@ -91,9 +90,7 @@ def open_throwaway_postgres() -> Generator[tuple[str, str]]:
         settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
         control = (programs / "pg_ctl", "--pgdata", data, "--wait")
         options = " ".join([*settings, f"-k '{socket}'"])
-        _run(
-            user, *control, "--log", folder / "postgres" / "log", "-o", options, "start"
-        )
+        _run(user, *control, "--log", folder / "postgres" / "log", "-o", options, "start")
         try:
             yield f"postgresql:///postgres?host={quote(str(socket))}&user=demo", version
         finally:

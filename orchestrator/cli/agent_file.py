@@ -11,13 +11,13 @@ from typing import Any, Final, cast
 
 import attrs
 
-from agents import Agent, is_agent
-from delegation import printable
+from orchestrator.agents import Agent, is_agent
 from orchestrator.cli.errors import CommandError
-from orchestrator.execution.model_resolver import known_providers
-from orchestrator.loaded_file import MODULE, loads_agents
-from orchestrator.schedule import Job
-from orchestrator.schedule.file_jobs import built_jobs
+from orchestrator.delegation import printable
+from orchestrator.kernel.execution.model_resolver import known_providers
+from orchestrator.kernel.loaded_file import MODULE, loads_agents
+from orchestrator.products.schedule import Job
+from orchestrator.products.schedule.file_jobs import built_jobs
 
 DEFINITIONS: Final = frozenset({".md", ".yaml", ".yml"})
 """The suffixes of files that define agents without code."""
@@ -44,9 +44,7 @@ class LoadedTeam:
     """What begins them by the clock."""
 
 
-def load_agent(
-    target: str, *, model: str | None = None, calls_models: bool = True
-) -> Agent[Any]:
+def load_agent(target: str, *, model: str | None = None, calls_models: bool = True) -> Agent[Any]:
     """Return the agent of a file: the named one, or the one that leads the others.
 
     A Python file is run for that; in any other nothing is.
@@ -74,19 +72,13 @@ def _leading(found: _Found, file: Path, name: str) -> Agent[Any]:
     roots = [
         agent
         for agent in agents.values()
-        if not any(
-            id(agent) in _team_of(other)
-            for other in agents.values()
-            if other is not agent
-        )
+        if not any(id(agent) in _team_of(other) for other in agents.values() if other is not agent)
     ]
     if not agents:
         raise CommandError(f"{file} defines no Agent at its top level")
     if len(roots) != 1:
         which = "FILE:NAME" if file.is_file() else f"{file}/:NAME"
-        raise CommandError(
-            f"say which agent of {file}: {which}; {_choice(found.agents)}"
-        )
+        raise CommandError(f"say which agent of {file}: {which}; {_choice(found.agents)}")
     return roots[0]
 
 
@@ -125,11 +117,7 @@ def variables_of(agents: Mapping[str, Agent[Any]]) -> dict[str, str]:
     module = sys.modules.get(MODULE)
     found = {} if module is None else vars(module)
     variables = {id(value): variable for variable, value in found.items()}
-    return {
-        name: variables[id(agent)]
-        for name, agent in agents.items()
-        if id(agent) in variables
-    }
+    return {name: variables[id(agent)] for name, agent in agents.items() if id(agent) in variables}
 
 
 def load_schedule(target: str) -> LoadedTeam:
@@ -188,9 +176,7 @@ def _split(target: str) -> tuple[Path, str]:
     return path, name
 
 
-def _agents_in(
-    file: Path, model: str | None = None, *, calls_models: bool = True
-) -> _Found:
+def _agents_in(file: Path, model: str | None = None, *, calls_models: bool = True) -> _Found:
     if file.is_dir() or file.suffix.lower() in DEFINITIONS:
         return _defined_in(file, model, calls_models=calls_models)
     return _run(file)
@@ -198,7 +184,7 @@ def _agents_in(
 
 def _defined_in(file: Path, model: str | None, *, calls_models: bool) -> _Found:
     # Imported late: it reads YAML.
-    from orchestrator.agent_files.load import read_agents
+    from orchestrator.products.agent_files.load import read_agents
 
     services = (*known_providers(os.environ), "local") if calls_models else None
     team = read_agents(file, model=model, services=services)
@@ -234,9 +220,7 @@ def _module(file: Path) -> dict[str, Any]:
     except SyntaxError as exc:
         raise CommandError(f"{file}, line {exc.lineno}: {exc.msg}") from exc
     except SystemExit as exc:
-        raise CommandError(
-            f"{file} ends the program instead of defining an agent"
-        ) from exc
+        raise CommandError(f"{file} ends the program instead of defining an agent") from exc
     except Exception as exc:
         lines = [
             frame.lineno

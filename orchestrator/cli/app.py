@@ -53,11 +53,11 @@ def _run(arguments: Sequence[str]) -> int:
     with end_quietly_on_interrupt():
         from cyclopts import CycloptsError
 
-        from agents import DefinitionError
-        from delegation import printable
+        from orchestrator.agents import DefinitionError
         from orchestrator.cli.errors import CommandError
         from orchestrator.cli.exit_codes import FAILED, INTERRUPTED, USAGE
-        from orchestrator.errors import OrchestratorError
+        from orchestrator.delegation import printable
+        from orchestrator.kernel.errors import OrchestratorError
 
         app = build_app()
         if any(arguments[0] in names for names in COMMANDS.values()):

@@ -5,14 +5,14 @@ from typing import Any
 
 import trio
 
-from delegation import printable
-from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import FoundRun, read_listed, read_run
-from orchestrator.control.client import RefusedError, connect_control
-from orchestrator.control.server import AnswerApproval, ControlRequest
-from orchestrator.journal.journals import Journals
+from orchestrator.delegation import printable
+from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.kernel.control.client import RefusedError, connect_control
+from orchestrator.kernel.control.server import AnswerApproval, ControlRequest
+from orchestrator.kernel.journal.journals import Journals
 
 SEARCHED_RUNS = 50
 """In how many of the newest runs an approval is looked for."""
@@ -32,9 +32,7 @@ def send_request(found: FoundRun, request: ControlRequest) -> dict[str, Any]:
 
 
 async def _send(found: FoundRun, request: ControlRequest) -> dict[str, Any]:
-    not_there = (
-        f"no process of this machine runs {found.id}, or it has no control socket"
-    )
+    not_there = f"no process of this machine runs {found.id}, or it has no control socket"
     if found.store.file is None:
         raise NotDoneError(not_there)
     async with connect_control(found.store.file) as client:

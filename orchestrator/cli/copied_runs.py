@@ -8,8 +8,8 @@ from orchestrator.cli.options import ProgressOption, journals_of
 from orchestrator.cli.sandbox_line import SandboxOption
 from orchestrator.cli.signals import run_stoppable
 from orchestrator.cli.task_lookup import find_task
-from orchestrator.replay.fork import copy_run
-from orchestrator.replay.kept_facts import facts_before, facts_without
+from orchestrator.products.history.replay.fork import copy_run
+from orchestrator.products.history.replay.kept_facts import facts_before, facts_without
 
 Verb: TypeAlias = Literal["fork", "retry"]
 _KEPT: Final = {"fork": facts_before, "retry": facts_without}

@@ -6,7 +6,7 @@ Only the models are scripted: every task, turn and wake-up is real.
 import json
 from typing import Final
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     Price,
     ScriptedModel,
@@ -22,14 +22,11 @@ PRETEND_PRICE: Final = Price(input=1.25, output=10)
 DOUBTFUL: Final = "What do its users report?"
 FINDINGS: Final = {
     "What is it?": "A task never outlives the block that started it.",
-    DOUBTFUL: "Fewer leaks, errors that reach somebody, code one can read"
-    " from top to bottom.",
+    DOUBTFUL: "Fewer leaks, errors that reach somebody, code one can read from top to bottom.",
     "What does moving to it cost?": "New code is easy; every place that starts a task and"
     " forgets it has to name an owner.",
 }
-ORIGIN: Final = (
-    "The idea has two roots: Martin Sústrik's C library and Nathaniel Smith's trio."
-)
+ORIGIN: Final = "The idea has two roots: Martin Sústrik's C library and Nathaniel Smith's trio."
 
 
 def demo_team(seconds: float) -> Agent:
@@ -59,9 +56,7 @@ def demo_team(seconds: float) -> Agent:
                     "delegate_task",
                     {
                         "background": False,
-                        "tasks": [
-                            {"goal": goal, "agent": "researcher"} for goal in FINDINGS
-                        ],
+                        "tasks": [{"goal": goal, "agent": "researcher"} for goal in FINDINGS],
                     },
                 ),
                 ToolCall(
@@ -116,9 +111,7 @@ def _answer(transcript: Transcript) -> str:
     ]
     lines = [f"- {finding}" for finding in [*found, *notices]]
     if pending and not notices:
-        lines.append(
-            "The archivist is still looking; I will tell you when it comes back."
-        )
+        lines.append("The archivist is still looking; I will tell you when it comes back.")
     return "\n".join(lines)
 
 
@@ -135,11 +128,7 @@ def _converse(transcript: Transcript) -> str | ToolCall:
 def _results(transcript: Transcript) -> tuple[list[str], bool]:
     """Return the outputs of joined tasks, and whether any task runs in the background."""
     answers = [
-        json.loads(message.text)
-        for message in transcript
-        if isinstance(message, ToolMessage)
+        json.loads(message.text) for message in transcript if isinstance(message, ToolMessage)
     ]
-    outputs = [
-        result["output"] for answer in answers for result in answer.get("results", ())
-    ]
+    outputs = [result["output"] for answer in answers for result in answer.get("results", ())]
     return outputs, any(answer["status"] == "dispatched" for answer in answers)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -29,12 +29,7 @@ LOCAL_NOTE: Final = (
 GOALS: Final = 2
 # Fixed words at both ends: no goal is empty, and each is a question.
 QUESTION: Final = {"type": "string", "pattern": "^(What|How|Why) [a-z ,'-]{10,60}[?]$"}
-QUESTIONS: Final = {
-    "type": "array",
-    "items": QUESTION,
-    "minItems": GOALS,
-    "maxItems": GOALS,
-}
+QUESTIONS: Final = {"type": "array", "items": QUESTION, "minItems": GOALS, "maxItems": GOALS}
 SENTENCE: Final = {"type": "string", "pattern": "^[A-Z][a-zA-Z ,'-]{10,120}[.]$"}
 
 
@@ -98,9 +93,7 @@ class DelegatingModel:
         return attrs.evolve(answer, text="", calls=(call,))
 
 
-async def _ask(
-    model: Model, request: ModelRequest, output: Mapping[str, Any]
-) -> AssistantMessage:
+async def _ask(model: Model, request: ModelRequest, output: Mapping[str, Any]) -> AssistantMessage:
     return await model.answer(
         ModelRequest(
             instructions=request.instructions,

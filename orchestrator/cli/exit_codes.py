@@ -6,7 +6,7 @@ shell: 130 is Ctrl-C, 143 is SIGTERM.
 
 from typing import Final, assert_never
 
-from delegation import Ending
+from orchestrator.delegation import Ending
 
 SUCCEEDED: Final = 0
 FAILED: Final = 1

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agents import Agent
+from orchestrator.agents import Agent
 from orchestrator.cli.options import journals_of
-from orchestrator.execution.agent_registry import reachable_agents
-from orchestrator.state_files import is_inside
+from orchestrator.kernel.execution.agent_registry import reachable_agents
+from orchestrator.kernel.state_files import is_inside
 
 
 def warn_of_exposed_journal(
@@ -26,12 +26,7 @@ def warn_of_exposed_journal(
     path = Path(journals.address)
     if journals.folder is None or not is_inside(path, folder):
         return
-    if any(
-        tool.machine
-        for it in agents
-        for one in reachable_agents(it)
-        for tool in one.tools
-    ):
+    if any(tool.machine for it in agents for one in reachable_agents(it) for tool in one.tools):
         print(
             f"warning: the journal {path} is in the folder that agents work in. File tools leave it"
             " alone, and so do commands in a sandbox that is a wall; elsewhere, a command can"

@@ -21,9 +21,6 @@ def help_page(width: int) -> str:
         for name, sentence in group.items():
             begin = f"  {name:<{longest}}  "
             lines += textwrap.wrap(
-                sentence,
-                width,
-                initial_indent=begin,
-                subsequent_indent=" " * len(begin),
+                sentence, width, initial_indent=begin, subsequent_indent=" " * len(begin)
             )
     return "\n".join([*lines, "", *textwrap.wrap(ENDING, width)])

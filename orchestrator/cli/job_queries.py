@@ -9,20 +9,20 @@ from typing import Annotated, Final
 import attrs
 from cyclopts import Parameter
 
-from delegation import SessionId
-from delegation.events.jobs import JobRecord
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_journal, title_of
 from orchestrator.cli.options import journals_of
-from orchestrator.errors import UnknownIdError
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.journal import fold_entries
-from orchestrator.journal.journals import Journals
-from orchestrator.journal.reader import JournalReader
-from orchestrator.journal.store import JournalStore
-from orchestrator.schedule.job import full_name
-from orchestrator.schedule.scheduler import find_job
-from orchestrator.state_files import state_folder
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events.jobs import JobRecord
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.journal.reader import JournalReader
+from orchestrator.kernel.journal.store import JournalStore
+from orchestrator.kernel.state_files import state_folder
+from orchestrator.products.schedule.job import full_name
+from orchestrator.products.schedule.scheduler import find_job
 
 FILE: Final = "schedule.db"
 
@@ -71,9 +71,7 @@ def schedule_journal(option: str | None) -> Path:
     path = state_folder(os.environ) / FILE if option is None else Path(option)
     # A folder that is not there yet is known by its last character, as for other commands.
     if path.is_dir() or str(option).startswith("postgres") or str(option).endswith("/"):
-        raise CommandError(
-            f"--journal is {option}: jobs are recorded in one file, such as {FILE}"
-        )
+        raise CommandError(f"--journal is {option}: jobs are recorded in one file, such as {FILE}")
     return path
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from orchestrator.cli.errors import CommandError
-from orchestrator.schedule import Job, Target
-from orchestrator.schedule.targets import NO_TARGETS
+from orchestrator.products.schedule import Job, Target
+from orchestrator.products.schedule.targets import NO_TARGETS
 
 if TYPE_CHECKING:
-    from orchestrator.server.transport.api_key import StoredSecret
+    from orchestrator.products.server.transport.api_key import StoredSecret
 
 WEBHOOK: Final = "webhook"
 SECRET: Final = "ORCHESTRATOR_WEBHOOK_SECRET"  # noqa: S105 (the name of a variable)
@@ -43,17 +43,13 @@ class JobTargets:
         if self.secret is None:
             yield NO_TARGETS
             return
-        from orchestrator.server.webhook import open_webhook_target
+        from orchestrator.products.server.webhook import open_webhook_target
 
-        async with open_webhook_target(
-            self.secret.value, is_insecure=self.is_insecure
-        ) as webhook:
+        async with open_webhook_target(self.secret.value, is_insecure=self.is_insecure) as webhook:
             yield {WEBHOOK: webhook}
 
 
-def targets_for(
-    jobs: Iterable[Job], folder: Path, *, is_insecure: bool = False
-) -> JobTargets:
+def targets_for(jobs: Iterable[Job], folder: Path, *, is_insecure: bool = False) -> JobTargets:
     """Return the targets of the jobs of a file.
 
     There are webhooks if a job names one, or the environment has the secret that signs them.
@@ -63,14 +59,12 @@ def targets_for(
         folder: where the secret is kept if the environment has none.
         is_insecure: replies may cross a network in the clear.
     """
-    is_named = any(
-        target.startswith(f"{WEBHOOK}:") for job in jobs for target in job.deliver
-    )
+    is_named = any(target.startswith(f"{WEBHOOK}:") for job in jobs for target in job.deliver)
     if not (is_named or os.environ.get(SECRET, "").strip()):
         return JobTargets(None, is_insecure)
     try:
         # Imported late: the client is an extra.
-        from orchestrator.server.webhook import secret_for
+        from orchestrator.products.server.webhook import secret_for
     except ModuleNotFoundError as exc:
         raise CommandError(f"a webhook needs {exc.name}: {INSTALL}") from exc
     return JobTargets(secret_for(os.environ, folder), is_insecure)

@@ -9,15 +9,15 @@ from typing import Final, TypeVar
 
 import attrs
 
-from delegation import Ledger, SessionId, SessionRecord
-from delegation.events import Entry, JournalOpened, SessionOpened
 from orchestrator.cli.errors import CommandError
-from orchestrator.doors.session_kinds import is_run
-from orchestrator.errors import JournalError
-from orchestrator.journal.journal import fold_entries
-from orchestrator.journal.journals import Journals, ListedSession, SessionList
-from orchestrator.journal.reader import JournalReader
-from orchestrator.journal.store import JournalStore, Writer
+from orchestrator.delegation import Ledger, SessionId, SessionRecord
+from orchestrator.delegation.events import Entry, JournalOpened, SessionOpened
+from orchestrator.kernel.doors.session_kinds import is_run
+from orchestrator.kernel.errors import JournalError
+from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.kernel.journal.journals import Journals, ListedSession, SessionList
+from orchestrator.kernel.journal.reader import JournalReader
+from orchestrator.kernel.journal.store import JournalStore, Writer
 
 SECONDS: Final = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 ReadT = TypeVar("ReadT")
@@ -124,12 +124,7 @@ def read_listed(journals: Journals, journal: str, run: SessionId) -> FoundRun:
     entries, writer = read_journal(store, lambda reader: reader.entries(run))
     _require_opened(run, entries, title)
     return FoundRun(
-        id=run,
-        journal=journal,
-        title=title,
-        store=store,
-        entries=entries,
-        writer=writer,
+        id=run, journal=journal, title=title, store=store, entries=entries, writer=writer
     )
 
 
@@ -184,17 +179,13 @@ def parse_age(age: str, option: str = "--prune") -> int:
     """Return the seconds of an age such as 12h, 30d or 2w."""
     found = re.fullmatch(r"([0-9]{1,6})([hdw])", age.strip())
     if found is None:
-        raise CommandError(
-            f"{option} is {age!r}; say how old: 12h, 30d or 2w (hours, days, weeks)"
-        )
+        raise CommandError(f"{option} is {age!r}; say how old: 12h, 30d or 2w (hours, days, weeks)")
     return int(found[1]) * SECONDS[found[2]]
 
 
 def require_journal(journals: Journals) -> None:
     if not journals.names():
-        raise CommandError(
-            f"there are no runs yet: there is no journal {journals.address}"
-        )
+        raise CommandError(f"there are no runs yet: there is no journal {journals.address}")
 
 
 def _find(journals: Journals, prefix: str | None) -> ListedSession:
@@ -214,9 +205,7 @@ def _find(journals: Journals, prefix: str | None) -> ListedSession:
         if it.id == prefix:
             return it
     if len(found.sessions) > 1:
-        raise CommandError(
-            f"{len(found.sessions)} runs begin with {prefix!r}; say more of it"
-        )
+        raise CommandError(f"{len(found.sessions)} runs begin with {prefix!r}; say more of it")
     return found.sessions[0]
 
 
@@ -232,7 +221,5 @@ def fold_run(entries: Sequence[Entry], journal: object, *, has_writer: bool) -> 
     if entries and not has_writer:
         # Its writer is gone, so nothing runs that the journal leaves running.
         interrupted = JournalOpened("read only")
-        ledger.fold(
-            Entry(ledger.last_seq + 1, entries[-1].at, SessionId(""), interrupted)
-        )
+        ledger.fold(Entry(ledger.last_seq + 1, entries[-1].at, SessionId(""), interrupted))
     return ledger

@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import attrs
 from cyclopts import Parameter
 
-from agents import Agent, DefinitionError, Part, Pipeline
+from orchestrator.agents import Agent, DefinitionError, Part, Pipeline
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal.style import Progress
-from orchestrator.execution.model_resolver import known_providers
-from orchestrator.execution.workspace.host import host_of
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.journals import Journals
-from orchestrator.postgres.address import is_database
-from orchestrator.private_files import PRIVATE_FILE
-from orchestrator.state_files import JOURNAL_VARIABLE, state_folder
+from orchestrator.kernel.execution.model_resolver import known_providers
+from orchestrator.kernel.execution.workspace.host import host_of
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.private_files import PRIVATE_FILE
+from orchestrator.kernel.state_files import JOURNAL_VARIABLE, state_folder
+from orchestrator.products.cluster.database.address import is_database
 
 JournalOption = Annotated[
     str | None,
@@ -174,20 +174,14 @@ def require_writable(file: Path, journals: Journals) -> None:
             f"{file} is a directory; say a file with -o, such as {file / 'run.html'}"
         )
     if not file.parent.exists():
-        raise CommandError(
-            f"there is no directory {file.parent} to write {file.name} to"
-        )
+        raise CommandError(f"there is no directory {file.parent} to write {file.name} to")
     for name in journals.names() if file.exists() else ():
         journal = journals.store(name).file
         if journal is not None and journal.exists() and file.samefile(journal):
-            raise CommandError(
-                f"{file} is the journal itself; say another file with -o"
-            )
+            raise CommandError(f"{file} is the journal itself; say another file with -o")
 
 
-def write_file(
-    file: Path, text: str, *, private: bool = False, chosen: bool = True
-) -> None:
+def write_file(file: Path, text: str, *, private: bool = False, chosen: bool = True) -> None:
     """Write or replace an output file.
 
     Args:

@@ -12,8 +12,8 @@ import attrs
 import trio
 
 from orchestrator.cli.errors import CommandError
-from orchestrator.journal.audit import SERVER, AuditEvent
-from orchestrator.runtime import Orchestrator
+from orchestrator.kernel.journal.audit import SERVER, AuditEvent
+from orchestrator.kernel.runtime import Orchestrator
 
 AGE_SECONDS: Final = 3600
 """How often runs are looked for that have grown too old."""
@@ -45,9 +45,7 @@ class Retention:
         if is_database and self.size is not None:
             raise CommandError("--keep-size is for journals in files: use --keep")
 
-    async def prune_forever(
-        self, orchestrator: Orchestrator, file: Path | None
-    ) -> NoReturn:
+    async def prune_forever(self, orchestrator: Orchestrator, file: Path | None) -> NoReturn:
         """Delete what is not kept, now and again.
 
         Args:

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from agents import Agent
-from agents.sandbox.detection import Detected, SandboxChoice, SandboxName
-from orchestrator.execution.agent_registry import reachable_agents
-from orchestrator.runtime import SANDBOX_VARIABLE
+from orchestrator.agents import Agent
+from orchestrator.agents.sandbox.detection import Detected, SandboxChoice, SandboxName
+from orchestrator.kernel.execution.agent_registry import reachable_agents
+from orchestrator.kernel.runtime import SANDBOX_VARIABLE
 
 SandboxOption = Annotated[
     SandboxName | None,
@@ -34,10 +34,7 @@ async def choose_sandbox(
     """
     choice = SandboxChoice(name or os.environ.get(SANDBOX_VARIABLE) or "auto")
     if not quiet and any(
-        tool.machine
-        for it in agents
-        for one in reachable_agents(it)
-        for tool in one.tools
+        tool.machine for it in agents for one in reachable_agents(it) for tool in one.tools
     ):
         print(describe_sandbox(await choice.detect()), file=sys.stderr)
     return choice  # noqa: ASYNC910 (most agents need none)

@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from agents import raising_one_error
+from orchestrator.agents import raising_one_error
 from orchestrator.cli.exit_codes import SIGNAL_BASE
 from orchestrator.cli.terminal.keyboard import terminal_restorer
-from orchestrator.errors import ClosedError, JournalError
+from orchestrator.kernel.errors import ClosedError, JournalError
 
 GRACE_SECONDS: Final = 5
 """How long tasks may run on after the first signal."""
@@ -42,16 +42,10 @@ def run_stoppable(
     return trio.run(_run_until_stopped, work, grace)
 
 
-async def _run_until_stopped(
-    work: "Callable[[Stop], Awaitable[int | None]]", grace: float
-) -> int:
+async def _run_until_stopped(work: "Callable[[Stop], Awaitable[int | None]]", grace: float) -> int:
     stop = Stop(grace)
     code: int | None = None
-    with (
-        trio.open_signal_receiver(*SIGNALS) as signals,
-        stop.count_signals(),
-        raising_one_error(),
-    ):
+    with trio.open_signal_receiver(*SIGNALS) as signals, stop.count_signals(), raising_one_error():
         async with trio.open_nursery() as nursery:
             # Outside of the work, so that signals are handled until all of it is closed.
             nursery.start_soon(stop.handle_signals_forever, signals)

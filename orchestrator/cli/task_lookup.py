@@ -2,15 +2,13 @@
 
 from difflib import get_close_matches
 
-from delegation import TaskId, Tree
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import FoundRun, read_run, run_of_task
-from orchestrator.journal.journals import Journals
+from orchestrator.delegation import TaskId, Tree
+from orchestrator.kernel.journal.journals import Journals
 
 
-def find_task(
-    journals: Journals, name: str, run: str | None
-) -> tuple[FoundRun, Tree, TaskId]:
+def find_task(journals: Journals, name: str, run: str | None) -> tuple[FoundRun, Tree, TaskId]:
     """Return a task with its run and the tree of that.
 
     Args:
@@ -30,8 +28,7 @@ def _run_of(journals: Journals, name: str, run: str | None) -> str | None:
     found = run_of_task(journals, name) if name else None
     if found is None:
         raise CommandError(
-            f"there is no task {name!r}; see: orchestrator tree, orchestrator export"
-            " --format json"
+            f"there is no task {name!r}; see: orchestrator tree, orchestrator export --format json"
         )
     return found
 

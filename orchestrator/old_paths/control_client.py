@@ -1,5 +1,5 @@
-"""Moved to `orchestrator.control.client`."""
+"""Moved to `orchestrator.kernel.control.client`."""
 
-from orchestrator.control.client import connect_control
+from orchestrator.kernel.control.client import connect_control
 
 __all__ = ["connect_control"]

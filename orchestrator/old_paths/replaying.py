@@ -1,5 +1,5 @@
-"""Moved to `orchestrator.replay.run`."""
+"""Moved to `orchestrator.products.history.replay.run`."""
 
-from orchestrator.replay.run import replay
+from orchestrator.products.history.replay.run import replay
 
 __all__ = ["replay"]

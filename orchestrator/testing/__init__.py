@@ -3,8 +3,8 @@
 Nothing here imports pytest; the fixture `harness` is in `orchestrator.testing.fixtures`.
 """
 
-from agents import ScriptedModel
-from agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from orchestrator.agents import ScriptedModel
+from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
 from orchestrator.testing.crashing_journal import CrashedError, CrashingJournal
 from orchestrator.testing.faults import DroppingDoor, drop_deliveries, faulty, slow
 from orchestrator.testing.harness import Harness, TrialHouse, facts

@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol, TypeAlias
 import attrs
 import trio
 
-from agents import Agent, ScriptedModel
-from orchestrator.chat import (
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.products.chat import (
     Button,
     ButtonPress,
     ChatEvent,
@@ -33,7 +33,7 @@ from orchestrator.chat import (
     RevokedError,
     open_gateway,
 )
-from orchestrator.chat.replies import MARK
+from orchestrator.products.chat.replies import MARK
 from orchestrator.testing.harness import Harness
 
 NO_FILES: Final[Mapping[str, bytes]] = {}
@@ -82,9 +82,7 @@ class StandIn(Protocol):
         """Connect to it, as one process would; another may come after it."""
         ...
 
-    def say(
-        self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES
-    ) -> str:
+    def say(self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
         """Let the person write to us, and return the anchor for a reply."""
         ...
 
@@ -121,9 +119,7 @@ Check: TypeAlias = Callable[[OpenStandIn], Any]
 class RecordingInbox:
     """An inbox that keeps what it gets."""
 
-    def __init__(
-        self, *, takes: bool = True, anchors: Mapping[Place, str] = NO_ANCHORS
-    ) -> None:
+    def __init__(self, *, takes: bool = True, anchors: Mapping[Place, str] = NO_ANCHORS) -> None:
         """Keep events.
 
         Args:
@@ -166,10 +162,7 @@ class RecordingInbox:
 
 @asynccontextmanager
 async def _heard(
-    stand_in: StandIn,
-    *,
-    takes: bool = True,
-    anchors: Mapping[Place, str] = NO_ANCHORS,
+    stand_in: StandIn, *, takes: bool = True, anchors: Mapping[Place, str] = NO_ANCHORS
 ) -> AsyncGenerator[tuple[Platform, RecordingInbox]]:
     """Hear a platform as long as the block lasts."""
     inbox = RecordingInbox(takes=takes, anchors=anchors)
@@ -180,9 +173,7 @@ async def _heard(
             nursery.cancel_scope.cancel(reason="the check is over")
 
 
-async def a_message_is_heard_with_its_place_and_sender(
-    open_stand_in: OpenStandIn,
-) -> None:
+async def a_message_is_heard_with_its_place_and_sender(open_stand_in: OpenStandIn) -> None:
     """In private, in a group that addresses us, and in a thread."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (_, inbox):
         for number, place in enumerate(stand_in.places, 1):
@@ -195,9 +186,7 @@ async def a_message_is_heard_with_its_place_and_sender(
             assert event.anchor == anchor
             assert event.is_private is (number == 1)
             assert event.is_addressed
-        assert (
-            len({it.id for it in inbox.events if isinstance(it, IncomingMessage)}) == 3
-        )
+        assert len({it.id for it in inbox.events if isinstance(it, IncomingMessage)}) == 3
 
 
 async def a_message_that_comes_twice_has_one_id(open_stand_in: OpenStandIn) -> None:
@@ -206,17 +195,11 @@ async def a_message_that_comes_twice_has_one_id(open_stand_in: OpenStandIn) -> N
         stand_in.say(stand_in.places[0], "Hello")
         await inbox.wait_events(1)
         stand_in.say_again()
-        ids = {
-            it.id
-            for it in await inbox.wait_events(2)
-            if isinstance(it, IncomingMessage)
-        }
+        ids = {it.id for it in await inbox.wait_events(2) if isinstance(it, IncomingMessage)}
         assert len(ids) == 1, f"it had the ids {ids}"
 
 
-async def what_was_not_taken_comes_to_the_next_process(
-    open_stand_in: OpenStandIn,
-) -> None:
+async def what_was_not_taken_comes_to_the_next_process(open_stand_in: OpenStandIn) -> None:
     """A message is acknowledged when it is durable, and not before."""
     async with open_stand_in() as stand_in:
         place = stand_in.places[0]
@@ -236,9 +219,7 @@ async def what_was_not_taken_comes_to_the_next_process(
             await stand_in.wait_acknowledged()
 
 
-async def a_fault_is_reported_and_what_was_said_is_heard(
-    open_stand_in: OpenStandIn,
-) -> None:
+async def a_fault_is_reported_and_what_was_said_is_heard(open_stand_in: OpenStandIn) -> None:
     """A passing fault never ends the hearing, and names no secret."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
         stand_in.say(stand_in.places[0], "One")
@@ -267,9 +248,7 @@ async def a_revoked_secret_ends_the_hearing(open_stand_in: OpenStandIn) -> None:
             _require_no_secrets(str(error), platform)
 
 
-async def long_texts_are_split_as_the_platform_takes_them(
-    open_stand_in: OpenStandIn,
-) -> None:
+async def long_texts_are_split_as_the_platform_takes_them(open_stand_in: OpenStandIn) -> None:
     """All words arrive, and no character is cut; the same text has the same parts."""
     words = [f"word{number}" for number in range(2_000)]
     lines = [f"line_{number} = {number}" for number in range(800)]
@@ -295,18 +274,14 @@ async def long_texts_are_split_as_the_platform_takes_them(
             assert sloths == text.count("\N{SLOTH}"), "a character was cut"
 
 
-async def a_reply_is_anchored_and_a_repetition_marked(
-    open_stand_in: OpenStandIn,
-) -> None:
+async def a_reply_is_anchored_and_a_repetition_marked(open_stand_in: OpenStandIn) -> None:
     """It is sent to the place and thread of the message that it answers."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
         for number, place in enumerate(stand_in.places, 1):
             anchor = stand_in.say(place, "Hello")
             await inbox.wait_events(number)
             (part,) = platform.split("**Hello** back")
-            sent = await platform.send(
-                place, part, key=str(number), anchor=anchor, mark=MARK
-            )
+            sent = await platform.send(place, part, key=str(number), anchor=anchor, mark=MARK)
             shown = stand_in.messages[-1]
             assert shown.id == sent.id
             assert shown.place == place, f"it went to {shown.place}, not to {place}"
@@ -355,9 +330,7 @@ async def buttons_are_shown_pressed_and_taken_away(open_stand_in: OpenStandIn) -
             stand_in.say(place, "Hello")
             await inbox.wait_events(2 * number - 1)
             buttons = [Button("Approve", data), Button("Deny", "deny:x")]
-            sent = await platform.send_buttons(
-                place, "May it?", buttons, key=f"b{number}"
-            )
+            sent = await platform.send_buttons(place, "May it?", buttons, key=f"b{number}")
             shown = stand_in.messages[-1]
             assert (shown.id, shown.place, shown.text) == (sent.id, place, "May it?")
             assert list(shown.buttons) == buttons
@@ -398,9 +371,7 @@ async def an_answer_being_written_can_be_shown(open_stand_in: OpenStandIn) -> No
             await platform.show_typing(place)
 
 
-async def each_message_is_answered_once_in_its_place(
-    open_stand_in: OpenStandIn,
-) -> None:
+async def each_message_is_answered_once_in_its_place(open_stand_in: OpenStandIn) -> None:
     """By a gateway, also if messages come twice."""
     harness = Harness()
     async with open_stand_in() as stand_in:
@@ -463,16 +434,10 @@ LONG_REPLY: Final = "\n\n".join(
 
 @asynccontextmanager
 async def _gateway(
-    stand_in: StandIn,
-    harness: Harness,
-    *,
-    reply: str = LONG_REPLY,
-    crash_after: int | None = None,
+    stand_in: StandIn, harness: Harness, *, reply: str = LONG_REPLY, crash_after: int | None = None
 ) -> AsyncGenerator[Platform]:
     user = stand_in.user.id
-    settings = GatewaySettings(
-        allow=tuple(f"{place.platform}:{user}" for place in stand_in.places)
-    )
+    settings = GatewaySettings(allow=tuple(f"{place.platform}:{user}" for place in stand_in.places))
     agent = Agent("helper", model=ScriptedModel.always(reply))
     async with (
         stand_in.connect() as platform,

@@ -4,12 +4,12 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from delegation import Encoded, Ledger, Rules, SessionId
-from delegation.events import Entry
-from delegation.snapshot import SnapshotCapture
-from orchestrator.errors import JournalError
-from orchestrator.journal.audit import AuditEvent
-from orchestrator.journal.journal import Journal, JournalContents, Pruned
+from orchestrator.delegation import Encoded, Ledger, Rules, SessionId
+from orchestrator.delegation.events import Entry
+from orchestrator.delegation.snapshot import SnapshotCapture
+from orchestrator.kernel.errors import JournalError
+from orchestrator.kernel.journal.audit import AuditEvent
+from orchestrator.kernel.journal.journal import Journal, JournalContents, Pruned
 
 
 class CrashedError(JournalError):
@@ -84,9 +84,7 @@ class CrashingJournal:
     async def read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
         return await self._journal.read_ledger(session, rules)
 
-    async def read_session(
-        self, session: SessionId, *, after: int = 0
-    ) -> Sequence[Entry]:
+    async def read_session(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
         return await self._journal.read_session(session, after=after)
 
     async def has_more_entries(self, session: SessionId, count: int) -> bool:
@@ -114,6 +112,4 @@ class CrashingJournal:
         only: SessionId | None = None,
         audit: tuple[float, AuditEvent] | None = None,
     ) -> Pruned:
-        return await self._journal.prune(
-            before=before, release=release, only=only, audit=audit
-        )
+        return await self._journal.prune(before=before, release=release, only=only, audit=audit)

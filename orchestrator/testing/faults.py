@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import attrs
 import trio
 
-from agents import Model, Tool, ToolCall
-from agents.tools.result_text import ToolResult
-from delegation import Reply
-from orchestrator.doors.session import Session
+from orchestrator.agents import Model, Tool, ToolCall
+from orchestrator.agents.tools.result_text import ToolResult
+from orchestrator.delegation import Reply
+from orchestrator.kernel.doors.session import Session
 from orchestrator.testing.models import FailingModel, Fault
 
 
@@ -18,7 +18,7 @@ def faulty(
     """Return a `FailingModel`: the first calls fail with these faults, later ones succeed.
 
     A fault fails its task, as for any `Model` object. Wrap it in
-    `agents.models.wrappers.retry.retrying(faulty(...))` to retry.
+    `orchestrator.agents.models.wrappers.retry.retrying(faulty(...))` to retry.
 
     Args:
         model: answers the calls without a fault.

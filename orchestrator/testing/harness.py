@@ -4,18 +4,18 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from agents import Agent
-from delegation import Rules
-from delegation.events import Entry, Event
-from orchestrator.doors.one_shot import Run
-from orchestrator.journal.memory import MemoryJournal
-from orchestrator.runtime import Orchestrator, open_orchestrator
+from orchestrator.agents import Agent
+from orchestrator.delegation import Rules
+from orchestrator.delegation.events import Entry, Event
+from orchestrator.kernel.doors.one_shot import Run
+from orchestrator.kernel.journal.memory import MemoryJournal
+from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
 from orchestrator.testing.crashing_journal import CrashedError, CrashingJournal
 from orchestrator.testing.invariants import assert_laws
 
 if TYPE_CHECKING:
-    from agents.models.wrappers.prices import PriceTable
-    from agents.models.wrappers.rate_limit import Limiter
+    from orchestrator.agents.models.wrappers.prices import PriceTable
+    from orchestrator.agents.models.wrappers.rate_limit import Limiter
 
 OutputT = TypeVar("OutputT")
 EventT = TypeVar("EventT", bound=Event)
@@ -50,9 +50,7 @@ class Harness:
         return facts(self.entries, kind)
 
     @asynccontextmanager
-    async def open(
-        self, *, crash_after: int | None = None
-    ) -> AsyncGenerator[Orchestrator]:
+    async def open(self, *, crash_after: int | None = None) -> AsyncGenerator[Orchestrator]:
         """Open an orchestrator on the journal; it resumes interrupted work.
 
         Args:

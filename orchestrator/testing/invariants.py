@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-from agents import Budget, Usage
-from agents.budget_kind import BudgetKind
-from delegation import (
+from orchestrator.agents import Budget, Usage
+from orchestrator.agents.budget_kind import BudgetKind
+from orchestrator.delegation import (
     Grant,
     ImpossibleEventError,
     Ledger,
@@ -20,8 +20,8 @@ from delegation import (
     TaskRequest,
     root_of,
 )
-from delegation.amounts import NOTHING, ONE_TASK, Amounts
-from delegation.events import (
+from orchestrator.delegation.amounts import NOTHING, ONE_TASK, Amounts
+from orchestrator.delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CallPlaced,
@@ -103,9 +103,7 @@ class _Budget:
         self.used += Amounts(calls=calls, tokens=usage.tokens, cost=usage.cost, tasks=0)
 
     def hold(self, task: TaskId, usage: Usage) -> None:
-        self.held[task] = Amounts(
-            calls=usage.calls, tokens=usage.tokens, cost=usage.cost, tasks=0
-        )
+        self.held[task] = Amounts(calls=usage.calls, tokens=usage.tokens, cost=usage.cost, tasks=0)
 
     def release(self, task: TaskId) -> None:
         self.held.pop(task, None)
@@ -193,9 +191,7 @@ class _JournalCheck:
                 self._require(entry, self._read.isdisjoint(mail), "reads mail again")
                 self._read.update(mail)
                 # The grants of a message hold for the turn that reads it.
-                grants = tuple(
-                    grant for seq in mail for grant in self._message_grants.get(seq, ())
-                )
+                grants = tuple(grant for seq in mail for grant in self._message_grants.get(seq, ()))
                 above = self._session_accounts.get(session, ())
                 self._grant(root_of(session), 0, above, None, grants)
             case TurnEnded(session, turn):
@@ -263,9 +259,7 @@ class _JournalCheck:
     def _require(self, entry: Entry, condition: bool, otherwise: str) -> None:
         if not condition:
             kind = type(entry.event).__name__
-            self.broken.append(
-                f"entry {entry.seq}, {kind} of {entry.session}: {otherwise}"
-            )
+            self.broken.append(f"entry {entry.seq}, {kind} of {entry.session}: {otherwise}")
 
     def _interrupt(self) -> None:
         """Mark all running tasks as not running."""

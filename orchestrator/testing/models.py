@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 import attrs
 import trio
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallDelta,
     CallId,
@@ -33,14 +33,12 @@ from agents import (
     Transcript,
     Usage,
 )
-from agents.models.http.provider_errors import status_error
-from agents.models.wrappers.wrapper import ModelWrapper
+from orchestrator.agents.models.http.provider_errors import status_error
+from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 
 StepResult: TypeAlias = str | ToolCall | Sequence[str | ToolCall] | Exception
 ScriptStep: TypeAlias = StepResult | Callable[[Transcript], StepResult]
-Script: TypeAlias = (
-    Model | str | Callable[[Transcript], StepResult] | Iterable[ScriptStep]
-)
+Script: TypeAlias = Model | str | Callable[[Transcript], StepResult] | Iterable[ScriptStep]
 """What answers: a model, one step for every call, or a list of steps, one a call."""
 
 Fault: TypeAlias = int | Literal["timeout", "malformed", "garbage"] | Exception | None
@@ -224,9 +222,7 @@ class FailingModel(_Wrapper):
         if fault == 429 and self._retry_after is not None:
             headers = {"retry-after": str(self._retry_after)}
         error = status_error(fault, headers, b"a fault to order")
-        return ModelError(
-            f"{self.name} {error}", kind=error.kind, retry_after=error.retry_after
-        )
+        return ModelError(f"{self.name} {error}", kind=error.kind, retry_after=error.retry_after)
 
 
 _NAMED_FAULTS: Final = {

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from agents import Model, ToolCall
-from agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from orchestrator.agents import Model, ToolCall
+from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
 
 
 def hand_on(*goals: str, agent: str = "", background: bool | None = None) -> ToolCall:
@@ -14,9 +14,7 @@ def hand_on(*goals: str, agent: str = "", background: bool | None = None) -> Too
         agent: the name of the delegate; not needed if there is only one.
         background: True detaches, False waits, None detaches if possible.
     """
-    arguments: dict[str, object] = {
-        "tasks": [{"goal": goal, "agent": agent} for goal in goals]
-    }
+    arguments: dict[str, object] = {"tasks": [{"goal": goal, "agent": agent} for goal in goals]}
     if background is not None:
         arguments["background"] = background
     return ToolCall("delegate_task", arguments)

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import attrs
 
-from agents import DefinitionError
-from delegation import Row, TaskId, Tree, printable
-from orchestrator.doors.one_shot import Run
-from orchestrator.doors.session import Session
+from orchestrator.agents import DefinitionError
+from orchestrator.delegation import Row, TaskId, Tree, printable
+from orchestrator.kernel.doors.one_shot import Run
+from orchestrator.kernel.doors.session import Session
 
 ANY: Final = "..."
 INDENT: Final = 2
@@ -80,9 +80,7 @@ def _depth(line: str) -> int:
 def _actual_node(tree: Tree, task: TaskId, rows: dict[TaskId, Row]) -> _Node:
     row = rows[task]
     line = f"{row.name} {row.status} {row.mode}: {printable(row.about)}"
-    return _Node(
-        line, tuple(_actual_node(tree, child, rows) for child in tree.children(task))
-    )
+    return _Node(line, tuple(_actual_node(tree, child, rows) for child in tree.children(task)))
 
 
 def _nodes_match(wanted: Sequence[_Node], found: Sequence[_Node]) -> bool:
@@ -118,10 +116,7 @@ def _text_matches(wanted: str, found: str) -> bool:
 def _indented_lines(nodes: Sequence[_Node], indent: str = "") -> list[str]:
     lines: list[str] = []
     for node in nodes:
-        lines += [
-            indent + node.line,
-            *_indented_lines(node.children, indent + " " * INDENT),
-        ]
+        lines += [indent + node.line, *_indented_lines(node.children, indent + " " * INDENT)]
     return lines
 
 
@@ -138,9 +133,7 @@ def _difference(wanted: Sequence[str], found: Sequence[str]) -> str:
         )
         for line in found
     ]
-    return "\n".join(
-        line.rstrip() for line in difflib.ndiff(wanted, shown) if line[0] != "?"
-    )
+    return "\n".join(line.rstrip() for line in difflib.ndiff(wanted, shown) if line[0] != "?")
 
 
 def _same(wanted: str, found: str) -> bool:

@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import pytest
 
-from agents import CallId, Tool, ToolCall, ToolError
-from agents.redaction.redactor import redacted
-from agents.sandbox.backend import TaskSandbox
-from agents.sandbox.sandbox import Sandbox
-from agents.sandbox.unconfined import UNCONFINED
-from agents.tools.context import ToolContext, use_tool_context
-from agents.tools.files.seen_files import FileRegistry, SeenFiles
+from orchestrator.agents import CallId, Tool, ToolCall, ToolError
+from orchestrator.agents.redaction.redactor import redacted
+from orchestrator.agents.sandbox.backend import TaskSandbox
+from orchestrator.agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.sandbox.unconfined import UNCONFINED
+from orchestrator.agents.tools.context import ToolContext, use_tool_context
+from orchestrator.agents.tools.files.seen_files import FileRegistry, SeenFiles
 
 
 class Worker:

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     Budget,
     Compaction,
@@ -35,13 +35,10 @@ def test_a_name_is_a_letter_and_letters_digits_and_dashes(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", "2nd", "-a", "_a", "two words", "a/b", "a[1]", "a\n", "é", "x" * 65],
+    "name", ["", "2nd", "-a", "_a", "two words", "a/b", "a[1]", "a\n", "é", "x" * 65]
 )
 def test_a_name_that_is_no_step_of_a_path_is_refused(name: str) -> None:
-    with pytest.raises(
-        DefinitionError, match="cannot be the name of an agent"
-    ) as caught:
+    with pytest.raises(DefinitionError, match="cannot be the name of an agent") as caught:
         Agent(name, model=MODEL)
 
     assert repr(name) in str(caught.value)
@@ -49,9 +46,7 @@ def test_a_name_that_is_no_step_of_a_path_is_refused(name: str) -> None:
 
 def test_two_tools_of_one_name_are_refused() -> None:
     """A model that writes the name could mean either."""
-    with pytest.raises(
-        DefinitionError, match="'editor': it has two tools called 'look'"
-    ):
+    with pytest.raises(DefinitionError, match="'editor': it has two tools called 'look'"):
         Agent("editor", model=MODEL, tools=[look, attrs.evolve(look, idempotent=True)])
 
 
@@ -128,9 +123,7 @@ def test_what_an_agent_is_made_of_cannot_be_changed_either() -> None:
             setattr(part, field, None)
 
 
-@pytest.mark.parametrize(
-    "limits", [{"seconds": -1}, {"seconds": math.nan}, {"tokens": -5}]
-)
+@pytest.mark.parametrize("limits", [{"seconds": -1}, {"seconds": math.nan}, {"tokens": -5}])
 def test_a_limit_that_makes_no_sense_is_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match="makes no sense"):
         Limits(**limits)
@@ -146,9 +139,7 @@ def test_a_limit_that_makes_no_sense_is_refused(limits: dict[str, Any]) -> None:
         (Patience, "stalled"),
     ],
 )
-def test_a_limit_that_is_no_number_is_refused(
-    define: Callable[..., object], name: str
-) -> None:
+def test_a_limit_that_is_no_number_is_refused(define: Callable[..., object], name: str) -> None:
     with pytest.raises(DefinitionError, match=rf"\({name}='x'\) is no number"):
         define(**{name: "x"})
 
@@ -158,27 +149,17 @@ def test_the_class_of_a_model_is_no_model() -> None:
         Agent("a", model=ScriptedModel)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("window", "keep_last"), [(800, 4), (9_000, 0), ("x", 4), (9_000, "x")]
-)
+@pytest.mark.parametrize(("window", "keep_last"), [(800, 4), (9_000, 0), ("x", 4), (9_000, "x")])
 def test_a_compaction_that_cannot_work_is_refused(window: Any, keep_last: Any) -> None:
     with pytest.raises(DefinitionError, match="cannot work"):
         Compaction(window=window, keep_last=keep_last)
 
 
-def test_a_window_without_room_for_a_message_is_refused_when_the_agent_is_made() -> (
-    None
-):
+def test_a_window_without_room_for_a_message_is_refused_when_the_agent_is_made() -> None:
     tight = Compaction(window=3_000)
     Agent("fits", model="m:x", instructions="i" * 4_000, compaction=tight)
 
     with pytest.raises(DefinitionError, match="no message fits"):
         Agent("long", model="m:x", instructions="i" * 8_000, compaction=tight)
     with pytest.raises(DefinitionError, match="no message fits"):
-        Agent(
-            "boss",
-            model="m:x",
-            instructions="i" * 4_000,
-            copies=True,
-            compaction=tight,
-        )
+        Agent("boss", model="m:x", instructions="i" * 4_000, copies=True, compaction=tight)

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from agents import Agent, Pipeline, ScriptedModel, TaskContext, agent
-from agents.agent_arguments import AgentArguments
+from orchestrator.agents import Agent, Pipeline, ScriptedModel, TaskContext, agent
+from orchestrator.agents.agent_arguments import AgentArguments
 
 
 class Order(msgspec.Struct):

@@ -4,8 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from agents.errors import DefinitionError
-from agents.sandbox.network.allowed_hosts import ALIASES, AllowedHosts, normal_host
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.sandbox.network.allowed_hosts import ALIASES, AllowedHosts, normal_host
 
 PUBLIC = ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "64:ff9b::808:808")
 PRIVATE = ("127.0.0.1", "10.1.2.3", "192.168.0.9", "::1", "fd12::1", "::ffff:10.0.0.1")
@@ -57,9 +57,7 @@ def test_what_is_not_named_is_not_reached(entry: str, host: str, port: int) -> N
 
 @pytest.mark.parametrize("address", [*PRIVATE, *PRIVATE_TRANSLATED, *NEVER, *METADATA])
 @pytest.mark.parametrize("entry", ["a.example.com", "*.example.com:443", "*"])
-def test_a_name_does_not_lead_into_the_network_of_this_machine(
-    entry: str, address: str
-) -> None:
+def test_a_name_does_not_lead_into_the_network_of_this_machine(entry: str, address: str) -> None:
     assert reaches(entry, "a.example.com", 443)
     assert not reaches(entry, "a.example.com", 443, address)
 
@@ -71,17 +69,14 @@ def test_a_name_with_its_port_may_be_private(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", [*NEVER, *METADATA])
-def test_the_credentials_of_the_machine_are_reached_by_their_address_alone(
-    address: str,
-) -> None:
+def test_the_credentials_of_the_machine_are_reached_by_their_address_alone(address: str) -> None:
     assert not reaches("db.internal:80", "db.internal", 80, address)
     written = f"[{address}]:80" if ":" in address else f"{address}:80"
     assert reaches(written, address, 80, address)
 
 
 @pytest.mark.parametrize(
-    "host",
-    ["0x7f.1", "2130706433", "0177.0.0.1", "127.1", "a..b", "a b", "*", "é" * 70],
+    "host", ["0x7f.1", "2130706433", "0177.0.0.1", "127.1", "a..b", "a b", "*", "é" * 70]
 )
 def test_what_is_an_address_in_disguise_or_no_name_is_no_host(host: str) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -92,16 +87,7 @@ def test_what_is_an_address_in_disguise_or_no_name_is_no_host(host: str) -> None
     "entry",
     [
         *("", "pip", "localhost", "0x7f.1", "a b", "a.com:0", "a.com:70000", "a.com:x"),
-        *(
-            "http://a.com",
-            "a.com/x",
-            "*.*",
-            "*.1.2.3.4",
-            "**",
-            "a.*.com",
-            "[::1",
-            "::1",
-        ),
+        *("http://a.com", "a.com/x", "*.*", "*.1.2.3.4", "**", "a.*.com", "[::1", "::1"),
     ],
 )
 def test_what_names_no_host_is_refused_when_it_is_written(entry: str) -> None:

@@ -7,20 +7,20 @@ from typing import TypeAlias
 import pytest
 import trio
 
-from agents import Agent, Failure, Limits, ModelError, ModelRequest, UserMessage
-from agents.models.http.answer_errors import AnswerTooLongError
-from agents.models.http.answer_limits import (
+from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, Failure, Limits, ModelError, ModelRequest, UserMessage
+from orchestrator.agents.models.http.answer_errors import AnswerTooLongError
+from orchestrator.agents.models.http.answer_limits import (
     VALUES_PER_DOCUMENT,
     AnswerLimits,
     require_few_values,
 )
-from agents.models.http.sse import SseParser
-from agents.models.providers.anthropic import AnthropicModel
-from agents.models.providers.openai_chat import OpenAIModel
-from agents.models.providers.openai_responses import ResponsesModel
-from agents.models.registry import CloseableModel
-from delegation import Cause
-from orchestrator import open_orchestrator
+from orchestrator.agents.models.http.sse import SseParser
+from orchestrator.agents.models.providers.anthropic import AnthropicModel
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel
+from orchestrator.agents.models.providers.openai_responses import ResponsesModel
+from orchestrator.agents.models.registry import CloseableModel
+from orchestrator.delegation import Cause
 from tests.fake_provider import (
     FakeProvider,
     Flood,
@@ -36,16 +36,10 @@ pytestmark = pytest.mark.realtime
 
 Make: TypeAlias = Callable[..., CloseableModel]
 SMALL = AnswerLimits(
-    bytes=500_000,
-    document_bytes=20_000,
-    events=500,
-    characters=10_000,
-    calls=20,
-    seconds=30,
+    bytes=500_000, document_bytes=20_000, events=500, characters=10_000, calls=20, seconds=30
 )
 JSON_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-    b"transfer-encoding: chunked\r\n\r\n"
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
 )
 
 
@@ -56,8 +50,7 @@ async def server() -> AsyncIterator[FakeProvider]:
 
 
 @pytest.fixture(
-    params=[OpenAIModel, ResponsesModel, AnthropicModel],
-    ids=lambda maker: str(maker.__name__),
+    params=[OpenAIModel, ResponsesModel, AnthropicModel], ids=lambda maker: str(maker.__name__)
 )
 def maker(request: pytest.FixtureRequest) -> Make:
     found: Make = request.param
@@ -105,14 +98,8 @@ def call_event(maker: Make, index: int, arguments: str) -> bytes:
 
 
 FLOODS: dict[str, tuple[str, Callable[[Make], Reply]]] = {
-    "text": (
-        "10000 characters",
-        lambda of: Flood(piece=chunk(text_event(of, "x" * 400))),
-    ),
-    "arguments": (
-        "10000 characters",
-        lambda of: Flood(piece=chunk(call_event(of, 0, "x" * 400))),
-    ),
+    "text": ("10000 characters", lambda of: Flood(piece=chunk(text_event(of, "x" * 400)))),
+    "arguments": ("10000 characters", lambda of: Flood(piece=chunk(call_event(of, 0, "x" * 400)))),
     "events": ("500 events", lambda of: Flood(piece=chunk(text_event(of, "x") * 50))),
     "calls": (
         "20 calls",
@@ -124,10 +111,7 @@ FLOODS: dict[str, tuple[str, Callable[[Make], Reply]]] = {
         lambda of: Flood(piece=chunk(b"data: %s\n" % (b"x" * 99))),
     ),
     "comments": ("2000 lines", lambda of: Flood(piece=chunk(b":\n" * 99))),
-    "padding": (
-        "500000 bytes",
-        lambda of: Flood(piece=chunk(b":%s\n" % (b"x" * 9999))),
-    ),
+    "padding": ("500000 bytes", lambda of: Flood(piece=chunk(b":%s\n" % (b"x" * 9999)))),
     "chunks": ("1000 chunks", lambda of: Flood(piece=chunk(b":") * 500)),
     "a plain body": (
         "20000 bytes in one JSON document",
@@ -194,9 +178,7 @@ async def test_a_compressed_answer_is_never_decompressed(
     assert encoding in str(error)
 
 
-async def test_an_error_without_end_keeps_its_kind(
-    server: FakeProvider, maker: Make
-) -> None:
+async def test_an_error_without_end_keeps_its_kind(server: FakeProvider, maker: Make) -> None:
     head = b"HTTP/1.1 503 Busy\r\nretry-after: 7\r\ntransfer-encoding: chunked\r\n\r\n"
 
     error = await failure(maker, server, Flood(head=head, piece=chunk(b"x" * 9999)))
@@ -251,16 +233,12 @@ def test_a_small_text_that_stands_for_a_million_objects_is_not_parsed() -> None:
     require_few_values(b'{"x": "%s' % (b'\\",' * VALUES_PER_DOCUMENT))
 
 
-async def test_arguments_of_a_million_objects_are_malformed(
-    server: FakeProvider,
-) -> None:
+async def test_arguments_of_a_million_objects_are_malformed(server: FakeProvider) -> None:
     arguments = '{"x": [%s0]}' % ("[]," * VALUES_PER_DOCUMENT)
     call = call_event(OpenAIModel, 0, arguments)[6:-2]
     end = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
 
-    error = await failure(
-        OpenAIModel, server, stream(call, end, b"[DONE]"), AnswerLimits()
-    )
+    error = await failure(OpenAIModel, server, stream(call, end, b"[DONE]"), AnswerLimits())
 
     assert error.kind is Failure.MALFORMED
     assert "values" in str(error)
@@ -275,9 +253,7 @@ async def test_a_flood_is_asked_for_once_and_the_task_fails_as_malformed(
     environ = {"OPENAI_BASE_URL": f"{server.url}/v1"}
     agent = Agent("reader", model="openai:endless", limits=Limits(seconds=30))
 
-    async with open_orchestrator(
-        ":memory:", environ=environ, answer_limits=SMALL
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", environ=environ, answer_limits=SMALL) as orchestrator:
         run = await orchestrator.run(agent, "go")
 
     assert run.outcome.cause is Cause.MODEL

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     DefinitionError,
@@ -19,8 +19,8 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.providers.anthropic import MAX_TOKENS, AnthropicModel
-from agents.models.registry import model_named
+from orchestrator.agents.models.providers.anthropic import MAX_TOKENS, AnthropicModel
+from orchestrator.agents.models.registry import model_named
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 
 pytestmark = pytest.mark.realtime
@@ -43,9 +43,7 @@ async def model(server: FakeProvider) -> AsyncIterator[AnthropicModel]:
     await model.aclose()
 
 
-async def ask(
-    model: AnthropicModel, *transcript: Message, **more: Any
-) -> AssistantMessage:
+async def ask(model: AnthropicModel, *transcript: Message, **more: Any) -> AssistantMessage:
     given = {"instructions": "", "transcript": transcript or (HELLO,), "tools": ()}
     return await model.answer(ModelRequest(**{**given, **more}))
 
@@ -87,11 +85,7 @@ async def test_the_server_hears_user_and_assistant_by_turns(
         "system": "Be kind.",
         "stream": True,
         "tools": [
-            {
-                "name": "look",
-                "description": "Look at something.",
-                "input_schema": look.parameters,
-            }
+            {"name": "look", "description": "Look at something.", "input_schema": look.parameters}
         ],
         "messages": [
             {
@@ -105,12 +99,7 @@ async def test_the_server_hears_user_and_assistant_by_turns(
                 "role": "assistant",
                 "content": [
                     {"type": "text", "text": "one moment"},
-                    {
-                        "type": "tool_use",
-                        "id": "toolu_1",
-                        "name": "look",
-                        "input": {"at": "x"},
-                    },
+                    {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": "x"}},
                     {"type": "tool_use", "id": "toolu_2", "name": "wait", "input": {}},
                 ],
             },
@@ -123,11 +112,7 @@ async def test_the_server_hears_user_and_assistant_by_turns(
                         "content": "it is dark",
                         "is_error": True,
                     },
-                    {
-                        "type": "tool_result",
-                        "tool_use_id": "toolu_2",
-                        "content": "waited",
-                    },
+                    {"type": "tool_result", "tool_use_id": "toolu_2", "content": "waited"},
                     {"type": "text", "text": "so?"},
                 ],
             },
@@ -249,17 +234,13 @@ async def test_a_server_may_say_all_of_a_call_at_once(
 ) -> None:
     block = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": "x"}}
     server.replies = [
-        stream(
-            event("content_block_start", index=0, content_block=block), stop("tool_use")
-        )
+        stream(event("content_block_start", index=0, content_block=block), stop("tool_use"))
     ]
 
     assert (await ask(model)).calls == (LOOK,)
 
 
-async def test_an_error_may_come_as_a_success(
-    server: FakeProvider, model: AnthropicModel
-) -> None:
+async def test_an_error_may_come_as_a_success(server: FakeProvider, model: AnthropicModel) -> None:
     failed = event("error", error={"type": "overloaded_error", "message": "busy"})
     server.replies = [Raw(encode(failed))]
 
@@ -285,9 +266,7 @@ async def test_it_has_a_key_and_an_address_of_its_own(server: FakeProvider) -> N
     await model.aclose()
 
 
-@pytest.mark.parametrize(
-    ("most", "received"), [(None, MAX_TOKENS), (500, 500), (64_000, 64_000)]
-)
+@pytest.mark.parametrize(("most", "received"), [(None, MAX_TOKENS), (500, 500), (64_000, 64_000)])
 async def test_the_server_hears_how_long_the_answer_may_be(
     server: FakeProvider, model: AnthropicModel, most: int | None, received: int
 ) -> None:

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -27,14 +27,14 @@ from agents import (
     take_turn,
     tool,
 )
-from agents.approval import (
+from orchestrator.agents.approval import (
     ApprovalRule,
     Subject,
     Verdict,
     matching_rule,
     strictest_rule,
 )
-from agents.turn_host import Step
+from orchestrator.agents.turn_host import Step
 from tests.agents.turn_kit import TestHost
 from tests.growth import grows_at_most
 
@@ -271,17 +271,13 @@ def test_all_commands_are_allowed_by_a_rule_without_a_pattern() -> None:
     ],
 )
 @pytest.mark.parametrize("rule", [ask, deny])
-def test_a_part_of_a_line_is_found(
-    rule: Callable[..., ApprovalRule], line: str
-) -> None:
+def test_a_part_of_a_line_is_found(rule: Callable[..., ApprovalRule], line: str) -> None:
     assert said_of([rule("terminal", command="rm *")], command(line)) is not None
 
 
 def test_a_pattern_of_commands_is_a_fence_and_no_wall() -> None:
     """A shell has many ways to say one thing: this is known, and said where `deny` is."""
-    assert (
-        matching_rule([deny("terminal", command="rm *")], command("X=rm; $X y")) is None
-    )
+    assert matching_rule([deny("terminal", command="rm *")], command("X=rm; $X y")) is None
 
 
 @pytest.mark.parametrize("line", ["rmdir x", "farm x", "ls", "git commit -m confirm"])
@@ -329,12 +325,8 @@ def test_a_rule_about_commands_is_about_no_call_without_one() -> None:
         "[" * 100_000,
     ],
 )
-@pytest.mark.parametrize(
-    "pattern", ["git push*--force*", "*x*y*z", "rm -rf /", "?m [a-z]* x*y"]
-)
-def test_a_huge_command_takes_no_longer_than_reading_it(
-    pattern: str, line: str
-) -> None:
+@pytest.mark.parametrize("pattern", ["git push*--force*", "*x*y*z", "rm -rf /", "?m [a-z]* x*y"])
+def test_a_huge_command_takes_no_longer_than_reading_it(pattern: str, line: str) -> None:
     """All tasks wait while a rule matches a command."""
     rules = [rule("terminal", command=pattern) for rule in (allow, ask, deny)]
 
@@ -410,9 +402,7 @@ def test_a_rule_about_files_is_about_no_call_without_one() -> None:
         (lambda: deny("x", path="docs/"), "such as 'docs/\\*'"),
     ],
 )
-def test_a_rule_that_can_never_hold_is_refused(
-    make: Callable[[], ApprovalRule], says: str
-) -> None:
+def test_a_rule_that_can_never_hold_is_refused(make: Callable[[], ApprovalRule], says: str) -> None:
     """A rule that never fits would let everything pass, unnoticed."""
     with pytest.raises(DefinitionError, match=says):
         make()
@@ -500,35 +490,24 @@ async def test_a_call_is_run_when_the_gate_has_opened_and_not_before() -> None:
     assert post.sent == ["a"]
     assert gate.came == ["1"]
     # That it may be run is safe before it is run.
-    assert [(now - readied[0][0], sent) for now, sent in readied] == [
-        (0, 0),
-        (1, 0),
-        (1, 1),
-    ]
+    assert [(now - readied[0][0], sent) for now, sent in readied] == [(0, 0), (1, 0), (1, 1)]
 
 
 async def test_a_call_that_is_denied_is_not_run_and_the_model_reads_why() -> None:
     post, gate = Post(), Gatekeeper()
 
-    steps = await take(
-        ScriptedModel([[send("no"), send("yes")], "end"]), gate, post.send
-    )
+    steps = await take(ScriptedModel([[send("no"), send("yes")], "end"]), gate, post.send)
 
     assert post.sent == ["yes"]
     answers = [step for step in steps if isinstance(step, ToolMessage)]
-    assert sorted((it.text, it.failed) for it in answers) == [
-        ("denied", True),
-        ("sent yes", False),
-    ]
+    assert sorted((it.text, it.failed) for it in answers) == [("denied", True), ("sent yes", False)]
 
 
 async def test_calls_of_one_answer_wait_at_the_same_time() -> None:
     post, gate = Post(), Gatekeeper()
     began = trio.current_time()
 
-    await take(
-        ScriptedModel([[send("a"), send("b"), send("c")], "end"]), gate, post.send
-    )
+    await take(ScriptedModel([[send("a"), send("b"), send("c")], "end"]), gate, post.send)
 
     assert trio.current_time() - began == 1
     assert sorted(post.sent) == ["a", "b", "c"]
@@ -548,9 +527,7 @@ async def test_nobody_is_asked_about_a_call_that_is_repeated_in_vain() -> None:
     post, gate = Post(), Gatekeeper()
     calls = [send("no", str(i)) for i in range(4)]
 
-    steps = await take(
-        ScriptedModel([*calls, "end"]), gate, post.send, limits=Limits(repeats=2)
-    )
+    steps = await take(ScriptedModel([*calls, "end"]), gate, post.send, limits=Limits(repeats=2))
 
     assert gate.came == ["0", "1"]
     answers = [step.text for step in steps if isinstance(step, ToolMessage)]
@@ -558,18 +535,13 @@ async def test_nobody_is_asked_about_a_call_that_is_repeated_in_vain() -> None:
     assert all("you have made this very call 2 times" in it for it in answers[2:])
 
 
-async def test_a_call_that_was_held_when_a_crash_came_is_run_once_it_is_let_through() -> (
-    None
-):
+async def test_a_call_that_was_held_when_a_crash_came_is_run_once_it_is_let_through() -> None:
     """It was certainly never run. The effect of another call is unknown, so it is not run again."""
     post = Post()
     answer = AssistantMessage(calls=(send("held", "h"), send("other", "o")))
 
     steps = await take(
-        ScriptedModel(["end"]),
-        Gatekeeper(held=("h",)),
-        post.send,
-        transcript=(GO, answer),
+        ScriptedModel(["end"]), Gatekeeper(held=("h",)), post.send, transcript=(GO, answer)
     )
 
     assert post.sent == ["held"]
@@ -581,9 +553,7 @@ async def test_a_call_that_was_held_when_a_crash_came_is_run_once_it_is_let_thro
 async def test_a_held_call_of_a_tool_that_is_gone_is_broken_off() -> None:
     answer = AssistantMessage(calls=(send("held", "h"),))
 
-    steps = await take(
-        ScriptedModel(["end"]), Gatekeeper(held=("h",)), transcript=(GO, answer)
-    )
+    steps = await take(ScriptedModel(["end"]), Gatekeeper(held=("h",)), transcript=(GO, answer))
 
     assert "broken off" in steps[0].text
 

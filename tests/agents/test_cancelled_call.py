@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents.tools.cancelled_call import stop_if_cancelled
-from agents.tools.files.access import FileAccess
-from agents.tools.files.glob import Glob
-from agents.tools.files.line_reader import CHUNK, FileReader
-from agents.tools.files.search import Search
-from agents.tools.files.walk import Walk
-from agents.tools.files.workspace import Workspace
+from orchestrator.agents.tools.cancelled_call import stop_if_cancelled
+from orchestrator.agents.tools.files.access import FileAccess
+from orchestrator.agents.tools.files.glob import Glob
+from orchestrator.agents.tools.files.line_reader import CHUNK, FileReader
+from orchestrator.agents.tools.files.search import Search
+from orchestrator.agents.tools.files.walk import Walk
+from orchestrator.agents.tools.files.workspace import Workspace
 
 Steps = Callable[[Path], Iterator[object]]
 
@@ -57,9 +57,7 @@ def search_lines(folder: Path) -> Iterator[object]:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("steps", [read_chunks, walk_names, search_lines])
-async def test_a_cancelled_thread_goes_no_step_further(
-    steps: Steps, tmp_path: Path
-) -> None:
+async def test_a_cancelled_thread_goes_no_step_further(steps: Steps, tmp_path: Path) -> None:
     go_on: queue.SimpleQueue[None] = queue.SimpleQueue()
     told: queue.SimpleQueue[str] = queue.SimpleQueue()
     begun = trio.Event()

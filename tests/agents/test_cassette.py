@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     Failure,
@@ -27,7 +27,7 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.wrappers.cassette import (
+from orchestrator.agents.models.wrappers.cassette import (
     MAX_DIFF_LINES,
     CassetteError,
     RecordingModel,
@@ -48,9 +48,7 @@ def look(where: str) -> str:
     return where
 
 
-REQUEST = ModelRequest(
-    instructions="Be brief.", transcript=(UserMessage("go"),), tools=(look,)
-)
+REQUEST = ModelRequest(instructions="Be brief.", transcript=(UserMessage("go"),), tools=(look,))
 
 
 @pytest.fixture
@@ -178,9 +176,7 @@ async def test_many_may_record_at_once(file: Path) -> None:
 
 
 async def test_a_failure_is_played_back_too(file: Path) -> None:
-    error = ModelError(
-        "busy", kind=Failure.RATE_LIMIT, retry_after=2.5, partial="half a"
-    )
+    error = ModelError("busy", kind=Failure.RATE_LIMIT, retry_after=2.5, partial="half a")
     with pytest.raises(ModelError) as recorded:
         await record(file, error)
     events: list[ModelEvent] = []
@@ -347,9 +343,7 @@ async def test_a_secret_never_reaches_the_file(file: Path, where: str) -> None:
     else:
         recorded = await recording.answer(request)
         replayed = await replay.answer(request)
-        assert [call.name for call in replayed.calls] == [
-            call.name for call in recorded.calls
-        ]
+        assert [call.name for call in replayed.calls] == [call.name for call in recorded.calls]
 
     written = text_of(file)
     assert "***" in written
@@ -450,9 +444,7 @@ async def test_what_a_failed_call_had_used_is_played_back(file: Path) -> None:
     assert replayed.value.usage == recorded.value.usage
 
 
-async def test_a_failure_that_was_recorded_without_a_count_is_still_read(
-    file: Path,
-) -> None:
+async def test_a_failure_that_was_recorded_without_a_count_is_still_read(file: Path) -> None:
     with pytest.raises(ModelError):
         await record(file, ModelError("busy"))
 

@@ -4,12 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.redaction.command_environment import (
-    only_named,
-    without_secret_variables,
-)
-from agents.redaction.redactor import Redactor, secret_values
-from agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.redaction.command_environment import only_named, without_secret_variables
+from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.sandbox.sandbox import Sandbox
 
 LONG = "swordfish"
 
@@ -18,13 +15,7 @@ LONG = "swordfish"
     "name",
     [
         *("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "APIKEY", "AWS_SECRET_ACCESS_KEY"),
-        *(
-            "AWS_ACCESS_KEY_ID",
-            "AWS_SESSION_TOKEN",
-            "GITHUB_TOKEN",
-            "GH_TOKEN",
-            "TOKEN",
-        ),
+        *("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "GITHUB_TOKEN", "GH_TOKEN", "TOKEN"),
         *("HF_TOKEN", "NPM_TOKEN", "SLACK_BOT_TOKEN", "PGPASSWORD", "MYSQL_PWD"),
         *("MYSQL_ROOT_PASSWORD", "SMTP_PASS", "DB_PASSWD", "KEY_PASSPHRASE"),
         *("JWT_SECRET", "DJANGO_SECRET_KEY", "SECRET_KEY_BASE", "CLIENT_SECRETS"),
@@ -43,28 +34,10 @@ def test_a_variable_whose_name_says_so_is_secret(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            "KEYBOARD",
-            "XDG_SESSION_ID",
-            "GPG_TTY",
-            "COLORTERM",
-            "PATH",
-        ),
+        *("KEYBOARD", "XDG_SESSION_ID", "GPG_TTY", "COLORTERM", "PATH"),
         *("TOKENIZERS_PARALLELISM", "PWD", "OLDPWD", "GIT_AUTHOR_NAME", "XAUTHORITY"),
-        *(
-            "SSH_ASKPASS",
-            "MAX_TOKENS",
-            "AUTH_URL",
-            "TOKEN_URL",
-            "SECRET_NAME",
-            "MONKEY",
-        ),
-        *(
-            "PASSWORD_STORE_DIR",
-            "SSH_PUBLIC_KEY",
-            "GNOME_KEYRING_CONTROL",
-            "KEYTIMEOUT",
-        ),
+        *("SSH_ASKPASS", "MAX_TOKENS", "AUTH_URL", "TOKEN_URL", "SECRET_NAME", "MONKEY"),
+        *("PASSWORD_STORE_DIR", "SSH_PUBLIC_KEY", "GNOME_KEYRING_CONTROL", "KEYTIMEOUT"),
         *("STRIPE_PUBLISHABLE_KEY", "COMPASS", "PATTERN", "HOME", "LANG", "_", "1"),
     ],
 )
@@ -145,9 +118,7 @@ def test_what_somebody_names_is_secret() -> None:
 def test_what_somebody_hands_on_is_handed_on() -> None:
     environ = {"GITHUB_TOKEN": LONG, "NPM_TOKEN": LONG}
 
-    assert without_secret_variables(environ, hand_on=["GITHUB_TOKEN"]) == {
-        "GITHUB_TOKEN": LONG
-    }
+    assert without_secret_variables(environ, hand_on=["GITHUB_TOKEN"]) == {"GITHUB_TOKEN": LONG}
 
 
 def test_of_two_secrets_the_longer_comes_first() -> None:

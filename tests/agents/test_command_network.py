@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents.errors import DefinitionError
-from agents.sandbox.backend import SandboxBackend, TaskSandbox
-from agents.sandbox.detection import detect
-from agents.sandbox.network.requests import NetworkRequest
-from agents.sandbox.sandbox import Sandbox
-from agents.tools.terminal.output_buffer import OutputBuffer
-from agents.tools.terminal.process_group import RunningCommand, open_command
-from agents.tools.terminal.process_tags import new_tag
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.sandbox.backend import SandboxBackend, TaskSandbox
+from orchestrator.agents.sandbox.detection import detect
+from orchestrator.agents.sandbox.network.requests import NetworkRequest
+from orchestrator.agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer
+from orchestrator.agents.tools.terminal.process_group import RunningCommand, open_command
+from orchestrator.agents.tools.terminal.process_tags import new_tag
 
 pytestmark = pytest.mark.realtime
 
@@ -33,9 +33,7 @@ for url in sys.argv[1:]:
 """
 
 
-@pytest.fixture(
-    name="backend", params=["bubblewrap", "landlock", "none"], scope="module"
-)
+@pytest.fixture(name="backend", params=["bubblewrap", "landlock", "none"], scope="module")
 def backend_that_works_here(request: pytest.FixtureRequest) -> SandboxBackend:
     try:
         return detect(request.param).backend
@@ -90,8 +88,7 @@ class Runner:
     ) -> tuple[list[str], RunningCommand]:
         (self._folder / "fetch.py").write_text(FETCH)
         said, process = await self.run(
-            f"{PYTHON} -I -S fetch.py {' '.join(map(repr, urls))}",
-            Sandbox(network=network),
+            f"{PYTHON} -I -S fetch.py {' '.join(map(repr, urls))}", Sandbox(network=network)
         )
         return said.splitlines(), process
 
@@ -116,9 +113,7 @@ async def test_a_command_reaches_what_is_named_and_nothing_else(
     assert "example.com:80" in process.refused
 
 
-async def test_without_names_there_is_no_network(
-    tmp_path: Path, backend: SandboxBackend
-) -> None:
+async def test_without_names_there_is_no_network(tmp_path: Path, backend: SandboxBackend) -> None:
     if backend.name == "none":
         pytest.skip("a fence")
     runner = Runner(tmp_path, backend)

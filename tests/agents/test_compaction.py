@@ -9,7 +9,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     DefinitionError,
@@ -28,9 +28,9 @@ from agents import (
     Usage,
     UserMessage,
 )
-from agents.models.model import Compacted
-from agents.models.token_estimate import estimated_tokens
-from agents.models.wrappers.compaction import SUMMARIES_KEPT, SUMMARY, compacting
+from orchestrator.agents.models.model import Compacted
+from orchestrator.agents.models.token_estimate import estimated_tokens
+from orchestrator.agents.models.wrappers.compaction import SUMMARIES_KEPT, SUMMARY, compacting
 from orchestrator.testing import SpyModel
 from tests.kit import FunctionModel
 
@@ -160,10 +160,7 @@ async def test_results_that_the_model_has_not_read_are_never_shortened() -> None
     model = spy()
     unread = step(99, *["u" * 2000] * 8)
 
-    await ask(
-        compacting(model, window=WINDOW, keep_last=1),
-        [*steps(10, result=2000), *unread],
-    )
+    await ask(compacting(model, window=WINDOW, keep_last=1), [*steps(10, result=2000), *unread])
 
     assert model.requests[0].transcript[-9:] == tuple(unread)
 
@@ -172,9 +169,7 @@ async def test_then_a_summary_stands_between_the_goal_and_the_newest() -> None:
     model, writer, events = spy(), spy("it looked"), list[ModelEvent]()
     transcript = steps(20, result=100, thought=2000)
 
-    answer = await ask(
-        compacting(model, window=WINDOW, summarizer=writer), transcript, events
-    )
+    answer = await ask(compacting(model, window=WINDOW, summarizer=writer), transcript, events)
 
     summary = UserMessage(SUMMARY + "it looked")
     assert model.requests[0].transcript == (GOAL, summary, *transcript[-4:])
@@ -183,17 +178,13 @@ async def test_then_a_summary_stands_between_the_goal_and_the_newest() -> None:
     assert event.characters > 36_000
     assert [one for one in events if one != event] == [TextDelta("42")]
     asked = len(writer.requests)
-    assert answer.usage == Usage(
-        calls=1 + asked, input_tokens=7 + 7 * asked, cost=3 + 3 * asked
-    )
+    assert answer.usage == Usage(calls=1 + asked, input_tokens=7 + 7 * asked, cost=3 + 3 * asked)
 
 
 async def test_without_a_summarizer_the_model_writes_its_summaries() -> None:
     model = ScriptedModel(["it looked", "42"])
 
-    answer = await ask(
-        compacting(model, window=WINDOW), steps(6, thought=5000, result=4)
-    )
+    answer = await ask(compacting(model, window=WINDOW), steps(6, thought=5000, result=4))
 
     assert answer.text == "42"
     assert answer.usage.calls == 2
@@ -201,11 +192,7 @@ async def test_without_a_summarizer_the_model_writes_its_summaries() -> None:
 
 async def test_a_summarizer_reads_what_happened_in_pieces_that_fit() -> None:
     writer = spy("so far")
-    transcript: list[Message] = [
-        GOAL,
-        UserMessage("a" * 90_000),
-        *steps(3)[1:],
-    ]
+    transcript: list[Message] = [GOAL, UserMessage("a" * 90_000), *steps(3)[1:]]
     await ask(compacting(spy(), window=WINDOW, summarizer=writer), transcript)
 
     assert len(writer.requests) == 4
@@ -230,10 +217,7 @@ async def test_an_image_is_left_out_by_name() -> None:
         events,
     )
 
-    assert (
-        "User: , with the file 'cat.png' (image/png)"
-        in writer.requests[0].transcript[0].text
-    )
+    assert "User: , with the file 'cat.png' (image/png)" in writer.requests[0].transcript[0].text
     assert len(model.requests[0].transcript) == 6
     assert compactions(events)[0].messages == 12
     assert compactions(events)[0].characters >= 0
@@ -307,9 +291,7 @@ async def test_the_oldest_of_too_many_summaries_is_forgotten() -> None:
 async def test_what_a_summary_cost_is_told_by_the_answer_it_was_written_for() -> None:
     """Or by its failure: the next answer is given with a summary that is paid for."""
     busy = ModelError("busy", kind=Failure.OVERLOADED)
-    compact = compacting(
-        ScriptedModel([busy, "42"]), window=WINDOW, summarizer=spy("short")
-    )
+    compact = compacting(ScriptedModel([busy, "42"]), window=WINDOW, summarizer=spy("short"))
     transcript = steps(6, thought=6000)
     with pytest.raises(ModelError) as caught:
         await ask(compact, transcript)
@@ -365,14 +347,10 @@ async def test_a_failure_of_the_writer_that_may_heal_is_raised() -> None:
         pytest.param([GOAL, UserMessage("n" * 40_000)], id="long news"),
     ],
 )
-async def test_what_cannot_fit_is_too_long_and_costs_nothing(
-    transcript: list[Message],
-) -> None:
+async def test_what_cannot_fit_is_too_long_and_costs_nothing(transcript: list[Message]) -> None:
     model = compacting(ScriptedModel([]), window=WINDOW)
     request = ModelRequest(
-        instructions="i" * (40_000 if not transcript else 0),
-        transcript=transcript,
-        tools=(),
+        instructions="i" * (40_000 if not transcript else 0), transcript=transcript, tools=()
     )
 
     with pytest.raises(ModelError, match="scripted has a window of 10000") as caught:
@@ -543,10 +521,7 @@ async def test_a_provider_that_refuses_every_size_is_believed() -> None:
     model = spy(refuses_over=0)
 
     with pytest.raises(ModelError, match="8192 is the most"):
-        await ask(
-            compacting(model, window=WINDOW, summarizer=spy("short")),
-            steps(12, result=2000),
-        )
+        await ask(compacting(model, window=WINDOW, summarizer=spy("short")), steps(12, result=2000))
 
     sizes = [estimated_tokens(request) for request in model.requests]
     assert len(sizes) == 4
@@ -597,9 +572,7 @@ async def test_a_transcript_may_grow_while_the_model_thinks() -> None:
         return "it looked"
 
     model = spy()
-    await ask(
-        compacting(model, window=WINDOW, summarizer=ScriptedModel([grow])), transcript
-    )
+    await ask(compacting(model, window=WINDOW, summarizer=ScriptedModel([grow])), transcript)
 
     assert model.requests[0].transcript[2:] == tuple(transcript[count - 4 : count])
 
@@ -622,9 +595,7 @@ async def test_it_is_a_checkpoint() -> None:
 
 
 lengths = st.sampled_from([0, 5, 190, 210, 260, 900, 3_000, 9_000])
-texts = st.builds(
-    lambda length, letter: letter * length, lengths, st.sampled_from("ä\ud800x")
-)
+texts = st.builds(lambda length, letter: letter * length, lengths, st.sampled_from("ä\ud800x"))
 wire_messages = st.builds(UserMessage, texts)
 worked = st.tuples(texts, st.lists(texts, min_size=1, max_size=5))
 
@@ -666,11 +637,7 @@ def check_paired(transcript: Sequence[Message]) -> None:
     refuses_over=st.sampled_from([1_500, 3_000, 10**9]),
 )
 def test_whatever_the_transcript_the_request_is_whole_and_fits(
-    transcript: list[Message],
-    window: int,
-    keep_last: int,
-    summary: str,
-    refuses_over: int,
+    transcript: list[Message], window: int, keep_last: int, summary: str, refuses_over: int
 ) -> None:
     """Only a newest message that does not fit by itself is too long."""
     model, writer = spy(refuses_over=refuses_over), spy(summary)
@@ -691,9 +658,7 @@ def test_whatever_the_transcript_the_request_is_whole_and_fits(
 
     assert transcript == before
     own = transcript[-1] if isinstance(transcript[-1], UserMessage) else None
-    alone = ModelRequest(
-        instructions="be quick", transcript=[own] if own else [], tools=()
-    )
+    alone = ModelRequest(instructions="be quick", transcript=[own] if own else [], tools=())
     # Where the provider counts otherwise, the last size that is tried may still be too long.
     if answer is None:
         assert estimated_tokens(alone) > limit * 5 // 8
@@ -711,9 +676,7 @@ def test_whatever_the_transcript_the_request_is_whole_and_fits(
         assert is_whole == (compactions(events) == [])
 
 
-turns = st.lists(
-    st.tuples(texts, st.lists(worked, max_size=3), texts), min_size=1, max_size=8
-)
+turns = st.lists(st.tuples(texts, st.lists(worked, max_size=3), texts), min_size=1, max_size=8)
 
 
 @given(
@@ -733,9 +696,7 @@ def test_every_turn_whose_own_message_fits_is_answered(
         transcript: list[Message] = []
         for own, works, final in turns:
             transcript.append(UserMessage(own))
-            alone = ModelRequest(
-                instructions="be quick", transcript=transcript[-1:], tools=()
-            )
+            alone = ModelRequest(instructions="be quick", transcript=transcript[-1:], tools=())
             if estimated_tokens(alone) > limit:
                 with pytest.raises(ModelError):
                     await ask(compact, transcript)

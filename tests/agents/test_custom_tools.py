@@ -4,7 +4,7 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     ModelRequest,
@@ -13,13 +13,13 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.providers.openai_chat import OpenAIModel, completion_request
-from agents.models.providers.openai_responses import ResponsesModel, response_request
-from agents.models.registry import has_custom_tools
-from agents.models.settings import ModelSettings
-from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.retry import retrying
-from agents.tools.text_input import TextInput, input_of
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel, completion_request
+from orchestrator.agents.models.providers.openai_responses import ResponsesModel, response_request
+from orchestrator.agents.models.registry import has_custom_tools
+from orchestrator.agents.models.settings import ModelSettings
+from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.tools.text_input import TextInput, input_of
 from tests.fake_provider import Raw, open_provider, stream
 
 pytestmark = pytest.mark.realtime
@@ -36,11 +36,7 @@ LS = attrs.evolve(shell, text_input=TextInput("regex", "ls .*"))
 CALL = ToolCall("shell", {"input": "ls -l"}, id=CallId("c_1"))
 REQUEST = ModelRequest(
     instructions="",
-    transcript=[
-        UserMessage("?"),
-        AssistantMessage("", (CALL,)),
-        ToolMessage(CALL.id, "a.txt"),
-    ],
+    transcript=[UserMessage("?"), AssistantMessage("", (CALL,)), ToolMessage(CALL.id, "a.txt")],
     tools=[ANY, LS],
     settings=ModelSettings(tool_choice="shell"),
 )
@@ -58,12 +54,7 @@ def test_responses_are_given_a_grammar_and_the_calls_so_far() -> None:
     }
     assert body["tool_choice"] == {"type": "custom", "name": "shell"}
     assert body["input"][1:] == [
-        {
-            "type": "custom_tool_call",
-            "call_id": "c_1",
-            "name": "shell",
-            "input": "ls -l",
-        },
+        {"type": "custom_tool_call", "call_id": "c_1", "name": "shell", "input": "ls -l"},
         {"type": "custom_tool_call_output", "call_id": "c_1", "output": "a.txt"},
     ]
 
@@ -86,27 +77,11 @@ RESPONSE = stream(
     {
         "type": "response.output_item.added",
         "output_index": 0,
-        "item": {
-            "type": "custom_tool_call",
-            "call_id": "c_2",
-            "name": "shell",
-            "input": "",
-        },
+        "item": {"type": "custom_tool_call", "call_id": "c_2", "name": "shell", "input": ""},
     },
-    {
-        "type": "response.custom_tool_call_input.delta",
-        "output_index": 0,
-        "delta": " ls -",
-    },
-    {
-        "type": "response.custom_tool_call_input.delta",
-        "output_index": 0,
-        "delta": "l\n",
-    },
-    {
-        "type": "response.completed",
-        "response": {"status": "completed", "output": []},
-    },
+    {"type": "response.custom_tool_call_input.delta", "output_index": 0, "delta": " ls -"},
+    {"type": "response.custom_tool_call_input.delta", "output_index": 0, "delta": "l\n"},
+    {"type": "response.completed", "response": {"status": "completed", "output": []}},
 )
 CHAT = stream(
     {
@@ -129,9 +104,7 @@ CHAT = stream(
 )
 
 
-@pytest.mark.parametrize(
-    ("kind", "reply"), [(ResponsesModel, RESPONSE), (OpenAIModel, CHAT)]
-)
+@pytest.mark.parametrize(("kind", "reply"), [(ResponsesModel, RESPONSE), (OpenAIModel, CHAT)])
 async def test_the_text_of_a_call_is_read_as_it_is(
     kind: type[ResponsesModel | OpenAIModel], reply: Raw
 ) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     Failure,
     Model,
@@ -13,16 +13,11 @@ from agents import (
     Switched,
     TextDelta,
 )
-from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.retry import RETRACTED
+from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.retry import RETRACTED
 from orchestrator.testing import StreamingModel
 
-STAYS = [
-    Failure.BAD_REQUEST,
-    Failure.REFUSED,
-    Failure.FILTERED,
-    Failure.CONTEXT_TOO_LONG,
-]
+STAYS = [Failure.BAD_REQUEST, Failure.REFUSED, Failure.FILTERED, Failure.CONTEXT_TOO_LONG]
 MOVES = [kind for kind in Failure if kind not in STAYS]
 
 
@@ -37,9 +32,7 @@ def named(name: str, answer: str | Failure, *, signs: bool = True) -> StreamingM
 
 async def ask(model: Model, events: list[ModelEvent] | None = None) -> AssistantMessage:
     tell = (events if events is not None else []).append
-    return await model.answer(
-        ModelRequest(instructions="", transcript=(), tools=(), tell=tell)
-    )
+    return await model.answer(ModelRequest(instructions="", transcript=(), tools=(), tell=tell))
 
 
 def test_it_is_called_by_all_its_names() -> None:
@@ -68,9 +61,7 @@ async def test_most_failures_move_on_and_say_so(kind: Failure) -> None:
 
 
 @pytest.mark.parametrize("kind", STAYS)
-async def test_what_is_wrong_with_the_request_is_wrong_everywhere(
-    kind: Failure,
-) -> None:
+async def test_what_is_wrong_with_the_request_is_wrong_everywhere(kind: Failure) -> None:
     other = named("b", "two")
     events: list[ModelEvent] = []
 
@@ -87,11 +78,7 @@ async def test_a_caller_may_say_when_to_move_on() -> None:
 
     assert answer.model == "b"
     with pytest.raises(ModelError, match="a is timeout"):
-        await ask(
-            fallback(
-                named("a", Failure.TIMEOUT), named("b", "two"), on=[Failure.REFUSED]
-            )
-        )
+        await ask(fallback(named("a", Failure.TIMEOUT), named("b", "two"), on=[Failure.REFUSED]))
 
 
 async def test_a_caller_may_say_never_to_move_on() -> None:
@@ -113,16 +100,11 @@ async def test_when_all_have_failed_the_last_error_tells_of_the_others() -> None
         "before that, a failed: a is timeout",
         "before that, b failed: b is auth",
     ]
-    assert [event.model for event in events if isinstance(event, Switched)] == [
-        "b",
-        "c",
-    ]
+    assert [event.model for event in events if isinstance(event, Switched)] == ["b", "c"]
 
 
 async def test_an_error_that_stops_it_tells_of_the_others_too() -> None:
-    model = fallback(
-        named("a", Failure.TIMEOUT), named("b", Failure.REFUSED), named("c", "three")
-    )
+    model = fallback(named("a", Failure.TIMEOUT), named("b", Failure.REFUSED), named("c", "three"))
 
     with pytest.raises(ModelError, match="b is refused") as caught:
         await ask(model)

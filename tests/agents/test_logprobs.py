@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     DefinitionError,
@@ -14,10 +14,10 @@ from agents import (
     UserMessage,
     take_turn,
 )
-from agents.logprobs import TokenLogprob, TokenOption, spelled_texts
-from agents.turn_host import MemoryHost
-from delegation import TaskId, decode, encode
-from delegation.events import ModelAnswered
+from orchestrator.agents.logprobs import TokenLogprob, TokenOption, spelled_texts
+from orchestrator.agents.turn_host import MemoryHost
+from orchestrator.delegation import TaskId, decode, encode
+from orchestrator.delegation.events import ModelAnswered
 
 
 class Answers:
@@ -46,9 +46,7 @@ class Answers:
         (("a", -1.0, None, [("b", -2.0)]), "TokenOptions"),
     ],
 )
-def test_what_is_no_log_probability_is_refused(
-    given: tuple[Any, ...], problem: str
-) -> None:
+def test_what_is_no_log_probability_is_refused(given: tuple[Any, ...], problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
         TokenLogprob(*given)
 
@@ -56,9 +54,7 @@ def test_what_is_no_log_probability_is_refused(
 def test_a_fact_carries_them_and_tokens_spell_cut_characters() -> None:
     face = "🙂".encode()
     tokens = (
-        TokenLogprob(
-            "a", -1, None, (TokenOption("b", -2.5), TokenOption("\ud800", -9))
-        ),
+        TokenLogprob("a", -1, None, (TokenOption("b", -2.5), TokenOption("\ud800", -9))),
         TokenLogprob("\\xf0\\x9f", -0.5, tuple(face[:2])),
         TokenLogprob("\\x99\\x82", 0, tuple(face[2:])),
     )
@@ -74,9 +70,5 @@ async def test_a_model_that_answers_with_others_is_said_to(wrong: Any) -> None:
     model = Answers(AssistantMessage("x", usage=Usage(calls=1), logprobs=wrong))
     with pytest.raises(DefinitionError, match="log probabilities of tokens"):
         await take_turn(
-            Agent("a", model=model),
-            [UserMessage("?")],
-            model=model,
-            tools=(),
-            host=MemoryHost(),
+            Agent("a", model=model), [UserMessage("?")], model=model, tools=(), host=MemoryHost()
         )

@@ -5,10 +5,10 @@ import sys
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel, ToolCall, tool
-from agents.redaction.long_texts import VERY_LONG_TEXT, search_ahead
-from agents.redaction.redactor import LONG_TEXT, REMEMBERED, Redactor
 from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.agents.redaction.long_texts import VERY_LONG_TEXT, search_ahead
+from orchestrator.agents.redaction.redactor import LONG_TEXT, REMEMBERED, Redactor
 from tests.kit import own_processes
 
 SECRET = "quite-a-secret"
@@ -17,9 +17,7 @@ KEY = "\n".join(["-----BEGIN PRIVATE KEY-----", *["MIIEvQIBADANBgkqhkiG9w0BAQEF"
 
 def text_of(characters: int) -> str:
     """Return a text whose secrets stand everywhere, a key of many lines across each border."""
-    piece = (
-        f"{KEY}\n-----END PRIVATE KEY-----\npassword: hunter2\nso {SECRET} it goes\n"
-    )
+    piece = f"{KEY}\n-----END PRIVATE KEY-----\npassword: hunter2\nso {SECRET} it goes\n"
     return piece * (characters // len(piece) + 1)
 
 
@@ -97,9 +95,7 @@ def test_only_so_much_is_remembered() -> None:
 
 
 @pytest.mark.realtime
-async def test_long_goals_answers_results_and_handed_on_goals_are_searched_ahead() -> (
-    None
-):
+async def test_long_goals_answers_results_and_handed_on_goals_are_searched_ahead() -> None:
     goal, answer, result = (f"{word} {text_of(LONG_TEXT)}" for word in "abc")
 
     @tool(limit=0)

@@ -9,7 +9,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     Message,
@@ -21,10 +21,10 @@ from agents import (
     UserMessage,
     unanswered_calls,
 )
-from agents.messages import MessageId, Part
-from agents.models.wrappers.cassette import RecordingModel, ReplayModel
-from delegation import TaskId, decode, encode
-from delegation.events import ModelAnswered, ToolAnswered
+from orchestrator.agents.messages import MessageId, Part
+from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from orchestrator.delegation import TaskId, decode, encode
+from orchestrator.delegation.events import ModelAnswered, ToolAnswered
 
 USER = UserMessage("go")
 A, B, C = (ToolCall("look", id=CallId(name)) for name in "abc")
@@ -129,9 +129,7 @@ def test_the_fields_of_a_message_are_matched_in_their_order() -> None:
         ToolAnswered(TaskId("a"), answer_to(A)),
     ],
 )
-def test_a_journal_keeps_the_id_of_a_message(
-    fact: ModelAnswered | ToolAnswered,
-) -> None:
+def test_a_journal_keeps_the_id_of_a_message(fact: ModelAnswered | ToolAnswered) -> None:
     read = decode(encode(fact))
 
     assert read == fact

@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -22,14 +22,14 @@ from agents import (
     take_turn,
     tool,
 )
-from agents.models.providers.anthropic import AnthropicModel
-from agents.models.providers.http_model import HttpModel
-from agents.models.providers.openai_chat import OpenAIModel
-from agents.models.providers.openai_responses import ResponsesModel
-from agents.models.settings import NO_SETTINGS
-from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.retry import retrying
-from agents.turn_host import MemoryHost
+from orchestrator.agents.models.providers.anthropic import AnthropicModel
+from orchestrator.agents.models.providers.http_model import HttpModel
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel
+from orchestrator.agents.models.providers.openai_responses import ResponsesModel
+from orchestrator.agents.models.settings import NO_SETTINGS
+from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.turn_host import MemoryHost
 from tests.fake_provider import FakeProvider, Say, open_provider
 
 
@@ -229,11 +229,7 @@ async def test_each_generation_of_claude_is_told_how_to_think(
 
 @pytest.mark.realtime
 async def test_an_effort_and_a_schema_share_their_field(server: FakeProvider) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"a": {"type": "string"}},
-        "required": ["a"],
-    }
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     settings = ModelSettings(reasoning_effort="low")
 
     body = await sent(AnthropicModel, server, settings, output=schema)
@@ -266,9 +262,7 @@ async def test_an_effort_and_a_schema_share_their_field(server: FakeProvider) ->
         ({"extra": ["a"]}, "that JSON can carry"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused(
-    wrong: dict[str, Any], problem: str
-) -> None:
+def test_a_setting_that_makes_no_sense_is_refused(wrong: dict[str, Any], problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
         ModelSettings(**wrong)
 
@@ -299,11 +293,7 @@ def test_a_setting_that_makes_no_sense_is_refused(
         ("openai:gpt-5", {"stop": tuple("abcde")}, "at most 4 texts"),
         ("openai:gpt-5", {"prompt_caching": "1h"}, "caches prompts by itself"),
         ("openai:gpt-5", {"prompt_caching": False}, "caches prompts by itself"),
-        (
-            "openai:gpt-5",
-            {"extra": {"n": 3, "messages": []}},
-            "cannot have messages, n",
-        ),
+        ("openai:gpt-5", {"extra": {"n": 3, "messages": []}}, "cannot have messages, n"),
         ("openai:gpt-5 | anthropic:claude", {"seed": 1}, "anthropic:claude: it has no"),
         ("local:smollm2", {"reasoning_effort": "low"}, "it has no reasoning_effort"),
     ],
@@ -337,12 +327,9 @@ def test_settings_are_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "options"),
-    [("required", {}), ("look", {}), ("delegate_task", {"tools": [look]})],
+    ("choice", "options"), [("required", {}), ("look", {}), ("delegate_task", {"tools": [look]})]
 )
-def test_a_tool_that_has_to_be_called_must_be_there(
-    choice: str, options: dict[str, Any]
-) -> None:
+def test_a_tool_that_has_to_be_called_must_be_there(choice: str, options: dict[str, Any]) -> None:
     settings = ModelSettings(tool_choice=choice)
 
     with pytest.raises(DefinitionError, match=f"tool_choice is '{choice}'"):
@@ -366,9 +353,7 @@ def test_settings_of_a_request_are_put_over_those_of_an_agent() -> None:
 
     both = requested.over(agents)
 
-    assert both == ModelSettings(
-        temperature=1, top_p=0.5, stop="END", extra={"a": 1, "b": 2}
-    )
+    assert both == ModelSettings(temperature=1, top_p=0.5, stop="END", extra={"a": 1, "b": 2})
     assert NO_SETTINGS.over(agents) == agents
     assert agents.over(NO_SETTINGS) == agents
     assert hash(both) == hash(requested.over(agents))
@@ -377,11 +362,7 @@ def test_settings_of_a_request_are_put_over_those_of_an_agent() -> None:
 def test_only_what_is_given_is_a_field() -> None:
     settings = ModelSettings(temperature=0, parallel_tool_calls=False, stop=["a"])
 
-    assert settings.as_fields() == {
-        "temperature": 0,
-        "parallel_tool_calls": False,
-        "stop": ["a"],
-    }
+    assert settings.as_fields() == {"temperature": 0, "parallel_tool_calls": False, "stop": ["a"]}
     assert str(settings) == "temperature=0, stop=['a'], parallel_tool_calls=False"
     assert NO_SETTINGS.as_fields() == {}
 
@@ -417,10 +398,7 @@ async def test_a_forced_call_is_forced_once_a_turn() -> None:
     )
 
     first = attrs.evolve(settings, temperature=0.5)
-    assert spy.asked == [
-        (first, 99),
-        (attrs.evolve(first, tool_choice=None), 99),
-    ]
+    assert spy.asked == [(first, 99), (attrs.evolve(first, tool_choice=None), 99)]
 
 
 @pytest.mark.realtime
@@ -449,10 +427,7 @@ async def test_messages_are_marked_where_they_are_to_be_cached(
 
     for length in (1, 3, 5):
         request = ModelRequest(
-            instructions="Be kind.",
-            transcript=transcript[:length],
-            tools=[look],
-            settings=settings,
+            instructions="Be kind.", transcript=transcript[:length], tools=[look], settings=settings
         )
         await model.answer(request)
     await model.aclose()
@@ -467,9 +442,7 @@ async def test_messages_are_marked_where_they_are_to_be_cached(
     ]
     assert marked == [[0], [0, 2], [2, 4]]
     body = server.heard[-1].body
-    assert body["system"] == [
-        {"type": "text", "text": "Be kind.", "cache_control": mark}
-    ]
+    assert body["system"] == [{"type": "text", "text": "Be kind.", "cache_control": mark}]
     assert body["tools"][-1]["cache_control"] == mark
 
 
@@ -477,9 +450,7 @@ async def test_messages_are_marked_where_they_are_to_be_cached(
 async def test_what_was_read_from_and_written_to_a_cache_is_counted() -> None:
     async with open_provider(Say(text="hi", read=100, cached=40, wrote=5)) as server:
         model = AnthropicModel("m", key="sk-0123456789", base_url=server.url)
-        request = ModelRequest(
-            instructions="", transcript=[UserMessage("hello")], tools=()
-        )
+        request = ModelRequest(instructions="", transcript=[UserMessage("hello")], tools=())
         used = (await model.answer(request)).usage
         await model.aclose()
 

@@ -12,7 +12,7 @@ import openai
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     DefinitionError,
@@ -26,13 +26,13 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.http.aws_frames import AwsFrames
-from agents.models.http.aws_signature import AwsKeys
-from agents.models.http.credentials import Credentials, GcloudToken, TokenFunction
-from agents.models.provider_file import read_providers
-from agents.models.provider_table import PROVIDERS, WireProtocol
-from agents.models.providers.openai_chat import OpenAIModel
-from agents.models.registry import model_named
+from orchestrator.agents.models.http.aws_frames import AwsFrames
+from orchestrator.agents.models.http.aws_signature import AwsKeys
+from orchestrator.agents.models.http.credentials import Credentials, GcloudToken, TokenFunction
+from orchestrator.agents.models.provider_file import read_providers
+from orchestrator.agents.models.provider_table import PROVIDERS, WireProtocol
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel
+from orchestrator.agents.models.registry import model_named
 from tests.fake_provider import FakeProvider, Raw, Say, aws_frame, encode, open_provider
 
 pytestmark = [
@@ -73,10 +73,7 @@ LOOK = ToolCall("look", {"at": "x"}, id=CallId("call_1"))
 
 def environ(name: str, server: FakeProvider) -> dict[str, str]:
     provider = PROVIDERS[name]
-    return {
-        provider.key_variable: KEY,
-        provider.base_url_variable: f"{server.url}/at-{name}/v1",
-    }
+    return {provider.key_variable: KEY, provider.base_url_variable: f"{server.url}/at-{name}/v1"}
 
 
 async def ask(
@@ -92,20 +89,10 @@ async def ask(
 
 
 @pytest.mark.parametrize("name", CHAT)
-async def test_a_service_that_speaks_chat_completions_is_asked_by_its_name(
-    name: str,
-) -> None:
+async def test_a_service_that_speaks_chat_completions_is_asked_by_its_name(name: str) -> None:
     """Calls and their answers, settings and a schema: it refuses none of it."""
-    transcript = [
-        *HELLO,
-        AssistantMessage("", (LOOK,)),
-        ToolMessage(LOOK.id, "dark"),
-    ]
-    schema = {
-        "type": "object",
-        "properties": {"a": {"type": "string"}},
-        "required": ["a"],
-    }
+    transcript = [*HELLO, AssistantMessage("", (LOOK,)), ToolMessage(LOOK.id, "dark")]
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     settings = ModelSettings(temperature=0, reasoning_effort="high", stop="END")
     async with open_provider(Say(text='{"a": "so"}', read=7, wrote=3)) as server:
         answer = await ask(
@@ -126,9 +113,7 @@ async def test_a_service_that_speaks_chat_completions_is_asked_by_its_name(
 
 
 @pytest.mark.parametrize("name", CHAT)
-async def test_the_official_client_of_openai_finds_the_same_service_there(
-    name: str,
-) -> None:
+async def test_the_official_client_of_openai_finds_the_same_service_there(name: str) -> None:
     """It is the client that these services document: what it sends, our server takes."""
     async with open_provider(Say(text="so", read=7, wrote=3)) as server:
         async with openai.AsyncOpenAI(
@@ -143,10 +128,7 @@ async def test_the_official_client_of_openai_finds_the_same_service_there(
 
 async def test_azure_is_asked_at_its_endpoint_by_both_protocols() -> None:
     async with open_provider(Say(text="so")) as server:
-        variables = {
-            "AZURE_OPENAI_API_KEY": KEY,
-            "AZURE_OPENAI_ENDPOINT": f"{server.url}/",
-        }
+        variables = {"AZURE_OPENAI_API_KEY": KEY, "AZURE_OPENAI_ENDPOINT": f"{server.url}/"}
         for name in ("azure:gpt", "azure-responses:gpt"):
             assert (await ask(name, variables, max_output=99)).text == "so"
 
@@ -171,9 +153,7 @@ async def test_bedrock_gets_a_signed_request_and_streams_in_frames() -> None:
         )
 
     (heard,) = server.heard
-    assert heard.path == (
-        "/model/eu.anthropic.claude-opus-4-5-v1%3A0/invoke-with-response-stream"
-    )
+    assert heard.path == ("/model/eu.anthropic.claude-opus-4-5-v1%3A0/invoke-with-response-stream")
     assert heard.headers["x-amz-security-token"] == "tok/en+="
     assert "anthropic-version" not in heard.headers
     assert (answer.text, answer.calls) == ("a few words", (LOOK,))
@@ -184,10 +164,7 @@ async def test_bedrock_takes_a_bearer_key() -> None:
     async with open_provider(Say(text="so")) as server:
         await ask(
             "bedrock:m",
-            {
-                "AWS_BEARER_TOKEN_BEDROCK": KEY,
-                "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": server.url,
-            },
+            {"AWS_BEARER_TOKEN_BEDROCK": KEY, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": server.url},
         )
 
     assert server.heard[0].headers["authorization"] == f"Bearer {KEY}"
@@ -249,24 +226,19 @@ async def test_a_damaged_frame_is_malformed(at: int) -> None:
     headers = {"content-type": "application/vnd.amazon.eventstream"}
     async with open_provider(Raw(bytes(damaged), headers=headers)) as server:
         with pytest.raises(ModelError) as caught:
-            await ask(
-                "bedrock:m", {**AWS, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": server.url}
-            )
+            await ask("bedrock:m", {**AWS, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": server.url})
 
     assert caught.value.kind in {Failure.MALFORMED, Failure.CONNECTION}
 
 
 async def test_an_exception_in_a_stream_of_aws_is_a_failure() -> None:
     frame = aws_frame(
-        b"{}",
-        **{":message-type": "exception", ":exception-type": "throttlingException"},
+        b"{}", **{":message-type": "exception", ":exception-type": "throttlingException"}
     )
     headers = {"content-type": "application/vnd.amazon.eventstream"}
     async with open_provider(Raw(frame, headers=headers)) as server:
         with pytest.raises(ModelError, match="throttlingException") as caught:
-            await ask(
-                "bedrock:m", {**AWS, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": server.url}
-            )
+            await ask("bedrock:m", {**AWS, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": server.url})
 
     assert caught.value.kind is Failure.RATE_LIMIT
 
@@ -299,9 +271,7 @@ async def test_the_official_client_of_vertex_reads_what_our_server_says() -> Non
             async with client.messages.stream(
                 model="claude-opus-4-5@20251101",
                 max_tokens=99,
-                messages=[
-                    {"role": "user", "content": [{"type": "text", "text": "hi"}]}
-                ],
+                messages=[{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
             ) as stream:
                 assert await stream.get_final_text() == "so"
 
@@ -312,14 +282,12 @@ async def test_the_official_client_of_vertex_reads_what_our_server_says() -> Non
         (
             "vertex",
             GOOGLE,
-            "https://europe-west1-aiplatform.googleapis.com/v1/projects/lab"
-            "/locations/europe-west1",
+            "https://europe-west1-aiplatform.googleapis.com/v1/projects/lab/locations/europe-west1",
         ),
         (
             "vertex-openai",
             {**GOOGLE, "GOOGLE_CLOUD_LOCATION": "global"},
-            "https://aiplatform.googleapis.com/v1/projects/lab/locations/global"
-            "/endpoints/openapi",
+            "https://aiplatform.googleapis.com/v1/projects/lab/locations/global/endpoints/openapi",
         ),
         ("bedrock", AWS, "https://bedrock-runtime.eu-west-1.amazonaws.com"),
         (
@@ -395,10 +363,8 @@ async def test_gcloud_is_asked_once_for_many_requests(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", [("no-such-program",), (sys.executable, "-c", "raise SystemExit(1)")]
 )
-async def test_a_token_that_cannot_be_had_is_a_failure_of_the_key(
-    command: tuple[str, ...],
-) -> None:
-    from agents.models.http.answer_errors import UnusableAnswerError
+async def test_a_token_that_cannot_be_had_is_a_failure_of_the_key(command: tuple[str, ...]) -> None:
+    from orchestrator.agents.models.http.answer_errors import UnusableAnswerError
 
     with pytest.raises(UnusableAnswerError) as caught:
         await GcloudToken(command).headers("", b"")
@@ -420,13 +386,9 @@ def texts_of(error: BaseException) -> str:
     return "\n".join(texts)
 
 
-async def failure(
-    server: FakeProvider, credentials: Credentials, **more: Any
-) -> ModelError:
+async def failure(server: FakeProvider, credentials: Credentials, **more: Any) -> ModelError:
     service = attrs.evolve(PROVIDERS["openai"], **more)
-    model = OpenAIModel(
-        "m", base_url=server.url, service=service, credentials=credentials
-    )
+    model = OpenAIModel("m", base_url=server.url, service=service, credentials=credentials)
     with pytest.raises(ModelError) as caught:
         await model.answer(ModelRequest(instructions="", transcript=HELLO, tools=()))
     await model.aclose()
@@ -434,12 +396,8 @@ async def failure(
 
 
 @pytest.mark.parametrize("before", [0, 440, 455])
-@pytest.mark.parametrize(
-    "quoted", [TOKEN, TOKEN.replace("/", r"\/"), quote(TOKEN, safe="")]
-)
-async def test_a_server_that_quotes_a_token_is_quoted_without_it(
-    quoted: str, before: int
-) -> None:
+@pytest.mark.parametrize("quoted", [TOKEN, TOKEN.replace("/", r"\/"), quote(TOKEN, safe="")])
+async def test_a_server_that_quotes_a_token_is_quoted_without_it(quoted: str, before: int) -> None:
     """Also where the quote is cut in the midst of the token."""
     body = f"{'x' * before} invalid: Bearer {quoted}"
     async with open_provider(Raw(body.encode(), 401)) as server:
@@ -452,9 +410,7 @@ async def test_a_server_that_quotes_a_token_is_quoted_without_it(
 @pytest.mark.parametrize("sign", ["\n", "\0", "\\\0", "'\"\n", "\u00e4", "\n\u00e4"])
 async def test_a_token_that_no_header_can_have_is_in_no_error(sign: str) -> None:
     async with open_provider() as server:
-        error = await failure(
-            server, TokenFunction(lambda: f"supersecret{sign}more-of-it")
-        )
+        error = await failure(server, TokenFunction(lambda: f"supersecret{sign}more-of-it"))
 
     assert "supersecret" not in texts_of(error)
     assert "more-of-it" not in texts_of(error)
@@ -525,9 +481,7 @@ async def test_mistral_thinks_in_a_list_of_pieces() -> None:
     chunk = {"choices": [{"delta": {"content": content}, "finish_reason": "stop"}]}
     body = b"data: " + encode(chunk) + b"\n\ndata: [DONE]\n\n"
     events: list[Any] = []
-    async with open_provider(
-        Raw(body, headers={"content-type": "text/event-stream"})
-    ) as server:
+    async with open_provider(Raw(body, headers={"content-type": "text/event-stream"})) as server:
         answer = await ask("mistral:m", environ("mistral", server), tell=events.append)
 
     assert answer.text == "so"
@@ -597,10 +551,7 @@ async def test_a_file_names_services_of_ones_own(tmp_path: Path) -> None:
         ("[lab]", r"\[lab\]: it has no url; write the address"),
         ("[lab]\nurl = 1", r"\[lab\]: url is a text, in quotes"),
         ('[lab]\nurl = "ftp://x"', "write the address of a server"),
-        (
-            '[lab]\nurl = "https://x"\nkey = "sk-1"',
-            r"\[lab\]: it has 'key', and keys are never",
-        ),
+        ('[lab]\nurl = "https://x"\nkey = "sk-1"', r"\[lab\]: it has 'key', and keys are never"),
         ('[lab]\nulr = "https://x"', "a service has no 'ulr'; did you mean 'url'?"),
         ('[lab]\nurl = "https://x"\nprotocol = "soap"', "protocol is 'soap'; there"),
         ('[lab]\nurl = "https://x"\nlike = "nothing"', "like is 'nothing'"),

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import trio
 
-from agents.sandbox.network import proxy as proxy_module
-from agents.sandbox.network.allowed_hosts import AllowedHosts
-from agents.sandbox.network.proxy import NetworkProxy
-from agents.sandbox.network.requests import NetworkRequest
+from orchestrator.agents.sandbox.network import proxy as proxy_module
+from orchestrator.agents.sandbox.network.allowed_hosts import AllowedHosts
+from orchestrator.agents.sandbox.network.proxy import NetworkProxy
+from orchestrator.agents.sandbox.network.requests import NetworkRequest
 
 Handler = Callable[[trio.SocketStream], Awaitable[None]]
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -65,9 +65,7 @@ async def open_site(
 
         nursery.start_soon(trio.serve_listeners, handler or answer, [listener])
         proxy = NetworkProxy(
-            AllowedHosts.parse(
-                entry.replace("PORT", str(site.port)) for entry in entries
-            ),
+            AllowedHosts.parse(entry.replace("PORT", str(site.port)) for entry in entries),
             on_request=site.requests.append,
             password=password,
         )
@@ -83,9 +81,7 @@ class Names(trio.abc.HostnameResolver):
         self._answers = list(answers)
         self.asked: list[str] = []
 
-    async def getaddrinfo(
-        self, host: Any, port: Any, family: int = 0, *_: int, **__: int
-    ) -> Any:
+    async def getaddrinfo(self, host: Any, port: Any, family: int = 0, *_: int, **__: int) -> Any:
         await trio.lowlevel.checkpoint()
         self.asked.append(host.decode())
         addresses = self._answers.pop(0)
@@ -108,9 +104,7 @@ def names() -> Callable[..., Names]:
 
 
 @pytest.mark.realtime
-async def test_a_request_reaches_the_host_that_is_named_and_its_answer_comes_back() -> (
-    None
-):
+async def test_a_request_reaches_the_host_that_is_named_and_its_answer_comes_back() -> None:
     async with open_site("localhost:PORT") as site:
         answer = await site.get(
             f"localhost:{site.port}",
@@ -171,10 +165,7 @@ async def test_a_tunnel_carries_bytes_both_ways_and_each_end_by_itself() -> None
 
 
 @pytest.mark.realtime
-@pytest.mark.parametrize(
-    "entry",
-    ["example.com", "*", "public:localhost:PORT", "127.0.0.1:1"],
-)
+@pytest.mark.parametrize("entry", ["example.com", "*", "public:localhost:PORT", "127.0.0.1:1"])
 async def test_what_is_not_named_is_refused_with_a_sentence(entry: str) -> None:
     async with open_site(entry) as site:
         for target in (f"localhost:{site.port}", f"127.0.0.1:{site.port}"):
@@ -194,9 +185,7 @@ async def test_what_is_not_named_is_refused_with_a_sentence(entry: str) -> None:
 @pytest.mark.realtime
 async def test_who_asks_for_the_head_alone_is_refused_without_a_body() -> None:
     async with open_site("example.com") as site:
-        answer = await site.send(
-            b"HEAD http://localhost:PORT/ HTTP/1.1\r\nHost: x\r\n\r\n"
-        )
+        answer = await site.send(b"HEAD http://localhost:PORT/ HTTP/1.1\r\nHost: x\r\n\r\n")
 
         assert answer.startswith(b"HTTP/1.1 403 ")
         assert answer.endswith(b"\r\n\r\n")
@@ -217,9 +206,7 @@ async def test_a_name_that_is_not_allowed_is_not_even_looked_up(
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("entry", ["a.example.com", "*.example.com", "*"])
-@pytest.mark.parametrize(
-    "address", ["127.0.0.1", "169.254.169.254", "::ffff:127.0.0.1"]
-)
+@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "::ffff:127.0.0.1"])
 async def test_a_name_that_leads_to_this_machine_is_refused(
     names: Callable[..., Names], entry: str, address: str
 ) -> None:
@@ -298,14 +285,10 @@ async def test_without_the_password_nothing_is_served() -> None:
         b"Transfer-Encoding: identity, chunked\r\n\r\n0\r\n\r\n",
         b"GET http://localhost:PORT/ HTTP/1.1\r\nHost : x\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"GET http://localhost:PORT/"
-        + b"a" * 200_000
-        + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET http://localhost:PORT/" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
-async def test_what_is_no_clear_request_to_a_proxy_reaches_no_host(
-    request_: bytes,
-) -> None:
+async def test_what_is_no_clear_request_to_a_proxy_reaches_no_host(request_: bytes) -> None:
     async with open_site("localhost:PORT") as site:
         answer = await site.send(request_)
 
@@ -325,9 +308,7 @@ async def test_a_second_request_on_the_same_connection_is_not_forwarded() -> Non
 
 
 @pytest.mark.realtime
-async def test_a_body_is_forwarded_in_either_framing_and_a_waiting_client_is_let_on() -> (
-    None
-):
+async def test_a_body_is_forwarded_in_either_framing_and_a_waiting_client_is_let_on() -> None:
     bodies: list[bytes] = []
 
     async def take(stream: trio.SocketStream) -> None:
@@ -343,12 +324,8 @@ async def test_a_body_is_forwarded_in_either_framing_and_a_waiting_client_is_let
 
     head = b"POST http://localhost:PORT/ HTTP/1.1\r\nHost: x\r\n"
     async with open_site("localhost:PORT", handler=take) as site:
-        lengths = await site.send(
-            head + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\nthEND"
-        )
-        chunks = await site.send(
-            head + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
-        )
+        lengths = await site.send(head + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\nthEND")
+        chunks = await site.send(head + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
 
         assert b"HTTP/1.1 200 OK" in lengths
         assert chunks.startswith(b"HTTP/1.1 200 OK")
@@ -376,9 +353,7 @@ async def test_a_host_that_answers_before_it_has_read_all_is_heard() -> None:
     async def too_large(stream: trio.SocketStream) -> None:
         async with stream:
             await stream.receive_some()
-            await stream.send_all(
-                b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n"
-            )
+            await stream.send_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
             await read_all(stream)
 
     async with open_site("localhost:PORT", handler=too_large) as site:
@@ -459,9 +434,7 @@ async def test_the_proxy_ends_with_its_nursery_and_tells_of_open_tunnels() -> No
 
     async with open_site("localhost:PORT", handler=be_silent) as site:
         stream = await site.connect()
-        await stream.send_all(
-            b"CONNECT localhost:%d HTTP/1.1\r\nHost: x\r\n\r\n" % site.port
-        )
+        await stream.send_all(b"CONNECT localhost:%d HTTP/1.1\r\nHost: x\r\n\r\n" % site.port)
         assert b" 200 " in await stream.receive_some()
         assert not site.requests
 

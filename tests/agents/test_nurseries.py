@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from agents import raising_one_error
+from orchestrator.agents import raising_one_error
 
 
 async def raise_all(*errors: BaseException) -> None:
@@ -74,9 +74,7 @@ async def test_an_error_counts_more_than_the_cancellations_it_causes() -> None:
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt("stop"), SystemExit("stop")])
-async def test_a_request_to_stop_counts_more_than_an_error(
-    stop: BaseException,
-) -> None:
+async def test_a_request_to_stop_counts_more_than_an_error(stop: BaseException) -> None:
     """As a note on an error that is handled, it would be lost."""
     with pytest.raises(type(stop), match="stop") as caught:
         await raise_all(ValueError("a"), stop)

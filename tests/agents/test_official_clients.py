@@ -9,7 +9,7 @@ import anthropic
 import openai
 import pytest
 
-from agents import CallId, ToolCall
+from orchestrator.agents import CallId, ToolCall
 from tests.fake_provider import FakeProvider, Raw, Say, open_provider
 
 pytestmark = [
@@ -71,9 +71,7 @@ async def test_the_official_openai_client_reads_chat_completions() -> None:
     assert "".join(piece or "" for piece in pieces) == "hello there"
     assert chunks[-1].usage.prompt_tokens == 7
     assert calls[0].function.name == "lookup"
-    assert (
-        "".join(call.function.arguments or "" for call in calls) == '{"word": "trio"}'
-    )
+    assert "".join(call.function.arguments or "" for call in calls) == '{"word": "trio"}'
 
 
 async def test_the_official_openai_client_reads_responses() -> None:
@@ -100,14 +98,8 @@ async def test_the_official_anthropic_client_reads_messages() -> None:
             Say(text="let me look", calls=(LOOK,), read=7, wrote=2),
         ]
         async with anthropic_client(server) as client:
-            conversation = [
-                {"role": "user", "content": [{"type": "text", "text": "hi"}]}
-            ]
-            plain = await client.messages.create(
-                model="m",
-                max_tokens=100,
-                messages=conversation,
-            )
+            conversation = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+            plain = await client.messages.create(model="m", max_tokens=100, messages=conversation)
             async with client.messages.stream(
                 model="m",
                 max_tokens=100,

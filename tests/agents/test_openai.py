@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallDelta,
@@ -24,14 +24,14 @@ from agents import (
     take_turn,
     tool,
 )
-from agents.models.providers.openai_chat import (
+from orchestrator.agents.models.providers.openai_chat import (
     BASE_URL,
     OpenAIModel,
     completion_request,
     output_limit_field,
 )
-from agents.models.registry import model_named
-from agents.turn_host import MemoryHost
+from orchestrator.agents.models.registry import model_named
+from orchestrator.agents.turn_host import MemoryHost
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 
 pytestmark = pytest.mark.realtime
@@ -52,9 +52,7 @@ async def model(server: FakeProvider) -> AsyncIterator[OpenAIModel]:
     await model.aclose()
 
 
-async def ask(
-    model: OpenAIModel, *transcript: Message, **more: Any
-) -> AssistantMessage:
+async def ask(model: OpenAIModel, *transcript: Message, **more: Any) -> AssistantMessage:
     given = {"instructions": "", "transcript": transcript or (HELLO,), "tools": ()}
     return await model.answer(ModelRequest(**{**given, **more}))
 
@@ -85,9 +83,7 @@ async def test_the_server_hears_who_asks_which_model_for_what(
     }
 
 
-async def test_a_tool_call_goes_there_and_back(
-    server: FakeProvider, model: OpenAIModel
-) -> None:
+async def test_a_tool_call_goes_there_and_back(server: FakeProvider, model: OpenAIModel) -> None:
     """The whole turn over the wire: every answer names the call that it answers."""
 
     @tool
@@ -105,11 +101,7 @@ async def test_a_tool_call_goes_there_and_back(
     server.replies = [Say(calls=(call,)), Say(text="42")]
 
     answer = await take_turn(
-        Agent("counter", model=model),
-        [HELLO],
-        model=model,
-        tools=[double],
-        host=host,
+        Agent("counter", model=model), [HELLO], model=model, tools=[double], host=host
     )
 
     assert answer == "42"
@@ -318,17 +310,13 @@ async def test_what_has_no_choices_is_no_completion(
 ) -> None:
     server.replies = [reply]
 
-    with pytest.raises(
-        ModelError, match="gave an answer that is no chat completion"
-    ) as caught:
+    with pytest.raises(ModelError, match="gave an answer that is no chat completion") as caught:
         await ask(model)
 
     assert caught.value.kind is Failure.MALFORMED
 
 
-async def test_an_error_may_come_as_a_success(
-    server: FakeProvider, model: OpenAIModel
-) -> None:
+async def test_an_error_may_come_as_a_success(server: FakeProvider, model: OpenAIModel) -> None:
     """A router has sent its status before the provider behind it fails."""
     server.replies = [Raw(encode({"error": {"message": "busy", "code": 429}}))]
 
@@ -349,10 +337,7 @@ async def test_a_stream_may_end_in_either_way(
 
 async def test_a_named_model_finds_its_server_and_its_key(server: FakeProvider) -> None:
     """Other servers speak the same protocol, and a key comes with the line end of its file."""
-    environ = {
-        "OPENAI_API_KEY": "sk-secret\n",
-        "OPENAI_BASE_URL": f"{server.url}/v1",
-    }
+    environ = {"OPENAI_API_KEY": "sk-secret\n", "OPENAI_BASE_URL": f"{server.url}/v1"}
     server.replies = [Say(text="hi")]
     model = model_named("openai:gpt-5-mini", environ)
     request = ModelRequest(instructions="", transcript=[HELLO], tools=())
@@ -387,9 +372,7 @@ async def test_another_server_hears_how_long_the_answer_may_be_by_the_old_name(
 def test_openai_hears_how_long_the_answer_may_be_by_the_new_name() -> None:
     request = ModelRequest(instructions="", transcript=[HELLO], tools=(), max_output=9)
 
-    body = completion_request(
-        "gpt-5", request, None, limit_field=output_limit_field(BASE_URL)
-    )
+    body = completion_request("gpt-5", request, None, limit_field=output_limit_field(BASE_URL))
 
     assert body["max_completion_tokens"] == 9
     assert "max_tokens" not in body
@@ -413,16 +396,10 @@ def test_the_old_name_is_for_everybody_else(url: str, field: str) -> None:
 
 @pytest.mark.parametrize("is_plain", [False, True])
 @pytest.mark.parametrize(
-    ("stop", "kind"),
-    [("length", Failure.CUT_OFF), ("content_filter", Failure.FILTERED)],
+    ("stop", "kind"), [("length", Failure.CUT_OFF), ("content_filter", Failure.FILTERED)]
 )
 async def test_what_an_answer_of_no_use_has_used_is_told(
-    server: FakeProvider,
-    model: OpenAIModel,
-    stop: str,
-    kind: Failure,
-    *,
-    is_plain: bool,
+    server: FakeProvider, model: OpenAIModel, stop: str, kind: Failure, *, is_plain: bool
 ) -> None:
     """In a stream, the count comes after the reason for the end."""
     server.replies = [Say(text="so", stop=stop, read=20, wrote=5, is_plain=is_plain)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.tools.terminal.output_buffer import LONGEST_WORD, OutputBuffer
+from orchestrator.agents.tools.terminal.output_buffer import LONGEST_WORD, OutputBuffer
 
 TEXTS = [b"a", "ä€😀".encode(), b"\n", b"\r", b"\r\n", b"[", b"]", b"\\", b"(B", b" 9;"]
 OTHERS = [b"\x1b", b"\x1b[31m", b"\x1b]0;t\x07", b"\x1b]8;;x\x1b\\", b"\x07", b"\xff"]
@@ -33,9 +33,7 @@ def test_what_is_short_is_kept_as_it_is() -> None:
 def test_of_what_is_long_the_beginning_and_the_end_are_kept() -> None:
     output = kept(*[b"%03d " % number for number in range(250)], head=8, tail=12)
 
-    assert output.text() == (
-        "000 001 \n[983 of 1000 characters are left out here]\n 248 249 "
-    )
+    assert output.text() == ("000 001 \n[983 of 1000 characters are left out here]\n 248 249 ")
     assert output.dropped == 980
 
 
@@ -63,9 +61,7 @@ def test_an_end_of_no_characters_is_possible() -> None:
 
 
 @given(st.text(alphabet="ab\n", max_size=60), st.integers(0, 20), st.integers(0, 20))
-def test_head_and_tail_are_those_of_the_whole(
-    printed: str, head: int, tail: int
-) -> None:
+def test_head_and_tail_are_those_of_the_whole(printed: str, head: int, tail: int) -> None:
     output = kept(*[char.encode() for char in printed], head=head, tail=tail)
 
     if len(printed) <= head + tail:
@@ -82,9 +78,7 @@ def test_head_and_tail_are_those_of_the_whole(
 
 
 @given(OUTPUTS, st.lists(st.integers(0, 100), max_size=8))
-def test_how_it_was_cut_into_chunks_makes_no_difference(
-    printed: bytes, cuts: list[int]
-) -> None:
+def test_how_it_was_cut_into_chunks_makes_no_difference(printed: bytes, cuts: list[int]) -> None:
     """Characters, line ends and escape sequences come in two chunks as well as in one."""
     cuts = [0, *sorted(min(cut, len(printed)) for cut in cuts), len(printed)]
 
@@ -164,10 +158,7 @@ class TestSince:
         _, mark = output.since(0)
         output.write(b"e" * 90 + b"12345")
 
-        assert output.since(mark) == (
-            "\n[90 of 99 characters are left out here]\n12345",
-            99,
-        )
+        assert output.since(mark) == ("\n[90 of 99 characters are left out here]\n12345", 99)
 
     def test_a_mark_of_nowhere_is_as_good_as_the_nearest(self) -> None:
         output = kept(b"abc")
@@ -218,9 +209,7 @@ class TestLooseEnds:
     @pytest.mark.parametrize(
         ("mark", "before"), [(3, "bc"), (5, "de"), (50, ""), (94, ""), (97, "vw")]
     )
-    def test_what_came_before_a_mark_is_found_if_it_is_kept(
-        self, mark: int, before: str
-    ) -> None:
+    def test_what_came_before_a_mark_is_found_if_it_is_kept(self, mark: int, before: str) -> None:
         output = kept(b"abcde", b"-" * 89, b"uvwxyz", head=5, tail=6)
 
         assert output.before(mark, 2) == before
@@ -241,9 +230,7 @@ class TestLines:
         assert (view.begin, view.end, view.total) == (300, 500, 500)
 
     @given(
-        st.text(alphabet="a\n", max_size=20),
-        st.none() | st.integers(-2, 30),
-        st.integers(1, 10),
+        st.text(alphabet="a\n", max_size=20), st.none() | st.integers(-2, 30), st.integers(1, 10)
     )
     def test_the_numbers_are_those_of_the_lines(
         self, printed: str, offset: int | None, limit: int
@@ -253,18 +240,13 @@ class TestLines:
         view = kept(printed.encode(), head=7).lines(offset, limit)
 
         assert view.total == len(lines)
-        assert (
-            view.text.split("\n")[: view.end - view.begin]
-            == lines[view.begin : view.end]
-        )
+        assert view.text.split("\n")[: view.end - view.begin] == lines[view.begin : view.end]
         wanted = max(0, len(lines) - limit) if offset is None else max(0, offset)
         assert view.begin == min(wanted, len(lines))
         assert view.end == min(view.begin + limit, len(lines))
 
     def test_lines_count_also_where_they_are_dropped(self) -> None:
-        output = kept(
-            *[b"line %d\n" % number for number in range(100)], head=16, tail=17
-        )
+        output = kept(*[b"line %d\n" % number for number in range(100)], head=16, tail=17)
         missing = "[759 of 790 characters are left out here]"
 
         assert output.lines(0, 2).text == "line 0\nline 1"
@@ -276,9 +258,7 @@ class TestLines:
     def test_one_line_that_is_too_long_is_shown_in_two_parts(self) -> None:
         output = kept(b"begin" + b"x" * 100 + b"end", head=5, tail=3)
 
-        assert output.lines().text == (
-            "begin\n[100 of 108 characters are left out here]\nend"
-        )
+        assert output.lines().text == ("begin\n[100 of 108 characters are left out here]\nend")
         assert output.lines().total == 1
 
 

@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-import agents
-from agents.tools.files import edit_file, read_file, write_file
-from agents.tools.files.own_code import own_code_in, search_last
+from orchestrator import agents
+from orchestrator.agents.tools.files import edit_file, read_file, write_file
+from orchestrator.agents.tools.files.own_code import own_code_in, search_last
 from tests.agents.files_kit import Worker
 
 pytestmark = pytest.mark.realtime
@@ -52,19 +52,13 @@ async def test_what_a_command_writes_is_imported_in_place_of_no_module(
 
     search_last([project])
 
-    assert importlib.import_module("stringprep").__file__ != str(
-        project / "stringprep.py"
-    )
+    assert importlib.import_module("stringprep").__file__ != str(project / "stringprep.py")
     # It is searched first again at the next start.
-    refused = await Worker(project).refused(
-        write_file, path="jsonschema_rs.py", content="x = 1\n"
-    )
+    refused = await Worker(project).refused(write_file, path="jsonschema_rs.py", content="x = 1\n")
     assert "in place of the module jsonschema_rs" in refused
 
 
-@pytest.mark.parametrize(
-    "path", ["neighbour/__init__.py", f"neighbour{EXTENSION_SUFFIXES[0]}"]
-)
+@pytest.mark.parametrize("path", ["neighbour/__init__.py", f"neighbour{EXTENSION_SUFFIXES[0]}"])
 async def test_a_package_in_place_of_a_module_beside_it_is_refused(
     project: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,19 +75,10 @@ async def test_a_package_in_place_of_a_module_beside_it_is_refused(
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "some_new_module.py",
-        "checks/test_x.py",
-        "pkg/__init__.py",
-        "trio.md",
-        "lib/json.py",
-    ],
+    "path", ["some_new_module.py", "checks/test_x.py", "pkg/__init__.py", "trio.md", "lib/json.py"]
 )
 async def test_other_code_is_written_as_always(project: Path, path: str) -> None:
-    assert "created" in await Worker(project).use(
-        write_file, path=path, content="x = 1\n"
-    )
+    assert "created" in await Worker(project).use(write_file, path=path, content="x = 1\n")
 
 
 async def test_a_module_that_hides_nothing_is_written_at_the_end_of_the_path(
@@ -106,21 +91,14 @@ async def test_a_module_that_hides_nothing_is_written_at_the_end_of_the_path(
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "agent.py",
-        "models/providers/new_one.py",
-        "a_package_that_is/imported_later.py",
-    ],
+    "path", ["agent.py", "models/providers/new_one.py", "a_package_that_is/imported_later.py"]
 )
 async def test_what_runs_here_is_not_written(path: str) -> None:
     package = Path(agents.__file__).parent
     worker = Worker(package)
     before = (package / "agent.py").read_bytes()
 
-    assert "the orchestrator" in await worker.refused(
-        write_file, path=path, content="x = 1\n"
-    )
+    assert "the orchestrator" in await worker.refused(write_file, path=path, content="x = 1\n")
     await worker.use(read_file, path="agent.py")
     assert "imports from agents" in await worker.refused(
         edit_file, path="agent.py", old="import", new="import os, "
@@ -144,16 +122,12 @@ async def test_a_module_is_found_behind_links_of_other_names(
     worker = Worker(source)
 
     for path in ("package-1.0/late.py", "module_v2.py"):
-        assert "the orchestrator" in await worker.refused(
-            write_file, path=path, content="x = 1\n"
-        )
+        assert "the orchestrator" in await worker.refused(write_file, path=path, content="x = 1\n")
 
 
 async def test_the_installed_packages_are_not_written() -> None:
     installed = Path(pytest.__file__).parents[1]
-    refused = await Worker(installed).refused(
-        write_file, path="mine.pth", content="import os\n"
-    )
+    refused = await Worker(installed).refused(write_file, path="mine.pth", content="import os\n")
 
     assert "refused" in refused
     assert not (installed / "mine.pth").exists()

@@ -11,7 +11,8 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import (
+from orchestrator import open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Failure,
@@ -23,8 +24,8 @@ from agents import (
     TextDelta,
     Usage,
 )
-from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.pace import (
+from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.pace import (
     BASE_SECONDS,
     FIRST_CALLS,
     HOPE_SECONDS,
@@ -33,10 +34,9 @@ from agents.models.wrappers.pace import (
     Pace,
     paced,
 )
-from agents.models.wrappers.rate_limit import Limiter, limited
-from agents.models.wrappers.retry import retrying
-from orchestrator import open_orchestrator
-from orchestrator.execution.model_resolver import ModelResolver
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.kernel.execution.model_resolver import ModelResolver
 from tests.fake_provider import Raw, Reply, Say, open_provider
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())
@@ -109,9 +109,7 @@ def asked(model: Model, pace: Pace | None = None) -> Model:
 
 
 @pytest.mark.parametrize("has_retry_after", [True, False])
-async def test_a_storm_costs_few_requests_and_then_all_succeed(
-    *, has_retry_after: bool
-) -> None:
+async def test_a_storm_costs_few_requests_and_then_all_succeed(*, has_retry_after: bool) -> None:
     """Five hundred callers would make two thousand requests for five hundred failures."""
     provider = Provider(storm(10), has_retry_after=has_retry_after)
 
@@ -197,9 +195,7 @@ async def test_a_call_that_waits_says_so() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(asked(provider, pace).answer, REQUEST)
         await trio.sleep(1)
-        request = ModelRequest(
-            instructions="", transcript=(), tools=(), tell=emitted.append
-        )
+        request = ModelRequest(instructions="", transcript=(), tools=(), tell=emitted.append)
         await asked(provider, pace).answer(request)
 
     assert emitted == [Queued(True), Queued(False), TextDelta("so")]
@@ -300,9 +296,7 @@ async def test_after_a_long_silence_it_starts_anew() -> None:
 async def test_after_a_long_silence_one_refusal_is_the_first_again() -> None:
     """An hour idle is no hour of refusals: the others wait half a second, and are not refused."""
     refusals = iter([True, True, True, False, True])
-    provider = Provider(
-        lambda _: next(refusals, False), seconds=0, has_retry_after=False
-    )
+    provider = Provider(lambda _: next(refusals, False), seconds=0, has_retry_after=False)
     model = asked(provider)
     assert await ask_together(model, 1) == 1
     assert provider.refused == 3
@@ -325,9 +319,7 @@ async def test_a_limiter_and_a_pace_go_together() -> None:
     assert provider.refused <= 50
 
 
-async def test_a_call_that_waited_for_the_limiter_keeps_to_a_refusal_meanwhile() -> (
-    None
-):
+async def test_a_call_that_waited_for_the_limiter_keeps_to_a_refusal_meanwhile() -> None:
     provider = Provider(lambda it: 10.0 if len(it.asked_at) == 1 else False, seconds=5)
     limiters = {"openai": Limiter(in_flight=1)}
     models = ModelResolver({}, limiters, connect=lambda _: provider)
@@ -348,12 +340,7 @@ async def test_a_call_that_waited_for_the_limiter_keeps_to_a_refusal_meanwhile()
     leaving=st.lists(st.floats(0, 60), max_size=10),
 )
 def test_no_caller_is_forgotten(
-    callers: int,
-    first: int,
-    length: float,
-    leaving: list[float],
-    *,
-    has_retry_after: bool,
+    callers: int, first: int, length: float, leaving: list[float], *, has_retry_after: bool
 ) -> None:
     """Whatever is refused and whoever leaves: all others are answered, and nothing is left."""
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     DefinitionError,
     Failure,
@@ -20,14 +20,14 @@ from agents import (
     ScriptedModel,
     UserMessage,
 )
-from agents.messages import Part
-from agents.models.http.wire_transcript import NOTHING
-from agents.models.providers.anthropic import AnthropicModel
-from agents.models.providers.local_prompt import ChatMessage, chat_messages
-from agents.models.providers.openai_chat import OpenAIModel
-from agents.models.providers.openai_responses import ResponsesModel
-from agents.models.token_estimate import TOKENS_PER_IMAGE, estimated_tokens
-from agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from orchestrator.agents.messages import Part
+from orchestrator.agents.models.http.wire_transcript import NOTHING
+from orchestrator.agents.models.providers.anthropic import AnthropicModel
+from orchestrator.agents.models.providers.local_prompt import ChatMessage, chat_messages
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel
+from orchestrator.agents.models.providers.openai_responses import ResponsesModel
+from orchestrator.agents.models.token_estimate import TOKENS_PER_IMAGE, estimated_tokens
+from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
 from tests.fake_provider import FakeProvider, Say, open_provider
 
 PNG = Part("image/png", data=b"\x89PNG\xff")
@@ -67,14 +67,10 @@ async def server() -> AsyncIterator[FakeProvider]:
 
 
 def request(*parts: Part, text: str = "what is this?") -> ModelRequest:
-    return ModelRequest(
-        instructions="", transcript=[UserMessage(text, parts)], tools=()
-    )
+    return ModelRequest(instructions="", transcript=[UserMessage(text, parts)], tools=())
 
 
-async def ask(
-    build: Build, server: FakeProvider, request: ModelRequest
-) -> AssistantMessage:
+async def ask(build: Build, server: FakeProvider, request: ModelRequest) -> AssistantMessage:
     async with aclosing(build(server.url)) as model:
         return await model.answer(request)
 
@@ -116,9 +112,7 @@ def test_a_name_that_is_no_text_everywhere_is_mended() -> None:
 def test_a_part_is_shown_without_its_bytes() -> None:
     part = Part("image/png", data=b"x" * 5_000_000)
 
-    assert repr(part) == (
-        "Part(media_type='image/png', data=<5000000 bytes>, url='', name='')"
-    )
+    assert repr(part) == ("Part(media_type='image/png', data=<5000000 bytes>, url='', name='')")
 
 
 @pytest.mark.parametrize("part", [PNG, FAR_PNG, NOTES, DOCX])
@@ -147,10 +141,7 @@ CHAT_NOTES = "This is the file 'notes.md' (text/markdown):\n\n# Größe\n\n"
         (
             openai,
             PNG,
-            {
-                "type": "image_url",
-                "image_url": {"url": f"data:image/png;base64,{PNG_BASE64}"},
-            },
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG_BASE64}"}},
         ),
         (openai, FAR_PNG, {"type": "image_url", "image_url": {"url": FAR_PNG.url}}),
         (
@@ -185,11 +176,7 @@ CHAT_NOTES = "This is the file 'notes.md' (text/markdown):\n\n# Größe\n\n"
                 "detail": "auto",
             },
         ),
-        (
-            responses,
-            FAR_PNG,
-            {"type": "input_image", "image_url": FAR_PNG.url, "detail": "auto"},
-        ),
+        (responses, FAR_PNG, {"type": "input_image", "image_url": FAR_PNG.url, "detail": "auto"}),
         (
             responses,
             PDF,
@@ -215,46 +202,26 @@ CHAT_NOTES = "This is the file 'notes.md' (text/markdown):\n\n# Größe\n\n"
             PNG,
             {
                 "type": "image",
-                "source": {
-                    "type": "base64",
-                    "media_type": "image/png",
-                    "data": PNG_BASE64,
-                },
+                "source": {"type": "base64", "media_type": "image/png", "data": PNG_BASE64},
             },
         ),
-        (
-            anthropic,
-            FAR_PNG,
-            {"type": "image", "source": {"type": "url", "url": FAR_PNG.url}},
-        ),
+        (anthropic, FAR_PNG, {"type": "image", "source": {"type": "url", "url": FAR_PNG.url}}),
         (
             anthropic,
             PDF,
             {
                 "type": "document",
-                "source": {
-                    "type": "base64",
-                    "media_type": "application/pdf",
-                    "data": PDF_BASE64,
-                },
+                "source": {"type": "base64", "media_type": "application/pdf", "data": PDF_BASE64},
                 "title": "report.pdf",
             },
         ),
-        (
-            anthropic,
-            FAR_PDF,
-            {"type": "document", "source": {"type": "url", "url": FAR_PDF.url}},
-        ),
+        (anthropic, FAR_PDF, {"type": "document", "source": {"type": "url", "url": FAR_PDF.url}}),
         (
             anthropic,
             NOTES,
             {
                 "type": "document",
-                "source": {
-                    "type": "text",
-                    "media_type": "text/plain",
-                    "data": "# Größe",
-                },
+                "source": {"type": "text", "media_type": "text/plain", "data": "# Größe"},
                 "title": "notes.md",
             },
         ),
@@ -308,11 +275,7 @@ async def test_a_message_may_be_parts_alone(server: FakeProvider, build: Build) 
             Part("text/plain", url="https://example.org/a.txt"),
             "fetch images and PDFs only; give its bytes as data",
         ),
-        (
-            anthropic,
-            Part("image/png", url="http://localhost/a.png"),
-            "from https:// only",
-        ),
+        (anthropic, Part("image/png", url="http://localhost/a.png"), "from https:// only"),
     ],
 )
 async def test_what_a_protocol_cannot_say_is_refused_before_it_is_sent(
@@ -327,9 +290,7 @@ async def test_what_a_protocol_cannot_say_is_refused_before_it_is_sent(
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("build", [openai, anthropic])
-async def test_a_file_with_nothing_to_read_says_so(
-    server: FakeProvider, build: Build
-) -> None:
+async def test_a_file_with_nothing_to_read_says_so(server: FakeProvider, build: Build) -> None:
     await ask(build, server, request(Part("text/plain", data=b" \n", name=" ")))
 
     (received,) = server.heard

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     Budget,
     DefinitionError,
@@ -56,9 +56,7 @@ async def call(pipeline: Pipeline[Any, Any], goal: str) -> Any:
     return await pipeline.program(Nobody(), pipeline.parse_goal(goal))
 
 
-async def test_a_function_is_an_agent_with_its_name_its_docstring_and_its_output() -> (
-    None
-):
+async def test_a_function_is_an_agent_with_its_name_its_docstring_and_its_output() -> None:
     @agent
     async def brief(topic: str) -> list[int]:
         """Write a brief
@@ -119,9 +117,7 @@ async def test_one_text_is_the_goal_as_it_is() -> None:
         (dict[str, list[int]], {"a": [1]}, '{"a":[1]}'),
     ],
 )
-def test_any_other_type_is_handed_over_as_json(
-    kind: Any, value: Any, text: str
-) -> None:
+def test_any_other_type_is_handed_over_as_json(kind: Any, value: Any, text: str) -> None:
     async def function(given: Any) -> Any:
         return given
 

@@ -13,7 +13,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     Failure,
     ModelError,
@@ -23,11 +23,11 @@ from agents import (
     ScriptedModel,
     Usage,
 )
-from agents.models.model import known_price
-from agents.models.usage_bound import quote
-from agents.models.wrappers import genai_prices_data
-from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.prices import PriceTable, priced
+from orchestrator.agents.models.model import known_price
+from orchestrator.agents.models.usage_bound import quote
+from orchestrator.agents.models.wrappers import genai_prices_data
+from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.prices import PriceTable, priced
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())
 TABLE = PriceTable(
@@ -131,20 +131,12 @@ def test_the_prices_that_ship_say_where_they_are_from() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            "openai:gpt-5",
-            "openai-responses:gpt-5",
-            "azure:gpt-5",
-            "anthropic:claude-opus-4-5",
-        ),
+        *("openai:gpt-5", "openai-responses:gpt-5", "azure:gpt-5", "anthropic:claude-opus-4-5"),
         *("gemini:gemini-2.5-flash", "groq:llama-3.3-70b-versatile", "xai:grok-4"),
         *("mistral:mistral-large-latest", "deepseek:deepseek-chat"),
         *("vertex:claude-sonnet-4-5@20250929", "together:MiniMaxAI/MiniMax-M3"),
         "bedrock:eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
-        *(
-            "openrouter:anthropic/claude-sonnet-4.5",
-            "vertex-openai:google/gemini-2.5-pro",
-        ),
+        *("openrouter:anthropic/claude-sonnet-4.5", "vertex-openai:google/gemini-2.5-pro"),
     ],
 )
 def test_the_models_of_all_services_have_prices(name: str) -> None:
@@ -155,8 +147,7 @@ def test_the_models_of_all_services_have_prices(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["openai:none-such", "gpt-5", "ollama:llama3.2", "lab:gpt-5", "openai:", "", ":"],
+    "name", ["openai:none-such", "gpt-5", "ollama:llama3.2", "lab:gpt-5", "openai:", "", ":"]
 )
 def test_a_price_is_not_guessed(name: str) -> None:
     assert PriceTable.shipped().price_of(name) is None
@@ -166,11 +157,7 @@ def test_ones_own_price_goes_first() -> None:
     mine = Price(input=1, output=1)
     table = PriceTable.shipped().with_prices({"openai:gpt-5": mine})
 
-    assert (
-        table.price_of("openai:gpt-5")
-        == table.price_of("openai-responses:gpt-5")
-        == mine
-    )
+    assert table.price_of("openai:gpt-5") == table.price_of("openai-responses:gpt-5") == mine
     assert table.price_of("openai:gpt-5-mini") != mine
     assert table.price_of("openai:gpt-5-mini") is not None
 
@@ -190,9 +177,7 @@ WRITES = Price(
     cached=0.3,
     cache_write=3.75,
     cache_write_1h=6,
-    long_prompts=(
-        (1_000, Price(input=6, output=20, cache_write=7, cache_write_1h=12)),
-    ),
+    long_prompts=((1_000, Price(input=6, output=20, cache_write=7, cache_write_1h=12)),),
 )
 
 
@@ -239,9 +224,7 @@ async def test_a_cache_of_an_hour_costs_more(caching: Any, cost: int) -> None:
     assert quoted.cost == quoted.input_tokens * {None: 3, "5m": 3.75, "1h": 6}[caching]
 
 
-@pytest.mark.parametrize(
-    ("own", "cost"), [({}, 7), ({"openai:a": Price(input=1)}, 100)]
-)
+@pytest.mark.parametrize(("own", "cost"), [({}, 7), ({"openai:a": Price(input=1)}, 100)])
 async def test_what_a_provider_says_goes_before_any_table_but_ones_own(
     own: dict[str, Price], cost: int
 ) -> None:
@@ -285,9 +268,7 @@ def test_a_half_is_rounded_to_even(price: float, tokens: int, cost: int) -> None
 # As they are published: dollars with at most three decimals.
 dollars = st.integers(0, 200_000).map(lambda thousandths: thousandths / 1000)
 prices = st.builds(Price, input=dollars, output=dollars, cached=st.none() | dollars)
-calls = st.tuples(
-    st.integers(0, 2_000_000), st.integers(0, 200_000), st.integers(0, 2_000_000)
-)
+calls = st.tuples(st.integers(0, 2_000_000), st.integers(0, 200_000), st.integers(0, 2_000_000))
 
 
 def exactly(price: Price, read: int, written: int, cached: int) -> Fraction:

@@ -16,14 +16,14 @@ import pytest
 import trio
 import trio.testing
 
-from agents import ToolError
-from agents.sandbox.backend import TaskSandbox
-from agents.sandbox.sandbox import Sandbox
-from agents.sandbox.unconfined import UNCONFINED
-from agents.tools.terminal import process_group as running_module
-from agents.tools.terminal.output_buffer import OutputBuffer
-from agents.tools.terminal.process_group import RunningCommand, open_command
-from agents.tools.terminal.process_tags import kill_tagged, new_tag, tagged_processes
+from orchestrator.agents import ToolError
+from orchestrator.agents.sandbox.backend import TaskSandbox
+from orchestrator.agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.sandbox.unconfined import UNCONFINED
+from orchestrator.agents.tools.terminal import process_group as running_module
+from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer
+from orchestrator.agents.tools.terminal.process_group import RunningCommand, open_command
+from orchestrator.agents.tools.terminal.process_tags import kill_tagged, new_tag, tagged_processes
 
 ON_LINUX = sys.platform == "linux"
 only_on_linux = pytest.mark.skipif(
@@ -58,9 +58,7 @@ class Commands:
         self.tags: list[str] = []
         self._say, self._said = trio.open_memory_channel[str](math.inf)
 
-    def run(
-        self, command: str, **options: Any
-    ) -> AbstractAsyncContextManager[RunningCommand]:
+    def run(self, command: str, **options: Any) -> AbstractAsyncContextManager[RunningCommand]:
         self.tags.append(new_tag())
         return open_command(
             command,
@@ -118,9 +116,7 @@ def commands_of_which_nothing_is_left(tmp_path: Path) -> Generator[Commands]:
 
 
 @pytest.fixture(params=["pidfd", "no pidfd"])
-def with_and_without_pidfd(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_and_without_pidfd(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old kernels, some sandboxes and macOS have none."""
     if request.param == "no pidfd":
         monkeypatch.delattr(os, "pidfd_open", raising=False)
@@ -129,9 +125,7 @@ def with_and_without_pidfd(
 def is_alive(pid: int) -> bool:
     """Who has ended and was not waited for by the one who inherited it is not alive."""
     try:
-        return (
-            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        )
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
 
@@ -139,9 +133,7 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.realtime
 @pytest.mark.usefixtures("with_and_without_pidfd")
 class TestOutputAndExit:
-    async def test_all_that_is_said_is_one_output_in_its_order(
-        self, commands: Commands
-    ) -> None:
+    async def test_all_that_is_said_is_one_output_in_its_order(self, commands: Commands) -> None:
         printed = await commands.result("echo out; echo err >&2; printf end; exit 3")
 
         assert printed == (3, "out\nerr\nend")
@@ -168,11 +160,7 @@ class TestOutputAndExit:
         folder, *variables = printed.splitlines()
         assert Path(folder) == commands.folder.resolve()
         names = {variable.partition("=")[0] for variable in variables}
-        assert names - {"PWD", "SHLVL", "_", "OLDPWD"} == {
-            "A",
-            "PATH",
-            "ORCHESTRATOR_PROCESS",
-        }
+        assert names - {"PWD", "SHLVL", "_", "OLDPWD"} == {"A", "PATH", "ORCHESTRATOR_PROCESS"}
 
     async def test_what_leaves_the_shell_for_a_moment_is_still_heard(
         self, commands: Commands
@@ -189,12 +177,8 @@ class TestOutputAndExit:
 
         assert (code, printed) == (0, "\ufffd\ufffdab\ufffd")
 
-    async def test_each_line_is_heard_and_a_long_one_in_part(
-        self, commands: Commands
-    ) -> None:
-        await commands.result(
-            "echo one; head -c 300000 /dev/zero | tr '\\0' x; echo; printf last"
-        )
+    async def test_each_line_is_heard_and_a_long_one_in_part(self, commands: Commands) -> None:
+        await commands.result("echo one; head -c 300000 /dev/zero | tr '\\0' x; echo; printf last")
 
         assert await commands.line() == "one"
         assert await commands.line() == "x" * 3096
@@ -206,9 +190,7 @@ class TestEnding:
     @pytest.mark.usefixtures("with_and_without_pidfd")
     async def test_cancelling_ends_grandchildren(self, commands: Commands) -> None:
         with trio.CancelScope() as scope:
-            async with commands.run(
-                "bash -c 'sleep 1000 & echo $!; wait'; true"
-            ) as process:
+            async with commands.run("bash -c 'sleep 1000 & echo $!; wait'; true") as process:
                 grandchild = int(await commands.line())
                 scope.cancel()
                 await process.wait()
@@ -218,9 +200,7 @@ class TestEnding:
         assert process.exit_code == -signal.SIGTERM
 
     @pytest.mark.usefixtures("with_and_without_pidfd")
-    async def test_leaving_the_block_or_failing_in_it_ends_it(
-        self, commands: Commands
-    ) -> None:
+    async def test_leaving_the_block_or_failing_in_it_ends_it(self, commands: Commands) -> None:
         async def fail_in_the_block() -> None:
             async with commands.run("echo $$; sleep 1000"):
                 pids.append(int(await commands.line()))
@@ -234,9 +214,7 @@ class TestEnding:
 
         assert [pid for pid in pids if is_alive(pid)] == []
 
-    async def test_who_is_asked_to_end_has_time_for_it(
-        self, commands: Commands
-    ) -> None:
+    async def test_who_is_asked_to_end_has_time_for_it(self, commands: Commands) -> None:
         async with commands.run(
             "trap 'echo bye; exit 7' TERM; echo ready; sleep 1000 & wait", grace=60
         ) as process:
@@ -289,9 +267,7 @@ class TestEnding:
         assert [pid for pid in escaped if is_alive(pid)] == []
 
     @only_on_linux
-    async def test_a_fork_bomb_is_gone_soon_after_it_is_cancelled(
-        self, commands: Commands
-    ) -> None:
+    async def test_a_fork_bomb_is_gone_soon_after_it_is_cancelled(self, commands: Commands) -> None:
         """All in sessions of their own, deaf, and each who dies is replaced."""
         (commands.folder / "bomb.py").write_text(BOMB)
         seen: set[int] = set()
@@ -307,18 +283,14 @@ class TestEnding:
         assert tagged_processes(process.tag) == {process.tag: []}
         assert [pid for pid in seen if is_alive(pid)] == []
 
-    async def test_cancelled_at_any_moment_nothing_is_left(
-        self, commands: Commands
-    ) -> None:
+    async def test_cancelled_at_any_moment_nothing_is_left(self, commands: Commands) -> None:
         """While it starts, while it runs, while it ends: the fixture looks what is left."""
         for attempt in range(100):
             with trio.move_on_after(attempt * 0.0001):
                 async with commands.run("setsid sleep 1000 & sleep 1000"):
                     await trio.sleep_forever()
 
-    async def test_a_failing_listener_ends_it_and_is_told(
-        self, commands: Commands
-    ) -> None:
+    async def test_a_failing_listener_ends_it_and_is_told(self, commands: Commands) -> None:
         def fail(line: str) -> None:
             raise LookupError(line)
 
@@ -363,9 +335,7 @@ class TestEnding:
 @pytest.mark.realtime
 class TestLeftBehind:
     @pytest.mark.usefixtures("with_and_without_pidfd")
-    async def test_a_job_that_holds_the_pipe_keeps_nobody(
-        self, commands: Commands
-    ) -> None:
+    async def test_a_job_that_holds_the_pipe_keeps_nobody(self, commands: Commands) -> None:
         async with commands.run("sleep 1000 & echo $!; exit 6") as process:
             with trio.fail_after(10):
                 assert await process.wait() == 6
@@ -386,9 +356,7 @@ class TestLeftBehind:
             assert process.left_behind
             assert not is_alive(int(await commands.line()))
 
-    async def test_who_leaves_nothing_behind_is_not_blamed(
-        self, commands: Commands
-    ) -> None:
+    async def test_who_leaves_nothing_behind_is_not_blamed(self, commands: Commands) -> None:
         async with commands.run("yes | head -n 3; sleep 0.01 & wait") as process:
             assert await process.wait() == 0
 
@@ -398,9 +366,7 @@ class TestLeftBehind:
 
 @pytest.mark.realtime
 class TestStdin:
-    async def test_what_is_written_is_read_until_it_is_closed(
-        self, commands: Commands
-    ) -> None:
+    async def test_what_is_written_is_read_until_it_is_closed(self, commands: Commands) -> None:
         async with commands.run("cat; echo end", stdin=True) as process:
             await process.write("grün\n")
             assert await commands.line() == "grün"
@@ -413,9 +379,7 @@ class TestStdin:
                 await process.write("more")
         assert process.output.text() == "grün\nno end of lineend\n"
 
-    async def test_without_it_there_is_nothing_to_read(
-        self, commands: Commands
-    ) -> None:
+    async def test_without_it_there_is_nothing_to_read(self, commands: Commands) -> None:
         async with commands.run("cat; echo end") as process:
             assert await process.wait() == 0
             with pytest.raises(ToolError, match="without a stdin"):
@@ -424,9 +388,7 @@ class TestStdin:
                 await process.close_stdin()
         assert process.output.text() == "end\n"
 
-    async def test_who_exits_while_it_is_written_to_is_no_crash(
-        self, commands: Commands
-    ) -> None:
+    async def test_who_exits_while_it_is_written_to_is_no_crash(self, commands: Commands) -> None:
         async with commands.run("head -c 1", stdin=True) as process:
             with pytest.raises(ToolError, match="closed its stdin"):
                 await process.write("x" * 10_000_000)
@@ -460,17 +422,13 @@ class TestMuch:
         reports: dict[int, tuple[int, str]] = {}
 
         async def run(number: int) -> None:
-            reports[number] = await commands.result(
-                f"echo process {number}; exit {number}"
-            )
+            reports[number] = await commands.result(f"echo process {number}; exit {number}")
 
         async with trio.open_nursery() as nursery:
             for number in range(200):
                 nursery.start_soon(run, number)
 
-        assert reports == {
-            number: (number, f"process {number}\n") for number in range(200)
-        }
+        assert reports == {number: (number, f"process {number}\n") for number in range(200)}
 
     async def test_two_hundred_are_ended_at_once(self, commands: Commands) -> None:
         processes: list[RunningCommand] = []
@@ -499,9 +457,7 @@ class TestMuch:
         assert process.output.dropped > 49_000_000
         assert resident_bytes() - before < 20_000_000
 
-    async def test_who_never_stops_talking_can_be_ended_at_once(
-        self, commands: Commands
-    ) -> None:
+    async def test_who_never_stops_talking_can_be_ended_at_once(self, commands: Commands) -> None:
         async with commands.run("yes", on_line=None) as process:
             while process.output.total < 1_000_000:
                 await trio.lowlevel.checkpoint()
@@ -530,9 +486,7 @@ class TestNotStarted:
             await commands.result("true " + "x" * 5_000_000)
 
     @pytest.mark.parametrize("character", ["\0", "\ud800"])
-    async def test_with_what_no_command_can_hold(
-        self, commands: Commands, character: str
-    ) -> None:
+    async def test_with_what_no_command_can_hold(self, commands: Commands, character: str) -> None:
         with pytest.raises(ToolError, match="holds a character that none can hold"):
             await commands.result(f"echo {character}")
 
@@ -554,11 +508,7 @@ class TestNotStarted:
         ],
     )
     async def test_on_a_full_machine(
-        self,
-        commands: Commands,
-        monkeypatch: pytest.MonkeyPatch,
-        number: int,
-        reason: str,
+        self, commands: Commands, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
     ) -> None:
         monkeypatch.setattr(subprocess, "Popen", failing(number))
 

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 import pytest
 import trio.testing
 
-from agents.tools.terminal.process_origin import Origin, judge_in_thread, origin_of
-from agents.tools.terminal.process_tags import new_tag, with_tag
+from orchestrator.agents.tools.terminal.process_origin import Origin, judge_in_thread, origin_of
+from orchestrator.agents.tools.terminal.process_tags import new_tag, with_tag
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 
 # As another orchestrator, which has started neither of them.
 JUDGE = """
 import sys
-from agents.tools.terminal.process_origin import origin_of
+from orchestrator.agents.tools.terminal.process_origin import origin_of
 print(*(origin_of(int(pid)).name for pid in sys.argv[1:]))
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents.tools.terminal.process_tags import (
+from orchestrator.agents.tools.terminal.process_tags import (
     TAG_VARIABLE,
     kill_tagged,
     new_tag,
@@ -47,9 +47,7 @@ def start_and_end() -> Generator[Start]:
 
 
 @pytest.fixture(params=["pidfd", "no pidfd"], autouse=True)
-def with_and_without_pidfd(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_and_without_pidfd(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old kernels and some sandboxes have none."""
     if request.param == "no pidfd":
         monkeypatch.delattr(os, "pidfd_open")
@@ -62,9 +60,7 @@ def said_by(process: "subprocess.Popen[bytes]") -> int:
 
 def is_alive(pid: int) -> bool:
     try:
-        return (
-            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        )
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
 
@@ -109,11 +105,7 @@ def test_tags_are_found_in_an_environment_of_any_size(start: Start) -> None:
 def test_a_tag_in_another_variable_is_no_tag(start: Start) -> None:
     """Whoever only speaks of a process must not die with it."""
     tag = new_tag()
-    start(
-        "exec sleep 1000",
-        new_tag(),
-        {f"NOT_{TAG_VARIABLE}": tag, "PATH": "/bin:/usr/bin"},
-    )
+    start("exec sleep 1000", new_tag(), {f"NOT_{TAG_VARIABLE}": tag, "PATH": "/bin:/usr/bin"})
 
     assert tagged_processes(tag) == {tag: []}
 
@@ -128,9 +120,7 @@ def test_who_runs_under_another_orchestrator_ends_with_it(start: Start) -> None:
     assert process.wait() == -signal.SIGKILL
 
 
-def test_who_becomes_another_program_all_the_time_is_found(
-    start: Start, tmp_path: Path
-) -> None:
+def test_who_becomes_another_program_all_the_time_is_found(start: Start, tmp_path: Path) -> None:
     """In the middle of that, a process shows no environment."""
     again = tmp_path / "again"
     again.write_text(f"#!/bin/sh\nexec {again}\n")
@@ -149,7 +139,7 @@ def test_who_has_no_environment_is_passed_over_at_once(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is in the middle of an exec has none either, and is looked at again for a while."""
-    monkeypatch.setattr("agents.tools.terminal.process_tags._EXEC_SECONDS", 60)
+    monkeypatch.setattr("orchestrator.agents.tools.terminal.process_tags._EXEC_SECONDS", 60)
     process = start("echo 1; exec env -i sleep 1000", new_tag())
     said_by(process)
     began = time.monotonic()
@@ -162,7 +152,7 @@ def test_who_has_no_environment_is_passed_over_at_once(
 def test_a_process_does_not_kill_itself() -> None:
     tag = new_tag()
     code = (
-        "from agents.tools.terminal.process_tags import kill_tagged;"
+        "from orchestrator.agents.tools.terminal.process_tags import kill_tagged;"
         f" print(kill_tagged({tag!r}))"
     )
 
@@ -207,9 +197,7 @@ def test_who_starts_others_as_fast_as_he_can_is_ended(start: Start) -> None:
     assert tagged_processes(tag) == {tag: []}
 
 
-def test_who_cannot_be_ended_is_told_in_time(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_cannot_be_ended_is_told_in_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that waits in the kernel may do so for hours."""
     tag = new_tag()
     process = start("echo 1; exec sleep 1000", tag)
@@ -264,9 +252,7 @@ async def test_many_who_look_at_once_look_together(
         for tag in tags:
             nursery.start_soon(end, tag)
 
-    assert ended == {
-        tag: [process.pid] for tag, process in zip(tags, processes, strict=True)
-    }
+    assert ended == {tag: [process.pid] for tag, process in zip(tags, processes, strict=True)}
     assert looks <= 2
 
 

@@ -9,7 +9,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallDelta,
     CallId,
@@ -23,23 +23,14 @@ from agents import (
     Usage,
     UserMessage,
 )
-from agents.models.http.pools import CALLS_PER_POOL, KEEPALIVE_SECONDS, Pools
-from agents.models.http.sse import SseParser
-from agents.models.http.url import is_on_loopback
-from agents.models.providers.anthropic import AnthropicModel
-from agents.models.providers.openai_chat import OpenAIModel
-from agents.models.providers.openai_responses import ResponsesModel
-from agents.models.registry import CloseableModel
-from tests.fake_provider import (
-    FakeProvider,
-    Raw,
-    Reply,
-    Say,
-    Then,
-    encode,
-    open_provider,
-    stream,
-)
+from orchestrator.agents.models.http.pools import CALLS_PER_POOL, KEEPALIVE_SECONDS, Pools
+from orchestrator.agents.models.http.sse import SseParser
+from orchestrator.agents.models.http.url import is_on_loopback
+from orchestrator.agents.models.providers.anthropic import AnthropicModel
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel
+from orchestrator.agents.models.providers.openai_responses import ResponsesModel
+from orchestrator.agents.models.registry import CloseableModel
+from tests.fake_provider import FakeProvider, Raw, Reply, Say, Then, encode, open_provider, stream
 
 HELLO = UserMessage("hello")
 KEY = "sk-secret"
@@ -132,9 +123,7 @@ async def test_an_answer_comes_whole_and_with_what_it_used(
     )
 
 
-async def test_pieces_are_told_as_they_come(
-    server: FakeProvider, model: CloseableModel
-) -> None:
+async def test_pieces_are_told_as_they_come(server: FakeProvider, model: CloseableModel) -> None:
     emitted: list[ModelEvent] = []
     server.replies = [Say(text="hello, world", thinking="let me see", calls=CALLS[:1])]
 
@@ -150,9 +139,7 @@ async def test_pieces_are_told_as_they_come(
     assert answer.calls == CALLS[:1]
 
 
-async def test_a_server_need_not_count(
-    server: FakeProvider, model: CloseableModel
-) -> None:
+async def test_a_server_need_not_count(server: FakeProvider, model: CloseableModel) -> None:
     server.replies = [Say(text="hi")]
 
     assert (await ask(model)).usage == Usage(calls=1, unpriced=1)
@@ -172,9 +159,7 @@ async def test_a_stream_that_breaks_keeps_what_was_said(
         assert "hello, world".startswith(error.partial)
 
 
-async def test_a_stream_that_falls_silent_times_out(
-    server: FakeProvider, maker: Make
-) -> None:
+async def test_a_stream_that_falls_silent_times_out(server: FakeProvider, maker: Make) -> None:
     model = made(maker, server, silence=0.1)
     server.replies = [Say(text="hello, world", cut=4, then=Then.SILENCE), Then.SILENCE]
 
@@ -216,9 +201,7 @@ async def test_garbage_is_malformed(
 
 
 @pytest.mark.parametrize("arguments", ["{where:", "[1]", '"x"', "[" * 100_000])
-async def test_arguments_that_are_no_object_can_heal(
-    server: FakeProvider, arguments: str
-) -> None:
+async def test_arguments_that_are_no_object_can_heal(server: FakeProvider, arguments: str) -> None:
     """The model wrote them, and may write better ones when it is asked again."""
     function = {"name": "look", "arguments": arguments}
     delta = {"content": "so", "tool_calls": [{"id": "a", "function": function}]}
@@ -256,11 +239,7 @@ def output(message: str = "no", **more: object) -> bytes:
         (413, output(type="request_too_large"), Failure.CONTEXT_TOO_LONG),
         (429, output(code="rate_limit_exceeded"), Failure.RATE_LIMIT),
         (429, output(code="insufficient_quota"), Failure.QUOTA),
-        (
-            429,
-            output(details={"error_code": "enforced_spend_limit_reached"}),
-            Failure.QUOTA,
-        ),
+        (429, output(details={"error_code": "enforced_spend_limit_reached"}), Failure.QUOTA),
         (500, output("maximum context length"), Failure.OVERLOADED),
         (502, b"<html>", Failure.OVERLOADED),
         (503, b"", Failure.OVERLOADED),
@@ -353,9 +332,7 @@ async def test_a_server_that_is_not_there_cannot_be_reached(maker: Make) -> None
 @pytest.mark.parametrize(
     "url", ["127.0.0.1/v1", "nowhere://at-all", "http://[oops", "http://a:b:c"]
 )
-async def test_an_address_that_is_none_is_nothing_to_wait_for(
-    maker: Make, url: str
-) -> None:
+async def test_an_address_that_is_none_is_nothing_to_wait_for(maker: Make, url: str) -> None:
     model = maker("some-model", key=KEY, base_url=url)
 
     error = await failure(model)
@@ -365,9 +342,7 @@ async def test_an_address_that_is_none_is_nothing_to_wait_for(
 
 
 @pytest.mark.parametrize("key", ["sk-secret\n", "sk-secret\nsk-secret-2", "sk-secretä"])
-async def test_no_error_tells_the_key(
-    server: FakeProvider, maker: Make, key: str
-) -> None:
+async def test_no_error_tells_the_key(server: FakeProvider, maker: Make, key: str) -> None:
     """Keys come out of files with line ends, and errors go to journals and to other models."""
     model = made(maker, server, key=key)
 
@@ -405,9 +380,7 @@ async def test_no_key_is_found_in_an_error_when_there_is_none(
         await model.aclose()
 
 
-async def test_a_refusal_is_its_own_failure(
-    server: FakeProvider, model: CloseableModel
-) -> None:
+async def test_a_refusal_is_its_own_failure(server: FakeProvider, model: CloseableModel) -> None:
     server.replies = [Say(text="Well. ", refusal="I will not say that")]
 
     error = await failure(model)
@@ -470,9 +443,7 @@ async def test_a_stream_that_never_ends_is_left_when_all_is_said(
         assert (await ask(model)).text == "all"
 
 
-async def test_no_request_waits_for_another(
-    server: FakeProvider, model: CloseableModel
-) -> None:
+async def test_no_request_waits_for_another(server: FakeProvider, model: CloseableModel) -> None:
     """A parent that waits for its children would hold the connection they need."""
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
@@ -549,9 +520,7 @@ def test_what_is_on_this_machine(url: str, *, is_here: bool) -> None:
 
 @settings(deadline=None)
 @given(st.data(), st.sampled_from([b"\n", b"\r\n"]))
-def test_events_are_the_same_however_the_stream_is_cut(
-    data: st.DataObject, end: bytes
-) -> None:
+def test_events_are_the_same_however_the_stream_is_cut(data: st.DataObject, end: bytes) -> None:
     lines = [
         *(b": a comment", b"event: x", b"data: one", b""),
         *(b"data:two", b"data: lines", b"id: 1", b""),

@@ -14,7 +14,7 @@ import pydantic.dataclasses
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     CallId,
     DefinitionError,
@@ -29,9 +29,9 @@ from agents import (
     take_turn,
     tool,
 )
-from agents.output.codec import codec_of
-from agents.output.typed import encoded, output_schema
-from agents.turn_host import MemoryHost
+from orchestrator.agents.output.codec import codec_of
+from orchestrator.agents.output.typed import encoded, output_schema
+from orchestrator.agents.turn_host import MemoryHost
 
 
 class Day(pydantic.BaseModel):
@@ -86,16 +86,8 @@ TRIP = Trip(tripName="Alps", days=[Day(date=dt.date(2026, 1, 2))], tags={"a"})
 @pytest.mark.parametrize(
     ("promised", "text", "output"),
     [
-        (
-            Trip,
-            '{"tripName": "Alps", "days": [{"date": "2026-01-02"}], "tags": ["a"]}',
-            TRIP,
-        ),
-        (
-            Trip,
-            '{"name": "Alps", "days": [{"date": "2026-01-02"}], "tags": ["a"]}',
-            TRIP,
-        ),
+        (Trip, '{"tripName": "Alps", "days": [{"date": "2026-01-02"}], "tags": ["a"]}', TRIP),
+        (Trip, '{"name": "Alps", "days": [{"date": "2026-01-02"}], "tags": ["a"]}', TRIP),
         (Point, '{"x": 1}', Point(1)),
         (list[Point], '[{"x": 1}]', [Point(1)]),
         (Animal, '{"kind": "dog"}', Dog(kind="dog")),
@@ -109,9 +101,7 @@ TRIP = Trip(tripName="Alps", days=[Day(date=dt.date(2026, 1, 2))], tags={"a"})
         (Annotated[int, annotated_types.Gt(3)], "4", 4),
     ],
 )
-def test_an_answer_is_read_by_pydantic(
-    promised: Any, text: str, output: object
-) -> None:
+def test_an_answer_is_read_by_pydantic(promised: Any, text: str, output: object) -> None:
     assert read_output(promised, text) == output
     # What is written of it is read as the same.
     assert read_output(promised, encoded(output, "a", promised)) == output
@@ -123,10 +113,7 @@ def test_an_answer_is_read_by_pydantic(
         (
             Trip,
             '{"tripName": "", "more": 1}',
-            (
-                "say a name - at `$.tripName`",
-                "Extra inputs are not permitted - at `$.more`",
-            ),
+            ("say a name - at `$.tripName`", "Extra inputs are not permitted - at `$.more`"),
         ),
         (
             Trip,
@@ -134,11 +121,7 @@ def test_an_answer_is_read_by_pydantic(
             ("Input should be greater than 0 - at `$.days[0].km`",),
         ),
         (Point, '{"x": 0}', ("Input should be greater than 0 - at `$.x`",)),
-        (
-            pydantic.PositiveInt,
-            "0",
-            ("Input should be greater than 0",),
-        ),
+        (pydantic.PositiveInt, "0", ("Input should be greater than 0",)),
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused_with_every_reason(
@@ -237,21 +220,14 @@ async def book(
 
 
 async def test_a_tool_takes_and_gives_types_of_pydantic() -> None:
-    answer = await use(
-        book, trip={"tripName": "Alps"}, point={"x": 1}, place={"town": "Ulm"}
-    )
+    answer = await use(book, trip={"tripName": "Alps"}, point={"x": 1}, place={"town": "Ulm"})
 
     assert answer == '{"tripName":"Alps in 2","days":[],"tags":[],"length":0}'
 
 
 async def test_arguments_that_do_not_fit_never_reach_the_tool() -> None:
     with pytest.raises(ToolError) as caught:
-        await use(
-            book,
-            trip={"tripName": "", "days": [{}]},
-            point={"x": 1},
-            place={"town": "Ulm"},
-        )
+        await use(book, trip={"tripName": "", "days": [{}]}, point={"x": 1}, place={"town": "Ulm"})
 
     assert str(caught.value) == (
         "the arguments of book do not fit: say a name in `tripName`; Field required in"
@@ -280,9 +256,7 @@ async def test_the_model_reads_the_problems_and_answers_again() -> None:
         seen.append(transcript[-1].text)
         return '{"tripName": "Alps"}'
 
-    traveller = Agent(
-        "traveller", model=ScriptedModel(['{"tripName": ""}', second]), output=Trip
-    )
+    traveller = Agent("traveller", model=ScriptedModel(['{"tripName": ""}', second]), output=Trip)
     text = await take_turn(
         traveller,
         [UserMessage("go")],
@@ -345,9 +319,7 @@ def test_an_old_pydantic_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         codec_of(Fresh)
 
 
-def test_what_pydantic_must_check_is_refused_without_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_pydantic_must_check_is_refused_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydantic", None)
 
     with pytest.raises(DefinitionError, match="pip install pydantic"):
@@ -357,7 +329,7 @@ def test_what_pydantic_must_check_is_refused_without_it(
 def test_a_program_without_such_types_never_imports_it() -> None:
     program = (
         "import sys, attrs\n"
-        "from agents import Agent, ScriptedModel, tool\n"
+        "from orchestrator.agents import Agent, ScriptedModel, tool\n"
         "@attrs.frozen\n"
         "class Place: town: str\n"
         "@tool\n"

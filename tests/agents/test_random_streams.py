@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import pytest
 
-from agents.redaction.redactor import MAX_PEM_LINE, Redactor
-from agents.redaction.streamed_text import (
+from orchestrator.agents.redaction.redactor import MAX_PEM_LINE, Redactor
+from orchestrator.agents.redaction.streamed_text import (
     CONTEXT,
     MAX_HELD_BACK,
     StreamRedactor,
@@ -104,9 +104,7 @@ def require_hidden(shown: str, secret: str, whole: str) -> None:
 
 def secrets() -> list[tuple[str, str]]:
     """Return texts with a secret in each, and the secret."""
-    found = [
-        (place.format(key), key) for key in KEYS.values() for place in PLACES.values()
-    ]
+    found = [(place.format(key), key) for key in KEYS.values() for place in PLACES.values()]
     found += [(text, text) for text, _ in GO]
     found += [(f"it is {form}, keep it", form) for form in known_forms()]
     found += [(text, text) for text in long_secrets().values()]
@@ -159,9 +157,7 @@ def secret_of_length(kind: str, length: int) -> str:
         "private key",
     ],
 )
-def test_a_secret_of_any_length_is_hidden_as_in_the_whole_text(
-    kind: str, length: int
-) -> None:
+def test_a_secret_of_any_length_is_hidden_as_in_the_whole_text(kind: str, length: int) -> None:
     """In a stream with any cuts, and in an answer that was broken off anywhere."""
     draw = random.Random(length)
     secret = secret_of_length(kind, length)

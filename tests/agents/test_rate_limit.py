@@ -9,7 +9,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     DefinitionError,
     Failure,
@@ -23,8 +23,8 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
-from agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
 from orchestrator.testing import CountingModel, StreamingModel
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())
@@ -227,9 +227,7 @@ async def test_what_a_call_used_beyond_its_estimate_is_owed() -> None:
 async def test_a_debt_is_waited_for_by_who_waits_already() -> None:
     worker = worker_model(seconds=1, uses=3 * OUTPUT_ALLOWANCE)
 
-    await ask_often(
-        limited(worker, Limiter(tokens_per_minute=OUTPUT_ALLOWANCE)), times=2
-    )
+    await ask_often(limited(worker, Limiter(tokens_per_minute=OUTPUT_ALLOWANCE)), times=2)
 
     assert worker.called_at == pytest.approx([0, 180])
 
@@ -285,9 +283,7 @@ def test_all_that_is_sent_is_estimated() -> None:
     requests = [
         ModelRequest(instructions="x" * 400, transcript=(), tools=()),
         ModelRequest(instructions="", transcript=[UserMessage("x" * 400)], tools=()),
-        ModelRequest(
-            instructions="", transcript=[ToolMessage(call.id, "x" * 400)], tools=()
-        ),
+        ModelRequest(instructions="", transcript=[ToolMessage(call.id, "x" * 400)], tools=()),
         ModelRequest(instructions="", transcript=[asked], tools=()),
         ModelRequest(instructions="", transcript=(), tools=(look,)),
         ModelRequest(instructions="", transcript=(), tools=(), output={"x": "y" * 400}),
@@ -336,9 +332,7 @@ def test_in_no_window_more_pass_than_a_bucket_and_what_flows_in(
 @settings(deadline=None)
 @given(
     calls=st.lists(
-        st.tuples(st.floats(0, 200), st.integers(1, OUTPUT_ALLOWANCE)),
-        min_size=1,
-        max_size=30,
+        st.tuples(st.floats(0, 200), st.integers(1, OUTPUT_ALLOWANCE)), min_size=1, max_size=30
     ),
     minutes_worth=st.integers(1, 5),
 )

@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -21,10 +21,10 @@ from agents import (
     take_turn,
     tool,
 )
-from agents.models.providers.anthropic import AnthropicModel
-from agents.models.providers.openai_responses import ResponsesModel
-from agents.models.registry import CloseableModel, model_named
-from agents.turn_host import MemoryHost
+from orchestrator.agents.models.providers.anthropic import AnthropicModel
+from orchestrator.agents.models.providers.openai_responses import ResponsesModel
+from orchestrator.agents.models.registry import CloseableModel, model_named
+from orchestrator.agents.turn_host import MemoryHost
 from tests.fake_provider import FakeProvider, Say, encode, open_provider, stream
 from tests.provider_rules import ENCRYPTED, signature_of
 
@@ -47,9 +47,7 @@ async def turn(model: CloseableModel, **settings: Any) -> list[Any]:
     agent = Agent("seer", model=model, tools=[look], settings=ModelSettings(**settings))
     host = MemoryHost()
     try:
-        await take_turn(
-            agent, [UserMessage("go")], model=model, tools=agent.tools, host=host
-        )
+        await take_turn(agent, [UserMessage("go")], model=model, tools=agent.tools, host=host)
     finally:
         await model.aclose()
     return host.steps
@@ -82,10 +80,7 @@ async def sent_messages(
     """Return what a server got that has refused nothing."""
     model = AnthropicModel("claude-opus-4-5", key=KEY, base_url=server.url)
     request = ModelRequest(
-        instructions="",
-        transcript=transcript,
-        tools=[look],
-        settings=ModelSettings(**settings),
+        instructions="", transcript=transcript, tools=[look], settings=ModelSettings(**settings)
     )
     await model.answer(request)
     await model.aclose()
@@ -115,11 +110,7 @@ async def test_an_encrypted_thought_is_sent_back_too() -> None:
 
 @pytest.mark.parametrize(
     "blocks",
-    [
-        (),
-        (ReasoningBlock("anthropic:another", ENCRYPTED_THOUGHT),),
-        (ReasoningBlock(NAME, {}),),
-    ],
+    [(), (ReasoningBlock("anthropic:another", ENCRYPTED_THOUGHT),), (ReasoningBlock(NAME, {}),)],
     ids=["none", "of another model", "with a secret"],
 )
 async def test_a_call_without_a_thought_turns_thinking_off_until_the_next_question(
@@ -177,18 +168,8 @@ async def test_responses_get_their_reasoning_back_encrypted(is_plain: bool) -> N
     first, second = (heard.body for heard in server.heard)
     assert first["include"] == ["reasoning.encrypted_content"]
     assert second["input"][2:4] == [
-        {
-            "type": "reasoning",
-            "id": "rs_1",
-            "summary": [],
-            "encrypted_content": ENCRYPTED,
-        },
-        {
-            "type": "function_call",
-            "call_id": "toolu_1",
-            "name": "look",
-            "arguments": '{"at":"x"}',
-        },
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": ENCRYPTED},
+        {"type": "function_call", "call_id": "toolu_1", "name": "look", "arguments": '{"at":"x"}'},
     ]
 
 
@@ -239,36 +220,15 @@ SIGNED = {"google": {"thought_signature": "c2lnbmVk"}}
         (
             "openrouter",
             [
-                {
-                    "reasoning_details": [
-                        {"type": "reasoning.text", "index": 0, "text": "Let "}
-                    ]
-                },
-                {
-                    "reasoning_details": [
-                        {"type": "reasoning.text", "index": 0, "text": "me"}
-                    ]
-                },
-                {
-                    "reasoning_details": [
-                        {"type": "reasoning.text", "index": 0, "signature": "s"}
-                    ]
-                },
-                {
-                    "reasoning_details": [
-                        {"type": "reasoning.encrypted", "index": 1, "data": "d"}
-                    ]
-                },
+                {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "Let "}]},
+                {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "me"}]},
+                {"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": "s"}]},
+                {"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "d"}]},
             ],
             (),
             {
                 "reasoning_details": [
-                    {
-                        "type": "reasoning.text",
-                        "index": 0,
-                        "text": "Let me",
-                        "signature": "s",
-                    },
+                    {"type": "reasoning.text", "index": 0, "text": "Let me", "signature": "s"},
                     {"type": "reasoning.encrypted", "index": 1, "data": "d"},
                 ]
             },
@@ -283,11 +243,7 @@ async def test_services_with_chat_completions_get_what_each_wants_back(
     call = {**CALL, **(back if name == "gemini" else {})}
     async with open_provider(Say(text="so")) as server:
         server.replies = [
-            stream(
-                *map(chunk, deltas),
-                chunk({"tool_calls": [call]}, "tool_calls"),
-                b"[DONE]",
-            )
+            stream(*map(chunk, deltas), chunk({"tool_calls": [call]}, "tool_calls"), b"[DONE]")
         ]
         model = model_named(
             f"{name}:m",

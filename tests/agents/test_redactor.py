@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agents.redaction.named_values import REDACTED
-from agents.redaction.redactor import Redactor, redacted, redacted_tree
+from orchestrator.agents.redaction.named_values import REDACTED
+from orchestrator.agents.redaction.redactor import Redactor, redacted, redacted_tree
 from tests.growth import grows_at_most
 
 KEY = "sk-ant-api03-aB3_dE6-gH9"
@@ -33,10 +33,7 @@ q1W2e3R4t5
         ("AKIAIOSFODNN7EXAMPLE is Amazon's", "*** is Amazon's"),
         ("AIzaSyA0123456789abcdefghijklmnopqrstuv", "***"),
         ("Bearer abc.def-ghi_jkl", "Bearer ***"),
-        (
-            "authorization: bearer abcdefgh\nHost: x",
-            "authorization: bearer ***\nHost: x",
-        ),
+        ("authorization: bearer abcdefgh\nHost: x", "authorization: bearer ***\nHost: x"),
         ("Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic ***"),
         ("Authorization: mine\nHost: x", "Authorization: ***\nHost: x"),
         ('{"Authorization": "Token abc"}', '{"Authorization": "Token ***"}'),
@@ -53,10 +50,7 @@ q1W2e3R4t5
         (r"{\"password\": \"cut of", r"{\"password\": \"***\""),
         ('password="cut \\', 'password="***"'),
         ("client_secret: s3cret", "client_secret: ***"),
-        (
-            '{"token": "abc12345def", "accessToken": "d"}',
-            '{"token": "***", "accessToken": "***"}',
-        ),
+        ('{"token": "abc12345def", "accessToken": "d"}', '{"token": "***", "accessToken": "***"}'),
         ("postgres://me:hunter2@host/db", "postgres://me:***@host/db"),
         (f"key:\n{PEM}\nend", "key:\n***\nend"),
         ("-----BEGIN PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nq1W2", "***\nq1W2"),
@@ -109,9 +103,7 @@ def test_what_has_a_telling_name_is_taken_out_whatever_it_is() -> None:
 
     left = redacted_tree(tree)
 
-    assert left == dict.fromkeys(["password", "API-Key", "Authorization"], "***") | {
-        "user": "me"
-    }
+    assert left == dict.fromkeys(["password", "API-Key", "Authorization"], "***") | {"user": "me"}
 
 
 def test_a_schema_that_speaks_of_passwords_stays() -> None:
@@ -149,51 +141,23 @@ def test_what_is_known_is_found_however_it_is_written(written: str) -> None:
 
 PIECES = [
     *("password", "api_key", "Authorization", "=", ": ", '"', "'", "\\", " ", "\n"),
-    *(
-        "Bearer ",
-        "Basic ",
-        "dXNlcjpwYXNz",
-        KEY,
-        "hunter2",
-        "***",
-        "x://a:b@c",
-        "&",
-        ";",
-    ),
+    *("Bearer ", "Basic ", "dXNlcjpwYXNz", KEY, "hunter2", "***", "x://a:b@c", "&", ";"),
     *(PEM, "sk-", "-----BEGIN PRIVATE KEY-----", "swordfish", "word", "1234567890"),
     *("token", "Token", "SECRET", "credentials", "passphrase", "Passwd", "Pwd=", "key"),
     *("curl ", " -u ", "--user ", "a:b", "--password ", "login me ", "</", ">", "<"),
     *("ghp_", "hf_", "npm_", "gsk_", "sk_live_", "github_pat_", "glpat-", "xoxb-"),
     *("xapp-1-", "xai-", "pypi-Ag", "AKIA", "ASIA", "AIza", "SG.", ":AA", "eyJ", "."),
     *("aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD3h", "ABCDEFGHIJKLMNOP", "12345678", "tokens"),
-    *(
-        "\x1b[3m",
-        "\t",
-        "%3D",
-        "/",
-        "\\/",
-        "\u017f",
-        "\u212a",
-        "ä",
-        "\x7f",
-        "str",
-        "{",
-        "}",
-        ",",
-    ),
+    *("\x1b[3m", "\t", "%3D", "/", "\\/", "\u017f", "\u212a", "ä", "\x7f", "str", "{", "}", ","),
 ]
-texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map(
-    "".join
-)
+texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map("".join)
 trees = st.recursive(
     texts
     | st.integers()
     | st.none()
     | st.booleans()
     | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=5,
 )
 
@@ -269,47 +233,12 @@ def test_json_without_its_secrets_is_json(values: dict[str, str]) -> None:
 
 HOSTILE = [
     *("a", "A1", "a.", "a-", "-", "_", '"', "'", "\\", '\\"', " ", "\n", "=", "&", "@"),
-    *(
-        "password",
-        "password=",
-        "password:",
-        "password ",
-        'secret="',
-        "secret='",
-        "token:",
-    ),
+    *("password", "password=", "password:", "password ", 'secret="', "secret='", "token:"),
     *('token="a ', "token='a token=\\\"", "password&", "--token a", "key: x=", "pwd="),
-    *(
-        "://",
-        "x://a:",
-        "://a:b",
-        "://a:@",
-        ":/",
-        "sk-",
-        "sk-ant-",
-        "sk-a",
-        "eyJ",
-        "eyJa.",
-    ),
-    *(
-        "SG.",
-        "1:AA",
-        "123456:",
-        "ghp_",
-        "bearer ",
-        "basic ",
-        "curl ",
-        "curl -u ",
-        "a:b ",
-    ),
+    *("://", "x://a:", "://a:b", "://a:@", ":/", "sk-", "sk-ant-", "sk-a", "eyJ", "eyJa."),
+    *("SG.", "1:AA", "123456:", "ghp_", "bearer ", "basic ", "curl ", "curl -u ", "a:b "),
     *("-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "PRIVATE KEY-----", "password>"),
-    *(
-        "authorization: basic ",
-        "api_key: a|",
-        "api_key: a[",
-        "login a ",
-        "MIIEpAIBAAKCAQEA7 ",
-    ),
+    *("authorization: basic ", "api_key: a|", "api_key: a[", "login a ", "MIIEpAIBAAKCAQEA7 "),
 ]
 
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from agents.redaction.key_shapes import KEY_PREFIXES
-from agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.key_shapes import KEY_PREFIXES
+from orchestrator.agents.redaction.redactor import Redactor
 
 RANDOM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD3hJ6kL9nP2rS5tV8"
 HEX = "0123456789abcdef0123456789abcdef"
@@ -98,10 +98,7 @@ GO = [
     ("- name: a\n- api_key: swordfish\n  b: 1", "- name: a\n- api_key: ***\n  b: 1"),
     ("password: swordfish\r\nssl: true\r\n", "password: ***\r\nssl: true\r\n"),
     ("# ours\nroot_password: swordfish\n\n", "# ours\nroot_password: ***\n\n"),
-    (
-        "     1\tdb:\n     2\t  password: swordfish",
-        "     1\tdb:\n     2\t  password: ***",
-    ),
+    ("     1\tdb:\n     2\t  password: swordfish", "     1\tdb:\n     2\t  password: ***"),
     ("conf/a.yaml:12: password: swordfish\nx", "conf/a.yaml:12: password: ***\nx"),
     (
         '{"exit_code":0,"output":"db:\\n  password: swordfish\\n","seconds":0.1}',
@@ -113,10 +110,7 @@ GO = [
     ("client_secret: 'it is'", "client_secret: '***'"),
     ('TOKEN="${TOKEN:-hunter2abc}"', 'TOKEN="***"'),
     ("password: ${DB_PASSWORD:-hunter2}", "password: ***}"),
-    (
-        f"//registry.npmjs.org/:_authToken={HEX}",
-        "//registry.npmjs.org/:_authToken=***",
-    ),
+    (f"//registry.npmjs.org/:_authToken={HEX}", "//registry.npmjs.org/:_authToken=***"),
     ("machine x.org login me password hunter2", "machine x.org login me password ***"),
     ("<password>swordfish</password>", "<password>***</password>"),
     # JSON, and JSON in JSON
@@ -141,10 +135,7 @@ GO = [
     ("curl -u me:swordfish https://x.org", "curl -u me:*** https://x.org"),
     ("curl -s --user 'me:swordfish' x.org", "curl -s --user 'me:***' x.org"),
     ("curl -H 'x-api-key: 123abc' x.org", "curl -H 'x-api-key: ***' x.org"),
-    (
-        "curl -H 'Authorization: Bearer abcdef' x",
-        "curl -H 'Authorization: Bearer ***' x",
-    ),
+    ("curl -H 'Authorization: Bearer abcdef' x", "curl -H 'Authorization: Bearer ***' x"),
     ("docker login --password hunter2 x.org", "docker login --password *** x.org"),
     (f"tool --token={HEX} run", "tool --token=*** run"),
     ("docker run -e DB_PASSWORD=swordfish x", "docker run -e DB_PASSWORD=*** x"),
@@ -169,10 +160,7 @@ GO = [
     (r"amqp:\/\/me:hunter2@host\/v", r"amqp:\/\/me:***@host\/v"),
     ("Server=x;Uid=me;Pwd=hunter2;Port=1", "Server=x;Uid=me;Pwd=***;Port=1"),
     ("host=x user=me password=hunter2 port=1", "host=x user=me password=*** port=1"),
-    (
-        f"AccountName=x;AccountKey={RANDOM}==;Suffix=y",
-        "AccountName=x;AccountKey=***;Suffix=y",
-    ),
+    (f"AccountName=x;AccountKey={RANDOM}==;Suffix=y", "AccountName=x;AccountKey=***;Suffix=y"),
 ]
 
 

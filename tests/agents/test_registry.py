@@ -4,19 +4,15 @@ import sys
 
 import pytest
 
-from agents import DefinitionError
-from agents.models.registry import model_named
+from orchestrator.agents import DefinitionError
+from orchestrator.agents.models.registry import model_named
 
 KEY = {"OPENAI_API_KEY": "sk-secret"}
 
 
-@pytest.mark.parametrize(
-    "name", ["", "gpt-5", "openai", "openai:", ":gpt-5", "nobody:x"]
-)
+@pytest.mark.parametrize("name", ["", "gpt-5", "openai", "openai:", ":gpt-5", "nobody:x"])
 def test_a_name_without_a_provider_and_a_model_is_refused(name: str) -> None:
-    with pytest.raises(
-        DefinitionError, match=r"[Aa] model's name is 'openai:<model>'"
-    ) as caught:
+    with pytest.raises(DefinitionError, match=r"[Aa] model's name is 'openai:<model>'") as caught:
         model_named(name, KEY)
 
     assert f"there is no model {name!r}" in str(caught.value)
@@ -38,9 +34,7 @@ def test_a_name_that_was_mistyped_is_told_what_was_meant(name: str, meant: str) 
         model_named(name, KEY)
 
 
-@pytest.mark.parametrize(
-    "environ", [{}, {"OPENAI_API_KEY": ""}, {"OPENAI_API_KEY": "\n"}]
-)
+@pytest.mark.parametrize("environ", [{}, {"OPENAI_API_KEY": ""}, {"OPENAI_API_KEY": "\n"}])
 def test_a_missing_key_is_asked_for(environ: dict[str, str]) -> None:
     """The error explains how to start without a key."""
     with pytest.raises(
@@ -53,14 +47,12 @@ def test_a_missing_key_is_asked_for(environ: dict[str, str]) -> None:
 def test_a_missing_package_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client is an extra, so a plain installation has none."""
     monkeypatch.delitem(
-        sys.modules, "agents.models.providers.openai_chat", raising=False
+        sys.modules, "orchestrator.agents.models.providers.openai_chat", raising=False
     )
     # This is how Python remembers that there is no such package.
     monkeypatch.setitem(sys.modules, "httpx2", None)
 
-    with pytest.raises(
-        DefinitionError, match="needs the package 'httpx2': pip install"
-    ):
+    with pytest.raises(DefinitionError, match="needs the package 'httpx2': pip install"):
         model_named("openai:gpt-5", KEY)
 
 

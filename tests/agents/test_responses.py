@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     DefinitionError,
@@ -21,8 +21,8 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.providers.openai_responses import ResponsesModel
-from agents.models.registry import model_named
+from orchestrator.agents.models.providers.openai_responses import ResponsesModel
+from orchestrator.agents.models.registry import model_named
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 
 pytestmark = pytest.mark.realtime
@@ -44,9 +44,7 @@ async def model(server: FakeProvider) -> AsyncIterator[ResponsesModel]:
     await model.aclose()
 
 
-async def ask(
-    model: ResponsesModel, *transcript: Message, **more: Any
-) -> AssistantMessage:
+async def ask(model: ResponsesModel, *transcript: Message, **more: Any) -> AssistantMessage:
     given = {"instructions": "", "transcript": transcript or (HELLO,), "tools": ()}
     return await model.answer(ModelRequest(**{**given, **more}))
 
@@ -87,11 +85,7 @@ async def test_the_server_hears_the_whole_conversation_and_keeps_none_of_it(
                 "name": "look",
                 "arguments": '{"at":"x"}',
             },
-            {
-                "type": "function_call_output",
-                "call_id": "call_1",
-                "output": "it is dark",
-            },
+            {"type": "function_call_output", "call_id": "call_1", "output": "it is dark"},
             {"type": "message", "role": "assistant", "content": "nothing"},
             {"type": "message", "role": "user", "content": "again"},
         ],
@@ -146,40 +140,27 @@ HALF = event("response.output_text.delta", delta="so", output_index=0)
             Failure.RATE_LIMIT,
         ),
         (
-            event(
-                "response.failed",
-                response=response("failed", error={"code": "server_error"}),
-            ),
+            event("response.failed", response=response("failed", error={"code": "server_error"})),
             Failure.OVERLOADED,
         ),
         (event("response.failed", response=response("failed")), Failure.OTHER),
         (event("error", code="insufficient_quota", message="no"), Failure.QUOTA),
-        (
-            event("error", error={"code": "context_length_exceeded"}),
-            Failure.CONTEXT_TOO_LONG,
-        ),
+        (event("error", error={"code": "context_length_exceeded"}), Failure.CONTEXT_TOO_LONG),
         (
             event(
                 "response.incomplete",
-                response=response(
-                    "incomplete", incomplete_details={"reason": "content_filter"}
-                ),
+                response=response("incomplete", incomplete_details={"reason": "content_filter"}),
             ),
             Failure.FILTERED,
         ),
         (
             event(
                 "response.incomplete",
-                response=response(
-                    "incomplete", incomplete_details={"reason": "max_output_tokens"}
-                ),
+                response=response("incomplete", incomplete_details={"reason": "max_output_tokens"}),
             ),
             Failure.CUT_OFF,
         ),
-        (
-            event("response.incomplete", response=response("incomplete")),
-            Failure.CUT_OFF,
-        ),
+        (event("response.incomplete", response=response("incomplete")), Failure.CUT_OFF),
         (event("response.output_text.delta", delta=7), Failure.MALFORMED),
         (b"[DONE]", Failure.CONNECTION),
     ],
@@ -256,9 +237,7 @@ async def test_a_summary_of_what_it_thinks_is_told_too(
     assert events[0] == ReasoningDelta("hm")
 
 
-async def test_an_error_may_come_as_a_success(
-    server: FakeProvider, model: ResponsesModel
-) -> None:
+async def test_an_error_may_come_as_a_success(server: FakeProvider, model: ResponsesModel) -> None:
     failed = response("failed", error={"code": "server_error", "message": "oh"})
     server.replies = [Raw(encode(failed))]
 

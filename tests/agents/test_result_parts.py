@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -22,16 +22,16 @@ from agents import (
     take_turn,
     tool,
 )
-from agents.models.providers.anthropic import AnthropicModel
-from agents.models.providers.openai_chat import OpenAIModel
-from agents.models.providers.openai_responses import ResponsesModel
-from agents.models.registry import model_named
-from agents.models.token_estimate import message_length
-from agents.models.usage_bound import max_request_tokens
-from agents.models.wrappers.compaction import compacting
-from agents.models.wrappers.cut_request import cut_message
-from agents.tools.result_text import MOST_PART_BYTES, ToolResult
-from agents.turn_host import MemoryHost
+from orchestrator.agents.models.providers.anthropic import AnthropicModel
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel
+from orchestrator.agents.models.providers.openai_responses import ResponsesModel
+from orchestrator.agents.models.registry import model_named
+from orchestrator.agents.models.token_estimate import message_length
+from orchestrator.agents.models.usage_bound import max_request_tokens
+from orchestrator.agents.models.wrappers.compaction import compacting
+from orchestrator.agents.models.wrappers.cut_request import cut_message
+from orchestrator.agents.tools.result_text import MOST_PART_BYTES, ToolResult
+from orchestrator.agents.turn_host import MemoryHost
 from tests.fake_provider import FakeProvider, Say, open_provider
 
 KEY = "sk-0123456789"
@@ -54,9 +54,7 @@ async def steps_of(drawn: Tool) -> list[Any]:
     model = ScriptedModel([ToolCall(drawn.name, {}), "so"])
     agent = Agent("artist", model=model, tools=[drawn])
     host = MemoryHost()
-    await take_turn(
-        agent, [UserMessage("go")], model=model, tools=agent.tools, host=host
-    )
+    await take_turn(agent, [UserMessage("go")], model=model, tools=agent.tools, host=host)
     return host.steps
 
 
@@ -86,9 +84,7 @@ async def test_a_source_of_tools_answers_with_parts() -> None:
         await trio.lowlevel.checkpoint()
         return ToolResult(f"{call.name} is done", parts=(PNG,))
 
-    drawn = Tool(
-        name="draw", description="Draw.", parameters={"type": "object"}, run=run
-    )
+    drawn = Tool(name="draw", description="Draw.", parameters={"type": "object"}, run=run)
     answer = (await steps_of(drawn))[1]
 
     assert (answer.text, answer.parts) == ("draw is done", (PNG,))
@@ -114,9 +110,7 @@ def test_parts_are_parts() -> None:
 
 async def sent(server: FakeProvider, model: Any) -> Any:
     try:
-        await model.answer(
-            ModelRequest(instructions="", transcript=TRANSCRIPT, tools=())
-        )
+        await model.answer(ModelRequest(instructions="", transcript=TRANSCRIPT, tools=()))
     finally:
         await model.aclose()
     return server.heard[-1].body
@@ -171,10 +165,7 @@ async def test_chat_completions_have_them_in_a_message_that_follows() -> None:
 async def test_mistral_has_them_in_the_message_of_the_tool() -> None:
     """It refuses a message of the user there."""
     async with open_provider(Say(text="so")) as server:
-        variables = {
-            "MISTRAL_API_KEY": KEY,
-            "MISTRAL_BASE_URL": f"{server.url}/at-mistral/v1",
-        }
+        variables = {"MISTRAL_API_KEY": KEY, "MISTRAL_BASE_URL": f"{server.url}/at-mistral/v1"}
         body = await sent(server, model_named("mistral:m", variables))
 
     assert body["messages"][2]["content"][1]["type"] == "image_url"

@@ -12,8 +12,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import CallId, DefinitionError, Tool, ToolCall, ToolError, tool
-from agents.tools.result_text import Spill, as_text, shortened
+from orchestrator.agents import CallId, DefinitionError, Tool, ToolCall, ToolError, tool
+from orchestrator.agents.tools.result_text import Spill, as_text, shortened
 
 LONG = "".join(f"line {number} ä\n" for number in range(1000))
 
@@ -112,9 +112,7 @@ async def test_what_stands_for_no_character_can_be_kept(spill: Spill) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, len(LONG)])
-async def test_an_answer_within_the_limit_is_as_it_is(
-    limit: int, full_disk: Spill
-) -> None:
+async def test_an_answer_within_the_limit_is_as_it_is(limit: int, full_disk: Spill) -> None:
     assert await use(answering(LONG, limit=limit, spill=full_disk)) == LONG
 
 
@@ -194,9 +192,7 @@ def test_without_a_folder_it_is_the_users_own_temporary_one(
 
 
 @given(st.text(min_size=2), st.data())
-def test_what_is_shown_and_what_is_left_out_make_the_whole(
-    text: str, data: st.DataObject
-) -> None:
+def test_what_is_shown_and_what_is_left_out_make_the_whole(text: str, data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, len(text) - 1))
 
     answer = shortened(text, limit, Path("file"))

@@ -9,7 +9,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     DefinitionError,
     Failure,
@@ -22,7 +22,7 @@ from agents import (
     ScriptedModel,
     TextDelta,
 )
-from agents.models.wrappers.retry import RETRACTED, retrying
+from orchestrator.agents.models.wrappers.retry import RETRACTED, retrying
 from orchestrator.testing import StreamingModel
 
 HEALS = [kind for kind in Failure if kind.is_transient]
@@ -54,13 +54,9 @@ def overloaded(retry_after: float | None = None) -> ModelError:
     return ModelError("busy", kind=Failure.OVERLOADED, retry_after=retry_after)
 
 
-async def ask(
-    model: Model, emitted: list[ModelEvent] | None = None
-) -> AssistantMessage:
+async def ask(model: Model, emitted: list[ModelEvent] | None = None) -> AssistantMessage:
     tell = (emitted if emitted is not None else []).append
-    return await model.answer(
-        ModelRequest(instructions="", transcript=(), tools=(), tell=tell)
-    )
+    return await model.answer(ModelRequest(instructions="", transcript=(), tools=(), tell=tell))
 
 
 def test_a_retrying_model_is_called_what_the_model_is_called() -> None:
@@ -137,9 +133,7 @@ async def test_many_attempts_are_no_trouble() -> None:
 
 @settings(deadline=None)
 @given(seed=st.integers(), attempts=st.integers(1, 8), base=st.floats(0, 10))
-def test_a_wait_is_anything_up_to_its_longest(
-    seed: int, attempts: int, base: float
-) -> None:
+def test_a_wait_is_anything_up_to_its_longest(seed: int, attempts: int, base: float) -> None:
     emitted = Told()
 
     async def main() -> None:
@@ -176,9 +170,7 @@ async def test_an_event_says_what_failed_before_the_wait_begins() -> None:
             assert (event.kind, event.error) == (Failure.OVERLOADED, "busy")
 
     model = retrying(ScriptedModel([overloaded(7), "42"]))
-    await model.answer(
-        ModelRequest(instructions="", transcript=(), tools=(), tell=tell)
-    )
+    await model.answer(ModelRequest(instructions="", transcript=(), tools=(), tell=tell))
 
     assert heard_at == [0]
     assert trio.current_time() >= 7
@@ -240,9 +232,7 @@ async def test_who_is_cancelled_while_the_model_fails_is_cancelled() -> None:
         breaks_off(partial="ha"),
     ],
 )
-async def test_what_a_broken_stream_had_said_is_taken_back(
-    model: StreamingModel,
-) -> None:
+async def test_what_a_broken_stream_had_said_is_taken_back(model: StreamingModel) -> None:
     emitted = Told()
 
     assert (await ask(retrying(model), emitted)).text == "whole"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agents import Agent, DefinitionError, Sandbox, ScriptedModel
+from orchestrator.agents import Agent, DefinitionError, Sandbox, ScriptedModel
 
 WIDE = Sandbox(network=True, write=["/a", "/b"], processes=None, disk=None)
 
@@ -38,16 +38,8 @@ def test_an_agent_takes_a_sandbox_and_nothing_else() -> None:
     [
         (Sandbox(network=True), Sandbox(network=False), {"network": False}),
         (Sandbox(network=False), Sandbox(network=True), {"network": False}),
-        (
-            Sandbox(network=True),
-            Sandbox(network=["example.com"]),
-            {"network": ("example.com",)},
-        ),
-        (
-            Sandbox(write=["/a/x", "/c"]),
-            Sandbox(write=["/a"]),
-            {"write": (Path("/a/x"),)},
-        ),
+        (Sandbox(network=True), Sandbox(network=["example.com"]), {"network": ("example.com",)}),
+        (Sandbox(write=["/a/x", "/c"]), Sandbox(write=["/a"]), {"write": (Path("/a/x"),)}),
         (Sandbox(write=["/"]), Sandbox(write=["/a"]), {"write": (Path("/a"),)}),
         (Sandbox(), Sandbox(write=["/a"]), {"write": ()}),
         (Sandbox(read=["/a"]), Sandbox(), {"read": (Path("/a"),)}),
@@ -73,9 +65,7 @@ def test_a_sandbox_within_itself_is_the_same() -> None:
     assert WIDE.within(WIDE) == WIDE
 
 
-def test_relative_paths_are_inside_the_workspace_and_links_are_followed(
-    tmp_path: Path,
-) -> None:
+def test_relative_paths_are_inside_the_workspace_and_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
 

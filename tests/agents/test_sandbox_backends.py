@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import trio
 
-from agents import DefinitionError, Sandbox
-from agents.sandbox.backend import SandboxBackend, TaskSandbox
-from agents.sandbox.detection import SandboxChoice, detect
-from agents.sandbox.no_commands import NO_COMMANDS
-from agents.sandbox.sandbox_exec import SandboxExec
-from agents.tools.terminal.output_buffer import OutputBuffer
-from agents.tools.terminal.process_group import open_command
-from agents.tools.terminal.process_tags import new_tag
+from orchestrator.agents import DefinitionError, Sandbox
+from orchestrator.agents.sandbox.backend import SandboxBackend, TaskSandbox
+from orchestrator.agents.sandbox.detection import SandboxChoice, detect
+from orchestrator.agents.sandbox.no_commands import NO_COMMANDS
+from orchestrator.agents.sandbox.sandbox_exec import SandboxExec
+from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer
+from orchestrator.agents.tools.terminal.process_group import open_command
+from orchestrator.agents.tools.terminal.process_tags import new_tag
 from tests.orchestrator.commands_kit import running_in
 
 pytestmark = [
@@ -66,17 +66,12 @@ def names_in(folder: Path) -> set[str]:
     return {it.name for it in folder.iterdir()}
 
 
-async def run(
-    command: str, folder: Path, backend: SandboxBackend, **more: Any
-) -> tuple[int, str]:
+async def run(command: str, folder: Path, backend: SandboxBackend, **more: Any) -> tuple[int, str]:
     """Run a command in the folder `work` of a folder."""
     placed = more.pop("placed", None)
     sandbox = more.pop("sandbox", Sandbox()).at(folder / "work")
     place = TaskSandbox(
-        backend=backend,
-        sandbox=placed or sandbox,
-        workspace=folder / "work",
-        **more,
+        backend=backend, sandbox=placed or sandbox, workspace=folder / "work", **more
     )
     async with open_command(
         command,
@@ -146,9 +141,7 @@ async def test_a_command_neither_reads_nor_writes_the_terminals_of_the_user(
     try:
         os.write(ours, b"typed\n")
         name = os.ttyname(theirs)
-        _, said = await run(
-            f"echo fake > {name}; timeout 2 head -1 {name}", folder, wall
-        )
+        _, said = await run(f"echo fake > {name}; timeout 2 head -1 {name}", folder, wall)
         os.set_blocking(ours, False)
         assert "typed" not in said
         assert b"fake" not in os.read(ours, 100)
@@ -167,10 +160,7 @@ async def test_what_is_hidden_cannot_be_read_wherever_it_is(
     hidden = tuple(folder / name for name in ("state", "work/state", "key"))
 
     _, said = await run(
-        "cat ../state/journal.db state/journal.db ../key; cat ../key",
-        folder,
-        wall,
-        hidden=hidden,
+        "cat ../state/journal.db state/journal.db ../key; cat ../key", folder, wall, hidden=hidden
     )
 
     assert "secret" not in said
@@ -211,18 +201,13 @@ async def test_a_command_reaches_no_socket_unless_it_has_the_network(
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         port = server.getsockname()[1]
         code, _ = await run(
-            f"exec 3<>/dev/tcp/127.0.0.1/{port}",
-            folder,
-            wall,
-            sandbox=Sandbox(network=network),
+            f"exec 3<>/dev/tcp/127.0.0.1/{port}", folder, wall, sandbox=Sandbox(network=network)
         )
 
     assert (code == 0) is network
 
 
-async def test_a_command_reaches_no_service_that_would_act_for_it(
-    wall: SandboxBackend,
-) -> None:
+async def test_a_command_reaches_no_service_that_would_act_for_it(wall: SandboxBackend) -> None:
     """A socket has a path in `/run` or `/tmp`, or no path at all; and UDP needs no connection."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -254,32 +239,25 @@ async def test_a_command_reaches_no_service_that_would_act_for_it(
     assert said.split() == ["refused"] * 3
 
 
-async def test_root_changes_no_setting_of_the_kernel(
-    folder: Path, wall: SandboxBackend
-) -> None:
+async def test_root_changes_no_setting_of_the_kernel(folder: Path, wall: SandboxBackend) -> None:
     """One of them is a command that the kernel runs, as root and outside."""
     code, _ = await run(": >> /proc/sys/kernel/core_pattern", folder, wall)
 
     assert code
 
 
-async def test_nothing_is_sent_that_connects_by_itself(
-    folder: Path, wall: SandboxBackend
-) -> None:
+async def test_nothing_is_sent_that_connects_by_itself(folder: Path, wall: SandboxBackend) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         address = server.getsockname()
         (folder / "work" / "it.py").write_text(
-            "import socket\n"
-            f"socket.socket().sendto(b'x', socket.MSG_FASTOPEN, {address})\n"
+            f"import socket\nsocket.socket().sendto(b'x', socket.MSG_FASTOPEN, {address})\n"
         )
         code, _ = await run(f"{PYTHON} -S it.py", folder, wall)
 
     assert code
 
 
-async def test_what_is_in_no_namespace_is_forbidden(
-    folder: Path, wall: SandboxBackend
-) -> None:
+async def test_what_is_in_no_namespace_is_forbidden(folder: Path, wall: SandboxBackend) -> None:
     """Sockets of virtual machines, keyrings of the user, and io_uring, which makes sockets, too."""
     numbers = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}
     (folder / "work" / "it.py").write_text(
@@ -314,9 +292,7 @@ async def test_a_command_can_neither_signal_nor_read_other_processes(
     folder: Path, wall: SandboxBackend
 ) -> None:
     with subprocess.Popen(["sleep", "100"], env={"TOKEN": "secret"}) as other:  # noqa: ASYNC220
-        _, said = await run(
-            f"cat /proc/{other.pid}/environ; kill {other.pid}", folder, wall
-        )
+        _, said = await run(f"cat /proc/{other.pid}/environ; kill {other.pid}", folder, wall)
         try:
             assert other.poll() is None
             assert "secret" not in said
@@ -438,9 +414,7 @@ async def test_settings_that_are_a_pipe_hold_up_nothing(folder: Path) -> None:
     """Those of a repository that a command has made."""
     bubblewrap = backend_named("bubblewrap")
 
-    await run(
-        "git init -q . && rm .git/config && mkfifo .git/config", folder, bubblewrap
-    )
+    await run("git init -q . && rm .git/config && mkfifo .git/config", folder, bubblewrap)
     _, said = await run("echo runs", folder, bubblewrap)
 
     assert said == "runs\n"

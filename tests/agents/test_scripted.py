@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     DefinitionError,
@@ -81,9 +81,7 @@ async def test_an_exception_is_raised() -> None:
     "said", ["go", ToolCall("go", id=CallId("1")), [ToolCall("go", id=CallId("1"))]]
 )
 async def test_a_function_says_what_it_would_be_as_a_step(said: Any) -> None:
-    assert await ask(ScriptedModel([lambda _: said])) == await ask(
-        ScriptedModel([said])
-    )
+    assert await ask(ScriptedModel([lambda _: said])) == await ask(ScriptedModel([said]))
 
 
 async def test_a_function_reads_the_transcript() -> None:
@@ -95,9 +93,7 @@ async def test_a_function_reads_the_transcript() -> None:
     assert answer.text == "a b"
 
 
-@pytest.mark.parametrize(
-    ("kind", "heals"), [(Failure.OVERLOADED, True), (Failure.AUTH, False)]
-)
+@pytest.mark.parametrize(("kind", "heals"), [(Failure.OVERLOADED, True), (Failure.AUTH, False)])
 async def test_a_failure_says_whether_to_try_again(kind: Failure, heals: bool) -> None:
     failed = ModelError("no", kind=kind, retry_after=3, partial="Once upon")
 
@@ -122,12 +118,9 @@ async def test_a_step_that_says_nothing_known_is_the_developers_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "counted"),
-    [([], "0 steps,"), (["a"], "1 step,"), (["a"] * 2, "2 steps,")],
+    ("steps", "counted"), [([], "0 steps,"), (["a"], "1 step,"), (["a"] * 2, "2 steps,")]
 )
-async def test_a_script_that_runs_out_says_so(
-    steps: Sequence[str], counted: str
-) -> None:
+async def test_a_script_that_runs_out_says_so(steps: Sequence[str], counted: str) -> None:
     model = ScriptedModel(steps)
     for _ in steps:
         await ask(model)
@@ -204,12 +197,8 @@ async def test_an_answer_that_takes_no_time_is_a_checkpoint_too() -> None:
         await ask(ScriptedModel(["42"]))
 
 
-@pytest.mark.parametrize(
-    "make", [lambda *a, **k: ScriptedModel([*a], **k), ScriptedModel.always]
-)
-async def test_tokens_are_counted_and_priced(
-    make: Callable[..., ScriptedModel],
-) -> None:
+@pytest.mark.parametrize("make", [lambda *a, **k: ScriptedModel([*a], **k), ScriptedModel.always])
+async def test_tokens_are_counted_and_priced(make: Callable[..., ScriptedModel]) -> None:
     """Four characters are a token; a dollar a million tokens is a micro-dollar each."""
     model = make("y" * 41, price=Price(input=3, output=10))
 
@@ -231,9 +220,7 @@ async def test_every_message_of_the_transcript_is_read_again() -> None:
 
 
 @pytest.mark.parametrize("model", [ScriptedModel(["a"]), ScriptedModel.always("a")])
-async def test_an_answer_without_a_price_is_free_and_known_to_be(
-    model: ScriptedModel,
-) -> None:
+async def test_an_answer_without_a_price_is_free_and_known_to_be(model: ScriptedModel) -> None:
     usage = (await ask(model, UserMessage("hello"))).usage
 
     assert (usage.calls, usage.cost, usage.unpriced) == (1, 0, 0)
@@ -305,9 +292,7 @@ async def test_an_answer_that_just_fits_is_whole(step: Any) -> None:
 async def test_it_counts_what_it_will_read_and_says_what_it_costs() -> None:
     price = Price(input=3)
     model = ScriptedModel(["42"], price=price)
-    request = ModelRequest(
-        instructions="Be brief.", transcript=[UserMessage("go")], tools=()
-    )
+    request = ModelRequest(instructions="Be brief.", transcript=[UserMessage("go")], tools=())
 
     counted = model.count_tokens(request)
 

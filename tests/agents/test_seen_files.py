@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Tool, ToolError
-from agents.tools.files import seen_files
-from agents.tools.files.read_write import edit_file, read_file, write_file
-from agents.tools.files.seen_files import FileRegistry, Fingerprint, SeenFiles
+from orchestrator.agents import Tool, ToolError
+from orchestrator.agents.tools.files import seen_files
+from orchestrator.agents.tools.files.read_write import edit_file, read_file, write_file
+from orchestrator.agents.tools.files.seen_files import FileRegistry, Fingerprint, SeenFiles
 from tests.agents.files_kit import Worker
 
 SIBLINGS = 50
@@ -17,10 +17,7 @@ SIBLINGS = 50
 
 def fingerprint(text: str, *, modified: int = 0, digest: bool = True) -> Fingerprint:
     return Fingerprint(
-        size=len(text),
-        modified=modified,
-        inode=1,
-        digest=text.encode() if digest else None,
+        size=len(text), modified=modified, inode=1, digest=text.encode() if digest else None
     )
 
 
@@ -63,9 +60,7 @@ async def test_what_was_never_read_is_not_changed(
     file: Path, siblings: tuple[Worker, Worker], used: Tool, arguments: dict[str, str]
 ) -> None:
     first, second = siblings
-    await second.use(
-        read_file, path="src/app.py"
-    )  # That another task has read it does not count.
+    await second.use(read_file, path="src/app.py")  # That another task has read it does not count.
 
     answer = await first.refused(used, path="src/app.py", **arguments)
 
@@ -129,9 +124,7 @@ async def test_a_change_of_the_same_length_in_the_same_moment_is_seen(
     change(file, "ONE\n")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    assert "has changed" in await first.refused(
-        write_file, path="src/app.py", content="mine"
-    )
+    assert "has changed" in await first.refused(write_file, path="src/app.py", content="mine")
 
 
 @pytest.mark.realtime
@@ -149,18 +142,14 @@ async def test_a_file_that_was_only_touched_has_not_changed(
 
 
 @pytest.mark.realtime
-async def test_a_task_knows_what_it_wrote(
-    tmp_path: Path, siblings: tuple[Worker, Worker]
-) -> None:
+async def test_a_task_knows_what_it_wrote(tmp_path: Path, siblings: tuple[Worker, Worker]) -> None:
     first, second = siblings
     await first.use(write_file, path="new.py", content="a = 1\n")
     await first.use(edit_file, path="new.py", old="1", new="2")
     await first.use(write_file, path="new.py", content="a = 3\n")
 
     assert (tmp_path / "new.py").read_text() == "a = 3\n"
-    assert "read it first" in await second.refused(
-        write_file, path="new.py", content="mine"
-    )
+    assert "read it first" in await second.refused(write_file, path="new.py", content="mine")
 
 
 @pytest.mark.realtime
@@ -196,9 +185,7 @@ async def edit(worker: Worker, old: str, new: str) -> None:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("used", [edit_file, write_file], ids=["edit", "write"])
-async def test_no_change_of_many_siblings_is_lost(
-    tmp_path: Path, file: Path, used: Tool
-) -> None:
+async def test_no_change_of_many_siblings_is_lost(tmp_path: Path, file: Path, used: Tool) -> None:
     """All read, all change, and a task that comes too late reads again."""
     siblings = 12
     change(file, "end\n")
@@ -257,9 +244,7 @@ async def test_of_many_who_make_a_file_one_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.realtime
-async def test_workspaces_in_each_other_share_their_files(
-    tmp_path: Path, file: Path
-) -> None:
+async def test_workspaces_in_each_other_share_their_files(tmp_path: Path, file: Path) -> None:
     registry = FileRegistry()
     outer = Worker(tmp_path, registry, "/outer")
     inner = Worker(file.parent, registry, "/outer/inner")
@@ -273,9 +258,7 @@ async def test_workspaces_in_each_other_share_their_files(
 
 
 @pytest.mark.realtime
-async def test_a_long_file_is_known_by_what_the_system_says_of_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_long_file_is_known_by_what_the_system_says_of_it(tmp_path: Path) -> None:
     """To read all of it would take too long."""
     file = tmp_path / "long"
     file.write_bytes(b"line\n" * 3_000_000)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.redaction.redactor import Redactor
-from agents.redaction.streamed_text import MAX_HELD_BACK, StreamRedactor
 from benchmarks.streams import texts
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.streamed_text import MAX_HELD_BACK, StreamRedactor
 from tests.agents.test_redactor_tables import KEYS
 
 KNOWN = "correct-horse-battery"
@@ -72,9 +72,7 @@ def cut(text: str, draw: random.Random) -> list[str]:
 def shown_of(value: str, shown: str) -> int:
     """Return how many characters of the end of a secret are shown in a row."""
     tail = value[-24:]
-    return max(
-        (size for size in range(1, len(tail) + 1) if tail[-size:] in shown), default=0
-    )
+    return max((size for size in range(1, len(tail) + 1) if tail[-size:] in shown), default=0)
 
 
 def test_thousands_of_streams_leak_nothing_wherever_they_are_cut() -> None:
@@ -98,9 +96,7 @@ def test_thousands_of_streams_leak_nothing_wherever_they_are_cut() -> None:
     after=st.text(max_size=40),
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=20),
 )
-def test_a_known_secret_is_never_shown(
-    before: str, after: str, sizes: list[int]
-) -> None:
+def test_a_known_secret_is_never_shown(before: str, after: str, sizes: list[int]) -> None:
     text = f"{before}{KNOWN}{after}"
     stream = StreamRedactor(REDACTOR)
     shown, at, number = "", 0, 0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agents.redaction.redactor import Redactor
-from agents.redaction.streamed_text import (
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.streamed_text import (
     MAX_HELD_BACK,
     StreamRedactor,
     without_unfinished_secret,
@@ -55,9 +55,7 @@ def test_the_released_text_begins_as_the_redacted_one(text: str, size: int) -> N
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
-def test_no_more_of_a_key_is_released_than_its_prefix(
-    key: str, place: str, size: int
-) -> None:
+def test_no_more_of_a_key_is_released_than_its_prefix(key: str, place: str, size: int) -> None:
     text = f"{place.format(key)}\nthis is the next line\nand this is another\n"
     shown = released(text, size)
 
@@ -88,9 +86,7 @@ def test_a_long_text_takes_linear_time(line: str) -> None:
     """Each piece takes the same time, whatever came before what is held back."""
     held_back, large = (line * (size // len(line)) for size in (MAX_HELD_BACK, 24_000))
 
-    assert grows_at_most(
-        18, lambda text: released(text, 40), small=held_back, large=large
-    )
+    assert grows_at_most(18, lambda text: released(text, 40), small=held_back, large=large)
 
 
 @pytest.mark.parametrize(

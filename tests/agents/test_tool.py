@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     CallId,
     CallKey,
@@ -29,7 +29,7 @@ from agents import (
     take_turn,
     tool,
 )
-from agents.turn_host import MemoryHost
+from orchestrator.agents.turn_host import MemoryHost
 
 session = contextvars.ContextVar("session", default="nobody's")
 
@@ -59,11 +59,7 @@ def parameters_of(function: Callable[..., Any]) -> Any:
 
 @tool
 async def paint(
-    what: str,
-    *,
-    colour: Colour = Colour.RED,
-    coats: int = 1,
-    where: Place | None = None,
+    what: str, *, colour: Colour = Colour.RED, coats: int = 1, where: Place | None = None
 ) -> str:
     """Paint a thing.
 
@@ -93,11 +89,7 @@ def test_the_schema_comes_from_hints_defaults_and_docstring() -> None:
         "type": "object",
         "properties": {
             "what": {"type": "string", "description": "the thing."},
-            "colour": {
-                "$ref": "#/$defs/Colour",
-                "description": "which one.",
-                "default": "red",
-            },
+            "colour": {"$ref": "#/$defs/Colour", "description": "which one.", "default": "red"},
             "coats": {
                 "type": "integer",
                 "description": "how often;\nmore is not always better.",
@@ -129,9 +121,7 @@ def test_the_schema_comes_from_hints_defaults_and_docstring() -> None:
 
 def test_a_schema_is_plain_json() -> None:
     """It goes over the wire as it is."""
-    assert (
-        msgspec.json.decode(msgspec.json.encode(paint.parameters)) == paint.parameters
-    )
+    assert msgspec.json.decode(msgspec.json.encode(paint.parameters)) == paint.parameters
 
 
 def test_a_function_may_say_nothing_of_itself() -> None:
@@ -159,10 +149,7 @@ async def test_a_hint_may_say_more_than_a_type() -> None:
     async def wait(seconds: Annotated[int, msgspec.Meta(le=60)]) -> None:
         await trio.sleep(seconds)
 
-    assert wait.parameters["properties"]["seconds"] == {
-        "type": "integer",
-        "maximum": 60,
-    }
+    assert wait.parameters["properties"]["seconds"] == {"type": "integer", "maximum": 60}
     with pytest.raises(ToolError, match=r"Expected `int` <= 60 - at `\$.seconds`"):
         await use(wait, seconds=61)
 
@@ -266,10 +253,7 @@ async def test_keys_that_are_numbers_arrive_as_numbers() -> None:
         ({}, "missing required field `what`"),
         ({"what": 1}, "Expected `str`, got `int` - at `$.what`"),
         ({"what": "wall", "coats": "1"}, "Expected `int`, got `str` - at `$.coats`"),
-        (
-            {"what": "wall", "colour": "pink"},
-            "Invalid enum value 'pink' - at `$.colour`",
-        ),
+        ({"what": "wall", "colour": "pink"}, "Invalid enum value 'pink' - at `$.colour`"),
         ({"what": "wall", "where": {"town": 1}}, "got `int` - at `$.where.town`"),
         ({"what": "wall", "size": 1}, "unknown field `size`"),
     ],
@@ -417,9 +401,7 @@ async def test_a_parameter_may_have_any_name() -> None:
 
 
 @pytest.mark.parametrize("error", [TimeoutError("slow net"), trio.TooSlowError()])
-async def test_what_a_tool_itself_finds_too_slow_is_its_own_error(
-    error: Exception,
-) -> None:
+async def test_what_a_tool_itself_finds_too_slow_is_its_own_error(error: Exception) -> None:
     @tool(timeout=5)
     async def lookup() -> None:
         await trio.lowlevel.checkpoint()
@@ -489,8 +471,8 @@ async def test_calls_that_hang_take_no_thread_from_anybody_else() -> None:
 
 @pytest.fixture
 def set_grace(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    # By its module: `agents.tools.tool` may also mean the function.
-    module = importlib.import_module("agents.tools.tool")
+    # By its module: `orchestrator.agents.tools.tool` may also mean the function.
+    module = importlib.import_module("orchestrator.agents.tools.tool")
     return functools.partial(monkeypatch.setattr, module, "GRACE_SECONDS")
 
 
@@ -562,9 +544,7 @@ async def test_a_cancelled_thread_that_does_not_end_is_abandoned(
 
 
 @pytest.mark.realtime
-async def test_a_thread_may_ask_whether_it_is_cancelled(
-    set_grace: Callable[[float], None],
-) -> None:
+async def test_a_thread_may_ask_whether_it_is_cancelled(set_grace: Callable[[float], None]) -> None:
     """So one that works on for long ends within its grace."""
     set_grace(60)
     cancelled: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -618,9 +598,7 @@ async def test_a_call_that_has_no_thread_yet_is_cancelled_at_once(
 
 
 @pytest.mark.realtime
-async def test_a_thread_that_is_too_slow_has_no_grace(
-    set_grace: Callable[[float], None],
-) -> None:
+async def test_a_thread_that_is_too_slow_has_no_grace(set_grace: Callable[[float], None]) -> None:
     set_grace(60)
     gate: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -746,13 +724,9 @@ def test_a_tool_of_ones_own_reads_its_arguments_alike() -> None:
     schema = arguments_schema(Wish)
 
     assert (schema["required"], list(schema["$defs"])) == (["goal"], ["Place"])
-    wish = read_arguments(
-        ToolCall("wish", {"goal": "x", "place": {"town": "Ulm"}}), Wish
-    )
+    wish = read_arguments(ToolCall("wish", {"goal": "x", "place": {"town": "Ulm"}}), Wish)
     assert wish == Wish("x", Place("Ulm"))
-    with pytest.raises(
-        ToolError, match=r"the arguments of wish do not fit: .* `\$.goal`"
-    ):
+    with pytest.raises(ToolError, match=r"the arguments of wish do not fit: .* `\$.goal`"):
         read_arguments(ToolCall("wish", {"goal": 1}), Wish)
 
 
@@ -771,12 +745,7 @@ async def test_a_tool_that_asks_for_the_key_of_its_call_is_safe_to_repeat() -> N
     model = ScriptedModel([ToolCall("pay", {"amount": 3}), "done"])
     agent = Agent("payer", model=model, tools=[pay])
     await take_turn(
-        agent,
-        [UserMessage("pay")],
-        model=model,
-        tools=agent.tools,
-        host=MemoryHost(),
-        task="t_1",
+        agent, [UserMessage("pay")], model=model, tools=agent.tools, host=MemoryHost(), task="t_1"
     )
 
     assert keys == ["t_1/call_1_0"]

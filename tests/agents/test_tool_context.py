@@ -7,18 +7,18 @@ from typing import Any, cast
 import pytest
 import trio
 
-from agents import DefinitionError, ToolCall, tool
-from agents.sandbox.backend import TaskSandbox
-from agents.sandbox.sandbox import Sandbox
-from agents.sandbox.unconfined import UNCONFINED
-from agents.tools.context import (
+from orchestrator.agents import DefinitionError, ToolCall, tool
+from orchestrator.agents.sandbox.backend import TaskSandbox
+from orchestrator.agents.sandbox.sandbox import Sandbox
+from orchestrator.agents.sandbox.unconfined import UNCONFINED
+from orchestrator.agents.tools.context import (
     ToolContext,
     current_tool_context,
     redact_secrets,
     use_tool_context,
 )
-from agents.tools.files.seen_files import FileRegistry, SeenFiles
-from agents.tools.result_text import Spill
+from orchestrator.agents.tools.files.seen_files import FileRegistry, SeenFiles
+from orchestrator.agents.tools.result_text import Spill
 
 pytestmark = pytest.mark.realtime  # a tool that is a plain function runs in a thread
 
@@ -110,9 +110,7 @@ async def test_what_a_tool_starts_is_in_the_same_scene() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-        output.append(
-            await trio.to_thread.run_sync(lambda: str(current_tool_context().workspace))
-        )
+        output.append(await trio.to_thread.run_sync(lambda: str(current_tool_context().workspace)))
         return output
 
     with use_tool_context(scene_of("/here")):
@@ -126,9 +124,7 @@ def test_what_may_be_written_down_is_for_the_scene_to_say() -> None:
 
 
 @pytest.mark.parametrize("place", range(150, 170))
-async def test_what_is_saved_has_no_secret_wherever_the_cut_is(
-    tmp_path: Path, place: int
-) -> None:
+async def test_what_is_saved_has_no_secret_wherever_the_cut_is(tmp_path: Path, place: int) -> None:
     """Cut first, half a key would be left on either side, and neither looks like one."""
     key = "0123456789abcdefghijklmnopqrstuvwxyz"
     output = f"{'-' * (place - len(key))}{key}{'-' * 400}"

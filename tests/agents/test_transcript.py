@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     Message,

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -32,8 +32,8 @@ from agents import (
     tool,
     unanswered_calls,
 )
-from agents.redaction.named_values import REDACTED
-from agents.turn_host import MemoryHost, Step
+from orchestrator.agents.redaction.named_values import REDACTED
+from orchestrator.agents.turn_host import MemoryHost, Step
 from orchestrator.testing import SpyModel
 from tests.agents.turn_kit import TestHost
 
@@ -54,9 +54,7 @@ class ScriptedSpy(SpyModel):
     def tool_texts(self) -> list[str]:
         """Return the texts of the tools that the last request came with."""
         transcript = self.requests[-1].transcript
-        return [
-            message.text for message in transcript if isinstance(message, ToolMessage)
-        ]
+        return [message.text for message in transcript if isinstance(message, ToolMessage)]
 
 
 class Turn:
@@ -71,9 +69,7 @@ class Turn:
         record: Callable[[Step], Step] | None = None,
         ready: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
-        self.agent: Agent[Any] = Agent(
-            "editor", instructions="Edit.", model=model, limits=limits
-        )
+        self.agent: Agent[Any] = Agent("editor", instructions="Edit.", model=model, limits=limits)
         self.model = model
         self.tools = tools
         self.transcript = transcript
@@ -82,11 +78,7 @@ class Turn:
 
     async def take(self) -> str:
         return await take_turn(
-            self.agent,
-            self.transcript,
-            model=self.model,
-            tools=self.tools,
-            host=self.host,
+            self.agent, self.transcript, model=self.model, tools=self.tools, host=self.host
         )
 
 
@@ -120,10 +112,7 @@ async def test_the_model_is_told_all_it_needs() -> None:
     await turn.take()
 
     request = ModelRequest(
-        instructions="Edit.",
-        transcript=(GO,),
-        tools=(send, double),
-        tell=turn.host.emit,
+        instructions="Edit.", transcript=(GO,), tools=(send, double), tell=turn.host.emit
     )
     assert model.requests == [request]
 
@@ -149,9 +138,7 @@ async def test_the_transcript_of_the_caller_is_left_alone() -> None:
 
 
 async def test_parallel_calls_run_at_the_same_time() -> None:
-    model = ScriptedSpy(
-        [ToolCall("double", {"number": n}) for n in (30, 10, 20)], "done"
-    )
+    model = ScriptedSpy([ToolCall("double", {"number": n}) for n in (30, 10, 20)], "done")
 
     await Turn(model, double).take()
 
@@ -197,9 +184,7 @@ async def test_arguments_that_do_not_fit_are_heard_by_the_model() -> None:
     assert "Expected `int`, got `str`" in model.tool_texts[0]
 
 
-@pytest.mark.parametrize(
-    ("tools", "known"), [((), "none"), ((double, send), "double, send")]
-)
+@pytest.mark.parametrize(("tools", "known"), [((), "none"), ((double, send), "double, send")])
 async def test_a_tool_that_there_is_not_is_heard_by_the_model(
     tools: tuple[Tool, ...], known: str
 ) -> None:
@@ -263,25 +248,15 @@ async def test_a_resumed_turn_has_used_what_it_used_before() -> None:
         await before.take()
 
     for kept in range(len(before.steps) + 1):
-        resumed = Turn(
-            model, double, limits=limits, transcript=[GO, *before.steps[:kept]]
-        )
+        resumed = Turn(model, double, limits=limits, transcript=[GO, *before.steps[:kept]])
         with pytest.raises(LimitExceededError):
             await resumed.take()
         assert [*before.steps[:kept], *resumed.steps] == before.steps
 
 
 async def test_the_next_turn_has_used_nothing() -> None:
-    transcript: Sequence[Message] = [
-        GO,
-        AssistantMessage("a"),
-        GO,
-        AssistantMessage("b"),
-        GO,
-    ]
-    turn = Turn(
-        ScriptedModel(["c"]), transcript=transcript, limits=Limits(model_calls=1)
-    )
+    transcript: Sequence[Message] = [GO, AssistantMessage("a"), GO, AssistantMessage("b"), GO]
+    turn = Turn(ScriptedModel(["c"]), transcript=transcript, limits=Limits(model_calls=1))
 
     assert await turn.take() == "c"
 
@@ -331,9 +306,7 @@ async def test_a_tool_that_may_run_twice_waits_if_it_acts_outside(
 
 
 @pytest.mark.parametrize("acts_outside", [True, False])
-async def test_an_interrupted_call_is_not_repeated_without_its_secret(
-    acts_outside: bool,
-) -> None:
+async def test_an_interrupted_call_is_not_repeated_without_its_secret(acts_outside: bool) -> None:
     """What acts on the journal alone is given what the journal has, as it was the first time."""
     given: list[object] = []
 
@@ -342,9 +315,7 @@ async def test_an_interrupted_call_is_not_repeated_without_its_secret(
         await trio.lowlevel.checkpoint()
         given.append(names)
 
-    call = ToolCall(
-        "sign_in", {"names": ["bob", f"password={REDACTED}"]}, id=CallId("1")
-    )
+    call = ToolCall("sign_in", {"names": ["bob", f"password={REDACTED}"]}, id=CallId("1"))
     turn = Turn(
         ScriptedModel(["done"]),
         attrs.evolve(sign_in, acts_outside=acts_outside),
@@ -416,9 +387,7 @@ async def test_nothing_happens_that_cannot_be_made_safe() -> None:
 
 
 def doubles_some(transcript: Transcript) -> str | ToolCall | list[ToolCall]:
-    received = [
-        message.text for message in transcript if isinstance(message, ToolMessage)
-    ]
+    received = [message.text for message in transcript if isinstance(message, ToolMessage)]
     match len(received):
         case 0:
             return ToolCall("double", {"number": 1})
@@ -467,9 +436,7 @@ async def test_a_final_answer_that_is_there_needs_no_model() -> None:
 async def test_a_broken_off_call_is_not_made_again() -> None:
     """It is unknown whether the letter was sent, and the model reads just that."""
     model = ScriptedSpy("then I will ask")
-    turn = Turn(
-        model, send, transcript=[GO, SENDS_TWICE, ToolMessage(SECOND.id, "sent")]
-    )
+    turn = Turn(model, send, transcript=[GO, SENDS_TWICE, ToolMessage(SECOND.id, "sent")])
 
     assert await turn.take() == "then I will ask"
     assert trio.current_time() == 0
@@ -500,11 +467,7 @@ async def test_a_broken_off_call_of_a_tool_that_is_gone_is_answered() -> None:
     turn = Turn(ScriptedModel(["done"]), transcript=[GO, SENDS_TWICE])
 
     assert await turn.take() == "done"
-    assert [step.text[:10] for step in turn.steps] == [
-        "broken off",
-        "broken off",
-        "done",
-    ]
+    assert [step.text[:10] for step in turn.steps] == ["broken off", "broken off", "done"]
 
 
 async def test_a_call_that_an_earlier_turn_left_open_is_closed() -> None:
@@ -521,12 +484,9 @@ async def test_a_call_that_an_earlier_turn_left_open_is_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "limit"),
-    [(Limits(tokens=50), "50 tokens"), (Limits(usd=0.001), "$0.001")],
+    ("limits", "limit"), [(Limits(tokens=50), "50 tokens"), (Limits(usd=0.001), "$0.001")]
 )
-async def test_a_turn_has_so_many_tokens_and_so_much_money(
-    limits: Limits, limit: str
-) -> None:
+async def test_a_turn_has_so_many_tokens_and_so_much_money(limits: Limits, limit: str) -> None:
     price = Price(input=10, output=10)
     steps = [ToolCall("double", {"number": number}) for number in range(50)]
     turn = Turn(ScriptedModel(steps, price=price), double, limits=limits)
@@ -611,9 +571,7 @@ async def test_instructions_may_depend_on_the_occasion() -> None:
 
     await turn.take()
 
-    assert (
-        model.requests[0].instructions == f"poet does: {GO.text}\n\nAnswer in German."
-    )
+    assert model.requests[0].instructions == f"poet does: {GO.text}\n\nAnswer in German."
 
 
 async def test_a_complaint_stands_while_the_repair_uses_tools() -> None:

@@ -6,8 +6,8 @@ from typing import Any, TypedDict
 import attrs
 import pytest
 
-from agents import Agent, DefinitionError, OutputError, ScriptedModel, read_output
-from agents.output.typed import output_schema
+from orchestrator.agents import Agent, DefinitionError, OutputError, ScriptedModel, read_output
+from orchestrator.agents.output.typed import output_schema
 
 
 @attrs.frozen
@@ -49,9 +49,7 @@ class Row(TypedDict):
         (int | str, '"text in JSON"', "text in JSON"),
     ],
 )
-def test_an_answer_is_read_as_what_was_promised(
-    promised: Any, text: str, output: object
-) -> None:
+def test_an_answer_is_read_as_what_was_promised(promised: Any, text: str, output: object) -> None:
     assert read_output(promised, text) == output
     assert (output_schema(promised) is None) is (promised is str)
 

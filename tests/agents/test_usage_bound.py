@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     Message,
@@ -25,17 +25,17 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.providers.anthropic import AnthropicModel
-from agents.models.providers.openai_chat import OpenAIModel
-from agents.models.providers.openai_responses import ResponsesModel
-from agents.models.token_estimate import TOKENS_PER_IMAGE
-from agents.models.usage_bound import TOKENS_PER_MESSAGE, quote
-from agents.models.wrappers.cassette import RecordingModel, ReplayModel
-from agents.models.wrappers.compaction import compacting
-from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.prices import PriceTable, priced
-from agents.models.wrappers.rate_limit import Limiter, limited
-from agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.providers.anthropic import AnthropicModel
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel
+from orchestrator.agents.models.providers.openai_responses import ResponsesModel
+from orchestrator.agents.models.token_estimate import TOKENS_PER_IMAGE
+from orchestrator.agents.models.usage_bound import TOKENS_PER_MESSAGE, quote
+from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from orchestrator.agents.models.wrappers.compaction import compacting
+from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.prices import PriceTable, priced
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.agents.models.wrappers.retry import retrying
 
 PRICE = Price(input=3, output=15, cached=0.3)
 TABLE = PriceTable(
@@ -144,9 +144,7 @@ def test_half_a_character_is_counted_too() -> None:
         (Part("application/pdf", url="https://example.org/a.pdf"), TOKENS_PER_IMAGE),
     ],
 )
-def test_what_comes_with_a_message_is_part_of_the_quote(
-    part: Part, tokens: int
-) -> None:
+def test_what_comes_with_a_message_is_part_of_the_quote(part: Part, tokens: int) -> None:
     without = quote(Parrot(), asked(UserMessage("")), answer_tokens=0)
     quoted = quote(Parrot(), asked(UserMessage("", (part,))), answer_tokens=0)
 
@@ -232,9 +230,7 @@ def test_a_table_without_a_model_leaves_its_price_to_it() -> None:
 
 
 def test_of_several_models_the_dearest_counts_piece_by_piece() -> None:
-    model = fallback(
-        Reader(Price(input=3, output=1), reads=5), Reader(Price(input=1, output=8))
-    )
+    model = fallback(Reader(Price(input=3, output=1), reads=5), Reader(Price(input=1, output=8)))
 
     assert quote(model, EMPTY, answer_tokens=100) == Usage(
         calls=1, input_tokens=1_234, output_tokens=100, cost=1_234 * 3 + 100 * 8
@@ -271,9 +267,7 @@ def test_what_was_recorded_has_a_price_that_nobody_knows(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("make", [OpenAIModel, ResponsesModel, AnthropicModel])
-def test_a_provider_s_model_has_the_price_of_the_table(
-    make: Callable[..., Model],
-) -> None:
+def test_a_provider_s_model_has_the_price_of_the_table(make: Callable[..., Model]) -> None:
     bare = make("a", key="", base_url="http://localhost:1")
     table = TABLE.with_prices({"anthropic:a": Price(input=1, output=8)})
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     CallId,
     Failure,
@@ -23,9 +23,9 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.messages import INTERRUPTED, Part
-from agents.models.http.strict_schema import ProviderSchema, provider_schema
-from agents.models.http.wire_transcript import (
+from orchestrator.agents.messages import INTERRUPTED, Part
+from orchestrator.agents.models.http.strict_schema import ProviderSchema, provider_schema
+from orchestrator.agents.models.http.wire_transcript import (
     GO_ON,
     NOTHING,
     AnsweredCall,
@@ -34,15 +34,10 @@ from agents.models.http.wire_transcript import (
     as_json,
     wire_transcript,
 )
-from agents.models.providers.anthropic import message_request
-from agents.models.providers.openai_chat import completion_request
-from agents.models.providers.openai_responses import response_request
-from tests.provider_rules import (
-    check_chat,
-    check_messages,
-    check_responses,
-    check_strict,
-)
+from orchestrator.agents.models.providers.anthropic import message_request
+from orchestrator.agents.models.providers.openai_chat import completion_request
+from orchestrator.agents.models.providers.openai_responses import response_request
+from tests.provider_rules import check_chat, check_messages, check_responses, check_strict
 
 Build = Callable[[str, ModelRequest, ProviderSchema | None], dict[str, Any]]
 Check = Callable[[dict[str, Any]], None]
@@ -59,9 +54,7 @@ texts = st.sampled_from(["", " ", "\n", "hello", "ä", "\udcff"]) | st.text(max_
 names = st.sampled_from(["look", "", "functions.look", "ä" * 3, "x" * 99]) | texts
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts,
-    lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2)
-    ),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2),
     max_leaves=4,
 )
 calls = st.builds(
@@ -98,12 +91,8 @@ welcome_parts = st.builds(
 )
 
 
-def histories(
-    parts: st.SearchStrategy[Part],
-) -> st.SearchStrategy[list[Message]]:
-    user_messages = st.builds(
-        UserMessage, texts, st.lists(parts, max_size=2).map(tuple)
-    )
+def histories(parts: st.SearchStrategy[Part]) -> st.SearchStrategy[list[Message]]:
+    user_messages = st.builds(UserMessage, texts, st.lists(parts, max_size=2).map(tuple))
     return st.lists(messages | user_messages, max_size=12)
 
 
@@ -160,9 +149,7 @@ def test_whatever_the_history_the_request_is_valid(
 
 @settings(deadline=None)
 @given(histories(parts))
-def test_whatever_is_attached_the_request_is_valid_or_refused(
-    transcript: list[Message],
-) -> None:
+def test_whatever_is_attached_the_request_is_valid_or_refused(transcript: list[Message]) -> None:
     for build, check in PROTOCOLS:
         match built(build, transcript):
             case ModelError() as error:
@@ -200,8 +187,7 @@ def test_what_is_in_order_is_sent_as_it_is(transcript: list[Message]) -> None:
                     )
                 )
                 again += [
-                    ToolMessage(CallId(each.id), each.answer, each.failed)
-                    for each in exchanges
+                    ToolMessage(CallId(each.id), each.answer, each.failed) for each in exchanges
                 ]
 
     assert wire_transcript(again) == once
@@ -221,11 +207,7 @@ OPEN = AnsweredCall("a", "look", {}, INTERRUPTED, failed=True)
         ([UserMessage(" ", (IMAGE,))], [WireUserMessage("", (IMAGE,))]),
         (
             [AssistantMessage("hi")],
-            [
-                WireUserMessage(GO_ON),
-                WireAssistantMessage("hi"),
-                WireUserMessage(GO_ON),
-            ],
+            [WireUserMessage(GO_ON), WireAssistantMessage("hi"), WireUserMessage(GO_ON)],
         ),
         ([UserMessage("x"), AssistantMessage("")], [WireUserMessage("x")]),
         # A call without an answer, at the end or before something else.
@@ -235,11 +217,7 @@ OPEN = AnsweredCall("a", "look", {}, INTERRUPTED, failed=True)
         ),
         (
             [UserMessage("x"), AssistantMessage("", (LOOK,)), UserMessage("y")],
-            [
-                WireUserMessage("x"),
-                WireAssistantMessage("", (OPEN,)),
-                WireUserMessage("y"),
-            ],
+            [WireUserMessage("x"), WireAssistantMessage("", (OPEN,)), WireUserMessage("y")],
         ),
         # An answer that comes late is moved to its call.
         (
@@ -251,9 +229,7 @@ OPEN = AnsweredCall("a", "look", {}, INTERRUPTED, failed=True)
             ],
             [
                 WireUserMessage("x"),
-                WireAssistantMessage(
-                    "", (AnsweredCall("a", "look", {}, "late", failed=False),)
-                ),
+                WireAssistantMessage("", (AnsweredCall("a", "look", {}, "late", failed=False),)),
                 WireUserMessage("y"),
             ],
         ),
@@ -268,9 +244,7 @@ OPEN = AnsweredCall("a", "look", {}, INTERRUPTED, failed=True)
             ],
             [
                 WireUserMessage("x"),
-                WireAssistantMessage(
-                    "", (AnsweredCall("a", "look", {}, NOTHING, failed=False),)
-                ),
+                WireAssistantMessage("", (AnsweredCall("a", "look", {}, NOTHING, failed=False),)),
             ],
         ),
     ],
@@ -334,9 +308,7 @@ def test_what_is_no_object_is_asked_for_inside_one(type_: Any) -> None:
     check_strict(shape.schema)
 
 
-@pytest.mark.parametrize(
-    "type_", [dict[str, int], Any, dict[str, Any], list[Any], tuple[int, str]]
-)
+@pytest.mark.parametrize("type_", [dict[str, int], Any, dict[str, Any], list[Any], tuple[int, str]])
 def test_what_no_strict_schema_can_say_is_sent_as_it_is(type_: Any) -> None:
     shape = provider_schema(msgspec.json.schema(type_))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Tool, ToolError
-from agents.tools.files.read_write import (
+from orchestrator.agents import Tool, ToolError
+from orchestrator.agents.tools.files.read_write import (
     FILES,
     edit_file,
     list_files,
@@ -19,7 +19,7 @@ from agents.tools.files.read_write import (
     search_files,
     write_file,
 )
-from agents.tools.files.workspace import Workspace
+from orchestrator.agents.tools.files.workspace import Workspace
 from tests.agents.files_kit import Worker
 
 pytestmark = pytest.mark.realtime
@@ -105,16 +105,12 @@ ESCAPES = [
 
 @pytest.mark.parametrize("used", FILES, ids=lambda used: used.name)
 @pytest.mark.parametrize("path", ESCAPES)
-async def test_no_path_leads_out(
-    inside: Path, outside: Path, used: Tool, path: str
-) -> None:
+async def test_no_path_leads_out(inside: Path, outside: Path, used: Tool, path: str) -> None:
     before = content_of(outside)
 
     answer = await Worker(inside).refused(used, path=path, **ARGUMENTS[used.name])
 
-    assert (
-        "leads out of the workspace: files are read and written only inside" in answer
-    )
+    assert "leads out of the workspace: files are read and written only inside" in answer
     assert SECRET not in answer
     assert content_of(outside) == before
 
@@ -155,9 +151,7 @@ async def test_a_workspace_may_be_known_by_a_link(inside: Path, tmp_path: Path) 
     (tmp_path / "alias").symlink_to(inside)
     worker = Worker(tmp_path / "alias")
 
-    assert "plain" in await worker.use(
-        read_file, path=str(tmp_path / "alias/plain.txt")
-    )
+    assert "plain" in await worker.use(read_file, path=str(tmp_path / "alias/plain.txt"))
     assert "plain" in await worker.use(read_file, path=str(inside / "plain.txt"))
 
 
@@ -192,9 +186,7 @@ async def test_links_in_a_circle_come_to_an_end(inside: Path) -> None:
     assert answer == "'circle' leads through more than 40 links"
 
 
-@pytest.mark.parametrize(
-    "path", ["a\0b", "a\nb", "a\rb", "\x7f", "a\ud800", "x/\x1b[2J"]
-)
+@pytest.mark.parametrize("path", ["a\0b", "a\nb", "a\rb", "\x7f", "a\ud800", "x/\x1b[2J"])
 async def test_a_path_is_plain_text(inside: Path, path: str) -> None:
     answer = await Worker(inside).refused(write_file, path=path, content="")
 
@@ -248,9 +240,7 @@ async def test_a_path_that_is_refused_makes_no_folders(inside: Path, path: str) 
     assert names_in(inside) == before
 
 
-@pytest.mark.parametrize(
-    ("make", "kind"), [(os.mkfifo, "a pipe"), (make_socket, "a socket")]
-)
+@pytest.mark.parametrize(("make", "kind"), [(os.mkfifo, "a pipe"), (make_socket, "a socket")])
 @pytest.mark.parametrize("used", [read_file, write_file, edit_file])
 async def test_special_files_are_refused_at_once(
     inside: Path, make: Callable[[Path], None], kind: str, used: Tool
@@ -259,9 +249,7 @@ async def test_special_files_are_refused_at_once(
     make(inside / "special")
 
     with trio.fail_after(5):
-        answer = await Worker(inside).refused(
-            used, path="special", **ARGUMENTS[used.name]
-        )
+        answer = await Worker(inside).refused(used, path="special", **ARGUMENTS[used.name])
 
     assert answer == f"'special' is {kind}: only plain files are read and written"
 
@@ -276,9 +264,7 @@ async def test_a_walk_passes_special_files_by(inside: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
-@pytest.mark.parametrize(
-    "path", ["/proc/self/environ", "/proc/1/mem", "/sys/kernel", "/dev/zero"]
-)
+@pytest.mark.parametrize("path", ["/proc/self/environ", "/proc/1/mem", "/sys/kernel", "/dev/zero"])
 async def test_what_the_system_makes_up_is_no_file(path: str) -> None:
     """It looks like one, and may be endless; or contain what must stay private."""
     answer = await Worker(Path("/")).refused(read_file, path=path)
@@ -331,9 +317,7 @@ async def test_a_link_that_is_swapped_in_does_not_win(
                 try:
                     if used in (edit_file, write_file):
                         await worker.use(read_file, path="sub/secret.txt")
-                    answer.append(
-                        await worker.use(used, path="sub/secret.txt", **arguments)
-                    )
+                    answer.append(await worker.use(used, path="sub/secret.txt", **arguments))
                 except ToolError as exc:
                     answer.append(str(exc))
         finally:
@@ -344,9 +328,7 @@ async def test_a_link_that_is_swapped_in_does_not_win(
     assert not any(SECRET in text for text in answer)
 
 
-async def test_a_file_that_becomes_a_link_is_not_followed(
-    inside: Path, outside: Path
-) -> None:
+async def test_a_file_that_becomes_a_link_is_not_followed(inside: Path, outside: Path) -> None:
     """The last name is the one that is swapped here, whenever it is about to be opened."""
     file, other = inside / "file", inside / "other"
     file.write_text("mine")
@@ -381,9 +363,7 @@ async def test_a_file_that_becomes_a_link_is_not_followed(
     assert SECRET.encode() not in seen
 
 
-def test_what_is_written_lands_in_the_folder_that_was_found(
-    inside: Path, outside: Path
-) -> None:
+def test_what_is_written_lands_in_the_folder_that_was_found(inside: Path, outside: Path) -> None:
     """Even if its name leads elsewhere by now."""
     before = content_of(outside)
 

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import trio
 
-from agents import ToolCall, UserMessage
-from agents.turn_host import MemoryHost, Step
+from orchestrator.agents import ToolCall, UserMessage
+from orchestrator.agents.turn_host import MemoryHost, Step
 
 
 class ApprovalCheck(Protocol):
@@ -39,9 +39,7 @@ class TestHost(MemoryHost):
 
     async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
         check = self._approvals
-        held = [
-            call for call in unanswered if check is not None and check.is_pending(call)
-        ]
+        held = [call for call in unanswered if check is not None and check.is_pending(call)]
         await self._ready()
         return held
 

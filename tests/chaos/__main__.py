@@ -64,9 +64,7 @@ async def play(seeds: range, *, jobs: int, keep: bool) -> list[Round]:
     return rounds
 
 
-async def play_one(
-    seed: int, spawner: Spawner, provider: CountingProvider, *, keep: bool
-) -> Round:
+async def play_one(seed: int, spawner: Spawner, provider: CountingProvider, *, keep: bool) -> Round:
     home = Path(tempfile.mkdtemp(prefix=f"chaos-{seed}-"))
     played = await play_round(seed, spawner, provider, home)
     lines = [played.line]
@@ -88,9 +86,7 @@ def summary(rounds: Sequence[Round]) -> str:
     kills = sum(len(it.deaths) for it in rounds)
     broken = [it.seed for it in rounds if it.problems]
     laws = Counter(
-        law
-        for it in rounds
-        for law in {problem.partition(":")[0] for problem in it.problems}
+        law for it in rounds for law in {problem.partition(":")[0] for problem in it.problems}
     )
     seen = [it.seen for it in rounds]
     lines = [
@@ -109,15 +105,7 @@ def summary(rounds: Sequence[Round]) -> str:
 
 def prove(module: str, seed: int, rounds: int) -> int:
     print(f"python -m {module} --seed {seed} --rounds {rounds}", flush=True)
-    command = [
-        sys.executable,
-        "-m",
-        module,
-        "--seed",
-        str(seed),
-        "--rounds",
-        str(rounds),
-    ]
+    command = [sys.executable, "-m", module, "--seed", str(seed), "--rounds", str(rounds)]
     return subprocess.run(command, check=False).returncode
 
 

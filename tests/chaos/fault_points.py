@@ -8,11 +8,11 @@ import signal
 from collections.abc import Mapping
 from typing import Any, Final
 
-from agents import AssistantMessage, Model, ModelRequest
-from agents.models.wrappers.wrapper import ModelWrapper
-from delegation import Encoded, SessionId
-from delegation.events import Entry
-from orchestrator.journal.journal import Journal
+from orchestrator.agents import AssistantMessage, Model, ModelRequest
+from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
+from orchestrator.delegation import Encoded, SessionId
+from orchestrator.delegation.events import Entry
+from orchestrator.kernel.journal.journal import Journal
 from tests.chaos.life import Life
 from tests.chaos.logs import AppendLog
 from tests.chaos.provider import answer_number

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import attrs
 
-from delegation import Ending, Mode, TaskRequest
-from delegation.events import (
+from orchestrator.delegation import Ending, Mode, TaskRequest
+from orchestrator.delegation.events import (
     ApprovalAnswered,
     Entry,
     Event,
@@ -30,9 +30,9 @@ from delegation.events import (
     TaskSettled,
     TurnEnded,
 )
-from orchestrator.journal.sqlite.check import check_journal
-from orchestrator.journal.sqlite.journal import read_sqlite_journal
-from orchestrator.journal.store import Level
+from orchestrator.kernel.journal.sqlite.check import check_journal
+from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.kernel.journal.store import Level
 from orchestrator.testing import laws_of
 from tests.chaos.life import MICRO_DOLLARS, Life
 from tests.chaos.logs import Line
@@ -94,10 +94,7 @@ class Evidence:
 
     @classmethod
     async def collect(
-        cls,
-        life: Life,
-        exchanges: Sequence[Exchange],
-        deaths: Sequence[Death],
+        cls, life: Life, exchanges: Sequence[Exchange], deaths: Sequence[Death]
     ) -> "Evidence":
         entries: Sequence[Entry] = ()
         if life.journal.exists():
@@ -195,9 +192,7 @@ class Evidence:
             for death in self.deaths
             for exchange in self.exchanges
             if death.began < exchange.begun < death.at
-            and not any(
-                exchange.begun < at < death.at for at in booked.get(exchange.node, ())
-            )
+            and not any(exchange.begun < at < death.at for at in booked.get(exchange.node, ()))
         }
 
     @property
@@ -291,10 +286,7 @@ def replies_are_given_once(evidence: Evidence) -> Iterator[str]:
             yield f"a reply was given of turn {turn}, which the journal does not know"
         elif len({receipt["text"] for receipt in receipts}) > 1:
             yield f"two replies were given of turn {turn}"
-        kills = sum(
-            receipts[0]["at"] < death.at <= receipts[-1]["at"]
-            for death in evidence.deaths
-        )
+        kills = sum(receipts[0]["at"] < death.at <= receipts[-1]["at"] for death in evidence.deaths)
         # A turn that has read two messages replies to both.
         times = max(Counter(receipt["to"] for receipt in receipts).values())
         if times > 1 + kills:
@@ -369,22 +361,14 @@ def cancelled_trees_are_quiet(evidence: Evidence) -> Iterator[str]:
             if line["at"] > at and _node_of(line) in below:
                 yield f"{line['kind']} {line['tag']} ran {line['at'] - at:.3f} s after"
         for exchange in evidence.exchanges:
-            if (
-                exchange.begun > at
-                and exchange.node in below
-                and not exchange.abandoned
-            ):
+            if exchange.begun > at and exchange.node in below and not exchange.abandoned:
                 late = exchange.begun - at
                 yield f"request {exchange.number} of {exchange.node} began {late:.3f} s after"
 
 
 def _is_joined_below(evidence: Evidence, node: Node, top: str) -> bool:
     while node.id != top:
-        modes = {
-            it.mode
-            for it in evidence.facts(TaskRequested)
-            if it.request.agent == node.id
-        }
+        modes = {it.mode for it in evidence.facts(TaskRequested) if it.request.agent == node.id}
         if Mode.DETACHED in modes:
             return False
         node = evidence.plan.nodes[node.parent]
@@ -420,9 +404,7 @@ def results_are_told_once(evidence: Evidence) -> Iterator[str]:
             label, output = result["label"], result["output"]
             if not label.startswith(f"{node}-"):
                 yield f"{node} has the result of {label}, which is not below it"
-            elif result["status"] == "succeeded" and not output.startswith(
-                f"done {label}/"
-            ):
+            elif result["status"] == "succeeded" and not output.startswith(f"done {label}/"):
                 yield f"{node} has the output {output!r} of {label}"
 
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from agents import Budget
+from orchestrator.agents import Budget
 
 Tool: TypeAlias = Literal["launch", "measure", "pay", "guarded"]
 Fault: TypeAlias = Literal["500", "429", "cut", "filter", "400"]
@@ -171,9 +171,7 @@ class Plan:
 
     def _is_cancelled_by_parent(self, node: Node) -> bool:
         return bool(node.parent) and any(
-            isinstance(step, Control)
-            and step.action == "cancel"
-            and step.child == node.id
+            isinstance(step, Control) and step.action == "cancel" and step.child == node.id
             for step in self.nodes[node.parent].steps
         )
 
@@ -251,14 +249,10 @@ class _Planner:
 
     def _batch(self, id_: str, first: int, depth: int) -> Iterator[Step]:
         background = self._one_in(2)
-        children = [
-            f"{id_}-{first + number}" for number in range(self._chance.randint(1, 3))
-        ]
+        children = [f"{id_}-{first + number}" for number in range(self._chance.randint(1, 3))]
         for number, child in enumerate(children):
             needs = (
-                (children[self._chance.randrange(number)],)
-                if number and self._one_in(4)
-                else ()
+                (children[self._chance.randrange(number)],) if number and self._one_in(4) else ()
             )
             self._child(child, id_, needs, depth + 1, detached=background)
         yield Delegate(tuple(children), background)
@@ -274,13 +268,7 @@ class _Planner:
                 yield Control("wait", child)
 
     def _child(
-        self,
-        id_: str,
-        parent: str,
-        needs: tuple[str, ...],
-        depth: int,
-        *,
-        detached: bool,
+        self, id_: str, parent: str, needs: tuple[str, ...], depth: int, *, detached: bool
     ) -> None:
         self._nodes[id_] = Node(id=id_, parent=parent)
         if depth < DEEPEST and self._one_in(6):
@@ -326,8 +314,7 @@ class _Planner:
 
     def _faults(self, steps: int) -> tuple[tuple[Fault, ...], ...]:
         return tuple(
-            self._fault() if self._is_faulty and self._one_in(5) else ()
-            for _ in range(steps)
+            self._fault() if self._is_faulty and self._one_in(5) else () for _ in range(steps)
         )
 
     def _fault(self) -> tuple[Fault, ...]:

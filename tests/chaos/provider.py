@@ -21,7 +21,7 @@ import attrs
 import h11
 import trio
 
-from agents import AssistantMessage, CallId, ToolCall
+from orchestrator.agents import AssistantMessage, CallId, ToolCall
 from tests.chaos.life import Life
 from tests.chaos.plan import (
     LISTENS,
@@ -37,16 +37,7 @@ from tests.chaos.plan import (
     Step,
     plan_of,
 )
-from tests.fake_provider import (
-    FakeProvider,
-    Heard,
-    Raw,
-    Reply,
-    Say,
-    Then,
-    encode,
-    send_reply,
-)
+from tests.fake_provider import FakeProvider, Heard, Raw, Reply, Say, Then, encode, send_reply
 
 LABEL: Final = re.compile(r"round (\S+) node (\S+)")
 ASK: Final = re.compile(r"ask (\d+) of ")
@@ -96,9 +87,7 @@ class Exchange:
 class Counted:
     """What the provider has seen of one round."""
 
-    def __init__(
-        self, plan: Plan, effects: str, on_event: Callable[[str], None]
-    ) -> None:
+    def __init__(self, plan: Plan, effects: str, on_event: Callable[[str], None]) -> None:
         self.plan = plan
         self.effects = effects
         """The log to which commands write."""
@@ -107,9 +96,7 @@ class Counted:
         self._attempts: Counter[tuple[str, int]] = Counter()
         self._chance = random.Random(f"provider {plan.seed}")
 
-    def begin(
-        self, node: Node, seen: "Conversation", *, abandoned: bool
-    ) -> tuple[Exchange, int]:
+    def begin(self, node: Node, seen: "Conversation", *, abandoned: bool) -> tuple[Exchange, int]:
         """Count a request, and return it with the number of earlier ones for the same step."""
         exchange = Exchange(
             number=len(self.exchanges) + 1,
@@ -186,9 +173,7 @@ def next_step(node: Node, seen: Conversation) -> tuple[int, Step | None]:
     return at, node.steps[at] if at < len(node.steps) else None
 
 
-def calls_of(
-    step: Step, counted: Counted, seen: Conversation, tag: str
-) -> Iterator[ToolCall]:
+def calls_of(step: Step, counted: Counted, seen: Conversation, tag: str) -> Iterator[ToolCall]:
     """Yield the tool calls of a step.
 
     Args:
@@ -245,9 +230,7 @@ class CountingProvider(FakeProvider):
         self.rounds: dict[str, Counted] = {}
 
     @contextmanager
-    def counting(
-        self, life: Life, on_event: Callable[[str], None]
-    ) -> Generator[Counted]:
+    def counting(self, life: Life, on_event: Callable[[str], None]) -> Generator[Counted]:
         """Answer for the agents of a round, as long as the block lasts."""
         counted = Counted(plan_of(life.plan), str(life.effects.path), on_event)
         self.rounds[life.label] = counted
@@ -285,9 +268,7 @@ def _has_left(connection: trio.SocketStream) -> bool:
     is_readable, _, _ = select.select([connection.socket.fileno()], [], [], 0)
     if not is_readable:
         return False
-    with socket.fromfd(
-        connection.socket.fileno(), socket.AF_INET, socket.SOCK_STREAM
-    ) as same:
+    with socket.fromfd(connection.socket.fileno(), socket.AF_INET, socket.SOCK_STREAM) as same:
         try:
             return not same.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except ConnectionError:
@@ -295,11 +276,7 @@ def _has_left(connection: trio.SocketStream) -> bool:
 
 
 def _reply(
-    counted: Counted,
-    exchange: Exchange,
-    heard: Heard,
-    seen: Conversation,
-    step: Step | None,
+    counted: Counted, exchange: Exchange, heard: Heard, seen: Conversation, step: Step | None
 ) -> Reply:
     match exchange.fault:
         case "500" | "400" | "429":
@@ -330,10 +307,5 @@ def _reply(
         # As a provider does: it says less, and is paid for that.
         exchange.fault, stop, wrote = "filter", "length", most
     return Say(
-        text=text,
-        calls=calls,
-        stop=stop,
-        read=read,
-        wrote=wrote,
-        is_plain=counted.is_plain(),
+        text=text, calls=calls, stop=stop, read=read, wrote=wrote, is_plain=counted.is_plain()
     )

@@ -123,11 +123,7 @@ async def open_spawner() -> AsyncGenerator[Spawner]:
         if not name.startswith("COV")
     }
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "tests.chaos.worker"],
-        stdin=PIPE,
-        stdout=PIPE,
-        cwd=ROOT,
-        env=environ,
+        [sys.executable, "-m", "tests.chaos.worker"], stdin=PIPE, stdout=PIPE, cwd=ROOT, env=environ
     )
     spawner = Spawner(process)
     try:
@@ -157,9 +153,7 @@ class _Countdown:
                 self._worker.kill()
 
 
-async def play_round(
-    seed: int, spawner: Spawner, provider: CountingProvider, home: Path
-) -> Round:
+async def play_round(seed: int, spawner: Spawner, provider: CountingProvider, home: Path) -> Round:
     """Kill a process some times, let it come to its end, and compare what it leaves behind.
 
     Args:
@@ -175,16 +169,10 @@ async def play_round(
 
 
 async def _play(
-    seed: int,
-    worker: Worker,
-    points: Mapping[str, int],
-    provider: CountingProvider,
-    home: Path,
+    seed: int, worker: Worker, points: Mapping[str, int], provider: CountingProvider, home: Path
 ) -> Round:
     chance = random.Random(f"kills {seed}")
-    life = Life(
-        home=str(home), plan=seed, label=f"{seed}", provider=f"{provider.url}/v1"
-    )
+    life = Life(home=str(home), plan=seed, label=f"{seed}", provider=f"{provider.url}/v1")
     countdown = _Countdown(worker)
     with provider.counting(life, countdown.on_event) as counted:
         deaths, problems = await _live_and_die(life, worker, points, countdown, chance)
@@ -213,9 +201,7 @@ async def _live_and_die(
             _next_death(points, chance) if len(deaths) < kills else ("", 0, PATIENCE)
         )
         countdown.set(point, count)
-        life = attrs.evolve(
-            life, seed=chance.randrange(10**6), point=point, count=count
-        )
+        life = attrs.evolve(life, seed=chance.randrange(10**6), point=point, count=count)
         began = time.time()
         code = await worker.live(life, seconds=seconds)
         if code == 0:
@@ -231,9 +217,7 @@ async def _live_and_die(
             return deaths, [f"it hangs: it was not done after {PATIENCE} s"]
 
 
-def _next_death(
-    points: Mapping[str, int], chance: random.Random
-) -> tuple[str, int, float]:
+def _next_death(points: Mapping[str, int], chance: random.Random) -> tuple[str, int, float]:
     """Return at which point, at which time there, or after how many seconds a process dies."""
     points = {**points, **FROM_OUTSIDE}
     weighted = [*points, *["after the answer arrived", "after a receipt", ""] * 8]

@@ -92,9 +92,7 @@ class ServedWorker:
 class HttpClients:
     """All that is asked of one server."""
 
-    def __init__(
-        self, life: Life, http: httpx2.AsyncClient, kill: Callable[[], None]
-    ) -> None:
+    def __init__(self, life: Life, http: httpx2.AsyncClient, kill: Callable[[], None]) -> None:
         self._life = life
         self._plan: Plan = plan_of(life.plan)
         self._http = http
@@ -130,11 +128,7 @@ class HttpClients:
             inbox = (await self._http.get(f"{path}/inbox?wait=0.5")).json()
             for reply in inbox["data"]:
                 self._receipt(
-                    "reply",
-                    session=session,
-                    turn=reply["turn"],
-                    text=reply["text"],
-                    to=0,
+                    "reply", session=session, turn=reply["turn"], text=reply["text"], to=0
                 )
                 await self._http.delete(f"{path}/inbox/{reply['turn']}")
             shown = (await self._http.get(path)).json()
@@ -176,9 +170,7 @@ class HttpClients:
     async def _steer(self, node: str, task: str) -> None:
         text = f"hear over http {random.randrange(10**9)}"
         receipt = await self._send(f"/v1/tasks/{task}/steer", {"text": text})
-        self._receipt(
-            "steered", node=node, task=task, text=text, state=receipt["state"]
-        )
+        self._receipt("steered", node=node, task=task, text=text, state=receipt["state"])
 
     async def _answer(self, node: Node, approval: str) -> None:
         answer = "once" if node.approves else "deny"

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import trio
 
-from agents import Agent, CallKey, Model, Tool, agent, ask, tool
-from agents.models.model import Price
-from agents.models.providers.openai_chat import OpenAIModel
-from agents.models.wrappers.prices import PriceTable, priced
-from agents.models.wrappers.retry import retrying
-from agents.tools.terminal import process, terminal
 from orchestrator import TaskFailedError, delegate
+from orchestrator.agents import Agent, CallKey, Model, Tool, agent, ask, tool
+from orchestrator.agents.models.model import Price
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel
+from orchestrator.agents.models.wrappers.prices import PriceTable, priced
+from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.tools.terminal import process, terminal
 from tests.chaos.fault_points import FaultPoints, FaultyModel
 from tests.chaos.life import MICRO_DOLLARS, Life
 from tests.chaos.logs import AppendLog
@@ -78,9 +78,7 @@ def effect_tools(effects: AppendLog, points: FaultPoints) -> Sequence[Tool]:
 
 
 class _Builder:
-    def __init__(
-        self, plan: Plan, life: Life, model: Model, tools: Sequence[Tool]
-    ) -> None:
+    def __init__(self, plan: Plan, life: Life, model: Model, tools: Sequence[Tool]) -> None:
         self._plan = plan
         self._life = life
         self._model = model

@@ -19,19 +19,19 @@ import httpx2  # noqa: F401
 import networkx as nx  # noqa: F401
 import trio
 
-from agents import Agent
-from delegation import Reply, TaskId
-from delegation.events import (
+from orchestrator import Orchestrator, open_orchestrator
+from orchestrator.agents import Agent
+from orchestrator.delegation import Reply, TaskId
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     SessionOpened,
     TaskRequested,
     TaskStarted,
 )
-from orchestrator import Orchestrator, open_orchestrator
-from orchestrator.doors.session import Session
-from orchestrator.journal.journal import Journal
-from orchestrator.journal.sqlite.journal import open_sqlite_journal
+from orchestrator.kernel.doors.session import Session
+from orchestrator.kernel.journal.journal import Journal
+from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal
 from tests.chaos.fault_points import FaultPoints, FaultyJournal
 from tests.chaos.life import Life
 from tests.chaos.plan import Node, Plan, plan_of
@@ -54,9 +54,7 @@ async def live(life: Life) -> None:
 class Clients:
     """All that is asked of one orchestrator from outside."""
 
-    def __init__(
-        self, life: Life, points: FaultPoints, orchestrator: Orchestrator
-    ) -> None:
+    def __init__(self, life: Life, points: FaultPoints, orchestrator: Orchestrator) -> None:
         self._plan: Plan = plan_of(life.plan)
         self._points = points
         self._receipts = life.receipts
@@ -181,9 +179,7 @@ class Clients:
         self._reply(reply, to=number)
 
     def _reply(self, reply: Reply, *, to: int = 0) -> None:
-        self._receipt(
-            "reply", session=reply.session, turn=reply.turn, text=reply.text, to=to
-        )
+        self._receipt("reply", session=reply.session, turn=reply.turn, text=reply.text, to=to)
 
     async def _take_replies(self, session: Session) -> None:
         async for reply in session.replies:

@@ -6,10 +6,10 @@ from typing import Any
 
 import attrs
 import trio
-
-from agents import raising_one_error
 from orchestrator.chat import ButtonPress, ChatEvent, IncomingMessage, Place
-from orchestrator.chat.discord.platform import DiscordPlatform, open_discord
+
+from orchestrator.agents import raising_one_error
+from orchestrator.products.chat.discord.platform import DiscordPlatform, open_discord
 from tests.chat.fakes.discord import TOKEN, FakeDiscord, open_fake_discord
 
 
@@ -80,9 +80,7 @@ async def within_an_hour() -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def open_platform(
-    token: str = TOKEN,
-) -> AsyncGenerator[tuple[FakeDiscord, DiscordPlatform]]:
+async def open_platform(token: str = TOKEN) -> AsyncGenerator[tuple[FakeDiscord, DiscordPlatform]]:
     """Open the platform on a fake; it does not hear yet."""
     async with within_an_hour(), open_fake_discord() as fake:
         async with open_discord(token, url=fake.url) as platform:

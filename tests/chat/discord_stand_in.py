@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import assert_never
 
 import trio
-
-from agents import raising_one_error
 from orchestrator.chat import Button, ChatUser, Place, Platform
-from orchestrator.chat.discord import open_discord
+
+from orchestrator.agents import raising_one_error
+from orchestrator.products.chat.discord import open_discord
 from orchestrator.testing.chat_conformance import NO_FILES, ChatFault, ShownMessage
 from tests.chat.fakes.discord import (
     ADA,
@@ -49,13 +49,9 @@ class DiscordStandIn:
         file = self._folder / "session"
         return open_discord(TOKEN, session_file=file, url=self.fake.url)
 
-    def say(
-        self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES
-    ) -> str:
+    def say(self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
         mention = "" if place == self.places[0] else f"<@{BOT}> "
-        said = self.fake.write(
-            mention + text, channel=place.thread or place.chat, files=files
-        )
+        said = self.fake.write(mention + text, channel=place.thread or place.chat, files=files)
         self._nursery.start_soon(self._announce, said)
         return said.id
 

@@ -5,19 +5,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
-
-from agents import Agent, ScriptedModel, Transcript, UserMessage
 from orchestrator.chat import Gateway, GatewaySettings, open_gateway
-from orchestrator.chat.settings import Limits
-from orchestrator.chat.telegram import open_telegram
+
+from orchestrator.agents import Agent, ScriptedModel, Transcript, UserMessage
+from orchestrator.products.chat.settings import Limits
+from orchestrator.products.chat.telegram import open_telegram
 from orchestrator.testing import Harness
 from tests.chat.fakes.telegram import TOKEN, FakeTelegram
 
 ADA, GROUP, TOPIC = 7, -100_200, 12
 """A person, a group, and a topic of it."""
-SETTINGS = GatewaySettings(
-    allow=(f"telegram:{ADA}",), limits=Limits(messages_per_minute=None)
-)
+SETTINGS = GatewaySettings(allow=(f"telegram:{ADA}",), limits=Limits(messages_per_minute=None))
 
 
 def echoing(**given: Any) -> Agent[Any]:
@@ -34,10 +32,7 @@ class Talk:
     """One gateway after another, on one journal and one Telegram."""
 
     def __init__(
-        self,
-        fake: FakeTelegram,
-        agent: Agent[Any],
-        settings: GatewaySettings = SETTINGS,
+        self, fake: FakeTelegram, agent: Agent[Any], settings: GatewaySettings = SETTINGS
     ) -> None:
         self.fake = fake
         self.agent = agent

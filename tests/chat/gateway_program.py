@@ -1,13 +1,6 @@
 """The agent of a gateway that is killed: it hands each message on, and tells the result later."""
 
-from agents import (
-    Agent,
-    ScriptedModel,
-    ToolCall,
-    ToolMessage,
-    Transcript,
-    UserMessage,
-)
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript, UserMessage
 from orchestrator.testing import hand_on
 
 

@@ -16,15 +16,9 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
-from orchestrator.chat.slack.signature import sign
+from orchestrator.products.chat.slack.signature import sign
 from tests.chat.fakes import slack, telegram
-from tests.chat.fakes.discord import (
-    GENERAL,
-    TOKEN,
-    FakeDiscord,
-    Message,
-    open_fake_discord,
-)
+from tests.chat.fakes.discord import GENERAL, TOKEN, FakeDiscord, Message, open_fake_discord
 from tests.chat.fakes.discord_bodies import RefusedError
 from tests.chat.fakes.telegram import FakeTelegram
 from tests.clients.environments import Client, prepare
@@ -133,8 +127,7 @@ async def _talk_on_slack(fake: slack.FakeSlack) -> None:
 
 JUDGES: Final = (
     Judge(
-        Client("python-telegram-bot", "python-telegram-bot", "telegram_bot_judge.py"),
-        play_telegram,
+        Client("python-telegram-bot", "python-telegram-bot", "telegram_bot_judge.py"), play_telegram
     ),
     Judge(Client("aiogram", "aiogram", "aiogram_judge.py"), play_telegram),
     Judge(Client("slack-sdk and Bolt", "slack", "slack_judge.py"), play_slack),
@@ -171,9 +164,7 @@ async def judge_all(judges: Sequence[Judge]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chat.judges", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.chat.judges", description=__doc__)
     names = [it.client.pins for it in JUDGES]
     parser.add_argument("judges", nargs="*", metavar="judge", help=", ".join(names))
     asked = parser.parse_args()

@@ -5,19 +5,13 @@ from contextlib import asynccontextmanager
 
 import attrs
 import trio
-
-from agents.redaction.redactor import Redactor
 from orchestrator.chat import ChatEvent, IncomingMessage, Place
-from orchestrator.chat.slack.platform import SlackPlatform, open_slack
-from orchestrator.server.chat_webhooks import open_chat_webhooks
-from orchestrator.server.transport.listener import Listening
-from tests.chat.fakes.slack import (
-    APP_TOKEN,
-    BOT_TOKEN,
-    SIGNING_SECRET,
-    FakeSlack,
-    open_fake_slack,
-)
+
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.products.chat.slack.platform import SlackPlatform, open_slack
+from orchestrator.products.server.chat_webhooks import open_chat_webhooks
+from orchestrator.products.server.transport.listener import Listening
+from tests.chat.fakes.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, FakeSlack, open_fake_slack
 
 
 @attrs.define
@@ -82,9 +76,7 @@ async def bot_by_requests() -> AsyncGenerator[Bot]:
     ):
         nursery.start_soon(slack.run, inbox)
         listening, redactor = Listening(port=0), Redactor()
-        async with open_chat_webhooks(
-            slack.webhooks(inbox), listening, redactor
-        ) as address:
+        async with open_chat_webhooks(slack.webhooks(inbox), listening, redactor) as address:
             fake.request_url = f"{address}/slack"
             yield Bot(fake, slack, inbox)
         nursery.cancel_scope.cancel(reason="the test is over")

@@ -5,9 +5,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import assert_never
 
 import trio
-
 from orchestrator.chat import Button, ChatUser, Place, Platform
-from orchestrator.chat.slack.platform import open_slack
+
+from orchestrator.products.chat.slack.platform import open_slack
 from orchestrator.testing.chat_conformance import NO_FILES, ChatFault, ShownMessage
 from tests.chat.fakes.slack import (
     ADA,
@@ -45,9 +45,7 @@ class SlackStandIn:
     def connect(self) -> AbstractAsyncContextManager[Platform]:
         return open_slack(BOT_TOKEN, app_token=APP_TOKEN, url=self.fake.api_url)
 
-    def say(
-        self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES
-    ) -> str:
+    def say(self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
         if place.thread:
             text = f"<@{BOT_USER}> {text}"
         is_begun = bool(self.fake.find(place.chat, place.thread))
@@ -103,9 +101,7 @@ class SlackStandIn:
             id=message.ts,
             place=Place("slack", message.channel, message.thread_ts),
             text=message.shown,
-            buttons=tuple(
-                Button(label, it["value"]) for label, it in message.buttons.items()
-            ),
+            buttons=tuple(Button(label, it["value"]) for label, it in message.buttons.items()),
             file=b"".join(files),
         )
 

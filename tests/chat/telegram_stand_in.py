@@ -5,7 +5,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, assert_never
 
 from orchestrator.chat import Button, ChatUser, Place, Platform
-from orchestrator.chat.telegram import open_telegram
+
+from orchestrator.products.chat.telegram import open_telegram
 from orchestrator.testing.chat_conformance import NO_FILES, ChatFault, ShownMessage
 from tests.chat.fakes.telegram import TOKEN, FakeTelegram, Fault
 
@@ -28,9 +29,7 @@ class TelegramStandIn:
     def connect(self) -> AbstractAsyncContextManager[Platform]:
         return open_telegram(TOKEN, address=self.fake.address)
 
-    def say(
-        self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES
-    ) -> str:
+    def say(self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
         fields: dict[str, Any] = {}
         for name, content in files.items():
             fields["document"] = self.fake.add_file(name, content)
@@ -39,9 +38,7 @@ class TelegramStandIn:
         shown = text if is_private else f"@helper_bot {text}"
         topic = int(place.thread) if place.thread else None
         said = "" if files else shown
-        return str(
-            self.fake.say(said, user=USER, chat=int(place.chat), topic=topic, **fields)
-        )
+        return str(self.fake.say(said, user=USER, chat=int(place.chat), topic=topic, **fields))
 
     def say_again(self) -> None:
         self.fake.send_last_again()
@@ -86,9 +83,7 @@ def _shown(message: Mapping[str, Any], fake: FakeTelegram) -> ShownMessage:
         place=Place("telegram", str(message["chat"]["id"]), str(topic)),
         text=message.get("text", ""),
         anchor=str(message.get("reply_to_message", {}).get("message_id", "")),
-        buttons=tuple(
-            Button(it["text"], it["callback_data"]) for row in rows for it in row
-        ),
+        buttons=tuple(Button(it["text"], it["callback_data"]) for row in rows for it in row),
         file=fake.files.get(file, b""),
     )
 

@@ -6,18 +6,12 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-
-from agents import raising_one_error
 from orchestrator.chat import Place, RevokedError
-from orchestrator.chat.discord import open_discord
-from orchestrator.chat.discord.session_file import GatewaySession, SessionFile
-from tests.chat.discord_kit import (
-    Connected,
-    Inbox,
-    connected,
-    open_platform,
-    within_an_hour,
-)
+
+from orchestrator.agents import raising_one_error
+from orchestrator.products.chat.discord import open_discord
+from orchestrator.products.chat.discord.session_file import GatewaySession, SessionFile
+from tests.chat.discord_kit import Connected, Inbox, connected, open_platform, within_an_hour
 from tests.chat.fakes.discord import (
     BOT,
     DIRECT,
@@ -55,9 +49,7 @@ async def test_heartbeats_name_the_last_event_that_is_durable() -> None:
         assert chat.fake.heartbeats[-1] == (handled or 0) + 1
 
 
-async def test_the_first_heartbeat_comes_at_a_random_time_and_the_others_each_interval() -> (
-    None
-):
+async def test_the_first_heartbeat_comes_at_a_random_time_and_the_others_each_interval() -> None:
     async with connected(heartbeat_interval=10_000) as chat:
         began = trio.current_time()
         await chat.fake.wait_until(lambda: len(chat.fake.heartbeats) >= 3)
@@ -74,9 +66,7 @@ async def test_a_heartbeat_that_is_asked_for_is_sent_at_once() -> None:
         assert trio.current_time() == began
 
 
-async def test_a_connection_that_does_not_answer_heartbeats_is_left_and_resumed() -> (
-    None
-):
+async def test_a_connection_that_does_not_answer_heartbeats_is_left_and_resumed() -> None:
     async with connected() as chat:
         chat.fake.answers_heartbeats = False
         await chat.fake.wait_until(lambda: chat.fake.connections == 2)
@@ -89,9 +79,7 @@ async def test_a_connection_that_does_not_answer_heartbeats_is_left_and_resumed(
 
 
 @pytest.mark.parametrize("how", ["cut", "asked", "invalid but resumable", 4000, 4008])
-async def test_a_lost_connection_is_resumed_and_what_was_missed_is_repeated(
-    how: str | int,
-) -> None:
+async def test_a_lost_connection_is_resumed_and_what_was_missed_is_repeated(how: str | int) -> None:
     async with connected() as chat:
         await chat.fake.say("before")
         await chat.inbox.wait_events(1)
@@ -235,9 +223,7 @@ async def test_what_is_older_than_a_day_is_not_answered() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"id": 7}'])
-async def test_a_broken_file_begins_a_new_session(
-    tmp_path: Path, content: bytes
-) -> None:
+async def test_a_broken_file_begins_a_new_session(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "session"
     file.write_bytes(content)
     file.chmod(0o600)
@@ -343,16 +329,12 @@ async def test_operations_and_events_that_are_not_known_are_ignored() -> None:
         assert chat.fake.connections == 1
 
 
-async def test_the_token_goes_over_no_plain_connection_to_discord(
-    tmp_path: Path,
-) -> None:
+async def test_the_token_goes_over_no_plain_connection_to_discord(tmp_path: Path) -> None:
     """An earlier process may have talked to a stand-in, and its file is there still."""
     file = tmp_path / "session"
     async with within_an_hour(), open_fake_discord() as fake:
         _file(file).save(GatewaySession("s", fake.gateway_url, 1, BOT))
-        async with open_discord(
-            TOKEN, session_file=file, url="https://127.0.0.1:9"
-        ) as platform:
+        async with open_discord(TOKEN, session_file=file, url="https://127.0.0.1:9") as platform:
             with trio.move_on_after(60):
                 await platform.run(Inbox())
         assert fake.connections == 0

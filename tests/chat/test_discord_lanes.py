@@ -8,7 +8,7 @@ from functools import partial
 import trio
 import trio.testing
 
-from orchestrator.chat.discord.lanes import MOST, Lanes, Order
+from orchestrator.products.chat.discord.lanes import MOST, Lanes, Order
 
 
 class Handled:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.chat.discord.markup import LONGEST, PART, length, plain, split
+from orchestrator.products.chat.discord.markup import LONGEST, PART, length, plain, split
 
 FAMILY = "\N{MAN}\u200d\N{WOMAN}\u200d\N{GIRL}\u200d\N{BOY}"
 PIECES = st.sampled_from(
@@ -50,9 +50,7 @@ def test_any_text_is_split(text: str) -> None:
 
 
 def test_a_short_text_stays_as_it_is() -> None:
-    text = (
-        "# Title\n\nSome **bold** text with `code`.\n\n```python\nx = 1\n```\nand more"
-    )
+    text = "# Title\n\nSome **bold** text with `code`.\n\n```python\nx = 1\n```\nand more"
     assert split(text) == [text]
 
 
@@ -102,13 +100,7 @@ def test_what_stands_within_a_word_or_alone_is_no_mark() -> None:
 
 @pytest.mark.parametrize(
     "character",
-    [
-        "\N{SLOTH}",
-        FAMILY,
-        "e\N{COMBINING ACUTE ACCENT}",
-        "\U0001f1e9\U0001f1ea",
-        "👍🏽",
-    ],
+    ["\N{SLOTH}", FAMILY, "e\N{COMBINING ACUTE ACCENT}", "\U0001f1e9\U0001f1ea", "👍🏽"],
 )
 def test_no_character_is_cut(character: str) -> None:
     parts = split(character * 3000)

@@ -4,19 +4,11 @@ from typing import Any
 
 import pytest
 import trio
-
 from orchestrator.chat import Attachment, Button, GoneError, Place
-from orchestrator.chat.discord import platform
+
+from orchestrator.products.chat.discord import platform
 from tests.chat.discord_kit import Connected, connected
-from tests.chat.fakes.discord import (
-    ADA,
-    BOB,
-    BOT,
-    DIRECT,
-    GENERAL,
-    OTHER_BOT,
-    THREAD,
-)
+from tests.chat.fakes.discord import ADA, BOB, BOT, DIRECT, GENERAL, OTHER_BOT, THREAD
 
 
 async def heard_texts(chat: Connected) -> list[str]:
@@ -62,9 +54,7 @@ async def test_a_thread_is_a_place_of_its_channel_and_all_of_it_is_read() -> Non
         await chat.fake.say(f"<@{BOT}> begin", channel=THREAD)
         await chat.fake.say("go on", channel=THREAD, by=BOB)
         assert await heard_texts(chat) == ["begin", "go on"]
-        assert {it.place for it in chat.inbox.messages} == {
-            Place("discord", GENERAL, THREAD)
-        }
+        assert {it.place for it in chat.inbox.messages} == {Place("discord", GENERAL, THREAD)}
         assert [it.is_addressed for it in chat.inbox.messages] == [True, False]
         asked = [it for it in chat.fake.calls if it.path == f"/channels/{THREAD}"]
         assert len(asked) == 1, "a channel is asked for once"
@@ -139,11 +129,7 @@ async def test_files_come_with_their_names_and_sizes() -> None:
         await chat.fake.say("look", files={"../a.txt": b"one", "b.txt": b"three"})
         await chat.inbox.wait_events(1)
         first, second = chat.inbox.messages[0].attachments
-        assert (first.name, first.size, first.media_type) == (
-            "../a.txt",
-            3,
-            "text/plain",
-        )
+        assert (first.name, first.size, first.media_type) == ("../a.txt", 3, "text/plain")
         assert await chat.platform.download(second) == b"three"
 
 
@@ -186,9 +172,7 @@ async def test_a_file_that_is_gone_is_told_as_such() -> None:
 
 
 @pytest.mark.parametrize("is_handled_late", [False, True])
-async def test_a_press_is_acknowledged_within_three_seconds(
-    *, is_handled_late: bool
-) -> None:
+async def test_a_press_is_acknowledged_within_three_seconds(*, is_handled_late: bool) -> None:
     """Also if the journal is slow: Discord tells the person otherwise that it failed."""
     async with connected() as chat:
         shown = await _buttons(chat)

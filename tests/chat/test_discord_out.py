@@ -5,7 +5,6 @@ from typing import Any
 import httpx2
 import pytest
 import trio
-
 from orchestrator.chat import (
     Button,
     GoneError,
@@ -17,8 +16,9 @@ from orchestrator.chat import (
     Sent,
     TextPart,
 )
-from orchestrator.chat.discord import DiscordPlatform, open_discord
-from orchestrator.chat.discord.api import UnreachableError, _translated_errors
+
+from orchestrator.products.chat.discord import DiscordPlatform, open_discord
+from orchestrator.products.chat.discord.api import UnreachableError, _translated_errors
 from tests.chat.discord_kit import open_platform
 from tests.chat.fakes import discord_bodies
 from tests.chat.fakes.discord import ADA, DIRECT, GENERAL, THREAD, TOKEN
@@ -83,8 +83,7 @@ async def test_a_thread_that_is_gone_is_left_out_and_that_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code"),
-    [(403, 50001), (403, 50007), (403, 50013), (404, 10003), (400, 50083)],
+    ("status", "code"), [(403, 50001), (403, 50007), (403, 50013), (404, 10003), (400, 50083)]
 )
 async def test_a_chat_that_takes_no_message_is_given_up(status: int, code: int) -> None:
     async with open_platform() as (fake, platform):
@@ -176,9 +175,7 @@ async def test_each_channel_has_a_bucket_of_its_own() -> None:
         assert len(fake.sent(GENERAL)) == 1
 
 
-async def test_a_refused_call_keeps_its_channel_silent_as_long_as_discord_says() -> (
-    None
-):
+async def test_a_refused_call_keeps_its_channel_silent_as_long_as_discord_says() -> None:
     async with open_platform() as (fake, platform):
         fake.fail(MESSAGES, status=429, retry_after=30.5)
         with pytest.raises(RetryAfterError) as caught:
@@ -258,9 +255,7 @@ async def test_a_file_goes_with_its_name() -> None:
 async def test_a_file_that_is_too_large_is_refused() -> None:
     async with open_platform() as (_, platform):
         with pytest.raises(RefusedError, match="40005"):
-            await platform.send_file(
-                PRIVATE, "a", bytes(platform.largest_upload + 1), key="f"
-            )
+            await platform.send_file(PRIVATE, "a", bytes(platform.largest_upload + 1), key="f")
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b"[]", b"null", b"<html>"])

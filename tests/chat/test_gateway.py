@@ -5,8 +5,10 @@ from pathlib import Path
 import httpx2
 import pytest
 import trio
+from orchestrator.chat import Inbox, Place, open_gateway, parse_place, read_settings
+from orchestrator.schedule import Job
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     CallId,
     DefinitionError,
@@ -16,22 +18,20 @@ from agents import (
     Transcript,
     tool,
 )
-from delegation import TaskId
-from delegation.events import (
+from orchestrator.delegation import TaskId
+from orchestrator.delegation.events import (
     JobOccurred,
     MessageReceived,
     SessionClosed,
     SessionOpened,
 )
-from delegation.events.approvals import ApprovalId, ApprovalQuestion
-from delegation.session_context import get_session_env
-from orchestrator.chat import Inbox, Place, open_gateway, parse_place, read_settings
-from orchestrator.chat.approval_buttons import question_text
-from orchestrator.chat.discord.markup import plain
-from orchestrator.chat.settings import Limits, Profile
-from orchestrator.chat.telegram import Telegram, open_telegram
-from orchestrator.chat.telegram.api import TelegramApi
-from orchestrator.schedule import Job
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion
+from orchestrator.delegation.session_context import get_session_env
+from orchestrator.products.chat.approval_buttons import question_text
+from orchestrator.products.chat.discord.markup import plain
+from orchestrator.products.chat.settings import Limits, Profile
+from orchestrator.products.chat.telegram import Telegram, open_telegram
+from orchestrator.products.chat.telegram.api import TelegramApi
 from orchestrator.testing import GatedModel, Harness, SpyModel, hand_on
 from tests.chat.fakes.telegram import TOKEN, FakeTelegram
 from tests.chat.gateway_kit import (
@@ -187,10 +187,7 @@ async def test_a_reply_goes_to_its_topic_and_answers_its_message() -> None:
         second = fake.say("@helper_bot two", chat=GROUP)
         third = fake.say("three")
         await fake.wait_sent(3)
-    found = {
-        it["reply_to_message"]["message_id"]: it.get("message_thread_id")
-        for it in fake.sent
-    }
+    found = {it["reply_to_message"]["message_id"]: it.get("message_thread_id") for it in fake.sent}
     assert found == {first: TOPIC, second: None, third: None}
 
 
@@ -269,7 +266,7 @@ async def test_tools_and_children_know_the_chat() -> None:
     look_once = ScriptedModel.always(
         lambda transcript: "Done." if len(transcript) > 2 else hand_look
     )
-    from agents import ToolCall
+    from orchestrator.agents import ToolCall
 
     hand_look = ToolCall("look", {})
     child = Agent("child", model=look_once, tools=[look])
@@ -291,9 +288,7 @@ async def test_results_of_a_detached_task_come_to_the_chat_after_a_restart() -> 
     child = Agent("child", model=gate)
     lead = Agent(
         "lead",
-        model=ScriptedModel(
-            [hand_on("count", background=True), "I am on it.", "It is 42."]
-        ),
+        model=ScriptedModel([hand_on("count", background=True), "I am on it.", "It is 42."]),
         delegates=[child],
     )
     async with FakeTelegram().open() as fake:
@@ -333,17 +328,11 @@ async def test_a_platform_that_breaks_is_heard_again_and_ends_nothing() -> None:
         api = TelegramApi(client, TOKEN, address=fake.address)
         breaking = BreakingTelegram(api, TOKEN, None)
         async with open_gateway(
-            orchestrator,
-            echoing(),
-            [breaking],
-            settings=SETTINGS,
-            report=reports.append,
+            orchestrator, echoing(), [breaking], settings=SETTINGS, report=reports.append
         ):
             fake.say("one")
             await fake.wait_sent(1)
-    assert reports == [
-        "telegram: ValueError: it is broken; it is heard again in a minute"
-    ]
+    assert reports == ["telegram: ValueError: it is broken; it is heard again in a minute"]
 
 
 async def test_two_platforms_of_one_name_are_refused() -> None:
@@ -516,9 +505,7 @@ async def test_a_conversation_goes_on_in_another_chat() -> None:
             fake.say("five", chat=GROUP, topic=TOPIC)
             await fake.wait_sent(10)
     assert fake.texts()[0] == "There is no conversation here yet."
-    assert fake.texts(8) == [
-        "This code does not hold: it is wrong, an hour old, or was used."
-    ]
+    assert fake.texts(8) == ["This code does not hold: it is wrong, an hour old, or was used."]
     facts = talk.harness.facts(MessageReceived)
     sessions = {it.text.rpartition(" ")[2]: it.session for it in facts}
     assert sessions["one"] == sessions["two"] == sessions["three"] == sessions["four"]
@@ -566,17 +553,12 @@ async def test_a_job_delivers_to_a_chat_and_can_be_replied_to() -> None:
         async with talk.open(jobs=[job], clock=trio.current_time):
             await fake.wait_sent(1)
             sent = fake.sent[0]
-            assert (sent["text"], sent["message_thread_id"]) == (
-                "Rome is sunny.",
-                TOPIC,
-            )
+            assert (sent["text"], sent["message_thread_id"]) == ("Rome is sunny.", TOPIC)
             fake.say("And Milan?", chat=GROUP, topic=TOPIC, reply_to=sent["message_id"])
             await fake.wait_sent(2)
             fake.say("And Turin?", chat=GROUP, topic=TOPIC)
             await fake.wait_sent(3)
-    first, second = (
-        it for it in talk.harness.facts(MessageReceived) if "And" in it.text
-    )
+    first, second = (it for it in talk.harness.facts(MessageReceived) if "And" in it.text)
     assert "Job writer, due" in first.text
     assert "Rome is sunny." in first.text
     assert "Rome is sunny." not in second.text
@@ -596,9 +578,7 @@ def remind(transcript: Transcript) -> ToolCall | str:
     return ToolCall("job", arguments)
 
 
-async def test_a_job_that_an_agent_sets_in_a_chat_answers_there_after_a_restart() -> (
-    None
-):
+async def test_a_job_that_an_agent_sets_in_a_chat_answers_there_after_a_restart() -> None:
     agent = Agent("helper", model=ScriptedModel.always(remind), schedules=True)
     settings = with_settings(limits=Limits(tokens_per_day=1_000_000))
     async with FakeTelegram().open() as fake:
@@ -645,9 +625,7 @@ async def test_a_person_who_may_not_talk_any_more_has_no_jobs() -> None:
         ("allow = [", "Invalid value"),
     ],
 )
-def test_settings_that_are_wrong_are_told(
-    text: str, problem: str, tmp_path: Path
-) -> None:
+def test_settings_that_are_wrong_are_told(text: str, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     file.write_text(text)
     with pytest.raises(DefinitionError) as raised:
@@ -673,9 +651,7 @@ def test_a_place_is_written_as_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("padding", ["a", "*", "\N{GRINNING FACE}"])
-def test_a_question_shows_the_end_of_a_long_command_on_every_platform(
-    padding: str,
-) -> None:
+def test_a_question_shows_the_end_of_a_long_command_on_every_platform(padding: str) -> None:
     command = f"echo {padding * 5_000}; rm -rf ~"
     question = ApprovalQuestion(
         id=ApprovalId("a_1"),

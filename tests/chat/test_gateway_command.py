@@ -28,25 +28,16 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ([], "say where people are: --telegram"),
         (["--telegram", "--allow", "7"], "--allow 7 is no person: write PLATFORM:"),
-        (
-            ["--telegram", "--settings", "none.toml"],
-            "none.toml cannot be read: No such",
-        ),
+        (["--telegram", "--settings", "none.toml"], "none.toml cannot be read: No such"),
         (["--telegram", "--journal", "folder/"], "folder/"),
         (
-            [
-                *("--telegram-webhook", "https://bot.example.org/telegram"),
-                *("--host", "0.0.0.0"),
-            ],
+            [*("--telegram-webhook", "https://bot.example.org/telegram"), *("--host", "0.0.0.0")],
             "other machines could connect to 0.0.0.0",
         ),
     ],
 )
 def test_what_is_wrong_is_said(
-    options: list[str],
-    complaint: str,
-    file: Path,
-    capsys: pytest.CaptureFixture[str],
+    options: list[str], complaint: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["gateway", str(file), *options]) == 2
     said = capsys.readouterr().err
@@ -74,9 +65,7 @@ def test_a_token_that_is_missing_is_said_with_where_to_get_it(
     assert "TELEGRAM_BOT_TOKEN is not set: @BotFather" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_is_said(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_not_there_is_said(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["gateway", f"{file}.none", "--telegram"]) == 2
     assert "there is no file" in capsys.readouterr().err
 
@@ -91,11 +80,7 @@ def test_settings_that_are_wrong_are_said(
     assert "unknown field `alow`" in capsys.readouterr().err
 
 
-SLACK = {
-    "SLACK_BOT_TOKEN": "xoxb-1",
-    "SLACK_APP_TOKEN": "xapp-1",
-    "SLACK_SIGNING_SECRET": "1",
-}
+SLACK = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1", "SLACK_SIGNING_SECRET": "1"}
 
 
 @pytest.mark.parametrize(
@@ -113,17 +98,9 @@ SLACK = {
             {"SLACK_APP_TOKEN": "xoxb-1"},
             "SLACK_APP_TOKEN is not the token of an app, which begins with xapp-",
         ),
-        (
-            ["--slack-events"],
-            {"SLACK_SIGNING_SECRET": " "},
-            "SLACK_SIGNING_SECRET is not set",
-        ),
+        (["--slack-events"], {"SLACK_SIGNING_SECRET": " "}, "SLACK_SIGNING_SECRET is not set"),
         (["--slack", "--slack-events"], {}, "either Socket Mode (--slack) or request"),
-        (
-            ["--slack-events", "--host", "0.0.0.0"],
-            {},
-            "other machines could connect to 0.0.0.0",
-        ),
+        (["--slack-events", "--host", "0.0.0.0"], {}, "other machines could connect to 0.0.0.0"),
     ],
 )
 def test_what_slack_needs_is_said(

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from orchestrator.chat.replies import MARK
+from orchestrator.products.chat.replies import MARK
 from tests.chat.fakes.telegram import TOKEN, FakeTelegram
 
 CHATS = int(os.environ.get("CHATS", "10"))
@@ -33,11 +33,7 @@ async def running(fake: FakeTelegram, journal: Path) -> AsyncGenerator[trio.Proc
             *(sys.executable, "-m", "orchestrator", "gateway", f"{PROGRAM}:lead"),
             *("--telegram", "--allow", "telegram:*", "--journal", str(journal)),
         ],
-        env={
-            **os.environ,
-            "TELEGRAM_BOT_TOKEN": TOKEN,
-            "TELEGRAM_API_URL": fake.address,
-        },
+        env={**os.environ, "TELEGRAM_BOT_TOKEN": TOKEN, "TELEGRAM_API_URL": fake.address},
         stderr=subprocess.DEVNULL,
     )
     try:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator.chat.slack.events import HEARD
+from orchestrator.products.chat.slack.events import HEARD
 from tests.chat.fakes.slack_methods import METHODS
 
 MANIFEST = Path(__file__).parents[2] / "examples" / "chat" / "slack-app.yaml"

@@ -8,22 +8,22 @@ from typing import Any, Literal
 import attrs
 import pytest
 import trio
+from orchestrator.chat import Gateway, GatewaySettings, open_gateway
+from orchestrator.schedule import Job
 
-from agents import Agent, ScriptedModel, ToolCall, ask, tool
-from agents.redaction.redactor import Redactor
-from agents.tools.files import read_file
-from delegation.events import (
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ask, tool
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.tools.files import read_file
+from orchestrator.delegation.events import (
     DeliveryFailed,
     LabelsChanged,
     MessageReceived,
     ReplyPartDelivered,
 )
-from orchestrator.chat import Gateway, GatewaySettings, open_gateway
-from orchestrator.chat.replies import MARK
-from orchestrator.chat.slack import open_slack
-from orchestrator.schedule import Job
-from orchestrator.server.chat_webhooks import open_chat_webhooks
-from orchestrator.server.transport.listener import Listening
+from orchestrator.products.chat.replies import MARK
+from orchestrator.products.chat.slack import open_slack
+from orchestrator.products.server.chat_webhooks import open_chat_webhooks
+from orchestrator.products.server.transport.listener import Listening
 from orchestrator.testing import Harness
 from tests.chat.fakes.slack import (
     ADA,
@@ -87,9 +87,7 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(
-    agent: Agent[Any], way: Way = "socket", **given: Any
-) -> AsyncGenerator[Talk]:
+async def talking(agent: Agent[Any], way: Way = "socket", **given: Any) -> AsyncGenerator[Talk]:
     async with open_fake_slack() as fake:
         talk = Talk(fake, way)
         async with talk.open(agent, **given):
@@ -116,10 +114,7 @@ async def test_a_mention_is_answered_once_and_in_its_thread(way: Way) -> None:
         await wait_replies(talk.fake, 2)
     first, second = talk.fake.replies()
     assert {first.thread_ts, second.thread_ts} == {said.ts}
-    assert (first.shown, second.shown) == (
-        "You said: Ada: look",
-        "You said: Ada: and this?",
-    )
+    assert (first.shown, second.shown) == ("You said: Ada: look", "You said: Ada: and this?")
     assert len(talk.harness.facts(MessageReceived)) == 2
 
 
@@ -151,9 +146,7 @@ async def test_a_pause_is_kept_for_its_channel_and_no_other() -> None:
     async with talking(echoing()) as talk:
         talk.fake.fail("chat.postMessage", status=429, retry_after="30")
         talk.fake.say("slowly")
-        await talk.fake.wait_for(
-            lambda: any(it.method == "users.info" for it in talk.fake.calls)
-        )
+        await talk.fake.wait_for(lambda: any(it.method == "users.info" for it in talk.fake.calls))
         await talk.fake.wait_told()
         talk.fake.limit(DIRECT, 20)
         begun = trio.current_time()

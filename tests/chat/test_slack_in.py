@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 import trio
-
 from orchestrator.chat import Button, ButtonPress, Place, RevokedError
-from orchestrator.chat.slack.platform import open_slack
+
+from orchestrator.products.chat.slack.platform import open_slack
 from tests.chat.fakes.slack import (
     ADA,
     APP_TOKEN,
@@ -59,9 +59,7 @@ async def test_a_mention_is_told_twice_and_is_one_message(bot: Bot) -> None:
     assert not first.is_private
 
 
-async def test_a_thread_is_a_place_and_its_messages_say_whom_they_address(
-    bot: Bot,
-) -> None:
+async def test_a_thread_is_a_place_and_its_messages_say_whom_they_address(bot: Bot) -> None:
     root = bot.fake.say(f"{MENTION} look", channel=GENERAL)
     await bot.fake.wait_told()
     bot.inbox.events.clear()
@@ -299,10 +297,7 @@ async def test_socket_mode_that_is_switched_off_is_told_and_tried_again() -> Non
 
 @pytest.mark.parametrize("code", ["invalid_auth", "account_inactive", "token_revoked"])
 async def test_a_token_that_slack_refuses_ends_the_run(code: str) -> None:
-    async with (
-        open_fake_slack() as fake,
-        open_slack("xoxb-x", url=fake.api_url) as slack,
-    ):
+    async with open_fake_slack() as fake, open_slack("xoxb-x", url=fake.api_url) as slack:
         fake.fail("auth.test", error=code)
         with pytest.raises(RevokedError, match=code):
             await slack.run(KeptInbox())
@@ -320,9 +315,7 @@ async def test_a_token_of_the_wrong_kind_ends_the_run_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("kind", "tokens"), [("app_uninstalled", {}), ("tokens_revoked", {"bot": ["U"]})]
 )
-async def test_an_app_that_is_removed_ends_the_run(
-    kind: str, tokens: dict[str, list[str]]
-) -> None:
+async def test_an_app_that_is_removed_ends_the_run(kind: str, tokens: dict[str, list[str]]) -> None:
     async with (
         open_fake_slack() as fake,
         open_slack(BOT_TOKEN, app_token=APP_TOKEN, url=fake.api_url) as slack,

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import trio
-
 from orchestrator.chat import (
     Attachment,
     Button,
@@ -18,8 +17,9 @@ from orchestrator.chat import (
     RetryAfterError,
     RevokedError,
 )
-from orchestrator.chat.slack.answers import Answer
-from orchestrator.chat.slack.api import (
+
+from orchestrator.products.chat.slack.answers import Answer
+from orchestrator.products.chat.slack.api import (
     API_URL,
     FileTooLargeError,
     SlackError,
@@ -28,15 +28,8 @@ from orchestrator.chat.slack.api import (
     is_host_of,
     open_slack_api,
 )
-from orchestrator.chat.slack.platform import SlackPlatform, open_slack
-from tests.chat.fakes.slack import (
-    BOB,
-    BOT_TOKEN,
-    DIRECT,
-    GENERAL,
-    FakeSlack,
-    open_fake_slack,
-)
+from orchestrator.products.chat.slack.platform import SlackPlatform, open_slack
+from tests.chat.fakes.slack import BOB, BOT_TOKEN, DIRECT, GENERAL, FakeSlack, open_fake_slack
 from tests.chat.slack_kit import bot_by_requests
 
 CHANNEL = Place("slack", GENERAL)
@@ -82,9 +75,7 @@ async def test_a_thread_that_is_gone_is_left_out_and_that_is_said() -> None:
 
 
 @pytest.mark.parametrize("code", ["invalid_blocks", "msg_blocks_too_long"])
-async def test_formatting_that_is_refused_is_left_out_and_that_is_said(
-    code: str,
-) -> None:
+async def test_formatting_that_is_refused_is_left_out_and_that_is_said(code: str) -> None:
     async with bot_by_requests() as bot:
         bot.fake.fail("chat.postMessage", error=code)
         assert await send(bot.slack, "**a** <b>") == "the formatting"
@@ -144,12 +135,9 @@ async def test_a_limit_of_the_rate_says_for_how_long() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [{"status": 500}, {"status": 503}, {"lost": "before"}, {"lost": "after"}],
+    "fault", [{"status": 500}, {"status": 503}, {"lost": "before"}, {"lost": "after"}]
 )
-async def test_what_may_have_arrived_is_no_certain_refusal(
-    fault: dict[str, Any],
-) -> None:
+async def test_what_may_have_arrived_is_no_certain_refusal(fault: dict[str, Any]) -> None:
     async with bot_by_requests() as bot:
         bot.fake.fail("chat.postMessage", **fault)
         with pytest.raises(SlackError) as raised:
@@ -204,12 +192,7 @@ async def test_buttons_go_when_they_are_answered() -> None:
 async def test_only_the_person_who_pressed_reads_what_came_of_it() -> None:
     async with bot_by_requests() as bot:
         press = ButtonPress(
-            id="1",
-            place=CHANNEL,
-            user=ChatUser(BOB),
-            data="x",
-            message="1.2",
-            is_private=False,
+            id="1", place=CHANNEL, user=ChatUser(BOB), data="x", message="1.2", is_private=False
         )
         await bot.slack.answer_press(press, "It was answered already.")
         (told,) = bot.fake.messages
@@ -260,9 +243,7 @@ async def test_a_file_that_was_not_completed_is_certainly_not_seen() -> None:
             await bot.slack.send_file(CHANNEL, "a.csv", b"1", key="k")
 
 
-async def test_the_token_goes_to_hosts_of_slack_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_token_goes_to_hosts_of_slack_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may be kept elsewhere, and what says where it is may be wrong."""
     async with bot_by_requests() as bot, open_fake_slack() as foreign:
         external = bot.fake.add_file("x", b"1", is_external=True)
@@ -326,36 +307,16 @@ async def test_the_fake_refuses_what_slack_refuses(fake: FakeSlack) -> None:
             ("chat.postMessage", {"channel": GENERAL}, "no_text"),
             ("chat.postMessage", {"text": "x"}, "invalid_arguments"),
             ("chat.postMessage", {"channel": GENERAL, "txt": "x"}, "invalid_arguments"),
-            (
-                "chat.postMessage",
-                {"channel": GENERAL, "text": "x" * 40_001},
-                "msg_too_long",
-            ),
-            (
-                "chat.postMessage",
-                {"channel": GENERAL, "blocks": [{}]},
-                "invalid_blocks",
-            ),
-            (
-                "chat.postMessage",
-                {"channel": GENERAL, "blocks": "{"},
-                "invalid_blocks_format",
-            ),
-            (
-                "chat.update",
-                {"channel": GENERAL, "ts": "1.2", "text": "x"},
-                "message_not_found",
-            ),
+            ("chat.postMessage", {"channel": GENERAL, "text": "x" * 40_001}, "msg_too_long"),
+            ("chat.postMessage", {"channel": GENERAL, "blocks": [{}]}, "invalid_blocks"),
+            ("chat.postMessage", {"channel": GENERAL, "blocks": "{"}, "invalid_blocks_format"),
+            ("chat.update", {"channel": GENERAL, "ts": "1.2", "text": "x"}, "message_not_found"),
             (
                 "chat.postEphemeral",
                 {"channel": DIRECT, "user": BOB, "text": "x"},
                 "user_not_in_channel",
             ),
-            (
-                "files.completeUploadExternal",
-                {"files": [{"id": "F1"}]},
-                "file_not_found",
-            ),
+            ("files.completeUploadExternal", {"files": [{"id": "F1"}]}, "file_not_found"),
             ("users.info", {"user": "U9"}, "user_not_found"),
             ("apps.connections.open", {}, "not_allowed_token_type"),
             ("chat.sendMessage", {}, "unknown_method"),

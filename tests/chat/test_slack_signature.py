@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.chat.slack.signature import is_signed, sign
+from orchestrator.products.chat.slack.signature import is_signed, sign
 
 # The example of Slack's documentation.
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"

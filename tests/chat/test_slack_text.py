@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.chat.slack.answers import Identity
-from orchestrator.chat.slack.events import escaped, readable
-from orchestrator.chat.slack.markdown import rich_texts
-from orchestrator.chat.slack.rich_text import LONGEST
+from orchestrator.products.chat.slack.answers import Identity
+from orchestrator.products.chat.slack.events import escaped, readable
+from orchestrator.products.chat.slack.markdown import rich_texts
+from orchestrator.products.chat.slack.rich_text import LONGEST
 from tests.chat.fakes.slack_blocks import LONGEST_BLOCKS, check_blocks
 
 OWN = Identity(user_id="U0BOT", user="helper")
@@ -46,9 +46,7 @@ def test_what_would_be_markup_of_slack_is_text() -> None:
     """A model can mention no person, no channel, and not all of them."""
     wanted = "<!channel> <@U0ADA> <#C0GENERAL> *a* &lt;"
     (section,) = elements("<!channel> <@U0ADA> <#C0GENERAL> \\*a\\* &amp;lt;")
-    assert [it["type"] for it in section["elements"]] == ["text"] * len(
-        section["elements"]
-    )
+    assert [it["type"] for it in section["elements"]] == ["text"] * len(section["elements"])
     assert "".join(texts(section)) == wanted
     (message,) = rich_texts("<!channel>")
     assert escaped(message.plain) == "&lt;!channel&gt;"
@@ -69,9 +67,7 @@ def test_only_addresses_of_web_and_mail_are_links() -> None:
 
 
 def test_lists_keep_their_depth_and_their_numbers() -> None:
-    first, inner, code, second = elements(
-        "3. a\n   - b\n\n   ```\n   code\n   ```\n4. c\n"
-    )
+    first, inner, code, second = elements("3. a\n   - b\n\n   ```\n   code\n   ```\n4. c\n")
     assert (first["style"], first["indent"], first["offset"]) == ("ordered", 0, 2)
     assert (inner["style"], inner["indent"]) == ("bullet", 1)
     assert texts(code) == ["code"]
@@ -82,9 +78,7 @@ def test_what_slack_has_no_form_for_is_text() -> None:
     heading, table, quote = elements(
         "# Title\n\n| a | long |\n|---|---|\n| bb | c |\n\n> one\n> - two\n"
     )
-    assert heading["elements"] == [
-        {"type": "text", "text": "Title", "style": {"bold": True}}
-    ]
+    assert heading["elements"] == [{"type": "text", "text": "Title", "style": {"bold": True}}]
     assert texts(table) == ["a   long\n--  ----\nbb  c"]
     assert "".join(texts(quote)) == "one\n• two"
 

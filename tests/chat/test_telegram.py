@@ -7,22 +7,22 @@ import attrs
 import httpx2
 import pytest
 import trio
+from orchestrator.chat import ChatUser, IncomingMessage, Place, open_gateway
 
-from agents import Agent, ScriptedModel, ToolCall, ask, tool
-from agents.tools.files import read_file
-from delegation.events import (
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ask, tool
+from orchestrator.agents.tools.files import read_file
+from orchestrator.delegation.events import (
     ApprovalAnswered,
     DeliveryFailed,
     MessageReceived,
     ReplyPartDelivered,
 )
-from orchestrator.chat import ChatUser, IncomingMessage, Place, open_gateway
-from orchestrator.chat.attachments import harmless_name
-from orchestrator.chat.replies import MARK
-from orchestrator.chat.telegram import TelegramWebhook, open_telegram
-from orchestrator.chat.telegram.markup import split_markdown, utf16_length
-from orchestrator.server.chat_webhooks import LARGEST_BODY, open_chat_webhooks
-from orchestrator.server.transport.listener import Listening
+from orchestrator.products.chat.attachments import harmless_name
+from orchestrator.products.chat.replies import MARK
+from orchestrator.products.chat.telegram import TelegramWebhook, open_telegram
+from orchestrator.products.chat.telegram.markup import split_markdown, utf16_length
+from orchestrator.products.server.chat_webhooks import LARGEST_BODY, open_chat_webhooks
+from orchestrator.products.server.transport.listener import Listening
 from orchestrator.testing import GatedModel, SpyModel
 from tests.chat.fakes.telegram import TOKEN, FakeTelegram, Fault, revoked
 from tests.chat.gateway_kit import (
@@ -79,10 +79,7 @@ async def test_a_message_that_was_deleted_is_answered_without_an_anchor() -> Non
 
 
 async def test_formatting_that_is_refused_is_left_out_once() -> None:
-    async with talking(Agent("helper", model=ScriptedModel.always("**Bold**"))) as (
-        talk,
-        fake,
-    ):
+    async with talking(Agent("helper", model=ScriptedModel.always("**Bold**"))) as (talk, fake):
         fake.fail("sendMessage", Fault(400, "Bad Request: can't parse entities: no"))
         fake.say("one")
         await fake.wait_sent(1)
@@ -156,13 +153,7 @@ async def test_a_group_gets_no_more_than_twenty_messages_a_minute() -> None:
 async def test_typing_is_shown_while_a_turn_runs_and_fails_nothing() -> None:
     gate = GatedModel("Done.")
     async with talking(Agent("helper", model=gate)) as (talk, fake):
-        fake.fail(
-            "sendChatAction",
-            Fault(429, retry_after=600),
-            Fault(),
-            Fault(403),
-            Fault(500),
-        )
+        fake.fail("sendChatAction", Fault(429, retry_after=600), Fault(), Fault(403), Fault(500))
         fake.say("@helper_bot one", chat=GROUP, topic=TOPIC)
         await fake.wait_called("sendChatAction", 6)
         gate.release()
@@ -176,15 +167,10 @@ async def test_typing_is_shown_while_a_turn_runs_and_fails_nothing() -> None:
 
 
 async def test_a_fault_between_parts_goes_on_with_the_next() -> None:
-    async with talking(Agent("helper", model=ScriptedModel.always(LONG))) as (
-        talk,
-        fake,
-    ):
+    async with talking(Agent("helper", model=ScriptedModel.always(LONG))) as (talk, fake):
         fake.say("one")
         await fake.wait_sent(1)
-        fake.fail(
-            "sendMessage", Fault(502, "Bad Gateway"), Fault(), Fault(is_done=True)
-        )
+        fake.fail("sendMessage", Fault(502, "Bad Gateway"), Fault(), Fault(is_done=True))
         parts = len(split_markdown(LONG))
         await fake.wait_sent(parts + 1)
         await fake.wait_heard()
@@ -212,7 +198,7 @@ def test_no_part_is_longer_than_telegram_takes_and_formatting_goes_on() -> None:
 
 @pytest.mark.parametrize("text", ["", " \n ", "***", "<!-- -->", "\ud800", "#", "[]()"])
 def test_any_text_makes_a_message(text: str) -> None:
-    from agents import well_formed
+    from orchestrator.agents import well_formed
 
     parts = split_markdown(well_formed(text))
     assert parts
@@ -224,9 +210,7 @@ def test_any_text_makes_a_message(text: str) -> None:
 
 async def test_another_poller_is_said_once_and_polled_again() -> None:
     async with talking(echoing()) as (talk, fake):
-        fake.fail(
-            "getUpdates", *(Fault(409, "Conflict: other getUpdates") for _ in "123")
-        )
+        fake.fail("getUpdates", *(Fault(409, "Conflict: other getUpdates") for _ in "123"))
         fake.say("one")
         await fake.wait_sent(1)
     (first, second) = talk.reports
@@ -340,9 +324,7 @@ async def test_a_webhook_is_heard_like_a_poll_and_proves_itself() -> None:
             hook = TelegramWebhook("http://127.0.0.1:1/telegram", secret)
             async with (
                 open_telegram(TOKEN, webhook=hook, address=fake.address) as telegram,
-                open_gateway(
-                    orchestrator, talk.agent, [telegram], settings=SETTINGS
-                ) as gateway,
+                open_gateway(orchestrator, talk.agent, [telegram], settings=SETTINGS) as gateway,
                 open_chat_webhooks(gateway.webhooks, listening, redactor) as address,
                 httpx2.AsyncClient() as client,
             ):
@@ -377,9 +359,7 @@ async def test_a_webhook_is_heard_like_a_poll_and_proves_itself() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_file_comes_into_the_workspace_under_a_harmless_name(
-    tmp_path: Path,
-) -> None:
+async def test_a_file_comes_into_the_workspace_under_a_harmless_name(tmp_path: Path) -> None:
     model = SpyModel(ScriptedModel.always("Nice."))
     async with FakeTelegram().open() as fake:
         talk = Talk(fake, Agent("helper", model=model))
@@ -422,9 +402,7 @@ def test_names_of_files_are_made_harmless(name: str, harmless: str) -> None:
 
 
 @pytest.mark.realtime
-async def test_an_agent_sends_files_of_its_workspace_and_no_others(
-    tmp_path: Path,
-) -> None:
+async def test_an_agent_sends_files_of_its_workspace_and_no_others(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "chart.csv").write_bytes(b"1,2,3")
     (tmp_path / "secret.txt").write_text("no")
@@ -466,11 +444,7 @@ def careful(**given: Any) -> Agent[Any]:
         return ToolCall("launch", {"where": "there"})
 
     return Agent(
-        "helper",
-        model=ScriptedModel.always(step),
-        tools=[launch],
-        approve=[ask("launch")],
-        **given,
+        "helper", model=ScriptedModel.always(step), tools=[launch], approve=[ask("launch")], **given
     )
 
 
@@ -562,9 +536,7 @@ async def test_a_question_without_an_answer_is_denied_in_time() -> None:
         fake.say("go")
         await fake.wait_sent(2)
         await fake.wait_called("editMessageText")
-    assert fake.sent[0]["text"].endswith("Denied by the deadline."), fake.sent[0][
-        "text"
-    ]
+    assert fake.sent[0]["text"].endswith("Denied by the deadline."), fake.sent[0]["text"]
 
 
 async def test_a_question_is_asked_and_closed_however_often_that_fails() -> None:
@@ -652,9 +624,7 @@ async def test_a_reply_waits_until_its_platform_is_there_again() -> None:
         async with talk.open():
             await fake.wait_sent(1)
     failed = {it.error for it in talk.harness.facts(DeliveryFailed)}
-    assert failed == {
-        "ChatError: telegram:7 is on a platform that this gateway has not"
-    }
+    assert failed == {"ChatError: telegram:7 is on a platform that this gateway has not"}
     assert fake.texts() == ["Here."]
 
 
@@ -667,9 +637,7 @@ async def test_what_is_no_message_to_us_is_passed_over() -> None:
         await fake.wait_sent(1)
         fake.edit(first, "one, edited")
         fake.say(chat=GROUP, new_chat_title="New")
-        fake.say(
-            chat=GROUP, new_chat_members=[{"id": 9, "is_bot": False, "first_name": "B"}]
-        )
+        fake.say(chat=GROUP, new_chat_members=[{"id": 9, "is_bot": False, "first_name": "B"}])
         fake.say(chat=GROUP, text="nothing for us")
         fake.say(chat=GROUP, text="/new@other_bot")
         bot: dict[str, Any] = {"id": 9, "is_bot": True, "first_name": "B"}

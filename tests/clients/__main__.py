@@ -15,13 +15,7 @@ from typing import Final
 import trio
 
 from tests.clients.environments import CLIENTS, Client, MissingNodeError, prepare
-from tests.clients.matrix import (
-    Trial,
-    read_lines,
-    read_record,
-    table,
-    write_record,
-)
+from tests.clients.matrix import Trial, read_lines, read_record, table, write_record
 from tests.server.server_process import ServerProcess, server_process
 
 AGENTS: Final = "from tests.clients.team import *\n"
@@ -78,9 +72,7 @@ async def try_clients(clients: Sequence[Client]) -> dict[str, Trial]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.clients", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.clients", description=__doc__)
     names = [client.pins for client in CLIENTS]
     parser.add_argument("clients", nargs="*", metavar="client", help=", ".join(names))
     parser.add_argument("--record", action="store_true", help="write record and table")
@@ -98,9 +90,7 @@ def main() -> int:
     print(table(whole))
     if asked.record:
         write_record(whole)
-    differs = [
-        title for title in found if not found[title].agrees_with(recorded.get(title))
-    ]
+    differs = [title for title in found if not found[title].agrees_with(recorded.get(title))]
     if differs and not asked.record:
         print(f"other than recorded: {', '.join(differs)}; `--record` records it")
     surprises = any(trial.surprises for trial in found.values())

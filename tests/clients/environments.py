@@ -92,14 +92,7 @@ async def _install_python(client: Client) -> None:
     pip = [str(client.folder / "bin" / "python"), "-m", "pip", "--quiet", "install"]
     pins = str(PINS / f"{client.pins}.txt")
     await trio.run_process(
-        [
-            *pip,
-            "--disable-pip-version-check",
-            "--require-hashes",
-            "--no-deps",
-            "-r",
-            pins,
-        ]
+        [*pip, "--disable-pip-version-check", "--require-hashes", "--no-deps", "-r", pins]
     )
 
 

@@ -77,8 +77,7 @@ class Trial(msgspec.Struct, frozen=True):
         if other is None or self.versions != other.versions:
             return False
         mine, theirs = (
-            [(it.feature, it.check, it.works) for it in trial.checks]
-            for trial in (self, other)
+            [(it.feature, it.check, it.works) for it in trial.checks] for trial in (self, other)
         )
         return mine == theirs
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -37,7 +37,7 @@ from agents import (
     Usage,
     UserMessage,
 )
-from agents.models.settings import FREE_CHOICES
+from orchestrator.agents.models.settings import FREE_CHOICES
 from tests.kit import hand_on
 
 ORDER: Final = re.compile(r"call ([a-zA-Z_]+)( twice)?")
@@ -158,12 +158,7 @@ def _report(request: ModelRequest) -> dict[str, Any]:
 
 
 def _part(part: Part) -> dict[str, Any]:
-    return {
-        "type": part.media_type,
-        "name": part.name,
-        "url": part.url,
-        "bytes": len(part.data),
-    }
+    return {"type": part.media_type, "name": part.name, "url": part.url, "bytes": len(part.data)}
 
 
 def fitting(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> Any:
@@ -182,10 +177,7 @@ def fitting(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) ->
     kind = schema.get("type", "object")
     kind = kind[0] if isinstance(kind, list) else kind
     if kind == "object":
-        return {
-            name: fitting(part, root)
-            for name, part in schema.get("properties", {}).items()
-        }
+        return {name: fitting(part, root) for name, part in schema.get("properties", {}).items()}
     return [fitting(schema["items"], root)] if kind == "array" else VALUES[kind]
 
 

@@ -11,21 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.clients.__main__ import AGENTS, run_program
-from tests.clients.environments import (
-    CLIENTS,
-    PINS,
-    PROGRAMS,
-    MissingNodeError,
-    node,
-)
-from tests.clients.matrix import (
-    FEATURES,
-    Check,
-    Trial,
-    read_record,
-    table,
-    table_of_page,
-)
+from tests.clients.environments import CLIENTS, PINS, PROGRAMS, MissingNodeError, node
+from tests.clients.matrix import FEATURES, Check, Trial, read_record, table, table_of_page
 from tests.server.server_process import server_process
 
 
@@ -76,9 +63,7 @@ def test_a_machine_without_node_is_told_what_is_missing(
 ) -> None:
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        MissingNodeError, match="node 22 or newer with npm, and there is none"
-    ):
+    with pytest.raises(MissingNodeError, match="node 22 or newer with npm, and there is none"):
         node()
     for name in ("node", "npm"):
         program = tmp_path / name

@@ -9,9 +9,9 @@ from typing import Final
 
 import httpx2
 
-from orchestrator.server.keys.changes import add_key
-from orchestrator.server.keys.file import FILE as KEYS
-from orchestrator.server.keys.key import ORDINARY, Scope
+from orchestrator.products.server.keys.changes import add_key
+from orchestrator.products.server.keys.file import FILE as KEYS
+from orchestrator.products.server.keys.key import ORDINARY, Scope
 from tests.report.browser import Browser, Page
 
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -58,9 +58,7 @@ class ConsoleServer:
         if not self.token:
             file = self.folder / KEYS
             scopes = {*ORDINARY, Scope.APPROVE}
-            _, self.token = add_key(
-                file, "other", owner="default", now=0, scopes=scopes
-            )
+            _, self.token = add_key(file, "other", owner="default", now=0, scopes=scopes)
         with (self.folder / "stderr.txt").open("ab") as errors:
             self._process = subprocess.Popen(
                 [
@@ -111,10 +109,7 @@ class ConsoleServer:
 
     def wait_for_reply(self, session: str, words: str) -> None:
         """Wait until a reply with these words is in the inbox of a conversation."""
-        with (
-            self.http() as http,
-            http.stream("GET", f"/v1/sessions/{session}/events") as events,
-        ):
+        with self.http() as http, http.stream("GET", f"/v1/sessions/{session}/events") as events:
             for line in events.iter_lines():
                 if line.startswith("data: ") and "TurnEnded" in line and words in line:
                     return

@@ -10,9 +10,6 @@ from typing import Any
 
 import trio
 
-from agents.models.wrappers.compaction import compacting
-from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.retry import retrying
 from orchestrator import (
     Agent,
     AssistantMessage,
@@ -34,6 +31,9 @@ from orchestrator import (
     map_each,
     tool,
 )
+from orchestrator.agents.models.wrappers.compaction import compacting
+from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.retry import retrying
 
 PRICE = Price(input=1.25, output=10)
 ANSWER = """\
@@ -110,10 +110,7 @@ def plan(transcript: Transcript) -> Any:
     if len(transcript) > 1:
         return ANSWER
     many = count_of(transcript[0].text, 6)
-    tasks = [
-        {"goal": f"item #{number}", "agent": "researcher"}
-        for number in range(1, many + 1)
-    ]
+    tasks = [{"goal": f"item #{number}", "agent": "researcher"} for number in range(1, many + 1)]
     return ToolCall("delegate_task", {"tasks": tasks, "background": False})
 
 
@@ -208,8 +205,7 @@ pair = Agent(
             "Both are done."
             if len(transcript) > 1
             else ToolCall(
-                "delegate_task",
-                {"tasks": [{"goal": "one"}, {"goal": "two"}], "background": False},
+                "delegate_task", {"tasks": [{"goal": "one"}, {"goal": "two"}], "background": False}
             )
         ),
         price=PRICE,
@@ -257,10 +253,7 @@ troubled = Agent(
 stubborn = Agent(
     "stubborn",
     model=retrying(
-        named(
-            "stubborn",
-            ModelError("429: not now", kind=Failure.RATE_LIMIT, retry_after=30),
-        )
+        named("stubborn", ModelError("429: not now", kind=Failure.RATE_LIMIT, retry_after=30))
     ),
 )
 
@@ -299,10 +292,7 @@ painter = Agent(
     ),
     tools=[draw],
 )
-broken = Agent(
-    "broken",
-    model=named("broken", ModelError("402: no money", kind=Failure.QUOTA)),
-)
+broken = Agent("broken", model=named("broken", ModelError("402: no money", kind=Failure.QUOTA)))
 
 
 def manage(transcript: Transcript) -> Any:
@@ -317,9 +307,7 @@ def manage(transcript: Transcript) -> Any:
 
 
 manager = Agent(
-    "manager",
-    model=ScriptedModel.always(manage, price=PRICE),
-    delegates=[operator, look],
+    "manager", model=ScriptedModel.always(manage, price=PRICE), delegates=[operator, look]
 )
 
 
@@ -340,8 +328,5 @@ def combine(transcript: Transcript) -> Any:
 combiner = Agent(
     "combiner",
     model=ScriptedModel.always(combine, price=PRICE),
-    delegates=[
-        look,
-        Agent("unsteady", model=ScriptedModel.always(unsteady, price=PRICE)),
-    ],
+    delegates=[look, Agent("unsteady", model=ScriptedModel.always(unsteady, price=PRICE))],
 )

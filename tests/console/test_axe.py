@@ -55,9 +55,7 @@ def problems(page: Page) -> Any:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(
-    page: Page, pages: dict[str, str], size: str, theme: str
-) -> None:
+def test_axe_finds_nothing(page: Page, pages: dict[str, str], size: str, theme: str) -> None:
     page.resize(*SIZES[size])
     page.prefer(prefers_color_scheme=theme, prefers_reduced_motion="reduce")
     found = {}
@@ -72,9 +70,7 @@ def test_axe_finds_nothing(
     assert found == {}
 
 
-def test_seven_tabs_share_one_stream(
-    browser: Browser, server: ConsoleServer, page: Page
-) -> None:
+def test_seven_tabs_share_one_stream(browser: Browser, server: ConsoleServer, page: Page) -> None:
     """A browser has six connections to a server: a seventh stream would wait for ever."""
     run = server.begin("sleeper")
     show(page, f"#/runs/{run}")

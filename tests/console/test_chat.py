@@ -113,16 +113,11 @@ def test_a_server_that_is_killed_while_it_answers_ends_the_answer_after_its_star
         "[...document.querySelectorAll('.message.assistant h4')].map(it => it.innerText)"
     )
     assert answers == ["What was found"] * 2
-    assert [it for it in messages(page) if "\n" not in it] == [
-        "write",
-        "Is this queued?",
-    ]
+    assert [it for it in messages(page) if "\n" not in it] == ["write", "Is this queued?"]
     assert page.run("document.querySelectorAll('.pending').length") == 0
 
 
-def test_a_message_whose_receipt_was_lost_is_said_once(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_a_message_whose_receipt_was_lost_is_said_once(page: Page, server: ConsoleServer) -> None:
     del server
     new_chat(page, "hostile")
     page.run(
@@ -181,9 +176,7 @@ def test_files_are_sent_with_the_message_and_stay_if_they_are_not(
     assert saved == ["print(1)", "attachment; filename*=UTF-8''one.py"]
 
 
-def test_a_conversation_is_renamed_found_and_deleted(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_a_conversation_is_renamed_found_and_deleted(page: Page, server: ConsoleServer) -> None:
     session = new_chat(page, "hostile")
     page.click(".chat-head [title=Rename]")
     page.run("document.querySelector('.rename input').select()")
@@ -211,9 +204,7 @@ def test_what_a_provider_does_wrong_is_said_where_it_happened(
     new_chat(page, "troubled")
     say(page, "try it " * 250)
     says(page, "The other model says it")
-    events = (
-        "[...document.querySelectorAll('.messages .event')].map(it => it.innerText)"
-    )
+    events = "[...document.querySelectorAll('.messages .event')].map(it => it.innerText)"
     wait(page, f"{events}.length === 2")
     retried, switched = page.run(events)
     assert retried.endswith("503: come back later. It was asked again.")
@@ -249,9 +240,7 @@ def test_a_call_that_waits_says_for_how_long(page: Page, server: ConsoleServer) 
     wait(page, f"!{notice}")
 
 
-def test_what_a_model_thinks_is_folded_and_stays(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_what_a_model_thinks_is_folded_and_stays(page: Page, server: ConsoleServer) -> None:
     del server
     new_chat(page, "thinker")
     say(page, "think")
@@ -266,9 +255,7 @@ def test_what_a_model_thinks_is_folded_and_stays(
     assert "Let me see <b>this</b>." in page.run(f"{thought}.innerText")
 
 
-def test_the_end_is_followed_until_the_reader_scrolls_up(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_the_end_is_followed_until_the_reader_scrolls_up(page: Page, server: ConsoleServer) -> None:
     del server
     page.resize(900, 360)
     new_chat(page, "talker")
@@ -313,9 +300,7 @@ def test_stopping_keeps_what_was_said(page: Page, server: ConsoleServer) -> None
     del server
     new_chat(page, "writer")
     say(page, "write")
-    wait(
-        page, "document.querySelector('.writing:not([hidden])')?.innerText.length > 40"
-    )
+    wait(page, "document.querySelector('.writing:not([hidden])')?.innerText.length > 40")
 
     page.click(".composer .danger")
 

@@ -31,9 +31,7 @@ def test_what_waits_is_counted_everywhere_and_answered_without_the_tree(
     assert [server.approvals(run) for run in runs] == [[], []]
 
 
-def test_the_number_is_what_waits_and_what_was_not_read(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_the_number_is_what_waits_and_what_was_not_read(page: Page, server: ConsoleServer) -> None:
     run = server.begin("operator", "clean up")
     with server.http() as http:
         session = http.post("/v1/sessions", json={"model": "hostile"}).json()["id"]
@@ -93,7 +91,4 @@ def test_replies_are_unread_until_they_are_opened_or_marked(
         wait(page, f"({BADGE}) === '0'")
         wait(page, f"document.querySelector('.entry a[href=\"#/chat/{session}\"]')")
         assert http.get(f"/v1/sessions/{session}/inbox").json()["data"] == []
-    assert (
-        page.run("document.querySelectorAll('[aria-label=Replies] .unread').length")
-        == 0
-    )
+    assert page.run("document.querySelectorAll('[aria-label=Replies] .unread').length") == 0

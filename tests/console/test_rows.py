@@ -6,8 +6,8 @@ import attrs
 import msgspec
 import pytest
 
-from delegation import Rules, TaskId
-from orchestrator.server.past_runs import Question, answer_question
+from orchestrator.delegation import Rules, TaskId
+from orchestrator.products.server.past_runs import Question, answer_question
 from tests.server.kit import serving
 from tests.server.runs_kit import boss, ended, started
 
@@ -20,27 +20,15 @@ async def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
         run = (await started(served, "boss"))["id"]
         await ended(served, run)
         tree = served.orchestrator.read.tree(run)
-        question = Question(
-            journal=str(journal), run=run, rules=attrs.asdict(Rules()), rows=True
-        )
+        question = Question(journal=str(journal), run=run, rules=attrs.asdict(Rules()), rows=True)
 
         message = msgspec.json.decode(answer_question(msgspec.json.encode(question)))
 
         assert message["reset"]
         assert not message["working"]
         assert [row[0] for row in message["rows"]] == [*tree]
-        for id_, status, began, until, error, usage, parent, agent, *_ in message[
-            "rows"
-        ]:
+        for id_, status, began, until, error, usage, parent, agent, *_ in message["rows"]:
             node = tree[TaskId(id_)]
-            assert (status, parent, agent) == (
-                node["status"],
-                node["parent"],
-                node["agent"],
-            )
-            assert (began, until, error) == (
-                node["started"],
-                node["ended"],
-                node["error"],
-            )
+            assert (status, parent, agent) == (node["status"], node["parent"], node["agent"])
+            assert (began, until, error) == (node["started"], node["ended"], node["error"])
             assert usage == [*attrs.astuple(node["usage"])]

@@ -51,9 +51,7 @@ def test_people_approve_by_keyboard_and_the_second_answer_is_told_of_the_first(
     assert "answered already, by key console" in second.json()["error"]["message"]
 
 
-def test_a_denial_carries_its_reason_to_the_agent(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_a_denial_carries_its_reason_to_the_agent(page: Page, server: ConsoleServer) -> None:
     run = server.begin("operator", "clean up")
     opened(page, run)
     wait(page, "document.querySelector('.ask input')")
@@ -85,12 +83,7 @@ def test_a_message_to_a_task_has_a_receipt_and_stays_text(
     wait(page, "document.querySelector('.receipt').dataset.state === 'seen'")
     page.press("Escape")
     says(page, "<b>careful</b>")
-    assert (
-        page.run(
-            "document.querySelectorAll('.conversation b, .conversation img').length"
-        )
-        == 0
-    )
+    assert page.run("document.querySelectorAll('.conversation b, .conversation img').length") == 0
     assert page.run("document.title") != "owned"
 
 
@@ -99,10 +92,7 @@ def test_cancelling_a_subtree_says_what_stops_and_leaves_its_sibling(
 ) -> None:
     run = server.begin("pair")
     opened(page, run)
-    wait(
-        page,
-        "orchestrator.page.model.status.filter(it => it === 'running').length === 3",
-    )
+    wait(page, "orchestrator.page.model.status.filter(it => it === 'running').length === 3")
     page.run("orchestrator.page.viewer.grid.focus()")
     page.press("ArrowDown", "x")
     says(page, "1 of 1 agent is active and will stop.")
@@ -122,10 +112,7 @@ def test_what_a_model_writes_is_seen_as_it_is_written_and_becomes_its_message(
 ) -> None:
     run = server.begin("writer")
     opened(page, run)
-    wait(
-        page,
-        "document.querySelector('.writing:not([hidden]) .text')?.innerText.length > 20",
-    )
+    wait(page, "document.querySelector('.writing:not([hidden]) .text')?.innerText.length > 20")
     wait(page, "document.querySelector('.message.assistant:not(.writing) table')")
 
     assert page.run("document.querySelector('.writing').hidden")
@@ -176,9 +163,7 @@ def test_every_task_and_view_has_an_address(page: Page, server: ConsoleServer) -
     server.cancel(run)
 
 
-def test_failures_are_grouped_by_their_errors(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_failures_are_grouped_by_their_errors(page: Page, server: ConsoleServer) -> None:
     run = server.begin("quick", "ship 6 items")
     opened(page, run)
     wait(page, "!orchestrator.page.isWorking")
@@ -189,15 +174,11 @@ def test_failures_are_grouped_by_their_errors(
         "[...document.querySelectorAll('.failure')].map(it => [it.querySelector('b').innerText,"
         " it.querySelectorAll('li').length])"
     )
-    failed = page.run(
-        "orchestrator.page.model.status.filter(it => it === 'failed').length"
-    )
+    failed = page.run("orchestrator.page.model.status.filter(it => it === 'failed').length")
     assert found == [[f"✗ {failed}", failed]]
 
 
-def test_the_selection_stays_while_the_run_grows(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_the_selection_stays_while_the_run_grows(page: Page, server: ConsoleServer) -> None:
     run = server.begin("quick", "ship 30 items")
     opened(page, run)
     wait(page, "orchestrator.page.model.size > 31")
@@ -223,9 +204,7 @@ def test_a_tab_that_is_gone_ends_nothing_and_the_report_shows_the_same(
     opened(page, run)
     wait(page, "!orchestrator.page.isWorking")
     tasks = "model.ids.map((id, n) => [id, model.status[n], model.tokens(n), model.path[n]])"
-    live = page.run(
-        f"(() => {{const {{model}} = orchestrator.page; return {tasks}}})()"
-    )
+    live = page.run(f"(() => {{const {{model}} = orchestrator.page; return {tasks}}})()")
 
     file = tmp_path / "report.html"
     with server.http() as http:
@@ -233,9 +212,7 @@ def test_a_tab_that_is_gone_ends_nothing_and_the_report_shows_the_same(
     report = browser.open(file)
     report.run("delegation.opened")
 
-    saved = report.run(
-        f"(() => {{const {{model}} = delegation.viewer; return {tasks}}})()"
-    )
+    saved = report.run(f"(() => {{const {{model}} = delegation.viewer; return {tasks}}})()")
     assert saved == live
     report.close()
 
@@ -281,9 +258,7 @@ def test_the_critical_path_grows_with_the_run_and_is_that_of_the_report(
     report.close()
 
 
-def test_a_budget_and_the_agents_at_work_are_in_sight(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_a_budget_and_the_agents_at_work_are_in_sight(page: Page, server: ConsoleServer) -> None:
     body = {"agent": "pair", "input": "go", "budget": {"calls": 10}}
     with server.http() as http:
         run = http.post("/v1/runs", json=body).json()["id"]
@@ -332,9 +307,7 @@ def test_a_narrow_screen_keeps_the_tree_the_progress_and_the_conversation(
     server.cancel(run)
 
 
-def test_while_a_run_is_paused_no_new_task_starts(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_while_a_run_is_paused_no_new_task_starts(page: Page, server: ConsoleServer) -> None:
     run = server.begin("manager")
     opened(page, run)
     wait(page, "orchestrator.page.approvals.length === 1")
@@ -352,9 +325,7 @@ def test_while_a_run_is_paused_no_new_task_starts(
     assert status(page, "look") == "succeeded"
 
 
-def test_a_failed_task_is_retried_and_the_rest_is_kept(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_a_failed_task_is_retried_and_the_rest_is_kept(page: Page, server: ConsoleServer) -> None:
     run = server.begin("combiner")
     opened(page, run)
     wait(page, "orchestrator.page.model.status[0] === 'succeeded'")
@@ -371,10 +342,7 @@ def test_a_failed_task_is_retried_and_the_rest_is_kept(
     says(page, "2 of 2 are done.")
     again = page.run("orchestrator.page.run")
     page.click(f"a[href^='#/runs/{run}/tasks/']")
-    wait(
-        page,
-        f"orchestrator.page.run === '{run}' && orchestrator.page.viewer?.selected === 2",
-    )
+    wait(page, f"orchestrator.page.run === '{run}' && orchestrator.page.viewer?.selected === 2")
     opened(page, again)
     pressed(page, "Fork from here")
     says(page, "All of it is done again, and is paid again.")

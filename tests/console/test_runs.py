@@ -106,9 +106,7 @@ def test_a_filtered_list_takes_up_what_fits_and_nothing_else(
     assert runs[2] in listed(page)
 
 
-def test_a_run_begins_once_and_its_page_opens(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_a_run_begins_once_and_its_page_opens(page: Page, server: ConsoleServer) -> None:
     show(page, "#/new?agent=hostile&goal=It%27s%20new")
     wait(page, "document.querySelector('#new-agent').value === 'hostile'")
     commands = page.run("document.querySelector('.same').innerText")
@@ -116,8 +114,7 @@ def test_a_run_begins_once_and_its_page_opens(
     assert "run_sync(hostile" in commands
 
     page.run(
-        "const form = document.querySelector('form'); form.requestSubmit();"
-        " form.requestSubmit();"
+        "const form = document.querySelector('form'); form.requestSubmit(); form.requestSubmit();"
     )
 
     wait(page, "location.hash.startsWith('#/runs/r_')")
@@ -128,18 +125,14 @@ def test_a_run_begins_once_and_its_page_opens(
     wait(page, "orchestrator.page.goal?.value === `It's new`")
 
 
-def test_a_run_ends_at_the_budget_that_it_was_given(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_a_run_ends_at_the_budget_that_it_was_given(page: Page, server: ConsoleServer) -> None:
     show(page, "#/new?agent=hostile&goal=spend%20nothing")
     wait(page, "orchestrator.page.goal?.value === 'spend nothing'")
     page.run(
         "orchestrator.page.show(orchestrator.router.current).then(() => {"
         "orchestrator.page.usd.value = '0'; orchestrator.page.changed()})"
     )
-    assert "with budget(usd=0):" in page.run(
-        "document.querySelector('.same').textContent"
-    )
+    assert "with budget(usd=0):" in page.run("document.querySelector('.same').textContent")
     page.run("document.querySelector('form').requestSubmit()")
 
     wait(page, "location.hash.startsWith('#/runs/r_')")
@@ -176,9 +169,7 @@ def test_the_commands_that_are_shown_do_what_the_page_does(
 
     def run(*words: str) -> str:
         environ = {**server.environ, "TOKEN": server.token, "ORCHESTRATOR_HOME": "home"}
-        done = subprocess.run(
-            words, cwd=tmp_path, env=environ, check=True, stdout=subprocess.PIPE
-        )
+        done = subprocess.run(words, cwd=tmp_path, env=environ, check=True, stdout=subprocess.PIPE)
         return done.stdout.decode()
 
     here = f'orchestrator() {{ {sys.executable} -m orchestrator "$@"; }}\n'
@@ -234,9 +225,7 @@ def test_what_the_server_refuses_is_said_in_the_form(page: Page) -> None:
     wait(page, "document.querySelector('.problem').innerText.includes('gone')")
 
 
-def test_two_runs_are_compared_by_cost_time_agents_and_answers(
-    page: Page, runs: list[str]
-) -> None:
+def test_two_runs_are_compared_by_cost_time_agents_and_answers(page: Page, runs: list[str]) -> None:
     show(page, "#/runs")
     for run in (runs[0], runs[2]):
         box = f"document.querySelector('tr[data-run={run}] input')"
@@ -327,9 +316,7 @@ def test_jobs_are_seen_as_they_are_now_paused_and_run(
     wait(page, f"{row}.innerText.includes('paused')")
     # Another terminal lets it go on.
     command = [sys.executable, "-m", "orchestrator", "jobs", "resume", "wishes"]
-    subprocess.run(
-        [*command, "--journal", str(server.journal)], env=server.environ, check=True
-    )
+    subprocess.run([*command, "--journal", str(server.journal)], env=server.environ, check=True)
     wait(page, f"!{row}.innerText.includes('paused')")
     page.run(f"{row}.querySelector('[data-do=run]').click()")
     wait(page, "location.hash.startsWith('#/runs/r_')")

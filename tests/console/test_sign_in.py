@@ -10,11 +10,11 @@ import httpx2
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
-from orchestrator.server.console.page import POLICY
-from orchestrator.server.keys.changes import add_key, revoke_key, rotate_key
-from orchestrator.server.keys.key import Scope
-from orchestrator.server.state import Settings
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.products.server.console.page import POLICY
+from orchestrator.products.server.keys.changes import add_key, revoke_key, rotate_key
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.state import Settings
 from tests.console.kit import ConsoleServer
 from tests.server.kit import TOKEN, Served, serving
 
@@ -96,9 +96,7 @@ async def test_a_cookie_is_worth_nothing_where_it_was_changed() -> None:
         [(name, value)] = http.cookies.items()
         for wrong in (value[:-1] + "0", "x", "", value.replace("orc_", "")):
             async with client(served) as other:
-                answer = await other.get(
-                    "/console/me", headers={"cookie": f"{name}={wrong}"}
-                )
+                answer = await other.get("/console/me", headers={"cookie": f"{name}={wrong}"})
                 assert answer.status_code == (200 if wrong == value else 401)
 
 
@@ -115,16 +113,12 @@ async def test_a_token_signs_in_with_the_scopes_of_its_key(tmp_path: Path) -> No
 
         await http.post("/console/logout")
         assert (await http.get("/console/me")).status_code == 401
-        assert (
-            await http.post("/console/login", json={"token": "x"})
-        ).status_code == 401
+        assert (await http.post("/console/login", json={"token": "x"})).status_code == 401
         cookies = file.parent.joinpath("console").read_text()
         assert token not in cookies
 
 
-async def test_people_stay_signed_in_when_the_server_is_started_again(
-    tmp_path: Path,
-) -> None:
+async def test_people_stay_signed_in_when_the_server_is_started_again(tmp_path: Path) -> None:
     settings = Settings(token=TOKEN, console_keys=tmp_path / "keys" / "console")
     async with serving(worker(), settings=settings) as served, client(served) as http:
         await signed_in(http, code=served.server.state.sign_ins.new_link())
@@ -179,9 +173,7 @@ async def test_a_cookie_of_the_default_key_ends_with_its_token(tmp_path: Path) -
         assert await look(served, cookie) == 401
 
 
-async def test_two_servers_of_a_folder_know_who_has_signed_in_and_out(
-    tmp_path: Path,
-) -> None:
+async def test_two_servers_of_a_folder_know_who_has_signed_in_and_out(tmp_path: Path) -> None:
     settings = Settings(token=TOKEN, console_keys=tmp_path / "keys" / "console")
     async with (
         serving(worker(), settings=settings) as one,
@@ -200,9 +192,7 @@ async def test_two_servers_of_a_folder_know_who_has_signed_in_and_out(
         assert await look(one, bob) == 200
 
 
-async def test_signing_out_ends_the_stream_that_is_open_at_every_server(
-    tmp_path: Path,
-) -> None:
+async def test_signing_out_ends_the_stream_that_is_open_at_every_server(tmp_path: Path) -> None:
     settings = Settings(token=TOKEN, console_keys=tmp_path / "keys" / "console")
     async with (
         serving(worker(), settings=settings) as one,
@@ -217,9 +207,7 @@ async def test_signing_out_ends_the_stream_that_is_open_at_every_server(
             headers = {"cookie": f"orchestrator_{port}={cookie}"}
             async with (
                 client(served) as http,
-                http.stream(
-                    "GET", "/console/events?watch=1:runs", headers=headers
-                ) as events,
+                http.stream("GET", "/console/events?watch=1:runs", headers=headers) as events,
             ):
                 async for line in events.aiter_lines():
                     if "open" in line:
@@ -251,9 +239,7 @@ async def test_signing_out_ends_the_stream_that_is_open_at_every_server(
     assert sorted(ended) == ["ann here", "ann there"]
 
 
-async def test_who_signs_in_first_after_a_restart_signs_no_other_out(
-    tmp_path: Path,
-) -> None:
+async def test_who_signs_in_first_after_a_restart_signs_no_other_out(tmp_path: Path) -> None:
     settings = Settings(token=TOKEN, console_keys=tmp_path / "keys" / "console")
     async with serving(worker(), settings=settings) as served:
         ann = await cookie_for(served, token=TOKEN)
@@ -268,10 +254,7 @@ VERBS = ("pause", "unpause", "retry", "fork", "cancel")
 async def test_where_people_may_only_look_the_cookie_changes_nothing() -> None:
     settings = Settings(token=TOKEN, is_view_only=True, may_default_approve=True)
     async with serving(worker(), settings=settings) as served:
-        for shown in (
-            {"code": served.server.state.sign_ins.new_link()},
-            {"token": TOKEN},
-        ):
+        for shown in ({"code": served.server.state.sign_ins.new_link()}, {"token": TOKEN}):
             async with client(served) as http:
                 await signed_in(http, **shown)
                 assert (await http.get("/console/me")).json()["scopes"] == ["read"]

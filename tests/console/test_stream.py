@@ -70,9 +70,7 @@ def test_a_page_that_saw_it_all_equals_the_server_and_a_page_that_comes_later(
     assert shown(page) == before
 
 
-def test_a_stream_that_is_dropped_goes_on_where_it_was(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_a_stream_that_is_dropped_goes_on_where_it_was(page: Page, server: ConsoleServer) -> None:
     """Nothing is lost and nothing is doubled, three times over."""
     run = server.begin("quick", "ship 5 items")
     opened_run(page, run)
@@ -120,9 +118,7 @@ def test_a_run_that_is_not_in_memory_any_more_is_shown_as_it_was(
     assert_equal(page, server, run)
 
 
-def test_a_run_that_a_crash_interrupted_is_resumed(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_a_run_that_a_crash_interrupted_is_resumed(page: Page, server: ConsoleServer) -> None:
     """A client waited for its answer, and is gone with the server."""
     body = {"model": "pair", "messages": [{"role": "user", "content": "go"}]}
     with server.http() as http, ThreadPoolExecutor() as pool:

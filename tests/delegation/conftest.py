@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agents import AssistantMessage, ToolMessage, Transcript, UserMessage
-from delegation import (
+from orchestrator.agents import AssistantMessage, ToolMessage, Transcript, UserMessage
+from orchestrator.delegation import (
     Account,
     Children,
     DeliveryCapability,
@@ -23,7 +23,7 @@ from delegation import (
     TaskRequest,
     Tree,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     DoorOpened,
     Entry,
     Event,
@@ -91,18 +91,14 @@ def requested() -> Callable[..., TaskRequested]:
         request = TaskRequest(
             id=TaskId(task),
             parent=TaskId(parent),
-            origin=Origin(
-                session=SessionId(session), turn=1, capability=DeliveryCapability.PUSH
-            ),
+            origin=Origin(session=SessionId(session), turn=1, capability=DeliveryCapability.PUSH),
             call=call or f"call of {task}",
             agent=agent,
             goal=goal,
             **more,
         )
         detached = mode is Mode.DETACHED
-        return TaskRequested(
-            request, mode, Reason.CAN_BE_TOLD_LATER if detached else reason
-        )
+        return TaskRequested(request, mode, Reason.CAN_BE_TOLD_LATER if detached else reason)
 
     return requested
 
@@ -114,8 +110,7 @@ KEPT_IN = {"tasks", "sessions", "accounts"}
 def snapshot() -> Callable[[Ledger], object]:
     """Return all that a ledger knows as plain values, to be compared with another time."""
     return lambda ledger: [
-        (name, _plain(known, whole=name in KEPT_IN))
-        for name, known in vars(ledger).items()
+        (name, _plain(known, whole=name in KEPT_IN)) for name, known in vars(ledger).items()
     ]
 
 

@@ -6,22 +6,10 @@ from typing import Any, TypeAlias
 import attrs
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from agents import (
-    AssistantMessage,
-    CallId,
-    MessageId,
-    ToolCall,
-    ToolMessage,
-    Usage,
-)
-from delegation import (
+from orchestrator.agents import AssistantMessage, CallId, MessageId, ToolCall, ToolMessage, Usage
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     Grant,
@@ -34,7 +22,7 @@ from delegation import (
     TaskRecord,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CallPlaced,
@@ -69,8 +57,8 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.events.approvals import ApprovalId, ApprovalVerdict
-from delegation.events.processes import ProcessId
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalVerdict
+from orchestrator.delegation.events.processes import ProcessId
 from tests.delegation.reference_books import (
     GRANTS,
     OWN,
@@ -101,10 +89,7 @@ endings = st.just(Ending.SUCCEEDED) | st.sampled_from(Ending)
 outcomes = st.builds(Outcome, endings, st.text(max_size=3))
 usages = st.builds(Usage, **{it.name: st.integers(0, 9) for it in attrs.fields(Usage)})
 charges = st.builds(
-    Usage,
-    calls=st.integers(1, 9),
-    input_tokens=st.integers(0, 9),
-    cost=st.integers(0, 9),
+    Usage, calls=st.integers(1, 9), input_tokens=st.integers(0, 9), cost=st.integers(0, 9)
 )
 grants = st.lists(st.sampled_from(GRANTS), max_size=2, unique=True).map(tuple)
 limits = st.sampled_from([None, 1, 2, 3])
@@ -114,9 +99,7 @@ def for_a_session(
     condition: Callable[[Session], object], **more: st.SearchStrategy[Any]
 ) -> Callable[[Rule], Rule]:
     """Make a rule of a method: for one of the sessions that fulfil a condition now."""
-    return for_one(
-        lambda it: filter(condition, it.sessions.values()), "session", **more
-    )
+    return for_one(lambda it: filter(condition, it.sessions.values()), "session", **more)
 
 
 def for_a_task(
@@ -127,9 +110,7 @@ def for_a_task(
 
 
 def for_one(
-    those: "Callable[[Facts], Iterable[object]]",
-    argument: str,
-    **more: st.SearchStrategy[Any],
+    those: "Callable[[Facts], Iterable[object]]", argument: str, **more: st.SearchStrategy[Any]
 ) -> Callable[[Rule], Rule]:
     one = st.runner().flatmap(lambda it: st.sampled_from(list(those(it))))
     # Its overloads foresee no arguments whose names are only known here.
@@ -184,9 +165,7 @@ class Facts(RuleBasedStateMachine):
         of_detached: int | None,
     ) -> None:
         """Most of what can happen needs a session that takes a turn."""
-        self.kept = Rules(
-            live_children=of_children, live_tasks=of_tasks, detached=of_detached
-        )
+        self.kept = Rules(live_children=of_children, live_tasks=of_tasks, detached=of_detached)
         self.ledger = Ledger(self.kept)
         self.open_session(budgets=(), is_limited=False, attended=False)
         (session,) = self.sessions.values()
@@ -196,22 +175,17 @@ class Facts(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.sessions) < SESSIONS)
     @rule(budgets=grants, is_limited=st.booleans(), attended=st.booleans())
-    def open_session(
-        self, budgets: tuple[Grant, ...], is_limited: bool, attended: bool
-    ) -> None:
+    def open_session(self, budgets: tuple[Grant, ...], is_limited: bool, attended: bool) -> None:
         session = Session(SessionId(f"s{len(self.sessions)}"), attended=attended)
         budget = OWN if is_limited else None
-        self.post(
-            SessionOpened(session.id, "editor", budget, budgets, attended=attended)
-        )
+        self.post(SessionOpened(session.id, "editor", budget, budgets, attended=attended))
         own = (Grant(session.id, OWN),) if is_limited else ()
         session.purses = self.purses.under((), *budgets, *own)
         self.sessions[session.id] = session
         self.enter(Task(root_of(session.id), session, purses=session.purses))
 
     @for_a_session(
-        lambda it: not it.door and not it.closed,
-        capability=st.sampled_from([POLL, PUSH]),
+        lambda it: not it.door and not it.closed, capability=st.sampled_from([POLL, PUSH])
     )
     def open_door(self, session: Session, capability: DeliveryCapability) -> None:
         self.post(DoorOpened(session.id, capability))
@@ -280,9 +254,7 @@ class Facts(RuleBasedStateMachine):
         session.root.cancelled = False
         session.root.purses = session.purses
 
-    @for_a_session(
-        lambda it: it.undelivered, oldest=st.booleans(), has_failed=st.booleans()
-    )
+    @for_a_session(lambda it: it.undelivered, oldest=st.booleans(), has_failed=st.booleans())
     def deliver_reply(self, session: Session, oldest: bool, has_failed: bool) -> None:
         turn = session.undelivered[0 if oldest else -1]
         if has_failed:
@@ -363,9 +335,7 @@ class Facts(RuleBasedStateMachine):
         task.work()
 
     @for_a_task(Task.acts, usage=st.none() | usages, has_failed=st.booleans())
-    def hear_a_tool_or_a_model(
-        self, task: Task, usage: Usage | None, has_failed: bool
-    ) -> None:
+    def hear_a_tool_or_a_model(self, task: Task, usage: Usage | None, has_failed: bool) -> None:
         if usage is None:
             self.post(ToolAnswered(task.id, FOUND))
             task.hear_a_tool(FOUND.call)
@@ -428,9 +398,7 @@ class Facts(RuleBasedStateMachine):
         number = len(self.entries)
         subject = f"command {number % 3}"
         question = Question(ApprovalId(f"a_{number}"), call, subject)
-        self.post(
-            ApprovalAsked(task.id, question.id, call, "terminal", subject, number + 0.5)
-        )
+        self.post(ApprovalAsked(task.id, question.id, call, "terminal", subject, number + 0.5))
         task.questions[call] = question
         self.questions[question.id] = (task, question)
         task.work()
@@ -440,9 +408,7 @@ class Facts(RuleBasedStateMachine):
         answer=st.sampled_from(ApprovalVerdict),
         oldest=st.booleans(),
     )
-    def answer_a_question(
-        self, task: Task, answer: ApprovalVerdict, oldest: bool
-    ) -> None:
+    def answer_a_question(self, task: Task, answer: ApprovalVerdict, oldest: bool) -> None:
         """Also where nobody works on it: its process is gone."""
         question = task.open_questions()[0 if oldest else -1]
         self.post(ApprovalAnswered(task.id, question.id, answer, "so be it", "Ann"))
@@ -454,10 +420,7 @@ class Facts(RuleBasedStateMachine):
         if task.acts():
             task.work()
 
-    @for_a_task(
-        lambda it: it.acts() and len(it.session.commands) < COMMANDS,
-        notify=st.booleans(),
-    )
+    @for_a_task(lambda it: it.acts() and len(it.session.commands) < COMMANDS, notify=st.booleans())
     def start_a_command(self, task: Task, notify: bool) -> None:
         id_ = ProcessId(f"p_{len(self.entries)}")
         # A child ends with its one turn, so only a session can be told something later.
@@ -471,10 +434,7 @@ class Facts(RuleBasedStateMachine):
         self.post(NetworkRequested(task.id, "pypi.org:443", allowed, 1, 2))
 
     @for_a_task(
-        lambda it: it.acts(),
-        call=st.sampled_from("ab"),
-        run=st.booleans(),
-        turn=st.booleans(),
+        lambda it: it.acts(), call=st.sampled_from("ab"), run=st.booleans(), turn=st.booleans()
     )
     def place_a_call(self, task: Task, call: str, run: bool, turn: bool) -> None:
         attempt, worker = len(self.entries), "w" * run
@@ -543,19 +503,11 @@ class Facts(RuleBasedStateMachine):
                 task.state, task.entered = "interrupted", False
 
     @precondition(lambda self: any(map(Task.acts, self.tasks.values())))
-    @rule(
-        anew=st.booleans(),
-        answer=st.sampled_from(ApprovalVerdict),
-        crashes=st.integers(1, 2),
-    )
-    def restart_while_all_ask(
-        self, anew: bool, answer: ApprovalVerdict, crashes: int
-    ) -> None:
+    @rule(anew=st.booleans(), answer=st.sampled_from(ApprovalVerdict), crashes=st.integers(1, 2))
+    def restart_while_all_ask(self, anew: bool, answer: ApprovalVerdict, crashes: int) -> None:
         """What becomes of questions has to be seen more often than chance would have it."""
         asking = [
-            task
-            for task in self.tasks.values()
-            if task.acts() and len(task.questions) < len(CALLS)
+            task for task in self.tasks.values() if task.acts() and len(task.questions) < len(CALLS)
         ]
         for task in asking:
             self.ask_for_approval(task)

@@ -6,8 +6,8 @@ from typing import Final
 import attrs
 from msgspec import UNSET
 
-from agents import Budget, CallId, MessageId, Usage
-from delegation import (
+from orchestrator.agents import Budget, CallId, MessageId, Usage
+from orchestrator.delegation import (
     DeliveryCapability,
     Grant,
     Mode,
@@ -18,9 +18,9 @@ from delegation import (
     TaskId,
     TaskRequest,
 )
-from delegation.events import TaskRequested
-from delegation.events.approvals import ApprovalId
-from delegation.events.processes import ProcessId
+from orchestrator.delegation.events import TaskRequested
+from orchestrator.delegation.events.approvals import ApprovalId
+from orchestrator.delegation.events.processes import ProcessId
 
 GRANTS: Final = (
     Grant("b_tasks", Budget(tasks=3)),
@@ -35,9 +35,7 @@ class Purse:
     """What should be booked on an account, by session."""
 
     id: str
-    spent: dict[SessionId, list[Usage]] = attrs.field(
-        factory=dict[SessionId, list[Usage]]
-    )
+    spent: dict[SessionId, list[Usage]] = attrs.field(factory=dict[SessionId, list[Usage]])
     tasks: dict[SessionId, int] = attrs.field(factory=dict[SessionId, int])
 
     def totals(self, *sessions: SessionId) -> tuple[int, int, int, int]:
@@ -49,9 +47,7 @@ class Purse:
             for usage in usages
         ]
         tasks = [
-            number
-            for session, number in self.tasks.items()
-            if not sessions or session in sessions
+            number for session, number in self.tasks.items() if not sessions or session in sessions
         ]
         return (
             sum(max(1, usage.calls) for usage in spent),
@@ -216,9 +212,7 @@ class Session:
     door: DeliveryCapability | None = None
     mail: dict[int, str] = attrs.field(factory=dict[int, str])
     """A word of each letter that no other letter has."""
-    grants: dict[int, tuple[Grant, ...]] = attrs.field(
-        factory=dict[int, tuple[Grant, ...]]
-    )
+    grants: dict[int, tuple[Grant, ...]] = attrs.field(factory=dict[int, tuple[Grant, ...]])
     """The budgets under which the letters were written."""
     read: dict[int, str] = attrs.field(factory=dict[int, str])
     told: dict[int, str] = attrs.field(factory=dict[int, str])

@@ -1,12 +1,12 @@
 """A simple model of what depends on what: when all would have ended if one task had ended later.
 
-Written to be plain and slow, and forwards, where `delegation.tree.slack_time` goes backwards.
+Written to be plain and slow, and forwards, where `orchestrator.delegation.tree.slack_time` goes backwards.
 """
 
 from functools import cache
 
-from delegation import Mode, TaskId, Tree
-from delegation.tree.intervals import wait_intervals
+from orchestrator.delegation import Mode, TaskId, Tree
+from orchestrator.delegation.tree.intervals import wait_intervals
 
 
 def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (one model)
@@ -60,10 +60,7 @@ def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (on
     @cache
     def start(task: TaskId) -> float:
         parent, at = tree[task]["parent"], tree[task]["requested"]
-        turn = max(
-            (number for number, (began, _) in enumerate(turns) if began <= at),
-            default=0,
-        )
+        turn = max((number for number, (began, _) in enumerate(turns) if began <= at), default=0)
         needs = tree.needs(task)
         ready = max([at, *(tree[need]["ended"] for need in needs)])
         asked = shifted(parent, at, turn if parent == root else 0)

@@ -6,8 +6,8 @@ from typing import TypeAlias
 import attrs
 import pytest
 
-from agents import AssistantMessage, CallId, ToolCall, ToolMessage
-from delegation import (
+from orchestrator.agents import AssistantMessage, CallId, ToolCall, ToolMessage
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     ImpossibleEventError,
@@ -20,7 +20,7 @@ from delegation import (
     encode,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     DoorClosed,
@@ -39,7 +39,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -59,18 +59,13 @@ CALLS = AssistantMessage(
 
 
 def asks(
-    task: TaskId = A,
-    id_: ApprovalId = FIRST_ASK,
-    call: CallId = CALL,
-    subject: str = "make",
+    task: TaskId = A, id_: ApprovalId = FIRST_ASK, call: CallId = CALL, subject: str = "make"
 ) -> ApprovalAsked:
     return ApprovalAsked(task, id_, call, "terminal", subject, 99.0, '{"more": 1}')
 
 
 def answers(
-    answer: ApprovalVerdict = ApprovalVerdict.ONCE,
-    task: TaskId = A,
-    id_: ApprovalId = FIRST_ASK,
+    answer: ApprovalVerdict = ApprovalVerdict.ONCE, task: TaskId = A, id_: ApprovalId = FIRST_ASK
 ) -> ApprovalAnswered:
     return ApprovalAnswered(task, id_, answer, "so be it", "Ann")
 
@@ -91,9 +86,7 @@ def status(ledger: Ledger, task: TaskId = A) -> str:
 
 
 @pytest.mark.usefixtures("working")
-def test_a_question_is_what_was_asked_when_where_and_until_when(
-    ledger: Ledger, tell: Tell
-) -> None:
+def test_a_question_is_what_was_asked_when_where_and_until_when(ledger: Ledger, tell: Tell) -> None:
     tell(asks())
 
     ask = ApprovalQuestion(
@@ -121,11 +114,7 @@ def test_an_answer_closes_the_question_and_stays_until_the_call_is_answered(
 
     ask = ledger.tasks[A].questions[CALL]
     assert (ask.answer, ask.reason, ask.by) == (ApprovalVerdict.ONCE, "so be it", "Ann")
-    assert (ask.is_open, ask.answered_while_not_running, ask.was_not_run) == (
-        False,
-        False,
-        False,
-    )
+    assert (ask.is_open, ask.answered_while_not_running, ask.was_not_run) == (False, False, False)
     assert ledger.open_questions == {}
     assert not ledger.tasks[A].awaits_approval
     tell(hears())
@@ -143,11 +132,7 @@ def test_an_answer_closes_the_question_and_stays_until_the_call_is_answered(
     ],
 )
 def test_an_answer_holds_for_the_call_the_task_or_the_session(
-    ledger: Ledger,
-    tell: Tell,
-    answer: ApprovalVerdict,
-    task: set[object],
-    session: set[object],
+    ledger: Ledger, tell: Tell, answer: ApprovalVerdict, task: set[object], session: set[object]
 ) -> None:
     tell(asks(), answers(answer))
 
@@ -170,10 +155,7 @@ def test_what_was_denied_was_certainly_not_run() -> None:
         asked_at=1.0,
         deadline=9.0,
     )
-    held = {
-        answer: attrs.evolve(ask, answer=answer).was_not_run
-        for answer in ApprovalVerdict
-    }
+    held = {answer: attrs.evolve(ask, answer=answer).was_not_run for answer in ApprovalVerdict}
 
     assert [answer for answer, it in held.items() if it] == [ApprovalVerdict.DENY]
     assert attrs.evolve(
@@ -185,9 +167,7 @@ def test_what_was_denied_was_certainly_not_run() -> None:
 
 
 @pytest.mark.usefixtures("working")
-def test_a_task_waits_as_long_as_one_of_its_questions_is_open(
-    ledger: Ledger, tell: Tell
-) -> None:
+def test_a_task_waits_as_long_as_one_of_its_questions_is_open(ledger: Ledger, tell: Tell) -> None:
     story: list[tuple[Event, str]] = [
         (asks(), "waiting"),
         (asks(A, SECOND_ASK, SECOND), "waiting"),
@@ -225,9 +205,7 @@ def test_a_session_waits_in_its_turn(ledger: Ledger, begin: Tell, tell: Tell) ->
 
 
 @pytest.mark.usefixtures("working")
-def test_a_task_that_goes_on_after_a_crash_waits_again(
-    ledger: Ledger, tell: Tell
-) -> None:
+def test_a_task_that_goes_on_after_a_crash_waits_again(ledger: Ledger, tell: Tell) -> None:
     tell(asks(), RESTART)
     assert status(ledger) == "interrupted"
     assert list(ledger.open_questions) == [FIRST_ASK]
@@ -260,9 +238,7 @@ def test_a_call_that_is_answered_without_an_approval_has_no_question_any_more(
 def test_a_task_that_ends_takes_its_questions_along(
     ledger: Ledger, tell: Tell, ending: Ending
 ) -> None:
-    tell(
-        asks(), asks(A, SECOND_ASK, SECOND), answers(), TaskSettled(A, Outcome(ending))
-    )
+    tell(asks(), asks(A, SECOND_ASK, SECOND), answers(), TaskSettled(A, Outcome(ending)))
 
     assert ledger.open_questions == {}
     assert ledger.tasks[A].questions == {}
@@ -273,10 +249,7 @@ def test_a_turn_that_ends_takes_its_questions_and_its_approvals_along(
 ) -> None:
     begin(PUSH)
     tell(asks(ROOT, FIRST_ASK, CALL, "a"), answers(ApprovalVerdict.TASK, ROOT))
-    tell(
-        asks(ROOT, SECOND_ASK, SECOND, "b"),
-        answers(ApprovalVerdict.SESSION, ROOT, SECOND_ASK),
-    )
+    tell(asks(ROOT, SECOND_ASK, SECOND, "b"), answers(ApprovalVerdict.SESSION, ROOT, SECOND_ASK))
     tell(asks(ROOT, ApprovalId("a_3"), CallId("third"), "c"))
     assert ledger.tasks[ROOT].approved == {("terminal", "a")}
 
@@ -298,9 +271,7 @@ def test_what_begins_anew_has_asked_nobody(ledger: Ledger, tell: Tell) -> None:
     assert status(ledger) == "running"
 
 
-def test_a_turn_that_begins_anew_has_asked_nobody(
-    ledger: Ledger, begin: Tell, tell: Tell
-) -> None:
+def test_a_turn_that_begins_anew_has_asked_nobody(ledger: Ledger, begin: Tell, tell: Tell) -> None:
     begin(PUSH)
     tell(asks(ROOT), RESTART, DoorOpened(S, PUSH), TurnResumed(S, 1, PUSH, afresh=True))
 
@@ -340,9 +311,7 @@ def test_the_same_of_a_session(ledger: Ledger, begin: Tell, tell: Tell) -> None:
 
 
 @pytest.mark.usefixtures("working")
-def test_a_question_that_is_open_survives_any_number_of_crashes(
-    ledger: Ledger, tell: Tell
-) -> None:
+def test_a_question_that_is_open_survives_any_number_of_crashes(ledger: Ledger, tell: Tell) -> None:
     tell(asks())
     for _ in range(3):
         tell(RESTART, DoorOpened(S, PUSH), TaskStarted(A))
@@ -356,11 +325,7 @@ def test_a_question_that_is_open_survives_any_number_of_crashes(
 @pytest.mark.parametrize("attended", [False, True])
 @pytest.mark.parametrize("capability", DeliveryCapability)
 def test_who_is_told_later_or_attended_can_be_asked(
-    ledger: Ledger,
-    tell: Tell,
-    requested: Asked,
-    attended: bool,
-    capability: DeliveryCapability,
+    ledger: Ledger, tell: Tell, requested: Asked, attended: bool, capability: DeliveryCapability
 ) -> None:
     tell(SessionOpened(S, "editor", attended=attended))
     assert ledger.can_ask_approval(ROOT) is attended, "it is not in a turn"
@@ -392,11 +357,7 @@ def busy(begin: Tell, tell: Tell, requested: Asked) -> None:
     begin(PUSH)
     begin(PUSH, "other")
     tell(requested(A, mode=Mode.DETACHED), TaskStarted(A), requested(B), TaskStarted(B))
-    tell(
-        asks(),
-        asks(A, SECOND_ASK, SECOND),
-        answers(ApprovalVerdict.DENY, A, SECOND_ASK),
-    )
+    tell(asks(), asks(A, SECOND_ASK, SECOND), answers(ApprovalVerdict.DENY, A, SECOND_ASK))
     tell(asks(B, ApprovalId("a_b")), TaskSettled(B, DONE))
 
 
@@ -410,10 +371,7 @@ IMPOSSIBLE: Mapping[str, tuple[Event, str]] = {
         "there is such an approval already",
     ),
     "a call is asked about twice": (asks(A, NEW, CALL), "it was asked for already"),
-    "an answered call is asked about": (
-        asks(A, NEW, SECOND),
-        "it was asked for already",
-    ),
+    "an answered call is asked about": (asks(A, NEW, SECOND), "it was asked for already"),
     "nobody is answered": (
         answers(ApprovalVerdict.ONCE, TaskId("nobody")),
         "there is no such task",

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agents import AssistantMessage, MessageId, Usage
-from delegation import DeliveryCapability, Ending, Ledger, Outcome, root_of
-from delegation.events import (
+from orchestrator.agents import AssistantMessage, MessageId, Usage
+from orchestrator.delegation import DeliveryCapability, Ending, Ledger, Outcome, root_of
+from orchestrator.delegation.events import (
     DoorOpened,
     JournalOpened,
     MessageReceived,
@@ -23,9 +23,7 @@ STOPPED = Outcome(Ending.CANCELLED, "Roses are", "it was stopped")
 
 
 def broken_off(task: str, text: str = "Roses are") -> ModelFailed:
-    return ModelFailed(
-        root_of(S) if task == ROOT else A, "", USED, ModelFailure.BROKEN_OFF, text
-    )
+    return ModelFailed(root_of(S) if task == ROOT else A, "", USED, ModelFailure.BROKEN_OFF, text)
 
 
 def texts(ledger: Ledger, task: str) -> list[tuple[str, bool]]:
@@ -49,9 +47,7 @@ def test_it_is_a_message_of_the_transcript_named_by_its_fact(
     assert ledger.sessions[S].tree.tally().usage.is_lower_bound
 
 
-def test_without_text_there_is_no_message(
-    ledger: Ledger, begin: Tell, tell: Tell
-) -> None:
+def test_without_text_there_is_no_message(ledger: Ledger, begin: Tell, tell: Tell) -> None:
     begin(PUSH)
     tell(broken_off(ROOT, ""))
 
@@ -59,9 +55,7 @@ def test_without_text_there_is_no_message(
     assert ledger.sessions[S].tree.total == USED
 
 
-def test_a_session_keeps_it_for_its_next_turn(
-    ledger: Ledger, begin: Tell, tell: Tell
-) -> None:
+def test_a_session_keeps_it_for_its_next_turn(ledger: Ledger, begin: Tell, tell: Tell) -> None:
     begin(PUSH)
     tell(broken_off(ROOT), TurnEnded(S, 1, STOPPED), MessageReceived(S, "go on"))
     tell(TurnStarted(S, 2, PUSH, (ledger.last_seq,)))
@@ -70,9 +64,7 @@ def test_a_session_keeps_it_for_its_next_turn(
     assert texts(ledger, ROOT) == [("Roses are", True)], "another turn's stays"
 
 
-def test_a_silent_message_resumes_behind_it(
-    ledger: Ledger, begin: Tell, tell: Tell
-) -> None:
+def test_a_silent_message_resumes_behind_it(ledger: Ledger, begin: Tell, tell: Tell) -> None:
     begin(PUSH)
     tell(broken_off(ROOT), TurnEnded(S, 1, STOPPED))
     tell(MessageReceived(S, "", silent=True))
@@ -109,11 +101,7 @@ def test_a_task_that_is_resumed_forgets_it_too(
 @pytest.mark.parametrize("door", [PUSH, NONE])
 @pytest.mark.parametrize("can", [True, False])
 def test_a_turn_promises_what_both_its_door_and_its_senders_can(
-    ledger: Ledger,
-    begin: Tell,
-    tell: Tell,
-    door: DeliveryCapability,
-    can: bool,
+    ledger: Ledger, begin: Tell, tell: Tell, door: DeliveryCapability, can: bool
 ) -> None:
     begin(PUSH)
     tell(TurnEnded(S, 1, STOPPED))

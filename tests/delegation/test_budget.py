@@ -17,9 +17,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from agents import Budget, Usage
-from delegation import Account, Grant, OverBudgetError, Reserved, fits_budget
-from delegation.amounts import Amounts
+from orchestrator.agents import Budget, Usage
+from orchestrator.delegation import Account, Grant, OverBudgetError, Reserved, fits_budget
+from orchestrator.delegation.amounts import Amounts
 
 amounts = st.none() | st.integers(0, 30)
 budgets = st.builds(
@@ -41,9 +41,7 @@ shares = st.floats(0, 1)
 
 
 def account_of(budget: Budget, path: str = "/editor", depth: int = 0) -> Account:
-    return Account(
-        Grant(f"of {path}", budget), path=path, depth=depth, started_at=100.0
-    )
+    return Account(Grant(f"of {path}", budget), path=path, depth=depth, started_at=100.0)
 
 
 @attrs.define(eq=False)
@@ -127,9 +125,7 @@ class Spending(RuleBasedStateMachine):
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), read=shares, written=shares, paid=shares)
-    def settle(
-        self, data: st.DataObject, read: float, written: float, paid: float
-    ) -> None:
+    def settle(self, data: st.DataObject, read: float, written: float, paid: float) -> None:
         """What was reserved comes back, and what was used is booked: a part, or all of it."""
         call = data.draw(st.sampled_from(self.calls))
         self.calls.remove(call)
@@ -177,11 +173,7 @@ class Spending(RuleBasedStateMachine):
 
 
 def totals(usages: Sequence[Usage]) -> tuple[int, int, int]:
-    return (
-        len(usages),
-        sum(usage.tokens for usage in usages),
-        sum(usage.cost for usage in usages),
-    )
+    return (len(usages), sum(usage.tokens for usage in usages), sum(usage.cost for usage in usages))
 
 
 def test_whatever_is_reserved_and_spent_no_budget_is_passed() -> None:
@@ -248,19 +240,14 @@ def test_a_tree_of_five_calls_makes_five_however_many_want_one(tasks: int) -> No
             "usd",
             "the budget (usd=1) of /editor cannot be kept: the price of the next call"
             " is unknown; give it with open_orchestrator(prices=...), with"
-            " agents.models.wrappers.prices.priced(model, table), or as 'price' of its service in"
+            " orchestrator.agents.models.wrappers.prices.priced(model, table), or as 'price' of its service in"
             " models.toml; or limit tokens in place of usd",
             id="an unknown price",
         ),
     ],
 )
 def test_what_ran_out_is_said_with_the_budget_and_the_path(
-    *,
-    budget: Budget,
-    spent: list[Usage],
-    quote: Usage,
-    ran_out: str,
-    sentence: str,
+    *, budget: Budget, spent: list[Usage], quote: Usage, ran_out: str, sentence: str
 ) -> None:
     """Whoever reads it knows which number to change, and where it stands."""
     account = account_of(budget)
@@ -319,9 +306,7 @@ def test_money_does_not_drift() -> None:
         fits_budget(account, Reserved(), attrs.evolve(A_CALL, cost=1))
 
 
-@pytest.mark.parametrize(
-    ("seconds", "deadline"), [(None, None), (0, 100.0), (2.5, 102.5)]
-)
+@pytest.mark.parametrize(("seconds", "deadline"), [(None, None), (0, 100.0), (2.5, 102.5)])
 def test_time_is_counted_from_when_the_budget_was_set(
     seconds: float | None, deadline: float | None
 ) -> None:

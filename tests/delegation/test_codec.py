@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     Budget,
     CallId,
@@ -19,8 +19,8 @@ from agents import (
     ToolMessage,
     UserMessage,
 )
-from agents.logprobs import TokenLogprob, TokenOption
-from delegation import (
+from orchestrator.agents.logprobs import TokenLogprob, TokenOption
+from orchestrator.delegation import (
     Cause,
     DeliveryCapability,
     Encoded,
@@ -38,7 +38,7 @@ from delegation import (
     decode,
     encode,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     Entry,
     Event,
     JournalOpened,
@@ -68,9 +68,7 @@ st.register_type_strategy(
 
 # JSON has no number for what has no end.
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
-st.register_type_strategy(
-    Part, st.builds(Part, st.just("image/png"), data=st.binary(min_size=1))
-)
+st.register_type_strategy(Part, st.builds(Part, st.just("image/png"), data=st.binary(min_size=1)))
 amounts = st.none() | st.integers(0, 2**53)
 st.register_type_strategy(
     Budget,
@@ -132,9 +130,7 @@ octets = st.none() | st.binary(max_size=4)
 options = st.builds(TokenOption, st.text(), likelihoods, octets)
 st.register_type_strategy(
     TokenLogprob,
-    st.builds(
-        TokenLogprob, st.text(), likelihoods, octets, st.lists(options, max_size=2)
-    ),
+    st.builds(TokenLogprob, st.text(), likelihoods, octets, st.lists(options, max_size=2)),
 )
 settings = st.just(msgspec.UNSET) | arguments
 for kind in (ModelAnswered, ModelFailed):
@@ -172,10 +168,7 @@ def test_what_is_written_is_json_that_people_can_read() -> None:
 
 @pytest.mark.parametrize(
     "argument",
-    [
-        pytest.param("caf\udce9", id="half a character"),
-        pytest.param(object(), id="no data at all"),
-    ],
+    [pytest.param("caf\udce9", id="half a character"), pytest.param(object(), id="no data at all")],
 )
 def test_what_json_cannot_carry_is_refused_by_its_name(argument: object) -> None:
     """It is found before it is believed, and not when the disk is written."""
@@ -200,9 +193,7 @@ def test_what_json_cannot_carry_is_refused_by_its_name(argument: object) -> None
         ),
         pytest.param(
             b'{"task":"a","outcome":{"ending":"failed","output":"","error":"no","kind":""}}',
-            TaskSettled(
-                TaskId("a"), Outcome(Ending.FAILED, error="no", cause=Cause.ERROR)
-            ),
+            TaskSettled(TaskId("a"), Outcome(Ending.FAILED, error="no", cause=Cause.ERROR)),
             id="an outcome that no schema was asked for",
         ),
         pytest.param(
@@ -220,9 +211,7 @@ def test_what_json_cannot_carry_is_refused_by_its_name(argument: object) -> None
                     id=TaskId("a"),
                     parent=TaskId("s"),
                     origin=Origin(
-                        session=SessionId("s"),
-                        turn=1,
-                        capability=DeliveryCapability.PUSH,
+                        session=SessionId("s"), turn=1, capability=DeliveryCapability.PUSH
                     ),
                     call="c#0",
                     agent="researcher",

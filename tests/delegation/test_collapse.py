@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import Usage
-from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.tree.collapse import (
+from orchestrator.agents import Usage
+from orchestrator.delegation import Ending, Mode, Status, TaskId, Tree
+from orchestrator.delegation.tree.collapse import (
     GROUP_THRESHOLD,
     SHOWN_PER_GROUP,
     CollapsedTree,
@@ -17,8 +17,8 @@ from delegation.tree.collapse import (
     RowKind,
     collapse_tree,
 )
-from delegation.tree.rollups import NOT_URGENT, urgency
-from delegation.tree.tally import FAILURES, Tally
+from orchestrator.delegation.tree.rollups import NOT_URGENT, urgency
+from orchestrator.delegation.tree.tally import FAILURES, Tally
 from tests.delegation.tree_strategies import ROOT, trees
 from tests.growth import grows_at_most
 
@@ -70,9 +70,7 @@ def test_of_many_with_failures_those_open_that_failed_themselves_or_mostly() -> 
     tree.add_usage(TaskId("t10"), Usage(1, cost=5))
 
     rows = collapse_tree(tree, rows=7).rows
-    chosen = [
-        row.task for row in rows if row.kind is RowKind.TASK and row.agent == "coder"
-    ]
+    chosen = [row.task for row in rows if row.kind is RowKind.TASK and row.agent == "coder"]
 
     assert chosen == ["t7", "t9", "t10", "t11"]
 
@@ -85,11 +83,7 @@ def test_many_of_a_kind_are_one_row_that_opens_as_those_that_matter() -> None:
     tree.mark(TaskId("t30"), status=Status.WAITING)
     tree.mark(TaskId("t20"), status=Status.RUNNING)
 
-    assert drawn(collapse_tree(tree, rows=3)) == [
-        "s",
-        "├─ coder ×44 !1 ◐1 ✓42 · 2↓ ✗1",
-        "└─ t44",
-    ]
+    assert drawn(collapse_tree(tree, rows=3)) == ["s", "├─ coder ×44 !1 ◐1 ✓42 · 2↓ ✗1", "└─ t44"]
     assert drawn(collapse_tree(tree, rows=8)) == [
         "s",
         "├─ coder ×44 !1 ◐1 ✓42",
@@ -100,10 +94,7 @@ def test_many_of_a_kind_are_one_row_that_opens_as_those_that_matter() -> None:
         "│  └─ … 40 more ✓40",
         "└─ t44",
     ]
-    assert (
-        collapse_tree(tree, rows=8).footer
-        == "6 of 48 tasks are shown; the rest is folded"
-    )
+    assert collapse_tree(tree, rows=8).footer == "6 of 48 tasks are shown; the rest is folded"
 
 
 def test_rows_are_spent_on_what_is_most_urgent() -> None:
@@ -114,8 +105,7 @@ def test_rows_are_spent_on_what_is_most_urgent() -> None:
         + [("t1", "x", FAILED), ("t2", "x", Status.QUIET), ("t3", "x", Status.WAITING)]
     )
     shown = [
-        {row.task for row in collapse_tree(tree, rows=rows).rows}
-        - {ROOT, "t0", "t1", "t2", "t3"}
+        {row.task for row in collapse_tree(tree, rows=rows).rows} - {ROOT, "t0", "t1", "t2", "t3"}
         for rows in (5, 6, 7, 8)
     ]
 
@@ -126,12 +116,7 @@ def test_what_does_not_fit_is_shown_in_part_if_it_is_urgent() -> None:
     tree = team([("s", f"agent{number}", DONE) for number in range(9)])
     tree.mark(TaskId("t6"), status=FAILED)
 
-    assert drawn(collapse_tree(tree, rows=4)) == [
-        "s",
-        "├─ t0",
-        "├─ t6",
-        "└─ … 7 more ✓7",
-    ]
+    assert drawn(collapse_tree(tree, rows=4)) == ["s", "├─ t0", "├─ t6", "└─ … 7 more ✓7"]
 
 
 def test_rows_that_nobody_else_needs_show_more_of_what_is_urgent() -> None:
@@ -149,19 +134,12 @@ def test_what_is_opened_and_closed_by_hand_stays_so() -> None:
     tree = team([("s", "coder", DONE)] * 20 + [("t5", "tester", FAILED)] * 3)
     state = CollapseState().expand("s/coder").expand("t5")
 
-    assert (
-        len(collapse_tree(tree, rows=2, state=state).rows)
-        == 2 + SHOWN_PER_GROUP + 1 + 3
-    )
-    assert drawn(
-        collapse_tree(tree, rows=9, state=CollapseState().collapse("s/coder"))
-    ) == [
+    assert len(collapse_tree(tree, rows=2, state=state).rows) == 2 + SHOWN_PER_GROUP + 1 + 3
+    assert drawn(collapse_tree(tree, rows=9, state=CollapseState().collapse("s/coder"))) == [
         "s",
         "└─ coder ×20 ✓20 · 3↓ ✗3",
     ]
-    assert state.collapse("t5") == CollapseState(
-        frozenset({"s/coder"}), frozenset({"t5"})
-    )
+    assert state.collapse("t5") == CollapseState(frozenset({"s/coder"}), frozenset({"t5"}))
     whole = collapse_tree(tree, rows=9, state=CollapseState().show("s/coder", 20))
     assert [row.key for row in whole.rows if row.kind is RowKind.MORE] == []
 

@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     CallId,
     DefinitionError,
@@ -17,7 +17,7 @@ from agents import (
     ToolError,
     tool,
 )
-from delegation import (
+from orchestrator.delegation import (
     Assignment,
     Delegator,
     DeliveryCapability,
@@ -38,16 +38,9 @@ TEAM = Agent("editor", model=MODEL, delegates=[RESEARCHER, CHECKER])
 COPIES = Agent("editor", model=MODEL, copies=True)
 BOTH = Agent("editor", model=MODEL, copies=True, delegates=[RESEARCHER])
 S = SessionId("s")
-ROOT = TaskRecord(
-    TaskId(S), session=S, agent="boss", path="/boss", mode=Mode.ROOT, parent=None
-)
+ROOT = TaskRecord(TaskId(S), session=S, agent="boss", path="/boss", mode=Mode.ROOT, parent=None)
 PARENT = TaskRecord(
-    TaskId("a"),
-    session=S,
-    agent="editor",
-    path="/boss/editor[1]",
-    mode=Mode.JOINED,
-    parent=ROOT,
+    TaskId("a"), session=S, agent="editor", path="/boss/editor[1]", mode=Mode.JOINED, parent=ROOT
 )
 ORIGIN = Origin(session=S, turn=3, capability=DeliveryCapability.PUSH)
 CALL = CallId("call_1")
@@ -100,11 +93,7 @@ def memory() -> Memory:
 
 
 def tool_of(
-    agent: Agent[Any],
-    memory: Memory,
-    *,
-    children: int = 3,
-    rules: Rules | None = None,
+    agent: Agent[Any], memory: Memory, *, children: int = 3, rules: Rules | None = None
 ) -> Tool:
     return delegate_tool(
         agent,
@@ -174,9 +163,7 @@ def test_the_tool_offers_copies_where_leaving_the_agent_out_means_one(
     memory: Memory, agent: Agent[Any], is_offered: bool
 ) -> None:
     """Who does the work must not be a surprise."""
-    assert (
-        "left out: a copy of yourself" in tool_of(agent, memory).description
-    ) is is_offered
+    assert ("left out: a copy of yourself" in tool_of(agent, memory).description) is is_offered
 
 
 def test_the_tool_can_run_again_after_a_crash(memory: Memory) -> None:
@@ -296,17 +283,11 @@ async def test_tasks_may_need_each_other_in_a_chain(memory: Memory) -> None:
     await use(tool_of(ALONE, memory), tasks=tasks)
 
     (asked,) = memory.asked
-    assert [it.depends_on for it in asked.assignments] == [
-        ("facts", "dates"),
-        ("facts",),
-        (),
-    ]
+    assert [it.depends_on for it in asked.assignments] == [("facts", "dates"), ("facts",), ()]
 
 
 @pytest.mark.parametrize("background", [None, True, False])
-async def test_the_wish_to_wait_is_passed_on(
-    memory: Memory, background: bool | None
-) -> None:
+async def test_the_wish_to_wait_is_passed_on(memory: Memory, background: bool | None) -> None:
     """Whether it can be granted is for the rules to say."""
     await use(tool_of(ALONE, memory), goal="find it", background=background)
 
@@ -334,9 +315,7 @@ async def test_no_name_means_a_copy_where_there_is_nobody_or_more_than_one_to_as
     assert asked.assignments == [Assignment("find it")]
 
 
-async def test_a_delegate_can_be_named_where_copies_are_the_usual(
-    memory: Memory,
-) -> None:
+async def test_a_delegate_can_be_named_where_copies_are_the_usual(memory: Memory) -> None:
     """Both are there to be asked."""
     await use(tool_of(BOTH, memory), goal="find it", agent="researcher")
 
@@ -344,9 +323,7 @@ async def test_a_delegate_can_be_named_where_copies_are_the_usual(
     assert asked.assignments == [Assignment("find it", agent="researcher")]
 
 
-async def test_who_has_only_copies_to_ask_is_told_to_name_nobody(
-    memory: Memory,
-) -> None:
+async def test_who_has_only_copies_to_ask_is_told_to_name_nobody(memory: Memory) -> None:
     """An empty list of names would help no model."""
     with pytest.raises(ToolError, match="copies of yourself only: leave it out"):
         await use(tool_of(COPIES, memory), goal="find it", agent="researcher")
@@ -377,9 +354,7 @@ async def test_as_many_as_the_limit_allows_are_allowed(memory: Memory) -> None:
             id="a blank goal in a batch",
         ),
         pytest.param(
-            {"tasks": [{"goal": "find it"}] * 4},
-            "tasks at most, and this one asks",
-            id="too many",
+            {"tasks": [{"goal": "find it"}] * 4}, "tasks at most, and this one asks", id="too many"
         ),
         pytest.param(
             {"goal": "find it", "agent": "boss"},
@@ -392,12 +367,7 @@ async def test_as_many_as_the_limit_allows_are_allowed(memory: Memory) -> None:
             id="a schema that is none",
         ),
         pytest.param(
-            {
-                "tasks": [
-                    {"goal": "find it"},
-                    {"goal": "count it", "output_schema": {"type": 5}},
-                ]
-            },
+            {"tasks": [{"goal": "find it"}, {"goal": "count it", "output_schema": {"type": 5}}]},
             "no task was started",
             id="a schema that is none in a batch",
         ),

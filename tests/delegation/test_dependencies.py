@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import pytest
 
-from agents import UserMessage
-from delegation import (
+from orchestrator.agents import UserMessage
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     Ledger,
@@ -17,7 +17,7 @@ from delegation import (
     TaskId,
     unmet_dependency,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     DoorClosed,
     DoorOpened,
     Event,
@@ -116,18 +116,10 @@ def test_hope_is_lost_down_the_chain(
         "it needs /editor/researcher[1], which ended as cancelled"
     )
 
-    tell(
-        TaskSettled(
-            B, Outcome(Ending.REFUSED, error=unmet_dependency(ledger.unstartable[B]))
-        )
-    )
+    tell(TaskSettled(B, Outcome(Ending.REFUSED, error=unmet_dependency(ledger.unstartable[B]))))
     tell(TaskSettled(C, Outcome(Ending.REFUSED)))
     assert not ledger.unstartable
-    assert ledger.sessions[S].tree.counts() == {
-        "running": 1,
-        "cancelled": 1,
-        "refused": 2,
-    }
+    assert ledger.sessions[S].tree.counts() == {"running": 1, "cancelled": 1, "refused": 2}
 
 
 def test_who_has_ended_is_not_told_of_what_it_needed(

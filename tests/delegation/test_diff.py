@@ -2,9 +2,9 @@
 
 from hypothesis import given
 
-from agents import Usage
-from delegation import Ending, Mode, TaskId, Tree
-from delegation.tree.diff import Change, role_of
+from orchestrator.agents import Usage
+from orchestrator.delegation import Ending, Mode, TaskId, Tree
+from orchestrator.delegation.tree.diff import Change, role_of
 from tests.delegation.tree_strategies import ROOT, trees
 
 
@@ -24,8 +24,7 @@ def run(*agents: str, tokens: int = 10, price: int | None = 5) -> Tree:
         tree.mark(task, status=Ending.SUCCEEDED, started=1.0, ended=3.0)
         unpriced = int(price is None)
         tree.add_usage(
-            task,
-            Usage(calls=1, input_tokens=tokens, cost=price or 0, unpriced=unpriced),
+            task, Usage(calls=1, input_tokens=tokens, cost=price or 0, unpriced=unpriced)
         )
     return tree
 
@@ -47,9 +46,7 @@ def test_two_runs_differ_role_by_role() -> None:
     coder, tester, writer = found.values()
     assert (coder.tasks, coder.tokens, coder.cost, coder.seconds) == (1, 10, 5, 2.0)
     assert (tester.is_removed, writer.is_added) == (True, True)
-    assert str(writer) == (
-        "+ /editor/writer: +1 tasks, +0 failed, +10 tok, +<$0.0001, +2.0 s"
-    )
+    assert str(writer) == ("+ /editor/writer: +1 tasks, +0 failed, +10 tok, +<$0.0001, +2.0 s")
 
 
 def test_a_price_that_is_missing_is_marked() -> None:

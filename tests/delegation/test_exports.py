@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import Usage
-from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.tree.exports.chrome_trace import pack_lanes
-from delegation.tree.exports.graphml import flat
-from delegation.tree.intervals import last_moment
+from orchestrator.agents import Usage
+from orchestrator.delegation import Ending, Mode, Status, TaskId, Tree
+from orchestrator.delegation.tree.exports.chrome_trace import pack_lanes
+from orchestrator.delegation.tree.exports.graphml import flat
+from orchestrator.delegation.tree.intervals import last_moment
 from tests.delegation.tree_strategies import ROOT, trees
 
 HOSTILE = [
@@ -41,15 +41,7 @@ CONTROLS = re.compile(
 def saying(words: str) -> Tree:
     """Return a small tree in which everything that can be said is said in these words."""
     tree = Tree(ROOT)
-    tree.add(
-        ROOT,
-        parent=None,
-        agent="editor",
-        path="/editor",
-        mode=Mode.ROOT,
-        at=1.5,
-        goal=words,
-    )
+    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=1.5, goal=words)
     tree.begin_turn(2.0)
     tree.mark(ROOT, status=Status.RUNNING)
     for number, name in enumerate("ab"):
@@ -143,9 +135,7 @@ def test_any_tree_makes_the_round_trip(tree: Tree) -> None:
 
 
 @given(st.text())
-def test_any_words_make_the_round_trip_in_json_and_are_well_formed_in_xml(
-    words: str,
-) -> None:
+def test_any_words_make_the_round_trip_in_json_and_are_well_formed_in_xml(words: str) -> None:
     tree = saying(words)
     assert json.loads(tree.to_json())["nodes"][0]["goal"] == words
     ET.fromstring(tree.to_graphml())
@@ -186,9 +176,7 @@ def test_dot_keeps_what_agents_say_in_its_quotes(words: str) -> None:
 @pytest.mark.parametrize("words", HOSTILE)
 def test_mermaid_keeps_what_agents_say_in_its_labels(words: str) -> None:
     lines = saying(words).to_mermaid().splitlines()
-    outside = [
-        re.sub(r'\["[^"<>{}|`\\]*(<br/>[^"<>{}|`\\]*)*"\]', "", it) for it in lines
-    ]
+    outside = [re.sub(r'\["[^"<>{}|`\\]*(<br/>[^"<>{}|`\\]*)*"\]', "", it) for it in lines]
 
     assert outside == [
         "flowchart TD",
@@ -207,13 +195,7 @@ def test_no_export_holds_what_a_terminal_obeys_in_a_name(words: str) -> None:
     tree = Tree(TaskId(words))
     name = words.replace("/", "")
     tree.add(
-        TaskId(words),
-        parent=None,
-        agent=name,
-        path=f"/{name}",
-        mode=Mode.ROOT,
-        at=1.5,
-        goal="x",
+        TaskId(words), parent=None, agent=name, path=f"/{name}", mode=Mode.ROOT, at=1.5, goal="x"
     )
     exports = [tree.to_text(), tree.to_text(rows=1), tree.to_dot(), tree.to_svg()]
     exports += [tree.to_mermaid(), tree.to_json(), tree.to_graphml(), tree.to_trace()]
@@ -228,12 +210,7 @@ def test_charts_of_large_trees_are_folded_and_say_so() -> None:
     tree = wide(5_000)
     said = "tasks are shown; the rest is folded"
 
-    for chart in (
-        tree.to_mermaid(),
-        tree.to_dot(),
-        tree.to_svg(),
-        tree.to_text(rows=30),
-    ):
+    for chart in (tree.to_mermaid(), tree.to_dot(), tree.to_svg(), tree.to_text(rows=30)):
         assert said in chart
         assert len(chart) < 60_000
     boxes, arrows, needs = 9, 8, 1
@@ -318,9 +295,7 @@ def test_a_picture_has_an_arrow_for_each_need_in_a_lane_of_its_own() -> None:
             needs=[TaskId(it) for it in needs],
         )
 
-    arrows = re.findall(
-        r'<path class="needs" d="M[\d.]+ ([\d.]+)H([\d.]+)V([\d.]+)', tree.to_svg()
-    )
+    arrows = re.findall(r'<path class="needs" d="M[\d.]+ ([\d.]+)H([\d.]+)V([\d.]+)', tree.to_svg())
 
     rows = {51.0 + 22 * at: name for at, name in enumerate("abcd")}
     assert [(rows[float(a)], rows[float(b)]) for a, _, b in arrows] == [

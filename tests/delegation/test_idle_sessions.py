@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from agents import AssistantMessage, Budget, Usage
-from delegation import (
+from orchestrator.agents import AssistantMessage, Budget, Usage
+from orchestrator.delegation import (
     SHARED_BUDGET_PREFIX,
     DeliveryCapability,
     Ending,
@@ -21,7 +21,7 @@ from delegation import (
     restore_session,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     DoorClosed,
     DoorOpened,
     Entry,
@@ -122,12 +122,7 @@ def test_what_cannot_be_read_is_refused() -> None:
 
 
 def test_a_forgotten_session_leaves_nothing_but_what_it_has_used_of_others() -> None:
-    ledger = told(
-        [
-            *life_of(A, TOGETHER, budget=ALONE),
-            *life_of(B, TOGETHER, first=6),
-        ]
-    )
+    ledger = told([*life_of(A, TOGETHER, budget=ALONE), *life_of(B, TOGETHER, first=6)])
     evict_session(ledger, A)
 
     assert set(ledger.tasks) == {"b"}

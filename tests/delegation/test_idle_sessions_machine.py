@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import pytest
 
-from agents import AssistantMessage, Budget, Usage
-from delegation import (
+from orchestrator.agents import AssistantMessage, Budget, Usage
+from orchestrator.delegation import (
     SHARED_BUDGET_PREFIX,
     DeliveryCapability,
     Ending,
@@ -23,8 +23,8 @@ from delegation import (
     restore_session,
     root_of,
 )
-from delegation.amounts import Amounts
-from delegation.events import (
+from orchestrator.delegation.amounts import Amounts
+from orchestrator.delegation.events import (
     DoorClosed,
     Entry,
     Event,
@@ -70,9 +70,7 @@ def fold(facts: list[Event], *, start: int = 1) -> Ledger:
     return ledger
 
 
-def test_what_is_recalled_is_what_was_forgotten(
-    requested: Asked, snapshot: Snapshot
-) -> None:
+def test_what_is_recalled_is_what_was_forgotten(requested: Asked, snapshot: Snapshot) -> None:
     """And what it shares with others was known all the time, and is booked once."""
     own = life(requested, S, A)
     others = life(requested, OTHER, TaskId("b"))
@@ -125,11 +123,7 @@ def test_who_comes_first_finds_what_those_at_rest_have_used(requested: Asked) ->
 
     assert list(ledger.all_sessions) == [S, OTHER]
     (shared,) = ledger.accounts.values()
-    assert (shared.budget, shared.path, shared.depth) == (
-        SHARED_BUDGET.budget,
-        "/editor",
-        0,
-    )
+    assert (shared.budget, shared.path, shared.depth) == (SHARED_BUDGET.budget, "/editor", 0)
     assert (shared.used.calls, shared.used.tasks) == (1, 1)
 
 

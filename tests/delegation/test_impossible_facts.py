@@ -5,14 +5,8 @@ from typing import TypeAlias
 
 import pytest
 
-from agents import (
-    AssistantMessage,
-    CallId,
-    MessageId,
-    ToolMessage,
-    Usage,
-)
-from delegation import (
+from orchestrator.agents import AssistantMessage, CallId, MessageId, ToolMessage, Usage
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     ImpossibleEventError,
@@ -23,7 +17,7 @@ from delegation import (
     TaskId,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     CallPlaced,
     CancelRequested,
     DeliveryFailed,
@@ -57,7 +51,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.events.jobs import JobId, JobSpec
+from orchestrator.delegation.events.jobs import JobId, JobSpec
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -79,9 +73,7 @@ DONE = Outcome(Ending.SUCCEEDED, "42")
 SAYS = AssistantMessage("hm")
 ANSWERS = ToolMessage(CallId("call"), "yes")
 RESTART = JournalOpened("1.0")
-JOB = JobSpec(
-    id=JobId("brief"), schedule="0 8 * * *", zone="UTC", agent="editor", goal="Write."
-)
+JOB = JobSpec(id=JobId("brief"), schedule="0 8 * * *", zone="UTC", agent="editor", goal="Write.")
 
 
 def of_task(task: TaskId) -> dict[str, Event]:
@@ -245,9 +237,7 @@ def test_who_does_not_act_hears_nothing(fact: Event, refuses: Refuses) -> None:
         pytest.param(D, {"parent": NOBODY}, id="by nobody"),
         pytest.param(D, {"parent": C}, id="by a settled task"),
         pytest.param(D, {"parent": QUEUED}, id="by a task that has not started"),
-        pytest.param(
-            D, {"parent": OTHER, "session": OTHER}, id="by a session between two turns"
-        ),
+        pytest.param(D, {"parent": OTHER, "session": OTHER}, id="by a session between two turns"),
         pytest.param(A, {"call": "another"}, id="under an id that is taken"),
         pytest.param(ROOT, {}, id="under the id of a session"),
         pytest.param(D, {"call": f"call of {A}"}, id="again by the same call"),

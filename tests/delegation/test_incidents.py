@@ -1,8 +1,8 @@
 """What happens to a model call besides its answer is kept beside the transcript, in its place."""
 
-from agents import AssistantMessage, Usage
-from delegation import Ending, Ledger, Outcome
-from delegation.events import (
+from orchestrator.agents import AssistantMessage, Usage
+from orchestrator.delegation import Ending, Ledger, Outcome
+from orchestrator.delegation.events import (
     DoorOpened,
     ModelAnswered,
     ModelFailed,
@@ -11,7 +11,7 @@ from delegation.events import (
     TaskStarted,
     TurnResumed,
 )
-from delegation.events.incidents import Incident
+from orchestrator.delegation.events.incidents import Incident
 from tests.delegation.test_ledger import PUSH, RESTART, ROOT, A, Asked, S, Tell
 
 ONE = Usage(calls=1)

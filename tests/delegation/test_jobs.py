@@ -5,7 +5,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from delegation import (
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     ImpossibleEventError,
@@ -14,7 +14,7 @@ from delegation import (
     SessionId,
     evict_session,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     DoorClosed,
     DoorOpened,
     JobOccurred,
@@ -30,14 +30,12 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from delegation.events.jobs import JobId, JobRecord, JobSpec
-from delegation.snapshot import SnapshotCapture, adopt_session, restore_snapshot
+from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
+from orchestrator.delegation.snapshot import SnapshotCapture, adopt_session, restore_snapshot
 
 Tell = Callable[..., None]
 S = SessionId("s")
-BRIEF = JobSpec(
-    id=JobId("brief"), schedule="0 8 * * *", zone="UTC", agent="editor", goal="Write."
-)
+BRIEF = JobSpec(id=JobId("brief"), schedule="0 8 * * *", zone="UTC", agent="editor", goal="Write.")
 ONCE = attrs.evolve(BRIEF, id=JobId("once"), schedule="at 2026-12-24T18:00:00+00:00")
 DONE = Outcome(Ending.SUCCEEDED, "42")
 PUSH = DeliveryCapability.PUSH
@@ -64,37 +62,21 @@ def test_a_session_with_a_job_is_not_at_rest(ledger: Ledger, tell: Tell) -> None
     evict_session(ledger, S)
 
 
-def test_a_job_that_is_set_again_keeps_what_became_of_it(
-    ledger: Ledger, tell: Tell
-) -> None:
-    tell(
-        SessionOpened(S, "editor"),
-        JobSet(S, BRIEF, 2.0),
-        JobPaused(S, BRIEF.id, True, 3.0),
-    )
+def test_a_job_that_is_set_again_keeps_what_became_of_it(ledger: Ledger, tell: Tell) -> None:
+    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF, 2.0), JobPaused(S, BRIEF.id, True, 3.0))
     tell(occurred(100.0))
     edited = attrs.evolve(BRIEF, schedule="0 9 * * *")
     tell(JobSet(S, edited, 5.0))
 
     assert ledger.sessions[S].jobs == {
         BRIEF.id: JobRecord(
-            edited,
-            S,
-            set_at=5.0,
-            since=5.0,
-            paused=True,
-            last_at=100.0,
-            runs=(run(100),),
+            edited, S, set_at=5.0, since=5.0, paused=True, last_at=100.0, runs=(run(100),)
         )
     }
 
 
 def test_a_job_goes_on_from_the_end_of_its_pause(ledger: Ledger, tell: Tell) -> None:
-    tell(
-        SessionOpened(S, "editor"),
-        JobSet(S, BRIEF, 2.0),
-        JobPaused(S, BRIEF.id, True, 3.0),
-    )
+    tell(SessionOpened(S, "editor"), JobSet(S, BRIEF, 2.0), JobPaused(S, BRIEF.id, True, 3.0))
     assert ledger.sessions[S].jobs[BRIEF.id].paused
     with pytest.raises(ImpossibleEventError, match="it is so already"):
         tell(JobPaused(S, BRIEF.id, True, 3.0))

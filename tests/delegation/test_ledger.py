@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import pytest
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     Budget,
     CallId,
@@ -15,7 +15,7 @@ from agents import (
     Usage,
     UserMessage,
 )
-from delegation import (
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     ImpossibleEventError,
@@ -27,8 +27,8 @@ from delegation import (
     TaskId,
     root_of,
 )
-from delegation.amounts import NOTHING, Amounts
-from delegation.events import (
+from orchestrator.delegation.amounts import NOTHING, Amounts
+from orchestrator.delegation.events import (
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -150,19 +150,13 @@ def test_a_task_remembers_what_was_said_until_it_settles(
     assert ledger.tasks[A].outcome == DONE
 
 
-def test_a_session_remembers_all_its_turns(
-    ledger: Ledger, begin: Tell, tell: Tell
-) -> None:
+def test_a_session_remembers_all_its_turns(ledger: Ledger, begin: Tell, tell: Tell) -> None:
     """It is one conversation, however many turns it takes."""
     begin(PUSH)
     tell(ModelAnswered(ROOT, SAYS), TurnEnded(S, 1, DONE), MessageReceived(S, "more"))
     tell(TurnStarted(S, 2, PUSH, (7,)))
 
-    assert ledger.tasks[ROOT].transcript == [
-        UserMessage("go"),
-        SAYS,
-        UserMessage("more"),
-    ]
+    assert ledger.tasks[ROOT].transcript == [UserMessage("go"), SAYS, UserMessage("more")]
     assert ledger.tasks[ROOT].outcome is None
 
 
@@ -272,9 +266,7 @@ def test_a_detached_task_is_due_until_somebody_runs_it(
     assert ledger.startable[D] is ledger.tasks[D]
 
 
-def test_a_reply_waits_until_a_door_takes_it(
-    ledger: Ledger, begin: Tell, tell: Tell
-) -> None:
+def test_a_reply_waits_until_a_door_takes_it(ledger: Ledger, begin: Tell, tell: Tell) -> None:
     """It says what it answers, so that a door knows whose question that was."""
     begin(PUSH)
     tell(TurnEnded(S, 1, DONE), DoorClosed(S), RESTART)
@@ -389,8 +381,7 @@ MOST = Usage(calls=1, input_tokens=7, output_tokens=90, cost=30)
         pytest.param(RESTART, id="its process dies"),
         pytest.param(TaskSettled(A, DONE), id="its task ends without it"),
         pytest.param(
-            ModelFailed(A, "cut", Usage(calls=1, estimated=1), charged=MOST),
-            id="it is broken off",
+            ModelFailed(A, "cut", Usage(calls=1, estimated=1), charged=MOST), id="it is broken off"
         ),
     ],
 )
@@ -486,13 +477,7 @@ def test_a_turn_and_what_it_hands_on_know_where_its_message_came_from(
     ("characters", "shown"), [(None, 25_000), (50_000, 25_000), (10_000, 5_000)]
 )
 def test_news_that_are_read_together_share_what_can_be_read(
-    ledger: Ledger,
-    begin: Tell,
-    tell: Tell,
-    requested: Asked,
-    *,
-    characters: int | None,
-    shown: int,
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, *, characters: int | None, shown: int
 ) -> None:
     """Each is cut alike, and says how the rest is read; letters are never cut."""
     begin(PUSH)
@@ -534,9 +519,7 @@ def test_a_task_that_never_asked_for_anything_begins_anew_too(
     assert ledger.tasks[A].transcript == [UserMessage("find it")]
 
 
-def test_what_was_said_elsewhere_comes_before_all_that_is_said(
-    ledger: Ledger, tell: Tell
-) -> None:
+def test_what_was_said_elsewhere_comes_before_all_that_is_said(ledger: Ledger, tell: Tell) -> None:
     call = ToolCall("look", id=CallId("c"))
     history = (
         EarlierMessage(role="user", text="look"),
@@ -555,9 +538,7 @@ def test_what_was_said_elsewhere_comes_before_all_that_is_said(
     assert ledger.sessions[S].labels == {"kind": "chat"}
 
 
-def test_a_message_that_says_nothing_begins_a_turn_all_the_same(
-    ledger: Ledger, tell: Tell
-) -> None:
+def test_a_message_that_says_nothing_begins_a_turn_all_the_same(ledger: Ledger, tell: Tell) -> None:
     """What a tool has answered elsewhere is what there is to go on with."""
     tell(SessionOpened(S, "editor", history=(EarlierMessage(role="user", text="go"),)))
     tell(MessageReceived(S, "", context={"platform": "http"}, silent=True))
@@ -567,9 +548,7 @@ def test_a_message_that_says_nothing_begins_a_turn_all_the_same(
     assert ledger.tasks[ROOT].context == {"platform": "http"}
 
 
-def test_instructions_hold_for_the_turn_that_reads_them(
-    ledger: Ledger, tell: Tell
-) -> None:
+def test_instructions_hold_for_the_turn_that_reads_them(ledger: Ledger, tell: Tell) -> None:
     tell(SessionOpened(S, "editor"), DoorOpened(S, POLL))
     tell(
         MessageReceived(S, "go", instructions="Be brief."),

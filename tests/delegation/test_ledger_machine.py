@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 from msgspec.structs import astuple, replace
 
-from agents import Usage, UserMessage
-from delegation import (
+from orchestrator.agents import Usage, UserMessage
+from orchestrator.delegation import (
     Account,
     DeliveryCapability,
     Ledger,
@@ -19,8 +19,8 @@ from delegation import (
     decode,
     encode,
 )
-from delegation.events import TaskSettled
-from delegation.events.approvals import ApprovalId, ApprovalVerdict
+from orchestrator.delegation.events import TaskSettled
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalVerdict
 from tests.delegation.fact_strategies import Facts
 from tests.delegation.reference_books import Task, ids
 
@@ -83,18 +83,14 @@ class CheckedFacts(Facts):
                 seq for seq, it in record.mail.items() if isinstance(it, TaskNotice)
             ]
             assert session.completions() == [seq for seq, _ in record.task_notices()]
-            assert session.ended_commands() == [
-                seq for seq, _ in record.process_notices()
-            ]
+            assert session.ended_commands() == [seq for seq, _ in record.process_notices()]
             assert record.envelopes.keys() <= record.mail.keys()
 
     @invariant()
     def what_was_said_meanwhile_is_kept_until_it_is_seen(self) -> None:
         for task in self.tasks.values():
             steering = self.record(task).steering
-            assert {
-                id_: not said.is_unseen for id_, said in steering.items()
-            } == task.steering
+            assert {id_: not said.is_unseen for id_, said in steering.items()} == task.steering
 
     @invariant()
     def a_question_is_open_until_it_is_answered_or_its_call_is(self) -> None:
@@ -104,10 +100,7 @@ class CheckedFacts(Facts):
             assert {
                 call: (ask.id, ask.is_open, ask.answered_while_not_running)
                 for call, ask in record.questions.items()
-            } == {
-                call: (it.id, it.is_open, it.is_unheard)
-                for call, it in task.questions.items()
-            }
+            } == {call: (it.id, it.is_open, it.is_unheard) for call, it in task.questions.items()}
             assert record.approved == task.approved
             assert record.awaits_approval is bool(task.open_questions())
             if not task.session.awaits_resume():
@@ -115,9 +108,7 @@ class CheckedFacts(Facts):
             for ask in record.questions.values():
                 assert ask.path == record.path
                 is_run = not (ask.is_open or ask.answer is ApprovalVerdict.DENY)
-                assert ask.was_not_run is not (
-                    is_run and not ask.answered_while_not_running
-                )
+                assert ask.was_not_run is not (is_run and not ask.answered_while_not_running)
         assert sorted(self.ledger.open_questions) == sorted(still_open)
         asked = [ask.asked_at for ask in self.ledger.open_questions.values()]
         assert asked == sorted(asked)
@@ -137,9 +128,9 @@ class CheckedFacts(Facts):
     def a_command_is_known_until_it_ends(self) -> None:
         for session in self.sessions.values():
             record = self.ledger.sessions[session.id]
-            assert {
-                id_: (it.task, it.notify) for id_, it in record.processes.items()
-            } == {id_: (it.task.id, it.notify) for id_, it in session.commands.items()}
+            assert {id_: (it.task, it.notify) for id_, it in record.processes.items()} == {
+                id_: (it.task.id, it.notify) for id_, it in session.commands.items()
+            }
             is_left = not (session.door or session.undelivered or session.commands)
             is_pending = not record.has_nothing_pending
             if session.awaits_resume() and not record.closed:
@@ -159,9 +150,7 @@ class CheckedFacts(Facts):
         for session in self.sessions.values():
             record = self.ledger.sessions[session.id]
             waits = session.interrupted() if session.turn else bool(session.mail)
-            assert (session.id in self.ledger.wakeable) is (
-                waits and bool(session.door)
-            )
+            assert (session.id in self.ledger.wakeable) is (waits and bool(session.door))
             assert record.awaits_resume is session.awaits_resume()
 
     @invariant()
@@ -174,9 +163,7 @@ class CheckedFacts(Facts):
             assert need.outcome is not None
         for task in self.tasks.values():
             if task.outcome is None:
-                assert set(self.record(task).pending_dependencies) == set(
-                    ids(task.missing())
-                )
+                assert set(self.record(task).pending_dependencies) == set(ids(task.missing()))
 
     @invariant()
     def a_due_task_has_a_slot_or_waits_for_one(self) -> None:
@@ -246,9 +233,7 @@ class CheckedFacts(Facts):
             cancelled = any(above.cancelled for above in task.line()[: last + 1])
             nobody_is_left = task.session.turn is NONE and not detached
             assert self.ledger.is_cancelled(task.id) is cancelled
-            assert self.ledger.settles_on_teardown(task.id) is (
-                cancelled or nobody_is_left
-            )
+            assert self.ledger.settles_on_teardown(task.id) is (cancelled or nobody_is_left)
             if task.outcome is None:
                 stands = task.state == "interrupted"
                 waits = stands if task.parent is None else not task.acts()

@@ -6,8 +6,8 @@ from typing import TypeAlias
 import attrs
 import pytest
 
-from agents import Budget, CallId, Usage
-from delegation import (
+from orchestrator.agents import Budget, CallId, Usage
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     Grant,
@@ -18,7 +18,7 @@ from delegation import (
     TaskId,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     ApprovalAsked,
     CancelRequested,
     DoorClosed,
@@ -34,8 +34,8 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.events.approvals import ApprovalId
-from delegation.events.processes import ProcessId
+from orchestrator.delegation.events.approvals import ApprovalId
+from orchestrator.delegation.events.processes import ProcessId
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -207,11 +207,7 @@ def test_a_cancelled_session_goes_on_with_its_next_turn(
 
 @pytest.mark.parametrize("capability", DeliveryCapability)
 def test_what_is_torn_down_ends_for_good_if_nobody_can_take_it_up(
-    ledger: Ledger,
-    begin: Tell,
-    tell: Tell,
-    requested: Asked,
-    capability: DeliveryCapability,
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, capability: DeliveryCapability
 ) -> None:
     """Whoever waited inside a turn is gone with it; what is detached outlives every turn."""
     begin(capability)
@@ -223,10 +219,7 @@ def test_what_is_torn_down_ends_for_good_if_nobody_can_take_it_up(
     assert for_good == ({ROOT, A, B} if capability is NONE else set())
 
     tell(CancelRequested(C))
-    assert {id_ for id_ in tasks if ledger.settles_on_teardown(id_)} == for_good | {
-        C,
-        D,
-    }
+    assert {id_ for id_ in tasks if ledger.settles_on_teardown(id_)} == for_good | {C, D}
 
 
 def test_a_session_between_two_turns_has_nothing_to_end(

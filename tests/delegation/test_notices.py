@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import pytest
 
-from agents import AssistantMessage, Usage, UserMessage
-from delegation import (
+from orchestrator.agents import AssistantMessage, Usage, UserMessage
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     Ledger,
@@ -17,7 +17,7 @@ from delegation import (
     TaskNotice,
     usd,
 )
-from delegation.events import ModelAnswered, TaskRequested, TaskSettled, TaskStarted
+from orchestrator.delegation.events import ModelAnswered, TaskRequested, TaskSettled, TaskStarted
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -27,20 +27,10 @@ A = TaskId("a")
 
 
 @pytest.mark.parametrize(
-    ("context", "brief"),
-    [
-        ("", "find it"),
-        ("it is red", "find it\n\nContext:\nit is red"),
-    ],
+    ("context", "brief"), [("", "find it"), ("it is red", "find it\n\nContext:\nit is red")]
 )
 def test_a_task_hears_its_goal_and_what_it_must_know(
-    ledger: Ledger,
-    begin: Tell,
-    tell: Tell,
-    requested: Asked,
-    *,
-    context: str,
-    brief: str,
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, *, context: str, brief: str
 ) -> None:
     """It sees nothing of the conversation that it comes from."""
     begin(DeliveryCapability.PUSH)
@@ -54,8 +44,7 @@ def test_a_task_hears_its_goal_and_what_it_must_know(
     [
         pytest.param(
             Outcome(Ending.SUCCEEDED, "it is\nin the drawer"),
-            "Outcome: succeeded after 3.0 s; 15 tokens, $0.0007.\n"
-            "Output:\nit is\nin the drawer",
+            "Outcome: succeeded after 3.0 s; 15 tokens, $0.0007.\nOutput:\nit is\nin the drawer",
             id="what it found",
         ),
         pytest.param(
@@ -70,20 +59,12 @@ def test_a_task_hears_its_goal_and_what_it_must_know(
             id="what it had so far",
         ),
         pytest.param(
-            Outcome(Ending.LOST),
-            "Outcome: lost after 3.0 s; 15 tokens, $0.0007.",
-            id="nothing",
+            Outcome(Ending.LOST), "Outcome: lost after 3.0 s; 15 tokens, $0.0007.", id="nothing"
         ),
     ],
 )
 def test_a_completion_says_what_was_asked_when_and_what_came_of_it(
-    ledger: Ledger,
-    begin: Tell,
-    tell: Tell,
-    requested: Asked,
-    *,
-    outcome: Outcome,
-    said: str,
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, *, outcome: Outcome, said: str
 ) -> None:
     """The session may have talked of other things for hours."""
     begin(DeliveryCapability.PUSH)

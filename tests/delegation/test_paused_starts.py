@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import pytest
 
-from delegation import (
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     ImpossibleEventError,
@@ -19,7 +19,7 @@ from delegation import (
     decide,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     DoorOpened,
     JournalOpened,
     StartsPaused,
@@ -28,7 +28,7 @@ from delegation.events import (
     TaskStarted,
     TurnResumed,
 )
-from delegation.snapshot import SnapshotCapture, restore_snapshot
+from orchestrator.delegation.snapshot import SnapshotCapture, restore_snapshot
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -134,9 +134,7 @@ def test_when_too_many_wait_the_model_is_told_why(
 
 
 @pytest.mark.parametrize("paused", [True, False])
-def test_a_pause_changes_something(
-    ledger: Ledger, begin: Tell, tell: Tell, paused: bool
-) -> None:
+def test_a_pause_changes_something(ledger: Ledger, begin: Tell, tell: Tell, paused: bool) -> None:
     begin(PUSH)
     if paused:
         tell(StartsPaused(ROOT, True))

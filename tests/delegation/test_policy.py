@@ -7,8 +7,8 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
-from agents import Budget
-from delegation import (
+from orchestrator.agents import Budget
+from orchestrator.delegation import (
     Decision,
     DeliveryCapability,
     Detach,
@@ -27,7 +27,7 @@ from delegation import (
     decide,
     in_dependency_order,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     CancelRequested,
     SessionOpened,
     TaskRequested,
@@ -143,10 +143,7 @@ def test_at_the_bottom_nothing_is_handed_on(
 @pytest.mark.parametrize("rules", [Rules(live_children=0), Rules(live_tasks=0)])
 @pytest.mark.parametrize("background", [None, True, False])
 def test_where_nothing_may_run_nothing_waits_for_it(
-    ledger: Ledger,
-    begin: Tell,
-    request_of: Callable[..., TaskRequest],
-    background: bool | None,
+    ledger: Ledger, begin: Tell, request_of: Callable[..., TaskRequest], background: bool | None
 ) -> None:
     """0 means none at all: whoever waited for room would wait for ever."""
     begin(PUSH)
@@ -368,13 +365,7 @@ def test_a_budget_under_which_it_is_asked_for_holds_for_the_call(
 
 @pytest.mark.parametrize(
     ("depth", "parent", "is_refused"),
-    [
-        (0, "a", True),
-        (1, "a", False),
-        (1, "b", True),
-        (2, "b", False),
-        (0, "s", False),
-    ],
+    [(0, "a", True), (1, "a", False), (1, "b", True), (2, "b", False), (0, "s", False)],
 )
 def test_a_budget_of_depth_counts_from_where_it_was_set(
     ledger: Ledger,

@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import pytest
 
-from agents import CallId, ToolMessage, UserMessage
-from delegation import (
+from orchestrator.agents import CallId, ToolMessage, UserMessage
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     ImpossibleEventError,
@@ -19,7 +19,7 @@ from delegation import (
     TaskId,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     DoorClosed,
     DoorOpened,
     Entry,
@@ -42,7 +42,7 @@ from delegation.events import (
     TurnStarted,
     WorkspaceOpened,
 )
-from delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
+from orchestrator.delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -93,9 +93,7 @@ class TestRunning:
         tell(ProcessEnded(ROOT, P, "exit code 0"))
         assert session.processes == {}
 
-    def test_it_outlives_the_turn_that_started_it(
-        self, session: SessionRecord, tell: Tell
-    ) -> None:
+    def test_it_outlives_the_turn_that_started_it(self, session: SessionRecord, tell: Tell) -> None:
         tell(ProcessStarted(ROOT, P, "make", notify=True), TurnEnded(S, 1, DONE))
 
         assert list(session.processes) == [P]
@@ -201,9 +199,7 @@ class TestElsewhere:
         tell(ProcessEnded(CHILD, P, "ended there"))
         assert session.processes == {}
 
-    def test_a_session_that_is_deleted_forgets_it(
-        self, session: SessionRecord, tell: Tell
-    ) -> None:
+    def test_a_session_that_is_deleted_forgets_it(self, session: SessionRecord, tell: Tell) -> None:
         tell(ProcessStarted(ROOT, P, "serve", False, "host-a"), TurnEnded(S, 1, DONE))
         tell(RESTART, ProcessUnreachable(ROOT, P, "host-b"))
         tell(SessionClosed(S))
@@ -212,9 +208,7 @@ class TestElsewhere:
         tell(SessionClosed(S, deleted=True))
         assert session.processes == {}
 
-    def test_a_session_has_one_workspace(
-        self, session: SessionRecord, tell: Tell
-    ) -> None:
+    def test_a_session_has_one_workspace(self, session: SessionRecord, tell: Tell) -> None:
         tell(WorkspaceOpened(ROOT, "host-a", "/here"))
         assert session.workspace_host == "host-a"
 
@@ -233,11 +227,7 @@ class TestNews:
 
         assert list(ledger.wakeable) == [S]
         assert only_news(session) == ProcessNotice(
-            process=P,
-            command="make",
-            ended="exit code 2",
-            output="no rule\n",
-            left_out=3,
+            process=P, command="make", ended="exit code 2", output="no rule\n", left_out=3
         )
         tell(read_now(session))
         assert last_read(session) == only_text(
@@ -434,14 +424,8 @@ IMPOSSIBLE: dict[str, tuple[Event, str]] = {
     "one who has ended starts one": (starts(ENDED), "has ended already"),
     "one who has not begun starts one": (starts(QUEUED), "the task does not run"),
     "two have one id": (starts(ROOT, P), "such a command already"),
-    "two of different tasks have one id": (
-        starts(CHILD, P),
-        "such a command already",
-    ),
-    "a child is to be told later": (
-        starts(CHILD, notify=True),
-        "only a session gets notices",
-    ),
+    "two of different tasks have one id": (starts(CHILD, P), "such a command already"),
+    "a child is to be told later": (starts(CHILD, notify=True), "only a session gets notices"),
     "a run is to be told later": (
         starts(root_of(OTHER), notify=True),
         "only a session gets notices",
@@ -452,10 +436,7 @@ IMPOSSIBLE: dict[str, tuple[Event, str]] = {
         NetworkRequested(NOBODY, "pypi.org:443", allowed=True),
         "no such task",
     ),
-    "one of nobody is out of sight": (
-        ProcessUnreachable(NOBODY, P, "host-b"),
-        "no such task",
-    ),
+    "one of nobody is out of sight": (ProcessUnreachable(NOBODY, P, "host-b"), "no such task"),
     "one is out of sight that has ended": (
         ProcessUnreachable(ROOT, Q, "host-b"),
         "or it has ended",
@@ -464,10 +445,7 @@ IMPOSSIBLE: dict[str, tuple[Event, str]] = {
         ProcessUnreachable(ROOT, P, ""),
         "that very machine",
     ),
-    "nobody opens a workspace": (
-        WorkspaceOpened(NOBODY, "host-b", "/here"),
-        "no such task",
-    ),
+    "nobody opens a workspace": (WorkspaceOpened(NOBODY, "host-b", "/here"), "no such task"),
     "one ends that never began": (ProcessEnded(ROOT, UNKNOWN, "gone"), "has ended"),
     "one prints that never began": (ProcessMatched(ROOT, UNKNOWN, ("a",)), "has ended"),
     "one ends twice": (ProcessEnded(ROOT, Q, "gone"), "or it has ended"),
@@ -484,10 +462,7 @@ IMPOSSIBLE: dict[str, tuple[Event, str]] = {
         ProcessEnded(SIBLING, OF_CHILD, "gone"),
         "a command of another task",
     ),
-    "one ends in another session": (
-        ProcessEnded(root_of(OTHER), P, "gone"),
-        "no such command",
-    ),
+    "one ends in another session": (ProcessEnded(root_of(OTHER), P, "gone"), "no such command"),
     "one prints that nobody watches": (
         ProcessMatched(CHILD, OF_CHILD, ("a",)),
         "its task wants no notices",
@@ -527,8 +502,7 @@ def only_text(what: str, command: str, left_out: int, *more: str) -> str:
     [
         pytest.param(
             ProcessNotice(process=P, command="make", ended="exit code 0"),
-            "A command that runs in the background has ended: exit code 0 (p_1).\n"
-            "Command: make",
+            "A command that runs in the background has ended: exit code 0 (p_1).\nCommand: make",
             id="no output",
         ),
         pytest.param(

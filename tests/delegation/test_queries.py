@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from agents import Usage
-from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.tree.critical_path import CriticalPath, SegmentKind
-from delegation.tree.intervals import ConcurrencyStep, last_moment, work_intervals
-from delegation.tree.progress import Progress
-from delegation.tree.tally import FAILURES, Tally
+from orchestrator.agents import Usage
+from orchestrator.delegation import Ending, Mode, Status, TaskId, Tree
+from orchestrator.delegation.tree.critical_path import CriticalPath, SegmentKind
+from orchestrator.delegation.tree.intervals import ConcurrencyStep, last_moment, work_intervals
+from orchestrator.delegation.tree.progress import Progress
+from orchestrator.delegation.tree.tally import FAILURES, Tally
 from tests.delegation.reference_delays import last_end
 from tests.delegation.tree_strategies import ROOT, trees
 
@@ -138,9 +138,7 @@ def test_a_price_that_nobody_knows_marks_the_totals_of_all_above() -> None:
 def test_who_waits_and_who_is_waited_for_count_as_one() -> None:
     """The parent works for 2, then a and b work at once, then the parent again."""
     tree = planned(
-        ("a", "s", Mode.JOINED, 2, 3, 6),
-        ("b", "s", Mode.JOINED, 2, 3, 8),
-        turns=[(0, 9)],
+        ("a", "s", Mode.JOINED, 2, 3, 6), ("b", "s", Mode.JOINED, 2, 3, 8), turns=[(0, 9)]
     )
 
     assert tree.steps() == [
@@ -248,12 +246,7 @@ def test_the_critical_path_of_a_live_tree_leads_to_what_all_wait_for(
     tree.mark(ROOT, status=Status.RUNNING)
     for name in order:
         tree.add(
-            TaskId(name),
-            parent=ROOT,
-            agent=name,
-            path=f"/editor/{name}[1]",
-            mode=mode,
-            at=1.0,
+            TaskId(name), parent=ROOT, agent=name, path=f"/editor/{name}[1]", mode=mode, at=1.0
         )
         tree.mark(TaskId(name), status=Status.RUNNING, started=1.0)
     if mode is Mode.DETACHED:
@@ -279,9 +272,7 @@ def test_of_several_needs_the_last_to_end_is_on_the_critical_path() -> None:
 
 def test_of_a_part_of_a_tree_turns_of_the_session_do_not_matter() -> None:
     tree = planned(
-        ("a", "s", Mode.JOINED, 2, 2, 9),
-        ("d", "a", Mode.DETACHED, 3, 3, 6),
-        turns=[(0, 10)],
+        ("a", "s", Mode.JOINED, 2, 2, 9), ("d", "a", Mode.DETACHED, 3, 3, 6), turns=[(0, 10)]
     )
 
     assert tree.slack(TaskId("a")) == {"a": 0, "d": 3}
@@ -318,9 +309,7 @@ def test_a_turn_begins_because_of_news_or_because_somebody_wrote() -> None:
     assert tree.slack() == {"s": 0, "d": 0, "e": 2}
 
 
-def test_a_task_that_never_started_was_queued_for_as_long_as_it_was_waited_for() -> (
-    None
-):
+def test_a_task_that_never_started_was_queued_for_as_long_as_it_was_waited_for() -> None:
     tree = planned(("a", "s", Mode.JOINED, 2, None, 7), turns=[(0, 8)])
 
     assert told(tree.critical_path()) == [

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import pytest
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -17,7 +17,7 @@ from agents import (
     Usage,
     UserMessage,
 )
-from delegation import (
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     Ledger,
@@ -31,7 +31,7 @@ from delegation import (
     joined_answer,
     readable_characters,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     DoorOpened,
     JournalOpened,
     ModelAnswered,
@@ -58,15 +58,9 @@ def test_the_answer_of_joined_tasks_has_each_result_in_the_order_asked(
     tell(ModelAnswered(A, AssistantMessage(usage=PRICED)))
     tell(ModelAnswered(B, AssistantMessage(usage=Usage(calls=1, unpriced=1))))
     misfits = ("/year: 'x' is no number",)
-    tell(
-        TaskSettled(
-            B, Outcome(Ending.FAILED, "half", "no more paper", schema_errors=misfits)
-        )
-    )
+    tell(TaskSettled(B, Outcome(Ending.FAILED, "half", "no more paper", schema_errors=misfits)))
     tell(TaskSettled(A, Outcome(Ending.SUCCEEDED, "42")))
-    answer = joined_answer(
-        [ledger.tasks[A], ledger.tasks[B]], ledger.sessions[S], PLENTY
-    )
+    answer = joined_answer([ledger.tasks[A], ledger.tasks[B]], ledger.sessions[S], PLENTY)
 
     assert json.loads(answer) == {
         "status": "completed",
@@ -124,9 +118,7 @@ def test_the_answer_counts_all_below(
     tell(requested(A), TaskStarted(A), requested(B, parent=A), TaskStarted(B))
     tell(ModelAnswered(B, AssistantMessage(usage=PRICED)))
     tell(*(TaskSettled(task, Outcome(Ending.SUCCEEDED)) for task in (B, A)))
-    (result,) = json.loads(
-        joined_answer([ledger.tasks[A]], ledger.sessions[S], PLENTY)
-    )["results"]
+    (result,) = json.loads(joined_answer([ledger.tasks[A]], ledger.sessions[S], PLENTY))["results"]
 
     assert (result["tokens"], result["cost_usd"]) == (15, 0.0007)
 
@@ -137,9 +129,7 @@ def test_the_receipt_of_detached_tasks_names_them_and_says_what_comes(
     """A model that waits or asks again would do it for ever."""
     begin(DeliveryCapability.PUSH)
     tell(*(requested(task, mode=Mode.DETACHED) for task in (A, B)))
-    receipt = json.loads(
-        dispatched_answer([ledger.tasks[A], ledger.tasks[B]], ledger.sessions[S])
-    )
+    receipt = json.loads(dispatched_answer([ledger.tasks[A], ledger.tasks[B]], ledger.sessions[S]))
 
     note = receipt.pop("note")
     assert receipt == {
@@ -163,9 +153,7 @@ def test_a_receipt_says_what_each_waits_for(
     tell(requested(A, mode=Mode.DETACHED, label="facts"))
     tell(requested(B, mode=Mode.DETACHED))
     tell(requested("c", mode=Mode.DETACHED, needs=(B, A)))
-    answer = json.loads(
-        dispatched_answer([*ledger.tasks.values()][1:], ledger.sessions[S])
-    )
+    answer = json.loads(dispatched_answer([*ledger.tasks.values()][1:], ledger.sessions[S]))
 
     assert answer["tasks"] == [
         {"task_id": "a", "path": "/editor/researcher[1]", "label": "facts"},
@@ -242,7 +230,5 @@ def test_what_can_be_read_is_what_is_left_of_the_window() -> None:
     assert left(10_000, together=2) == left(10_000) // 2
     assert left(10_000, together=0) == left(10_000)
     assert left(2_000, "x" * 9_000) == 200
-    agent = Agent(
-        "editor", model=ScriptedModel([]), compaction=Compaction(window=2_000)
-    )
+    agent = Agent("editor", model=ScriptedModel([]), compaction=Compaction(window=2_000))
     assert readable_characters(agent, Transcript()) == 700

@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import pytest
 
-from agents import AssistantMessage, Usage
-from delegation import (
+from orchestrator.agents import AssistantMessage, Usage
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     Ledger,
@@ -19,7 +19,7 @@ from delegation import (
     printable,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     JournalOpened,
     ModelAnswered,
     QuietChanged,
@@ -66,9 +66,7 @@ def tree(ledger: Ledger, begin: Tell, tell: Tell, requested: Asked) -> Tree:
     tell(ModelAnswered(A, AssistantMessage(usage=priced)))
     tell(requested(B, parent=A, agent="checker", label="dates"), TaskStarted(B))
     tell(requested(C, mode=Mode.DETACHED), TaskStarted(C), requested(D))
-    tell(
-        ModelAnswered(C, AssistantMessage(usage=Usage(input_tokens=9, cost=1_000_000)))
-    )
+    tell(ModelAnswered(C, AssistantMessage(usage=Usage(input_tokens=9, cost=1_000_000))))
     tell(TaskSettled(B, Outcome(Ending.FAILED, error="no such year")))
     tell(TaskSettled(A, DONE))
     return ledger.sessions[S].tree
@@ -122,9 +120,7 @@ def test_every_status_has_a_glyph(
     """However a task stands or ends, it can be drawn."""
     begin(PUSH)
     for ending in Ending:
-        tell(
-            requested(ending.value), TaskSettled(TaskId(ending.value), Outcome(ending))
-        )
+        tell(requested(ending.value), TaskSettled(TaskId(ending.value), Outcome(ending)))
     tree = ledger.sessions[S].tree
     assert [row.glyph for row in tree.rows()] == list("◐✓✗⊘✗✗⊘✗")
 
@@ -247,9 +243,7 @@ def test_rows_can_end_at_a_depth_and_say_what_is_below(tree: Tree) -> None:
         ("researcher[2]", ""),
         ("researcher[3]", ""),
     ]
-    assert [(row.name, row.collapsed) for row in tree.rows(depth=0)] == [
-        ("editor", "4↓ ◐1 ✗1")
-    ]
+    assert [(row.name, row.collapsed) for row in tree.rows(depth=0)] == [("editor", "4↓ ◐1 ✗1")]
 
 
 def test_rows_can_be_those_of_some_tasks_and_of_all_above_them(tree: Tree) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import attrs
 import pytest
 
-from agents import DefinitionError
-from delegation import Rules
+from orchestrator.agents import DefinitionError
+from orchestrator.delegation import Rules
 
 LIMITS = [it.name for it in attrs.fields(Rules)]
 
@@ -41,9 +41,7 @@ def test_a_limit_of_room_may_be_left_open() -> None:
 def test_no_tree_is_deeper_than_a_cancellation_can_cross() -> None:
     """On Python 3.11 it would end the whole process."""
     assert Rules(depth=250).depth == 250
-    with pytest.raises(
-        DefinitionError, match=r"Rules\(depth=251\) is deeper than the 250"
-    ):
+    with pytest.raises(DefinitionError, match=r"Rules\(depth=251\) is deeper than the 250"):
         Rules(depth=251)
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegation import SessionId
-from delegation.events.jobs import JobId, JobRecord, JobSpec
-from delegation.schedule import (
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
+from orchestrator.delegation.schedule import (
     Due,
     ScheduleError,
     canonical_schedule,
@@ -63,26 +63,20 @@ def runs_until(record: JobRecord, end: float) -> Iterator[tuple[float, Due]]:
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, "UTC", "Asia/Kathmandu"])
 def test_a_daily_job_runs_once_on_every_day_of_a_year(zone: str) -> None:
     start = local("2026-01-01T00:00", zone)
-    times = list(
-        runs_until(job("30 2 * * *", set_at=start, zone=zone), start + 365 * DAY)
-    )
+    times = list(runs_until(job("30 2 * * *", set_at=start, zone=zone), start + 365 * DAY))
     days = [datetime.fromtimestamp(now, ZoneInfo(zone)).date() for now, _ in times]
 
     assert len(days) == len(set(days)) == 365
     assert all(not found.missed and not found.is_too_late for _, found in times)
 
 
-def test_a_time_that_the_change_of_clocks_leaves_out_comes_when_the_clock_goes_on() -> (
-    None
-):
+def test_a_time_that_the_change_of_clocks_leaves_out_comes_when_the_clock_goes_on() -> None:
     times = times_of("30 2 * * *", BERLIN, 0.0)
 
     assert times.next_after(local("2026-03-29T00:00")) == local("2026-03-29T03:00")
 
 
-def test_a_time_that_comes_twice_counts_once_unless_the_fields_name_every_hour() -> (
-    None
-):
+def test_a_time_that_comes_twice_counts_once_unless_the_fields_name_every_hour() -> None:
     midnight, four = local("2026-10-25T00:00"), local("2026-10-25T04:00")
     daily = list(runs_until(job("30 2 * * *", set_at=midnight), four))
     half_hourly = list(runs_until(job("*/30 * * * *", set_at=midnight), four))
@@ -230,9 +224,7 @@ def test_what_is_stored_is_read_as_it_was(text: str) -> None:
         (f"every 1h{' 0s' * 100}", "may have 200"),
     ],
 )
-def test_what_is_no_schedule_is_refused_with_a_sentence(
-    text: str, problem: str
-) -> None:
+def test_what_is_no_schedule_is_refused_with_a_sentence(text: str, problem: str) -> None:
     with pytest.raises(ScheduleError, match=problem):
         canonical_schedule(text, BERLIN, NOON)
 
@@ -244,8 +236,7 @@ def test_what_is_no_time_zone_is_refused(zone: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90s", 90), ("2h", 7200), ("1h 30m", 5400), ("1.5d", 129_600)],
+    ("text", "seconds"), [("90s", 90), ("2h", 7200), ("1h 30m", 5400), ("1.5d", 129_600)]
 )
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
     assert duration(text) == seconds

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from delegation.session_context import (
+from orchestrator.delegation.session_context import (
     SessionVars,
     async_delivery_supported,
     bind_session,
@@ -116,9 +116,7 @@ def test_what_was_set_wins_then_is_cleared_and_then_reset(
     assert get_session_env(name, "nobody") == "of the process"
 
 
-def test_to_set_a_session_clears_what_is_not_given(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_to_set_a_session_clears_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the session before, or of the process, shines through."""
     for name in OF_A_SESSION:
         monkeypatch.setenv(name, "of the process")
@@ -227,11 +225,7 @@ def test_bindings_nest_and_restore() -> None:
     """What the inner one does not name is as it is outside."""
     with bind_session(platform="telegram", chat_id="42", async_delivery=False):
         with bind_session(chat_id="43", user_id="7", platform=None):
-            assert session_strings() == {
-                "platform": "telegram",
-                "chat_id": "43",
-                "user_id": "7",
-            }
+            assert session_strings() == {"platform": "telegram", "chat_id": "43", "user_id": "7"}
             assert not async_delivery_supported()
             with bind_session(async_delivery=True, chat_id=""):
                 assert session_strings() == {"platform": "telegram", "user_id": "7"}
@@ -312,9 +306,7 @@ def test_a_variable_that_does_not_exist_cannot_be_bound() -> None:
 
 
 def test_strings_are_taken_along_by_value_and_bound_again() -> None:
-    with bind_session(
-        platform="telegram", chat_id="42", user_id="", async_delivery=False
-    ):
+    with bind_session(platform="telegram", chat_id="42", user_id="", async_delivery=False):
         strings = session_strings()
         with bind_session(chat_id="43"):
             pass

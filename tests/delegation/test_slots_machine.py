@@ -17,8 +17,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from delegation import Children, Mode, Rules, SessionId, Slots, TaskId, TaskRecord
-from delegation.ledger.task_state import READY
+from orchestrator.delegation import Children, Mode, Rules, SessionId, Slots, TaskId, TaskRecord
+from orchestrator.delegation.ledger.task_state import READY
 
 Key: TypeAlias = tuple[TaskId, Mode]
 
@@ -30,9 +30,7 @@ limits = st.sampled_from([None, 1, 2, 3])
 
 
 def new_task(id_: str, mode: Mode, parent: TaskRecord | None = None) -> TaskRecord:
-    task = TaskRecord(
-        TaskId(id_), session=S, agent="a", path=f"/{id_}", mode=mode, parent=parent
-    )
+    task = TaskRecord(TaskId(id_), session=S, agent="a", path=f"/{id_}", mode=mode, parent=parent)
     task.children = Children()
     return task
 
@@ -71,10 +69,7 @@ class SlotModel:
         return [it for it in self.live.values() if it.parent is task]
 
     def running_below(self, task: TaskRecord, *modes: Mode) -> int:
-        return sum(
-            it.id in self.running and it.mode in (modes or Mode)
-            for it in self.below(task)
-        )
+        return sum(it.id in self.running and it.mode in (modes or Mode) for it in self.below(task))
 
     def queued_tasks(self) -> Iterator[TaskRecord]:
         for queue in self.waiting.values():
@@ -82,9 +77,7 @@ class SlotModel:
 
     def working(self) -> int:
         """Return how many hold a slot: not those in whose slot a joined child runs."""
-        return sum(
-            not self.running_below(self.live[id_], Mode.JOINED) for id_ in self.running
-        )
+        return sum(not self.running_below(self.live[id_], Mode.JOINED) for id_ in self.running)
 
     def detached(self) -> int:
         return sum(self.live[id_].mode is Mode.DETACHED for id_ in self.running)
@@ -116,9 +109,7 @@ class SlotModel:
     def must_wait(self, task: TaskRecord) -> bool:
         """Return whether some limit that holds for a task is full."""
         is_full = self.working() >= at_most(self.rules.live_tasks)
-        return not self.is_open(key_of(task)) or (
-            is_full and not self.could_borrow(task)
-        )
+        return not self.is_open(key_of(task)) or (is_full and not self.could_borrow(task))
 
     def ask(self, parent: TaskRecord, mode: Mode) -> TaskRecord:
         self.asked += 1
@@ -176,9 +167,7 @@ class SlotModel:
 
     def note_whose_turn_it_is(self) -> None:
         self.passed_over = {
-            key: self.passed_over.get(key, {})
-            for key in self.waiting
-            if self.is_open(key)
+            key: self.passed_over.get(key, {}) for key in self.waiting if self.is_open(key)
         }
 
 
@@ -190,9 +179,7 @@ class Limits(RuleBasedStateMachine):
     only_the_tree = False
 
     @initialize(children=limits, tasks=limits, detached=limits)
-    def begin(
-        self, children: int | None, tasks: int | None, detached: int | None
-    ) -> None:
+    def begin(self, children: int | None, tasks: int | None, detached: int | None) -> None:
         rules = Rules(live_children=children, live_tasks=tasks, detached=detached)
         if self.only_the_tree:
             rules = Rules(live_tasks=tasks or 2, detached=None)
@@ -209,10 +196,7 @@ class Limits(RuleBasedStateMachine):
         """Return how much there is of all that has a limit, and the limit."""
         model, rules = self.model, self.model.rules
         of_parents = {
-            f"children of {parent.id}": (
-                parent.children.slots_used,
-                at_most(rules.live_children),
-            )
+            f"children of {parent.id}": (parent.children.slots_used, at_most(rules.live_children))
             for parent in model.parents()
         }
         return {
@@ -272,9 +256,7 @@ class Limits(RuleBasedStateMachine):
             return  # Which task comes first then depends on which one ends first.
         later = copy.deepcopy(model)
         admitted: list[TaskId] = []
-        while later.waiting and (
-            leavers := list(filter(self.gives_back, later.leaves()))
-        ):
+        while later.waiting and (leavers := list(filter(self.gives_back, later.leaves()))):
             before = {task.id for task in later.queued_tasks()}
             leaver = leavers[0]
             later.end(leaver)
@@ -409,9 +391,7 @@ def test_a_place_is_lent_down_a_chain_of_any_length() -> None:
     assert aside.has_slot
 
 
-def test_the_first_child_runs_in_the_place_of_its_parent_and_the_second_needs_its_own() -> (
-    None
-):
+def test_the_first_child_runs_in_the_place_of_its_parent_and_the_second_needs_its_own() -> None:
     """One place is lent once, and comes back when the last child that runs has ended."""
     model = SlotModel(Rules(live_tasks=2))
     parent, _ = two_parents(model)

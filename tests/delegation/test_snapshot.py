@@ -11,9 +11,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-import delegation
-from agents import AssistantMessage, Budget, MessageId, Usage
-from delegation import (
+from orchestrator import delegation
+from orchestrator.agents import AssistantMessage, Budget, MessageId, Usage
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     Ledger,
@@ -25,7 +25,7 @@ from delegation import (
     UnwritableFactError,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     DoorClosed,
     Entry,
     JournalOpened,
@@ -40,7 +40,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.snapshot import (
+from orchestrator.delegation.snapshot import (
     LAYOUT,
     MIN_FACTS,
     Snapshot,
@@ -51,7 +51,7 @@ from delegation.snapshot import (
     restore_snapshot,
     snapshot_layout,
 )
-from delegation.snapshot.stored_state import decode_state, encode_state
+from orchestrator.delegation.snapshot.stored_state import decode_state, encode_state
 from tests.delegation.fact_strategies import Facts
 
 Tell: TypeAlias = Callable[..., None]
@@ -105,9 +105,7 @@ class SnapshottedFacts(Facts):
                 assert self.look(restored) == self.look(whole)
             # What the others do is no part of it.
             live, refolded = take(self.ledger, session), take(whole, session)
-            assert is_same_state(
-                attrs.evolve(live, seq=0), attrs.evolve(refolded, seq=0)
-            )
+            assert is_same_state(attrs.evolve(live, seq=0), attrs.evolve(refolded, seq=0))
         self.check_adopted(alone)
 
     def look(self, ledger: Ledger) -> object:
@@ -144,16 +142,13 @@ class SnapshottedFacts(Facts):
             assert account.used == self.ledger.accounts[id_].used
 
 
-def test_a_snapshot_and_the_facts_after_it_give_what_all_facts_give(
-    snapshot: Look,
-) -> None:
+def test_a_snapshot_and_the_facts_after_it_give_what_all_facts_give(snapshot: Look) -> None:
     class Machine(SnapshottedFacts):
         def __init__(self) -> None:
             super().__init__(snapshot)
 
     run_state_machine_as_test(
-        Machine,
-        settings=settings(max_examples=15, stateful_step_count=60, deadline=None),
+        Machine, settings=settings(max_examples=15, stateful_step_count=60, deadline=None)
     )
 
 
@@ -193,9 +188,7 @@ def test_it_has_the_states_that_ended_tasks_were_in(
         )
 
 
-def test_it_has_the_deadlines_as_they_were_postponed(
-    ledger: Ledger, tell: Tell
-) -> None:
+def test_it_has_the_deadlines_as_they_were_postponed(ledger: Ledger, tell: Tell) -> None:
     """Those of the seconds for which the run was interrupted, before or after it was taken."""
     root = root_of(S)
     tell(SessionOpened(S, "editor", Budget(seconds=60)), TurnStarted(S, 1, NONE, ()))
@@ -283,11 +276,7 @@ def test_a_change_of_the_fold_raises_the_layout_of_snapshots() -> None:
     """A snapshot of another fold would be read as if the facts had given it."""
     folder = Path(delegation.__file__).parent
     files = [*folder.glob("ledger/*.py"), *folder.glob("events/*.py")]
-    files += [
-        *folder.glob("snapshot/*.py"),
-        folder / "budget.py",
-        folder / "amounts.py",
-    ]
+    files += [*folder.glob("snapshot/*.py"), folder / "budget.py", folder / "amounts.py"]
     digest = hashlib.sha256()
     for file in sorted(files):
         digest.update(file.read_bytes())

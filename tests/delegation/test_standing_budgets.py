@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from agents import Budget
-from delegation import DeliveryCapability, Ending, Grant, Ledger, Outcome, SessionId
-from delegation.events import (
+from orchestrator.agents import Budget
+from orchestrator.delegation import DeliveryCapability, Ending, Grant, Ledger, Outcome, SessionId
+from orchestrator.delegation.events import (
     DoorOpened,
     MessageReceived,
     SessionOpened,

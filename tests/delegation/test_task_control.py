@@ -10,7 +10,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     CallId,
     Compaction,
@@ -23,8 +23,8 @@ from agents import (
     ToolMessage,
     tool,
 )
-from agents.tools.result_text import ToolResult
-from delegation import (
+from orchestrator.agents.tools.result_text import ToolResult
+from orchestrator.delegation import (
     Delegator,
     DeliveryCapability,
     Ending,
@@ -37,7 +37,7 @@ from delegation import (
     TaskId,
     control_tool,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     Steered,
     SteeringOrigin,
     SteeringSeen,
@@ -46,7 +46,7 @@ from delegation.events import (
     TaskStarted,
     ToolAnswered,
 )
-from delegation.notices import excerpt
+from orchestrator.delegation.notices import excerpt
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -104,9 +104,7 @@ def tool_of(ledger: Ledger, house: House) -> Callable[..., Tool]:
 
     def tool_of(caller: str = S, agent: Agent[Any] = EDITOR) -> Tool:
         record = ledger.tasks[TaskId(caller)]
-        return control_tool(
-            agent, caller=record, ledger=ledger, delegator=cast("Delegator", house)
-        )
+        return control_tool(agent, caller=record, ledger=ledger, delegator=cast("Delegator", house))
 
     return tool_of
 
@@ -136,9 +134,7 @@ def family(begin: Tell, tell: Tell, requested: Asked) -> None:
 
 
 @pytest.mark.usefixtures("family")
-def test_the_tool_can_run_again_after_a_crash_and_explains_itself(
-    tool_of: ToolOf,
-) -> None:
+def test_the_tool_can_run_again_after_a_crash_and_explains_itself(tool_of: ToolOf) -> None:
     """What was said is said once, and what was cancelled has ended."""
     shown = tool_of()
 
@@ -188,9 +184,7 @@ async def test_whoever_is_not_below_is_nobody(
 
 
 @pytest.mark.usefixtures("family")
-async def test_one_that_is_nobody_spoils_the_call(
-    tool_of: ToolOf, house: House
-) -> None:
+async def test_one_that_is_nobody_spoils_the_call(tool_of: ToolOf, house: House) -> None:
     """Half of it done would be worse than nothing."""
     with pytest.raises(ToolError, match="there is no such task: 'theirs'"):
         await use(tool_of(), action="cancel", ids=[A, "theirs"])
@@ -271,10 +265,7 @@ async def test_waiting_means_its_own_that_run_unless_it_says_which(
     assert [it["task_id"] for it in answer["results"]] == [B]
     assert [it["task_id"] for it in answer["running"]] == [C]
 
-    assert house.asked == [
-        ("wait", [A, D], False, None),
-        ("wait", [B, C], True, 5),
-    ]
+    assert house.asked == [("wait", [A, D], False, None), ("wait", [B, C], True, 5)]
 
 
 @pytest.mark.usefixtures("family")
@@ -288,9 +279,7 @@ async def test_the_results_of_all_that_have_ended_are_complete(tool_of: ToolOf) 
 
 
 @pytest.mark.usefixtures("family")
-async def test_a_message_is_named_by_the_call_that_says_it(
-    tool_of: ToolOf, house: House
-) -> None:
+async def test_a_message_is_named_by_the_call_that_says_it(tool_of: ToolOf, house: House) -> None:
     """A call that is made again after a crash says nothing twice."""
     answer = await use(tool_of(), action="steer", ids=[A, C, A], message="faster")
     await use(tool_of(), action="steer", ids=[A], message="faster", seconds=0)
@@ -304,9 +293,7 @@ async def test_a_message_is_named_by_the_call_that_says_it(
 
 
 @pytest.mark.usefixtures("family")
-async def test_who_says_nothing_is_asked_to_say_something(
-    tool_of: ToolOf, house: House
-) -> None:
+async def test_who_says_nothing_is_asked_to_say_something(tool_of: ToolOf, house: House) -> None:
     """A task would wonder what it means."""
     with pytest.raises(ToolError, match="steer: say something, in `message`"):
         await use(tool_of(), action="steer", ids=[A], message=" \n")
@@ -328,9 +315,7 @@ def test_a_receipt_says_what_became_of_it(receipt: Receipt, sentence: str) -> No
 
 
 @pytest.mark.usefixtures("family")
-async def test_a_cancel_answers_with_what_was_there(
-    tool_of: ToolOf, house: House
-) -> None:
+async def test_a_cancel_answers_with_what_was_there(tool_of: ToolOf, house: House) -> None:
     """The same answer as to a wait: partial results are results."""
     answer = await use(tool_of(), action="cancel", ids=[B, A])
 
@@ -361,9 +346,7 @@ async def test_a_result_that_is_too_long_is_read_page_by_page(
     ledger: Ledger, tool_of: ToolOf, tell: Tell
 ) -> None:
     """By following what each page says, nothing is lost and nothing comes twice."""
-    text = "".join(
-        f"{number} [offset={number}) reads on.]\n" for number in range(9_000)
-    )
+    text = "".join(f"{number} [offset={number}) reads on.]\n" for number in range(9_000))
     tell(TaskSettled(D, Outcome(Ending.SUCCEEDED, text)))
     assert len(text) > 3 * 50_000
     pages, offset = "", 0
@@ -395,9 +378,7 @@ def split(output: str) -> tuple[str, int | None]:
 
 
 @given(text=st.text(max_size=60), share=st.integers(1, 20))
-def test_whatever_the_size_of_a_page_all_pages_are_the_text(
-    text: str, share: int
-) -> None:
+def test_whatever_the_size_of_a_page_all_pages_are_the_text(text: str, share: int) -> None:
     """Nothing is lost, whatever the text and however little can be read at once."""
     pages, offset = "", 0
     while True:
@@ -427,9 +408,7 @@ async def test_results_share_what_can_be_read(
 
     assert await shown(EDITOR, D) == [50_000]
     assert await shown(EDITOR, D, "e") == [25_000, 25_000]
-    small = Agent(
-        "editor", model=ScriptedModel([]), compaction=Compaction(window=10_000)
-    )
+    small = Agent("editor", model=ScriptedModel([]), compaction=Compaction(window=10_000))
     (alone,) = await shown(small, D)
     half, other = await shown(small, D, "e")
     assert 200 <= half == other == alone // 2 < 10_000

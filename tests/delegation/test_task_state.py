@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import pytest
 
-from delegation import (
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     ImpossibleEventError,
@@ -16,7 +16,7 @@ from delegation import (
     TaskId,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     DoorOpened,
     JournalOpened,
     QuietChanged,
@@ -26,7 +26,7 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
 )
-from delegation.ledger.task_state import TRANSITIONS, Ended, Idle, state_name
+from orchestrator.delegation.ledger.task_state import TRANSITIONS, Ended, Idle, state_name
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -67,9 +67,7 @@ def test_an_interrupted_task_gets_a_slot_or_queues_for_one(
     assert tree[B]["status"] == "queued"
 
 
-def test_a_root_is_idle_between_its_turns(
-    ledger: Ledger, tell: Tell, begin: Tell
-) -> None:
+def test_a_root_is_idle_between_its_turns(ledger: Ledger, tell: Tell, begin: Tell) -> None:
     begin(PUSH)
     tell(JournalOpened("1.0"), DoorOpened(S, PUSH), TurnResumed(S, 1, PUSH))
     assert history(ledger, ROOT) == ["idle", "running", "interrupted", "running"]

@@ -6,8 +6,8 @@ from typing import TypeAlias
 import networkx as nx
 import pytest
 
-from agents import AssistantMessage, Usage
-from delegation import (
+from orchestrator.agents import AssistantMessage, Usage
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     Ledger,
@@ -18,7 +18,7 @@ from delegation import (
     Tree,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     CancelRequested,
     JournalOpened,
     MessageReceived,
@@ -85,10 +85,7 @@ def test_a_need_is_an_edge_of_its_own(tree: Tree, tell: Tell, requested: Asked) 
 
 def test_a_node_has_all_there_is_to_know(tree: Tree, tell: Tell) -> None:
     """Views and exports need nothing but the graph."""
-    tell(
-        ModelAnswered(A, AssistantMessage(usage=CHEAP)),
-        TaskSettled(B, Outcome(Ending.SUCCEEDED)),
-    )
+    tell(ModelAnswered(A, AssistantMessage(usage=CHEAP)), TaskSettled(B, Outcome(Ending.SUCCEEDED)))
     tell(TaskSettled(A, Outcome(Ending.FAILED, "half of it", "no more paper")))
 
     assert tree[A] == {
@@ -159,17 +156,9 @@ def test_a_tree_counts_its_tasks_by_status(tree: Tree, tell: Tell) -> None:
     """Every task has one status, and every restart shows."""
     assert tree.counts() == {"running": 3, "queued": 1}
 
-    tell(
-        TaskSettled(B, Outcome(Ending.TIMED_OUT)),
-        TaskSettled(A, Outcome(Ending.SUCCEEDED)),
-    )
+    tell(TaskSettled(B, Outcome(Ending.TIMED_OUT)), TaskSettled(A, Outcome(Ending.SUCCEEDED)))
     tell(TurnEnded(S, 1, Outcome(Ending.SUCCEEDED)), JournalOpened("1.0"))
-    assert tree.counts() == {
-        "waiting": 1,
-        "succeeded": 1,
-        "timed_out": 1,
-        "interrupted": 1,
-    }
+    assert tree.counts() == {"waiting": 1, "succeeded": 1, "timed_out": 1, "interrupted": 1}
 
 
 def test_a_tree_counts_the_same_once_its_rollups_are_made(tree: Tree) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agents import RefusedBy, Usage
-from delegation import Cause, Encoded, Ending, Outcome, TaskId, decode
-from delegation.events import (
+from orchestrator.agents import RefusedBy, Usage
+from orchestrator.delegation import Cause, Encoded, Ending, Outcome, TaskId, decode
+from orchestrator.delegation.events import (
     ModelFailed,
     ModelFailure,
     Steered,
@@ -33,12 +33,7 @@ def read(kind: str, body: dict[str, Any]) -> Any:
         ("cancelled", "the task that asked for it ended first", {}, Cause.ENDED_FIRST),
         ("lost", "the task that asked for it ended first", {}, Cause.ENDED_FIRST),
         ("lost", "its process died before it had ended", {}, Cause.PROCESS_DIED),
-        (
-            "lost",
-            "the call that asked for it failed when it was made again",
-            {},
-            Cause.CALL_FAILED,
-        ),
+        ("lost", "the call that asked for it failed when it was made again", {}, Cause.CALL_FAILED),
         ("refused", "it needs /a/b, which ended as failed", {}, Cause.DEPENDENCY),
         ("timed_out", "used up its limit of 5 seconds", {}, Cause.DEADLINE),
         ("timed_out", "stalled: no sign of life for 2 seconds", {}, Cause.STALLED),
@@ -76,9 +71,7 @@ def test_an_outcome_gets_its_cause(
         ("used up its limit of 3 model calls", ""),
     ],
 )
-def test_an_outcome_names_the_account_as_it_was_described(
-    error: str, account: str
-) -> None:
+def test_an_outcome_names_the_account_as_it_was_described(error: str, account: str) -> None:
     outcome = {"ending": "over_budget", "error": error}
     fact = read("TaskSettled", {"task": "a", "outcome": outcome})
 

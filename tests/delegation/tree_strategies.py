@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import attrs
 from hypothesis import strategies as st
 
-from agents import Usage
-from delegation import Ending, Mode, Status, TaskId, Tree
+from orchestrator.agents import Usage
+from orchestrator.delegation import Ending, Mode, Status, TaskId, Tree
 
 NOTHING = Usage()
 ROOT = TaskId("s")
@@ -52,9 +52,7 @@ class Making:
         task = Grown(id_, parent, agent, mode, requested)
         self.tasks.append(task)
         tokens, price = self.number(9), self.number(3)
-        task.usage = Usage(
-            calls=1, input_tokens=tokens, cost=7 * price, unpriced=int(not price)
-        )
+        task.usage = Usage(calls=1, input_tokens=tokens, cost=7 * price, unpriced=int(not price))
         return task
 
     def live(self, task: Grown, ready: int, depth: int) -> None:
@@ -146,9 +144,7 @@ def _tree(seed: int, most: int, cut: float, least: int = 0) -> Tree:
     return grown(making.tasks, making.turns, round(cut * last))
 
 
-def trees(
-    *, most: int = 60, whole: bool = False, least: int = 0
-) -> st.SearchStrategy[Tree]:
+def trees(*, most: int = 60, whole: bool = False, least: int = 0) -> st.SearchStrategy[Tree]:
     """Return any trees: as they ended, or as they were at any moment.
 
     Args:
@@ -158,6 +154,4 @@ def trees(
     """
     # A tree is drawn as one number: drawn task by task it would take a hundred times as long.
     cuts = st.just(1.0) if whole else st.just(1.0) | st.floats(0, 1)
-    return st.builds(
-        _tree, st.integers(0, 10**9), st.integers(1, most), cuts, st.just(least)
-    )
+    return st.builds(_tree, st.integers(0, 10**9), st.integers(1, most), cuts, st.just(least))

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     Budget,
     CallId,
@@ -18,7 +18,7 @@ from agents import (
     ToolMessage,
     Usage,
 )
-from delegation import (
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     Ledger,
@@ -31,7 +31,7 @@ from delegation import (
     TaskRequest,
     encode,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CancelRequested,
@@ -61,8 +61,8 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.events.approvals import ApprovalId, ApprovalVerdict
-from delegation.events.processes import ProcessId
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalVerdict
+from orchestrator.delegation.events.processes import ProcessId
 from tests.report.synthetic import run_of
 
 NONE, _, PUSH = DeliveryCapability
@@ -86,9 +86,7 @@ class Story:
         """Return the number of the last fact."""
         for fact in facts:
             self.now += after
-            entry = Entry(
-                len(self.entries) + 1, self.now, self.ledger.session_of(fact), fact
-            )
+            entry = Entry(len(self.entries) + 1, self.now, self.ledger.session_of(fact), fact)
             self.ledger.fold(entry)
             self.entries.append(entry)
         return len(self.entries)
@@ -124,17 +122,11 @@ class Story:
             label=label,
             needs=needs,
         )
-        reason = (
-            Reason.CAN_BE_TOLD_LATER
-            if mode is Mode.DETACHED
-            else Reason.CANNOT_BE_TOLD_LATER
-        )
+        reason = Reason.CAN_BE_TOLD_LATER if mode is Mode.DETACHED else Reason.CANNOT_BE_TOLD_LATER
         self.post(TaskRequested(request, mode, reason))
         return TaskId(task)
 
-    def say(
-        self, task: TaskId, text: str = "Well.", usage: Usage = USED, call: str = ""
-    ) -> None:
+    def say(self, task: TaskId, text: str = "Well.", usage: Usage = USED, call: str = "") -> None:
         calls = (ToolCall("look", {"for": text}, id=CallId(call)),) if call else ()
         said = MessageId(f"m{len(self.entries)}")
         message = AssistantMessage(text, calls, usage, "opus", id=said)
@@ -225,31 +217,19 @@ def approvals() -> Story:
     story.post(TaskStarted(one), TaskStarted(two))
     story.say(one, call="c1")
     deadline = story.now + 600
-    asked = ApprovalAsked(
-        one, ApprovalId("a1"), CallId("c1"), "terminal", "rm -r build/", deadline
-    )
+    asked = ApprovalAsked(one, ApprovalId("a1"), CallId("c1"), "terminal", "rm -r build/", deadline)
     story.post(asked)
     story.post(ApprovalAnswered(one, ApprovalId("a1"), ApprovalVerdict.TASK, by="ann"))
     story.post(ToolAnswered(one, answered("c1", "gone")))
     story.say(two, call="c2")
     asked = ApprovalAsked(
-        two,
-        ApprovalId("a2"),
-        CallId("c2"),
-        "terminal",
-        "git push",
-        deadline,
-        "git push -f",
+        two, ApprovalId("a2"), CallId("c2"), "terminal", "git push", deadline, "git push -f"
     )
     story.post(asked)
-    asked = ApprovalAsked(
-        ROOT, ApprovalId("a3"), CallId("c3"), "write", "notes.md", deadline
-    )
+    asked = ApprovalAsked(ROOT, ApprovalId("a3"), CallId("c3"), "write", "notes.md", deadline)
     story.post(asked)
     story.post(ProcessStarted(ROOT, ProcessId("p1"), "make", notify=True))
-    story.post(
-        ApprovalAnswered(ROOT, ApprovalId("a3"), ApprovalVerdict.DENY, "not now", "ann")
-    )
+    story.post(ApprovalAnswered(ROOT, ApprovalId("a3"), ApprovalVerdict.DENY, "not now", "ann"))
     story.post(Steered(one, MessageId("x1"), "hurry", "/editor"))
     story.post(SteeringSeen(one, (MessageId("x1"),)))
     story.post(TurnEnded(S, 1, DONE))
@@ -269,9 +249,7 @@ def needs() -> Story:
     after = story.ask("t4", "writer", needs=(one,))
     story.post(TaskStarted(one), TaskStarted(two))
     story.end(two, Outcome(Ending.TIMED_OUT, error="120 seconds are over"))
-    story.end(
-        both, Outcome(Ending.REFUSED, error="a task that it needs did not succeed")
-    )
+    story.end(both, Outcome(Ending.REFUSED, error="a task that it needs did not succeed"))
     story.end(one)
     story.post(TaskStarted(after))
     said = AssistantMessage("copied", usage=USED, id=MessageId("copy"))

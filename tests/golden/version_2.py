@@ -15,7 +15,16 @@ from typing import Any
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator import (
+    MemoryJournal,
+    Orchestrator,
+    budget,
+    delegate,
+    map_each,
+    open_orchestrator,
+    parallel,
+)
+from orchestrator.agents import (
     Agent,
     Budget,
     Limits,
@@ -30,18 +39,9 @@ from agents import (
     agent,
     tool,
 )
-from agents.approval import ask, deny
-from delegation import Rules, encode
-from delegation.events import SessionOpened
-from orchestrator import (
-    MemoryJournal,
-    Orchestrator,
-    budget,
-    delegate,
-    map_each,
-    open_orchestrator,
-    parallel,
-)
+from orchestrator.agents.approval import ask, deny
+from orchestrator.delegation import Rules, encode
+from orchestrator.delegation.events import SessionOpened
 from orchestrator.testing import hand_on
 
 FILE = Path(__file__).parent / "version-2.db"
@@ -53,9 +53,7 @@ def stepwise(*steps: Any, seconds: float = 1) -> ScriptedModel:
 
     def step(transcript: Transcript) -> Any:
         begins = max(
-            at
-            for at, it in enumerate(transcript)
-            if isinstance(it, UserMessage) and not it.aside
+            at for at, it in enumerate(transcript) if isinstance(it, UserMessage) and not it.aside
         )
         if transcript[begins].text.startswith(("A task that you", "A command that")):
             return "noted"
@@ -108,39 +106,19 @@ def failures() -> Agent[Any]:
         member("slow", "late", seconds=60, limits=Limits(seconds=5)),
         member("silent", "…", seconds=100, patience=Patience(quiet=5, stalled=20)),
         member(
-            "busy",
-            ToolCall("look", {"place": "a"}),
-            tools=[look],
-            limits=Limits(model_calls=3),
+            "busy", ToolCall("look", {"place": "a"}), tools=[look], limits=Limits(model_calls=3)
         ),
         member("wrong", "no number", output=int),
         member("odd", ToolCall("nothing_like_that"), "so be it"),
-        member(
-            "stubborn", *[ToolCall("look", {"place": "b"})] * 5, "enough", tools=[look]
-        ),
-        member(
-            "dear",
-            ToolCall("look", {"place": "c"}),
-            tools=[look],
-            budget=Budget(calls=2),
-        ),
+        member("stubborn", *[ToolCall("look", {"place": "b"})] * 5, "enough", tools=[look]),
+        member("dear", ToolCall("look", {"place": "c"}), tools=[look], budget=Budget(calls=2)),
         member("hurried", "late", seconds=60, budget=Budget(seconds=7.5)),
-        member(
-            "denied",
-            ToolCall("terminal", {"command": "rm x"}),
-            "fine",
-            tools=[terminal],
-        ),
-        member(
-            "asking",
-            ToolCall("terminal", {"command": "make"}),
-            "fine",
-            tools=[terminal],
-        ),
+        member("denied", ToolCall("terminal", {"command": "rm x"}), "fine", tools=[terminal]),
+        member("asking", ToolCall("terminal", {"command": "make"}), "fine", tools=[terminal]),
     ]
-    together = [
-        {"goal": "go", "agent": it.name, "label": it.name} for it in children
-    ] + [{"goal": "go", "agent": "odd", "label": "after", "depends_on": ["failing"]}]
+    together = [{"goal": "go", "agent": it.name, "label": it.name} for it in children] + [
+        {"goal": "go", "agent": "odd", "label": "after", "depends_on": ["failing"]}
+    ]
     return member(
         "failures",
         ToolCall("delegate_task", {"tasks": together}),
@@ -195,9 +173,7 @@ def queueing() -> Agent[Any]:
         "queueing",
         hand_on("one", "two", agent="worker", background=True),
         "waiting",
-        delegates=[
-            member("worker", ToolCall("look", {"place": "x"}), "found", tools=[look])
-        ],
+        delegates=[member("worker", ToolCall("look", {"place": "x"}), "found", tools=[look])],
         limits=Limits(),
     )
 
@@ -221,9 +197,7 @@ def resuming() -> Agent[Any]:
         hand_on("join", "also join", agent="leaf", background=False),
         hand_on("apart", agent="leaf", background=True),
         "on its way",
-        delegates=[
-            member("leaf", ToolCall("look", {"place": "x"}), "leaf", tools=[look])
-        ],
+        delegates=[member("leaf", ToolCall("look", {"place": "x"}), "leaf", tools=[look])],
     )
 
 
@@ -327,17 +301,12 @@ async def _queue(orchestrator: Orchestrator) -> None:
 
 
 async def _approve(orchestrator: Orchestrator) -> None:
-    async with (
-        orchestrator.open_session(approving()) as session,
-        trio.open_nursery() as nursery,
-    ):
+    async with orchestrator.open_session(approving()) as session, trio.open_nursery() as nursery:
         nursery.start_soon(session.ask, "go")
         for answer in ("once", "deny"):
             while not session.open_asks:  # noqa: ASYNC110 (a clock that jumps)
                 await trio.sleep(1)
-            await session.answer(
-                session.open_asks[0].id, answer, reason="as you like", by="Ann"
-            )
+            await session.answer(session.open_asks[0].id, answer, reason="as you like", by="Ann")
         await session.wait_idle()
 
 
@@ -362,9 +331,7 @@ async def _lose(orchestrator: Orchestrator) -> None:
 Work = Callable[[Orchestrator], Awaitable[None]]
 
 
-def record(
-    journal: MemoryJournal, work: Work, rules: Rules | None = None
-) -> MemoryJournal:
+def record(journal: MemoryJournal, work: Work, rules: Rules | None = None) -> MemoryJournal:
     async def record() -> None:
         async with open_orchestrator(journal, rules=rules) as orchestrator:
             await work(orchestrator)

@@ -11,11 +11,11 @@ from typing import Any
 
 import trio
 
-from agents import Agent, ToolCall, tool
-from delegation import encode
-from delegation.events import SessionOpened
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
-from orchestrator.journal.sqlite.journal import open_sqlite_journal
+from orchestrator.agents import Agent, ToolCall, tool
+from orchestrator.delegation import encode
+from orchestrator.delegation.events import SessionOpened
+from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal
 from tests.golden import version_2
 from tests.golden.version_2 import member, record, resume
 

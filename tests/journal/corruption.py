@@ -21,12 +21,12 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from agents import Agent, ScriptedModel
-from delegation import SessionId
-from delegation.events import Entry
 from orchestrator import JournalError, budget, open_orchestrator
-from orchestrator.journal.backends import store_at
-from orchestrator.journal.store import Level
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events import Entry
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.kernel.journal.store import Level
 from tests.journal.kit import DAY, rewrite
 from tests.kit import hand_on, worker
 
@@ -101,9 +101,7 @@ def make_sound(folder: Path) -> Sound:
     older = path.read_bytes()
     trio.run(write, "a few", "more")
     trio.run(leave_open)
-    killed = Files(
-        *(Path(f"{copy}{beside}").read_bytes() for beside in ("", "-wal", ".lock"))
-    )
+    killed = Files(*(Path(f"{copy}{beside}").read_bytes() for beside in ("", "-wal", ".lock")))
     entries = read_entries(copy)
     with closing(sqlite3.connect(copy)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -130,9 +128,7 @@ def flip_bits(chance: random.Random, data: bytes, _: bytes) -> bytes:
 def zero(chance: random.Random, data: bytes, _: bytes) -> bytes:
     length = chance.choice((1, 16, 512, PAGE))
     place = chance.randrange(len(data)) // length * length
-    return (
-        data[:place] + bytes(len(data[place : place + length])) + data[place + length :]
-    )
+    return data[:place] + bytes(len(data[place : place + length])) + data[place + length :]
 
 
 def fill(chance: random.Random, data: bytes, _: bytes) -> bytes:
@@ -165,9 +161,7 @@ def lose_writes(chance: random.Random, data: bytes, older: bytes) -> bytes:
     """Put old pages in the place of newer ones, as a disk does that forgets a write."""
     pages, old = _pages(data), _pages(older)
     changed = [
-        at
-        for at, (new, before) in enumerate(zip(pages, old, strict=False))
-        if new != before
+        at for at, (new, before) in enumerate(zip(pages, old, strict=False)) if new != before
     ]
     for at in chance.sample(changed, chance.choice((1, 1, 2))):
         pages[at] = old[at]
@@ -293,16 +287,12 @@ def run_rounds(seeds: Sequence[int], folder: Path) -> Counter[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.journal.corruption", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.journal.corruption", description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1, help="of the first round")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        outcomes = run_rounds(
-            range(asked.seed, asked.seed + asked.rounds), Path(folder)
-        )
+        outcomes = run_rounds(range(asked.seed, asked.seed + asked.rounds), Path(folder))
     for outcome, count in sorted(outcomes.items()):
         print(f"{count:6} {outcome}")
     return 0

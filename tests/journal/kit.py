@@ -4,8 +4,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from orchestrator.journal.checksums import entry_checksum, row_checksum
-from orchestrator.journal.sqlite.schema import APPLICATION_ID, MIGRATIONS
+from orchestrator.kernel.journal.checksums import entry_checksum, row_checksum
+from orchestrator.kernel.journal.sqlite.schema import APPLICATION_ID, MIGRATIONS
 
 DAY = 24 * 3600
 
@@ -24,36 +24,26 @@ def rewrite(path: Path, *statements: str) -> None:
         connection.create_function("row_checksum", -1, row_checksum)
         last: dict[str, int] = {}
         rows = connection.execute(
-            "SELECT seq, at, session, kind, version, CAST(body AS BLOB) FROM entries"
-            " ORDER BY seq"
+            "SELECT seq, at, session, kind, version, CAST(body AS BLOB) FROM entries ORDER BY seq"
         )
         for seq, at, session, kind, version, body in rows.fetchall():
             previous = last.get(session, 0)
             last[session] = seq
             connection.execute(
                 "UPDATE entries SET previous = ?, checksum = ? WHERE seq = ?",
-                (
-                    previous,
-                    entry_checksum(seq, at, session, kind, version, body, previous),
-                    seq,
-                ),
+                (previous, entry_checksum(seq, at, session, kind, version, body, previous), seq),
             )
         connection.execute("DELETE FROM last_entries")
         connection.executemany("INSERT INTO last_entries VALUES (?, ?)", last.items())
-        connection.execute(
-            "UPDATE sessions SET checksum = row_checksum(session, first, used)"
-        )
-        connection.execute(
-            "UPDATE pruned SET checksum = row_checksum(entries, last, used)"
-        )
+        connection.execute("UPDATE sessions SET checksum = row_checksum(session, first, used)")
+        connection.execute("UPDATE pruned SET checksum = row_checksum(entries, last, used)")
 
 
 def downgrade(path: Path, *, last: int = 2**62) -> None:
     """Write a journal anew as the first version would have, up to an entry."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
-            "SELECT seq, at, session, kind, version, body FROM entries WHERE seq <= ?",
-            (last,),
+            "SELECT seq, at, session, kind, version, body FROM entries WHERE seq <= ?", (last,)
         ).fetchall()
     path.unlink()
     path.touch(0o600)

@@ -27,11 +27,11 @@ import attrs
 import trio
 
 from orchestrator import JournalError, Orchestrator, open_orchestrator
-from orchestrator.journal.backends import store_at
-from orchestrator.journal.sqlite import journal as sqlite_journal
-from orchestrator.journal.sqlite.lock import WriterLock
-from orchestrator.journal.sqlite.schema import last_seq
-from orchestrator.journal.store import Level
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.kernel.journal.sqlite import journal as sqlite_journal
+from orchestrator.kernel.journal.sqlite.lock import WriterLock
+from orchestrator.kernel.journal.sqlite.schema import last_seq
+from orchestrator.kernel.journal.store import Level
 from tests.kit import worker
 
 FOLDER = "files"
@@ -281,9 +281,7 @@ async def _go_on(path: Path) -> None:
         raise LostError(str(exc)) from exc
 
 
-def cut_power(
-    writes: Sequence[Write], folder: Path, seed: int, rounds: int
-) -> Counter[str]:
+def cut_power(writes: Sequence[Write], folder: Path, seed: int, rounds: int) -> Counter[str]:
     """Cut the power at some of the writes, and count how the journals are found."""
     chance = random.Random(seed)
     cuts = sorted(chance.randrange(len(writes)) for _ in range(rounds))
@@ -310,9 +308,7 @@ def cut_power(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.journal.power_cuts", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.journal.power_cuts", description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)

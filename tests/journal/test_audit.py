@@ -11,12 +11,12 @@ import attrs
 import pytest
 import trio
 
-from agents.redaction.redactor import Redactor
 from orchestrator import JournalInUseError, open_orchestrator
+from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.cli.app import run_command
-from orchestrator.journal.audit import CHECKPOINT, AuditEvent, AuditHead, AuditLog
-from orchestrator.journal.sqlite.journal import open_sqlite_journal
-from orchestrator.journal.sqlite.store import SQLiteStore
+from orchestrator.kernel.journal.audit import CHECKPOINT, AuditEvent, AuditHead, AuditLog
+from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal
+from orchestrator.kernel.journal.sqlite.store import SQLiteStore
 from tests.journal.contract.kit import append, message
 from tests.journal.kit import change
 from tests.kit import worker
@@ -64,10 +64,7 @@ def test_doctor_follows_the_chain_and_prints_its_head(
     code, out = doctor(journal, capsys)
     head = read(journal).head
     assert code == 0
-    assert (
-        f"✓ its audit of 10 rows is as it was written; its head is {head}"
-        in out.splitlines()
-    )
+    assert f"✓ its audit of 10 rows is as it was written; its head is {head}" in out.splitlines()
 
 
 MOVED = "UPDATE audit SET seq = -4 WHERE seq = 4"
@@ -79,10 +76,7 @@ TAMPERED = {
     "removed": (["DELETE FROM audit WHERE seq = 4"], 4),
     "removed at the front": (["DELETE FROM audit WHERE seq < 4"], 1),
     "renumbered": (
-        [
-            "DELETE FROM audit WHERE seq = 4",
-            "UPDATE audit SET seq = seq - 1 WHERE seq > 4",
-        ],
+        ["DELETE FROM audit WHERE seq = 4", "UPDATE audit SET seq = seq - 1 WHERE seq > 4"],
         4,
     ),
     "reordered": (
@@ -226,9 +220,7 @@ def test_pruned_rows_leave_a_checkpoint_that_vouches_for_them(
     assert doctor(journal, capsys)[0] == 1
 
 
-def test_a_broken_chain_is_not_pruned(
-    journal: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_chain_is_not_pruned(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(journal, "UPDATE audit SET actor = 'key:bob' WHERE seq = 4")
     where = ("--journal", str(journal))
     assert run_command(["audit", "--prune", "1d", *where]) == 2
@@ -264,9 +256,7 @@ async def test_pruning_runs_keeps_the_audit_and_is_in_it(tmp_path: Path) -> None
     assert read(path).find_break() is None
 
 
-async def test_a_journal_in_use_takes_no_row_from_another_process(
-    tmp_path: Path,
-) -> None:
+async def test_a_journal_in_use_takes_no_row_from_another_process(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_sqlite_journal(path):
         with pytest.raises(JournalInUseError):
@@ -276,10 +266,10 @@ async def test_a_journal_in_use_takes_no_row_from_another_process(
 CRASH = """
 import os, sys, trio
 from pathlib import Path
-from delegation import SessionId, encode
-from delegation.events import Entry, MessageReceived
-from orchestrator.journal.audit import AuditEvent
-from orchestrator.journal.sqlite.journal import open_sqlite_journal
+from orchestrator.delegation import SessionId, encode
+from orchestrator.delegation.events import Entry, MessageReceived
+from orchestrator.kernel.journal.audit import AuditEvent
+from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal
 
 ADD = AuditEvent(actor="key:ann", action="create_run")
 ONE = SessionId("r_one")
@@ -297,9 +287,7 @@ trio.run(main)
 """
 
 
-def test_a_killed_process_leaves_a_row_for_each_fact_and_a_whole_chain(
-    tmp_path: Path,
-) -> None:
+def test_a_killed_process_leaves_a_row_for_each_fact_and_a_whole_chain(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with subprocess.Popen(
         [sys.executable, "-c", CRASH, str(path)], stdout=subprocess.PIPE
@@ -317,18 +305,14 @@ def test_a_killed_process_leaves_a_row_for_each_fact_and_a_whole_chain(
 
 def test_what_is_recorded_has_no_secrets_and_a_bounded_length() -> None:
     secret = "sk-" + "a1b2c3d4" * 5
-    event = AuditEvent(
-        actor="key:ann", action="steer", target=f"x{secret}", peer="\ud800" * 900
-    )
+    event = AuditEvent(actor="key:ann", action="steer", target=f"x{secret}", peer="\ud800" * 900)
     clean = event.redacted(Redactor([secret]))
     assert secret not in clean.target
     assert len(clean.peer) == 200
     AuditHead().next_row(1.0, clean)
 
 
-async def test_rows_that_are_appended_with_a_fact_share_its_commit(
-    tmp_path: Path,
-) -> None:
+async def test_rows_that_are_appended_with_a_fact_share_its_commit(tmp_path: Path) -> None:
     async with open_sqlite_journal(tmp_path / "journal.db") as journal:
         for seq in range(1, 6):
             append(journal, [message("r_one")], first=seq)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
-from delegation import SessionId
 from orchestrator import JournalError, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.cli.app import run_command
-from orchestrator.journal.backends import store_at
-from orchestrator.journal.sqlite.lock import lock_path
-from orchestrator.journal.store import Level
+from orchestrator.delegation import SessionId
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.kernel.journal.sqlite.lock import lock_path
+from orchestrator.kernel.journal.store import Level
 from tests.journal.kit import change
 from tests.kit import hand_on, worker
 from tests.server.kit import serving
@@ -82,8 +82,7 @@ async def test_an_entry_that_the_index_does_not_find_is_missed(tmp_path: Path) -
         ).fetchone()
         connection.execute("DROP INDEX entries_of_a_session")
         connection.execute(
-            "CREATE INDEX entries_of_a_session ON entries (session, seq)"
-            f" WHERE seq != {last}"
+            f"CREATE INDEX entries_of_a_session ON entries (session, seq) WHERE seq != {last}"
         )
         connection.execute("PRAGMA writable_schema = 1")
         connection.execute(
@@ -137,9 +136,7 @@ async def test_a_journal_that_has_lost_its_end_is_refused_until_that_is_accepted
         assert orchestrator.runs == []
 
 
-async def test_an_older_copy_of_a_closed_journal_may_be_put_back(
-    tmp_path: Path,
-) -> None:
+async def test_an_older_copy_of_a_closed_journal_may_be_put_back(tmp_path: Path) -> None:
     path, copy = tmp_path / "journal.db", tmp_path / "copy.db"
     async with open_orchestrator(path) as orchestrator:
         first = await orchestrator.run(worker(), "go")
@@ -176,9 +173,7 @@ async def test_show_and_report_name_the_damaged_entry(
         run = await orchestrator.run(worker(), "go")
     seq = damage(path, run.id)
     for command in (["show", "/worker", "--run", run.id], ["report", run.id]):
-        code = await trio.to_thread.run_sync(
-            run_command, [*command, "--journal", str(path)]
-        )
+        code = await trio.to_thread.run_sync(run_command, [*command, "--journal", str(path)])
         assert code == 2
         assert f"entry {seq} is damaged" in capsys.readouterr().err
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
 from orchestrator import budget, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.cli.app import run_command
-from orchestrator.journal.long_strings import digest
-from orchestrator.journal.sqlite.journal import open_sqlite_journal
-from orchestrator.journal.sqlite.lock import lock_path
-from orchestrator.journal.sqlite.schema import VERSION
+from orchestrator.kernel.journal.long_strings import digest
+from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal
+from orchestrator.kernel.journal.sqlite.lock import lock_path
+from orchestrator.kernel.journal.sqlite.schema import VERSION
 from tests.journal.kit import change, downgrade, rewrite
 from tests.kit import hand_on, worker
 
@@ -47,9 +47,7 @@ def examined(path: Path, capsys: pytest.CaptureFixture[str], *, code: int) -> st
     return out
 
 
-def test_a_healthy_journal_is_called_so(
-    journal: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_healthy_journal_is_called_so(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = journal.read_bytes()
     out = examined(journal, capsys, code=0)
 
@@ -81,29 +79,17 @@ def test_a_healthy_journal_is_called_so(
             " || '\"}' WHERE kind = 'ModelAnswered'",
             "contradicts those before it",
         ),
-        (
-            "UPDATE entries SET version = 9 WHERE seq = 4",
-            "in version 9: it was written",
-        ),
+        ("UPDATE entries SET version = 9 WHERE seq = 4", "in version 9: it was written"),
         ("DELETE FROM payloads", "is missing"),
         ("UPDATE payloads SET string = '\"z\"'", "is not what was written"),
         ("DELETE FROM sessions", "is not listed"),
         ("UPDATE sessions SET first = first + 1", "does not begin where the list says"),
-        (
-            "UPDATE sessions SET used = '' WHERE used IS NULL",
-            "is listed as idle, and is not",
-        ),
-        (
-            "UPDATE sessions SET used = '' WHERE used != ''",
-            "has not used what the list says",
-        ),
+        ("UPDATE sessions SET used = '' WHERE used IS NULL", "is listed as idle, and is not"),
+        ("UPDATE sessions SET used = '' WHERE used != ''", "has not used what the list says"),
         ("PRAGMA user_version = 99", "its tables are of version 99"),
         ("PRAGMA application_id = 7", "it is a database of another application"),
         ("DROP TABLE pruned", "it lacks the table 'pruned'"),
-        (
-            "UPDATE entries SET body = CAST(x'ff' AS TEXT) WHERE seq = 4",
-            "entry 4 is a damaged",
-        ),
+        ("UPDATE entries SET body = CAST(x'ff' AS TEXT) WHERE seq = 4", "entry 4 is a damaged"),
     ],
 )
 def test_what_is_wrong_is_a_line_and_a_code(
@@ -126,9 +112,7 @@ def test_of_many_alike_only_some_are_told(
     assert "more are wrong" in out
 
 
-def test_what_costs_only_time_is_a_note(
-    journal: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_costs_only_time_is_a_note(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rewrite(journal, "UPDATE sessions SET used = NULL")
     lock_path(journal).write_text("4194305")
     out = examined(journal, capsys, code=0)
@@ -142,9 +126,7 @@ def test_a_string_that_nobody_says_is_a_note(
 ) -> None:
     change(journal, f"INSERT INTO payloads VALUES ('{digest(b'x')}', 'x')")
 
-    assert "· 1 of its long strings are used by no fact" in examined(
-        journal, capsys, code=0
-    )
+    assert "· 1 of its long strings are used by no fact" in examined(journal, capsys, code=0)
 
 
 def test_a_file_that_others_may_read_is_wrong(
@@ -185,9 +167,7 @@ async def test_a_journal_that_is_being_written_is_examined_all_the_same(
     assert f"✓ process {os.getpid()} writes it now" in out
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--journal", "none.db"], ["--nope"], ["extra", "words"]]
-)
+@pytest.mark.parametrize("arguments", [["--journal", "none.db"], ["--nope"], ["extra", "words"]])
 def test_a_mistake_is_one_line_and_code_2(
     tmp_path: Path, python: list[str], arguments: list[str]
 ) -> None:

@@ -9,19 +9,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
-from delegation import SessionId
-from orchestrator import (
-    JournalError,
-    JournalInUseError,
-    UnknownIdError,
-    open_orchestrator,
-)
+from orchestrator import JournalError, JournalInUseError, UnknownIdError, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.cli.app import run_command
-from orchestrator.journal.audit import AuditEvent
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.journals import Journals, open_journal
-from orchestrator.journal.sqlite import folder as sqlite_folder
+from orchestrator.delegation import SessionId
+from orchestrator.kernel.journal.audit import AuditEvent
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.journal.journals import Journals, open_journal
+from orchestrator.kernel.journal.sqlite import folder as sqlite_folder
 from tests.journal.contract.kit import append, message
 
 pytestmark = pytest.mark.realtime
@@ -41,9 +36,7 @@ def journals(folder: str) -> Journals:
 
 
 @pytest.fixture
-def command(
-    folder: str, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
+def command(folder: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     def run(*arguments: str) -> tuple[int, str, str]:
         code = run_command([*arguments, "--journal", folder])
         said = capsys.readouterr()
@@ -70,9 +63,7 @@ async def leave_waiting(journals: Journals, session: str) -> str:
         return held.name
 
 
-async def test_writers_that_begin_at_once_have_a_private_file_each(
-    journals: Journals,
-) -> None:
+async def test_writers_that_begin_at_once_have_a_private_file_each(journals: Journals) -> None:
     names: list[str] = []
     all_open = trio.Event()
 
@@ -148,10 +139,7 @@ async def test_a_session_in_the_journal_of_another_process_is_refused_with_its_n
 
 @pytest.mark.parametrize("version", ["version-2.db", "version-3.db"])
 def test_an_old_journal_is_read_as_it_is_and_stays_so(
-    folder: str,
-    journals: Journals,
-    version: str,
-    command: Callable[..., tuple[int, str, str]],
+    folder: str, journals: Journals, version: str, command: Callable[..., tuple[int, str, str]]
 ) -> None:
     Path(folder).mkdir()
     old = Path(shutil.copyfile(GOLDEN / version, Path(folder, "journal.db")))
@@ -214,9 +202,7 @@ async def test_each_journal_has_an_audit_of_its_own_and_all_are_shown(
 ) -> None:
     async with journals.open_free() as one, journals.open_free() as two:
         for at, (held, target) in enumerate([(one, "x"), (two, "y"), (one, "z")]):
-            held.journal.append_audit(
-                at, AuditEvent(actor="me", action="test", target=target)
-            )
+            held.journal.append_audit(at, AuditEvent(actor="me", action="test", target=target))
             await held.journal.wait_audited()
 
     def in_another_thread() -> None:
@@ -226,10 +212,7 @@ async def test_each_journal_has_an_audit_of_its_own_and_all_are_shown(
         assert [row[5] for row in rows] == ["x", "y", "z"]
         assert [row[-1] for row in rows] == ["journal.db", "journal-2.db", "journal.db"]
         heads = command("audit", "--head")[1].split()
-        assert [head.rpartition(":")[0] for head in heads] == [
-            "journal.db:2",
-            "journal-2.db:1",
-        ]
+        assert [head.rpartition(":")[0] for head in heads] == ["journal.db:2", "journal-2.db:1"]
         anchors = [it for head in heads for it in ("--anchor", head)]
         assert command("audit", *anchors)[0] == 0
         # A head that was kept while there was one journal.
@@ -270,9 +253,7 @@ async def test_a_key_that_is_made_beside_runs_is_in_the_audit_once(
 
 @pytest.mark.parametrize("arguments", [["runs"], ["tree"], ["doctor"], ["audit"]])
 def test_a_folder_without_journals_has_no_runs(
-    arguments: list[str],
-    folder: str,
-    command: Callable[..., tuple[int, str, str]],
+    arguments: list[str], folder: str, command: Callable[..., tuple[int, str, str]]
 ) -> None:
     code, _, err = command(*arguments)
 
@@ -283,10 +264,7 @@ def test_a_folder_without_journals_has_no_runs(
 
 @pytest.mark.parametrize("content", [b"no journal" * 1000, b"SQLite format 3\0" * 100])
 async def test_a_free_journal_that_is_damaged_is_passed_over_and_said_once(
-    folder: str,
-    journals: Journals,
-    content: bytes,
-    caplog: pytest.LogCaptureFixture,
+    folder: str, journals: Journals, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     await write_runs(folder, "ab")
     damaged = journals.store("journal.db").file

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator import JournalError, open_orchestrator
-from orchestrator.journal.backends import store_at
-from orchestrator.journal.store import Level
-from orchestrator.private_files import make_private_folder
-from orchestrator.server.transport.api_key import load_or_create_secret
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.kernel.journal.store import Level
+from orchestrator.kernel.private_files import make_private_folder
+from orchestrator.products.server.transport.api_key import load_or_create_secret
 from tests.kit import worker
 
 pytestmark = pytest.mark.realtime

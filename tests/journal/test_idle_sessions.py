@@ -6,19 +6,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, Budget, Part, ScriptedModel, ToolCall, Transcript
-from delegation import Ending, Rules
-from delegation.events import Entry
-from orchestrator import (
-    MemoryJournal,
-    Orchestrator,
-    UnknownIdError,
-    budget,
-    open_orchestrator,
-)
-from orchestrator.journal import session_cache
-from orchestrator.journal.sqlite import entries as sqlite_entries
-from orchestrator.journal.sqlite.journal import open_sqlite_journal
+from orchestrator import MemoryJournal, Orchestrator, UnknownIdError, budget, open_orchestrator
+from orchestrator.agents import Agent, Budget, Part, ScriptedModel, ToolCall, Transcript
+from orchestrator.delegation import Ending, Rules
+from orchestrator.delegation.events import Entry
+from orchestrator.kernel.journal import session_cache
+from orchestrator.kernel.journal.sqlite import entries as sqlite_entries
+from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal
 from orchestrator.testing import GatedModel
 from tests.kit import hand_on, worker
 
@@ -144,9 +138,7 @@ async def test_evicted_runs_are_read_back_equal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_an_idle_session_is_opened_again_and_goes_on(
-    tmp_path: Path, restart: bool
-) -> None:
+async def test_an_idle_session_is_opened_again_and_goes_on(tmp_path: Path, restart: bool) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         async with orchestrator.open_session(lead()) as session:
@@ -200,9 +192,7 @@ async def test_opening_reads_only_active_sessions(
         assert {entry.session for entry in entries} == {later.runs[3], ""}
 
 
-async def test_shared_budgets_count_what_idle_sessions_have_used(
-    tmp_path: Path,
-) -> None:
+async def test_shared_budgets_count_what_idle_sessions_have_used(tmp_path: Path) -> None:
     """Ten calls for all: three runs and what the session does, forgotten or not."""
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
@@ -220,9 +210,7 @@ async def test_shared_budgets_count_what_idle_sessions_have_used(
         assert await asked_until_it_runs_out(later, session.id, 99) == 3
 
 
-async def asked_until_it_runs_out(
-    orchestrator: Orchestrator, session: str, most: int
-) -> int:
+async def asked_until_it_runs_out(orchestrator: Orchestrator, session: str, most: int) -> int:
     agent = worker("talker")
     async with orchestrator.open_session(agent, session=session) as opened:
         for count in range(most):
@@ -238,9 +226,7 @@ async def test_a_budget_of_its_own_goes_on_counting_after_a_session_was_idle(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "journal.db"
-    agent = Agent(
-        "talker", model=ScriptedModel.always("x"), budget=Budget(calls=2, name="own")
-    )
+    agent = Agent("talker", model=ScriptedModel.always("x"), budget=Budget(calls=2, name="own"))
     endings: list[Ending] = []
     for turn in (1, 2, 3):
         async with open_orchestrator(path) as orchestrator:
@@ -303,9 +289,7 @@ async def test_replies_that_are_not_taken_wait_in_the_journal_and_not_in_memory(
     assert (second.turn, second.outcome.ending) == (1, Ending.SUCCEEDED)
 
 
-async def test_a_session_whose_replies_are_not_taken_is_not_listed_as_idle(
-    tmp_path: Path,
-) -> None:
+async def test_a_session_whose_replies_are_not_taken_is_not_listed_as_idle(tmp_path: Path) -> None:
     """Or pruning would delete them."""
     async with open_sqlite_journal(tmp_path / "journal.db") as journal:
         async with open_orchestrator(journal) as orchestrator:

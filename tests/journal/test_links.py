@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator import JournalError, open_orchestrator
-from orchestrator.errors import JournalInUseError
-from orchestrator.journal.backends import store_at
-from orchestrator.journal.sqlite.lock import writer_of
-from orchestrator.journal.store import Level
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.kernel.journal.sqlite.lock import writer_of
+from orchestrator.kernel.journal.store import Level
 from tests.kit import worker
 
 pytestmark = pytest.mark.realtime
@@ -30,9 +30,7 @@ async def test_a_symbolic_link_to_a_journal_has_its_lock(tmp_path: Path) -> None
     assert sorted(it.name for it in link.parent.iterdir()) == ["link.db"]
 
 
-async def test_a_link_in_the_path_of_the_folder_is_the_same_journal(
-    tmp_path: Path,
-) -> None:
+async def test_a_link_in_the_path_of_the_folder_is_the_same_journal(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     async with open_orchestrator(tmp_path / "link" / "journal.db"):
@@ -41,9 +39,7 @@ async def test_a_link_in_the_path_of_the_folder_is_the_same_journal(
                 pass
 
 
-async def test_a_journal_with_a_hard_link_is_refused_by_every_name(
-    tmp_path: Path,
-) -> None:
+async def test_a_journal_with_a_hard_link_is_refused_by_every_name(tmp_path: Path) -> None:
     """Its log is beside one of them: by the other, what is in there would not be seen."""
     path, other = tmp_path / "journal.db", tmp_path / "other.db"
     async with open_orchestrator(path) as orchestrator:
@@ -61,10 +57,7 @@ async def test_a_journal_with_a_hard_link_is_refused_by_every_name(
     with pytest.raises(JournalError, match="it has 2 names"):
         async with open_orchestrator(path):
             pass
-    assert any(
-        it.level is Level.WRONG and "2 names" in it.text
-        for it in store_at(path).check()
-    )
+    assert any(it.level is Level.WRONG and "2 names" in it.text for it in store_at(path).check())
     other.unlink()
     async with open_orchestrator(path) as orchestrator:
         assert len(orchestrator.runs) == 2

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
-from delegation import SessionId
 from orchestrator import (
     JournalError,
     Orchestrator,
@@ -17,12 +15,14 @@ from orchestrator import (
     UnknownIdError,
     open_orchestrator,
 )
+from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.cli.app import run_command
-from orchestrator.control import open_control
-from orchestrator.journal.backends import store_at
-from orchestrator.journal.sqlite import journal as sqlite_journal
-from orchestrator.journal.sqlite import prune as prune_steps
-from orchestrator.journal.store import Level
+from orchestrator.delegation import SessionId
+from orchestrator.kernel.control import open_control
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.kernel.journal.sqlite import journal as sqlite_journal
+from orchestrator.kernel.journal.sqlite import prune as prune_steps
+from orchestrator.kernel.journal.store import Level
 from tests.journal.kit import DAY, change, rewrite
 from tests.kit import hand_on, worker
 
@@ -193,14 +193,10 @@ async def test_a_damaged_run_is_deleted_and_the_others_were_never_in_danger(
 ) -> None:
     path = tmp_path / "journal.db"
     bad, good = await write_runs(path, "bad", "good")
-    change(
-        path, f"UPDATE entries SET body = '{{}}' WHERE session = '{bad}' AND seq = 4"
-    )
+    change(path, f"UPDATE entries SET body = '{{}}' WHERE session = '{bad}' AND seq = 4")
 
     async def command(*arguments: str) -> tuple[int, str, str]:
-        code = await trio.to_thread.run_sync(
-            run_command, [*arguments, "--journal", str(path)]
-        )
+        code = await trio.to_thread.run_sync(run_command, [*arguments, "--journal", str(path)])
         out, err = capsys.readouterr()
         return code, out, err
 

@@ -14,18 +14,18 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, ModelRequest
-from delegation import Rules, SessionId
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
-from orchestrator.journal import write_queue
-from orchestrator.journal.audit import AuditEvent
-from orchestrator.journal.backends import journals_at, store_at
-from orchestrator.journal.journal import Journal
-from orchestrator.journal.postgres.journal import PostgresJournal
-from orchestrator.journal.store import Level
-from orchestrator.postgres import statements
-from orchestrator.postgres.address import parse_address
-from orchestrator.postgres.connection import UnreachableError
+from orchestrator.agents import Agent, ModelRequest
+from orchestrator.delegation import Rules, SessionId
+from orchestrator.kernel.journal import write_queue
+from orchestrator.kernel.journal.audit import AuditEvent
+from orchestrator.kernel.journal.backends import journals_at, store_at
+from orchestrator.kernel.journal.journal import Journal
+from orchestrator.kernel.journal.store import Level
+from orchestrator.products.cluster.database import statements
+from orchestrator.products.cluster.database.address import parse_address
+from orchestrator.products.cluster.database.connection import UnreachableError
+from orchestrator.products.cluster.journal.journal import PostgresJournal
 from orchestrator.testing import assert_laws
 from tests.journal.contract.kit import all_entries, append, editor, message
 from tests.kit import FunctionModel, worker
@@ -112,7 +112,7 @@ class EventOfLog(logging.Handler):
 def away() -> Generator[trio.Event]:
     """An event that is set in the thread of the journal when an outage begins."""
     handler = EventOfLog()
-    log = logging.getLogger("orchestrator.journal")
+    log = logging.getLogger("orchestrator.kernel.journal")
     log.addHandler(handler)
     yield handler.away
     log.removeHandler(handler)
@@ -136,9 +136,7 @@ def take_over(server: PostgresServer, url: str) -> None:
 
 def entries_in(server: PostgresServer, url: str) -> object:
     database = url.partition("@/")[2].partition("?")[0]
-    ((count,),) = server.execute(
-        "SELECT count(*) FROM orchestrator.entries", database=database
-    )
+    ((count,),) = server.execute("SELECT count(*) FROM orchestrator.entries", database=database)
     return count
 
 
@@ -209,9 +207,7 @@ async def test_a_lease_is_renewed_while_nothing_happens(postgres: str) -> None:
     async with store_at(url).open_writer() as journal:
         with psycopg.connect(postgres, autocommit=True) as connection:
             # Two leases by the clock of the database.
-            await trio.to_thread.run_sync(
-                lambda: connection.execute("SELECT pg_sleep(2)")
-            )
+            await trio.to_thread.run_sync(lambda: connection.execute("SELECT pg_sleep(2)"))
         append(journal, [message("r_one")])
         await journal.wait_durable(1)
         with pytest.raises(JournalInUseError):
@@ -232,9 +228,7 @@ async def test_a_writer_is_called_by_the_name_of_its_machine(
         assert writer.host == "north"
 
 
-async def test_many_that_want_a_journal_at_once_get_it_one_at_a_time(
-    journal_url: str,
-) -> None:
+async def test_many_that_want_a_journal_at_once_get_it_one_at_a_time(journal_url: str) -> None:
     inside = refused = most = 0
 
     async def want() -> None:
@@ -279,9 +273,7 @@ async def test_a_process_that_stood_still_past_its_lease_writes_nothing(
     assert_whole(url)
 
 
-async def test_the_journal_of_a_killed_process_is_taken_over_after_its_lease(
-    postgres: str,
-) -> None:
+async def test_the_journal_of_a_killed_process_is_taken_over_after_its_lease(postgres: str) -> None:
     url = f"{postgres}&journal=one&lease=1"
     with start(HOLD, url) as first:
         run = read_line(first)
@@ -453,10 +445,7 @@ async def test_a_cancelled_prune_that_the_database_goes_on_with_takes_no_fact(
 
 async def prune_one(journal: Journal, session: str) -> None:
     await journal.prune(
-        before=0,
-        release=lambda _: True,
-        only=SessionId(session),
-        audit=(1.5, AUDIT),
+        before=0, release=lambda _: True, only=SessionId(session), audit=(1.5, AUDIT)
     )
 
 
@@ -540,8 +529,7 @@ async def test_a_password_that_is_changed_ends_the_writer_with_a_sentence(
             await orchestrator.run(worker(), "go")
             own_server.execute(
                 "ALTER ROLE ann PASSWORD 'second-secret'",
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = 'anns'",
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'anns'",
             )
             await orchestrator.run(worker(), "go")
     assert "secret" not in str(caught.value)
@@ -566,9 +554,7 @@ async def test_a_database_that_takes_no_more_ends_the_writer_with_a_sentence(
             )
             append(journal, [message("r_one")], first=2)
             await journal.wait_durable(2)
-    postgres_server.execute(
-        "DROP TRIGGER full_disk ON orchestrator.entries", database=database
-    )
+    postgres_server.execute("DROP TRIGGER full_disk ON orchestrator.entries", database=database)
     store = store_at(journal_url)
     assert store.writer() is None
     async with store.open_writer() as journal:

@@ -3,14 +3,14 @@
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
-from delegation import Rules, SessionId
-from delegation.snapshot import SnapshotCapture
 from orchestrator import JournalError, budget, open_orchestrator
-from orchestrator.journal.audit import AuditEvent
-from orchestrator.journal.backends import journals_at, store_at
-from orchestrator.journal.journal import restore_ledger
-from orchestrator.journal.store import JournalStore, Level
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import Rules, SessionId
+from orchestrator.delegation.snapshot import SnapshotCapture
+from orchestrator.kernel.journal.audit import AuditEvent
+from orchestrator.kernel.journal.backends import journals_at, store_at
+from orchestrator.kernel.journal.journal import restore_ledger
+from orchestrator.kernel.journal.store import JournalStore, Level
 from tests.journal.contract.kit import LONG, all_entries, append, editor, message
 from tests.kit import worker
 from tests.postgres import PostgresServer
@@ -83,9 +83,7 @@ async def test_a_damaged_entry_is_named_and_hides_no_other_session(
     store = store_at(address)
     with store.open_reader() as reader:
         assert reader.entries(SessionId(good))
-        with pytest.raises(
-            JournalError, match="is damaged: it is not what was written"
-        ):
+        with pytest.raises(JournalError, match="is damaged: it is not what was written"):
             reader.entries(SessionId(bad))
     assert any(bad in text for text in wrong(store))
     async with open_orchestrator(address) as later:
@@ -138,23 +136,14 @@ async def test_processes_without_a_session_in_mind_have_journals_of_their_own(
     journals = journals_at(postgres)
     assert journals.names() == []
     assert journals.sessions().count == 0
-    async with (
-        open_orchestrator(postgres) as first,
-        open_orchestrator(postgres) as other,
-    ):
+    async with open_orchestrator(postgres) as first, open_orchestrator(postgres) as other:
         one = await first.run(editor(), "go")
         two = await other.run(worker(), "go")
         assert journals.names() == ["run-1", "run-2"]
         assert await trio.to_thread.run_sync(journals.waiting) == {}
-    assert (journals.find(SessionId(one.id)), journals.find(SessionId("r_"))) == (
-        "run-1",
-        None,
-    )
+    assert (journals.find(SessionId(one.id)), journals.find(SessionId("r_"))) == ("run-1", None)
     listed = journals.sessions()
-    assert [(it.journal, it.id) for it in listed.sessions] == [
-        ("run-1", one.id),
-        ("run-2", two.id),
-    ]
+    assert [(it.journal, it.id) for it in listed.sessions] == [("run-1", one.id), ("run-2", two.id)]
     assert (listed.count, journals.sessions(newest=1).sessions[0].id) == (2, two.id)
     child = next(task for task in one.tree.graph if task != one.tree.root)
     assert [it.id for it in journals.sessions_with_task(child).sessions] == [one.id]

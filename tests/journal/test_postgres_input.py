@@ -14,17 +14,17 @@ import pytest
 import trio
 
 from orchestrator.cli.app import run_command
-from orchestrator.errors import JournalError
-from orchestrator.journal.backends import journals_at, store_at
-from orchestrator.postgres.address import LEASE_SECONDS, is_database, parse_address
-from orchestrator.postgres.schema import VERSION
+from orchestrator.kernel.errors import JournalError
+from orchestrator.kernel.journal.backends import journals_at, store_at
+from orchestrator.products.cluster.database.address import LEASE_SECONDS, is_database, parse_address
+from orchestrator.products.cluster.database.schema import VERSION
 from tests.postgres import PostgresServer, free_port, open_postgres, require_postgres
 
 pytestmark = pytest.mark.realtime
 
 PASSWORD: Final = "correct-horse"
 TEAM: Final = """
-from agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ScriptedModel
 
 helper = Agent("helper", model=ScriptedModel.always("done"))
 """
@@ -53,9 +53,7 @@ def anns(server: PostgresServer, database: str, password: str = PASSWORD) -> str
 
 @pytest.fixture
 def refused(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Refused:
     """Return a function that runs an agent and lists runs, and returns why neither works."""
     team = tmp_path / "team.py"
@@ -83,14 +81,9 @@ def test_a_server_that_is_not_there(refused: Refused) -> None:
     assert "/anns: Connection refused" in refused(address)
 
 
-def test_a_wrong_password(
-    server: PostgresServer, database: str, refused: Refused
-) -> None:
+def test_a_wrong_password(server: PostgresServer, database: str, refused: Refused) -> None:
     said = refused(anns(server, database, "wrong-pony"))
-    assert (
-        f'127.0.0.1:{server.port}/anns: password authentication failed for user "ann"'
-        in said
-    )
+    assert f'127.0.0.1:{server.port}/anns: password authentication failed for user "ann"' in said
 
 
 def test_no_such_database(server: PostgresServer, refused: Refused) -> None:
@@ -158,17 +151,13 @@ def test_a_newer_schema_and_another_cluster(
     before = contents()
     assert "version 99: it was written by a newer orchestrator" in refused(url)
     assert contents() == before
-    server.execute(
-        f"UPDATE orchestrator.cluster SET version = {VERSION}", database=database
-    )
+    server.execute(f"UPDATE orchestrator.cluster SET version = {VERSION}", database=database)
     server.execute("UPDATE orchestrator.journals SET facts = 999", database=database)
     with pytest.raises(JournalError, match="facts of version 999"):
         store_at(f"{url}?journal=run-1").preview_prune(before=0)
 
 
-def test_no_connections_left(
-    server: PostgresServer, database: str, refused: Refused
-) -> None:
+def test_no_connections_left(server: PostgresServer, database: str, refused: Refused) -> None:
     url = anns(server, database)
     held: list[psycopg.Connection] = []
     try:
@@ -231,9 +220,7 @@ def test_without_psycopg_it_says_what_to_install(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert (
-        "needs psycopg: pip install 'delegation-orchestrator[postgres]'" in done.stderr
-    )
+    assert "needs psycopg: pip install 'delegation-orchestrator[postgres]'" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

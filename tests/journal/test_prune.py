@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
 from orchestrator import budget, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.cli.app import run_command
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_run
-from orchestrator.journal import stored_entries
-from orchestrator.journal.backends import journals_at, store_at
-from orchestrator.journal.sqlite import entries as sqlite_entries
-from orchestrator.journal.sqlite.check import check_journal
-from orchestrator.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
-from orchestrator.journal.store import Level
+from orchestrator.kernel.journal import stored_entries
+from orchestrator.kernel.journal.backends import journals_at, store_at
+from orchestrator.kernel.journal.sqlite import entries as sqlite_entries
+from orchestrator.kernel.journal.sqlite.check import check_journal
+from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
+from orchestrator.kernel.journal.store import Level
 from tests.journal.kit import downgrade, rewrite
 from tests.kit import hand_on, worker
 
@@ -45,9 +45,7 @@ def ask(path: Path, question: str) -> list[tuple[object, ...]]:
 
 def make_old(path: Path, *runs: str, days: int) -> None:
     for run in runs:
-        rewrite(
-            path, f"UPDATE entries SET at = at - {days * DAY} WHERE session = '{run}'"
-        )
+        rewrite(path, f"UPDATE entries SET at = at - {days * DAY} WHERE session = '{run}'")
 
 
 def command(
@@ -84,16 +82,11 @@ def test_runs_at_rest_that_are_older_are_gone_and_the_rest_goes_on(
     assert new in listed
     assert old not in listed
     more = write_runs(path, "and on")
-    assert ask(path, "SELECT session FROM sessions ORDER BY first") == [
-        (new,),
-        (*more,),
-    ]
+    assert ask(path, "SELECT session FROM sessions ORDER BY first") == [(new,), (*more,)]
     require_healthy(path)
 
 
-def test_numbers_are_never_used_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_are_never_used_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also if the very last entry was pruned."""
     path = tmp_path / "journal.db"
     runs = write_runs(path, "a", "b")
@@ -174,9 +167,7 @@ def test_an_age_that_is_none_is_one_clear_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], age: str
 ) -> None:
     write_runs(tmp_path / "journal.db", "go")
-    out, err = command(
-        capsys, tmp_path / "journal.db", "runs", f"--prune={age}", code=2
-    )
+    out, err = command(capsys, tmp_path / "journal.db", "runs", f"--prune={age}", code=2)
 
     assert out == ""
     assert "say how old: 12h, 30d or 2w" in err
@@ -209,9 +200,7 @@ def test_a_dry_run_on_a_file_of_the_first_version_changes_nothing(
 
 
 def test_the_newest_are_listed_and_only_they_are_read(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "journal.db"
     runs = write_runs(path, *map(str, range(25)))
@@ -219,9 +208,7 @@ def test_the_newest_are_listed_and_only_they_are_read(
     from_row = sqlite_entries.from_row
 
     def counted(
-        connection: sqlite3.Connection,
-        row: stored_entries.Row,
-        allowance: stored_entries.Allowance,
+        connection: sqlite3.Connection, row: stored_entries.Row, allowance: stored_entries.Allowance
     ) -> object:
         read.add(row[2])
         return from_row(connection, row, allowance)

@@ -3,11 +3,11 @@
 import trio
 import trio.testing
 
-from agents import Agent, ScriptedModel
-from delegation import Ledger, Rules, SessionId
 from orchestrator import Orchestrator, open_orchestrator
-from orchestrator.journal.memory import MemoryJournal
-from orchestrator.read_api import FoundSession
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import Ledger, Rules, SessionId
+from orchestrator.kernel.journal.memory import MemoryJournal
+from orchestrator.kernel.read_api import FoundSession
 
 
 class SlowJournal(MemoryJournal):

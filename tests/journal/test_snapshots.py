@@ -10,16 +10,16 @@ import attrs
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
-from delegation import Ledger, Rules, SessionId, encode
-from delegation.events import Entry, MessageReceived
-from delegation.snapshot import MIN_FACTS, SnapshotCapture, is_same_state
-from delegation.snapshot.stored_state import decode_state, encode_state
 from orchestrator import Orchestrator, open_orchestrator
-from orchestrator.errors import JournalInUseError
-from orchestrator.journal.checksums import row_checksum, snapshot_checksum
-from orchestrator.journal.sqlite.store import SQLiteStore
-from orchestrator.journal.store import Level
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import Ledger, Rules, SessionId, encode
+from orchestrator.delegation.events import Entry, MessageReceived
+from orchestrator.delegation.snapshot import MIN_FACTS, SnapshotCapture, is_same_state
+from orchestrator.delegation.snapshot.stored_state import decode_state, encode_state
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.kernel.journal.checksums import row_checksum, snapshot_checksum
+from orchestrator.kernel.journal.sqlite.store import SQLiteStore
+from orchestrator.kernel.journal.store import Level
 
 pytestmark = pytest.mark.realtime
 
@@ -92,9 +92,7 @@ def findings(path: Path, level: Level) -> list[str]:
     return [it.text for it in SQLiteStore(path).check() if it.level is level]
 
 
-async def test_a_long_session_is_read_from_its_snapshot(
-    path: Path, session: SessionId
-) -> None:
+async def test_a_long_session_is_read_from_its_snapshot(path: Path, session: SessionId) -> None:
     whole = await state_of(path, session)
     assert count(path) == 1
     assert findings(path, Level.WRONG) == []
@@ -105,9 +103,7 @@ async def test_a_long_session_is_read_from_its_snapshot(
     assert is_same_state(await state_of(path, session), whole)
 
 
-async def test_without_snapshots_the_same_is_read(
-    path: Path, session: SessionId
-) -> None:
+async def test_without_snapshots_the_same_is_read(path: Path, session: SessionId) -> None:
     with_snapshot = await state_of(path, session)
 
     assert change(path, "DELETE FROM snapshots") == 1
@@ -163,9 +159,7 @@ async def test_one_with_the_checksum_of_layout_1_is_of_another_version(
     assert is_same_state(await state_of(path, session), was)
 
 
-async def test_a_state_that_cannot_be_stored_ends_nothing(
-    path: Path, session: SessionId
-) -> None:
+async def test_a_state_that_cannot_be_stored_ends_nothing(path: Path, session: SessionId) -> None:
     assert change(path, "DELETE FROM snapshots") == 1
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)
@@ -176,9 +170,7 @@ async def test_a_state_that_cannot_be_stored_ends_nothing(
     assert count(path) == 0
 
 
-async def test_doctor_compares_a_snapshot_with_the_entries(
-    path: Path, session: SessionId
-) -> None:
+async def test_doctor_compares_a_snapshot_with_the_entries(path: Path, session: SessionId) -> None:
     """The checksum is right, and the state is not what the entries come to."""
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)
@@ -187,14 +179,10 @@ async def test_doctor_compares_a_snapshot_with_the_entries(
         journal.store_snapshot(wrong)
 
     (found,) = findings(path, Level.WRONG)
-    assert found == (
-        f"of its snapshots, that of run {session} is not what its entries come to"
-    )
+    assert found == (f"of its snapshots, that of run {session} is not what its entries come to")
 
 
-async def test_that_of_another_version_is_not_read(
-    path: Path, session: SessionId
-) -> None:
+async def test_that_of_another_version_is_not_read(path: Path, session: SessionId) -> None:
     before = await state_of(path, session)
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)
@@ -205,9 +193,8 @@ async def test_that_of_another_version_is_not_read(
 
     assert is_same_state(await state_of(path, session), before)
     assert findings(path, Level.WRONG) == []
-    assert (
-        "1 of its snapshots were made by another version, and are not used"
-        in findings(path, Level.NOTE)
+    assert "1 of its snapshots were made by another version, and are not used" in findings(
+        path, Level.NOTE
     )
 
 

@@ -12,26 +12,26 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, ScriptedModel
-from delegation import encode
-from delegation.events import Entry, TurnEnded
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
-from orchestrator.journal.group_commit import GroupCommit
-from orchestrator.journal.long_strings import (
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import encode
+from orchestrator.delegation.events import Entry, TurnEnded
+from orchestrator.kernel.journal.group_commit import GroupCommit
+from orchestrator.kernel.journal.long_strings import (
     MAX_INLINE_CHARACTERS,
     extract_long_strings,
     restore_long_strings,
 )
-from orchestrator.journal.sqlite.check import check_journal
-from orchestrator.journal.sqlite.journal import (
+from orchestrator.kernel.journal.sqlite.check import check_journal
+from orchestrator.kernel.journal.sqlite.journal import (
     open_sqlite_journal,
     read_sqlite_journal,
     writer_of,
 )
-from orchestrator.journal.sqlite.schema import MIGRATIONS, VERSION
-from orchestrator.journal.sqlite.store import SQLiteStore
-from orchestrator.journal.store import Level
-from orchestrator.runtime import default_journal
+from orchestrator.kernel.journal.sqlite.schema import MIGRATIONS, VERSION
+from orchestrator.kernel.journal.sqlite.store import SQLiteStore
+from orchestrator.kernel.journal.store import Level
+from orchestrator.kernel.runtime import default_journal
 from tests.journal.kit import change, rewrite
 from tests.kit import facts, hand_on, worker
 
@@ -59,9 +59,7 @@ async def test_only_its_owner_may_read_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         await orchestrator.run(editor(), "go")
-        modes = {
-            file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()
-        }
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
 
     assert set(modes.values()) == {0o600}
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -74,21 +72,15 @@ async def test_the_default_is_a_file_in_the_state_directory(tmp_path: Path) -> N
         await orchestrator.run(editor(), "go")
 
     assert (tmp_path / "home" / "journal.db").exists()
-    assert default_journal({"XDG_STATE_HOME": "/state"}) == Path(
-        "/state/orchestrator/journal.db"
-    )
+    assert default_journal({"XDG_STATE_HOME": "/state"}) == Path("/state/orchestrator/journal.db")
     assert default_journal({}).name == "journal.db"
 
 
-async def test_a_second_writer_is_refused_with_the_id_of_the_first(
-    tmp_path: Path,
-) -> None:
+async def test_a_second_writer_is_refused_with_the_id_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_sqlite_journal(path):
         assert writer_of(path) == os.getpid()
-        with pytest.raises(
-            JournalInUseError, match=f"process {os.getpid()} is writing"
-        ):
+        with pytest.raises(JournalInUseError, match=f"process {os.getpid()} is writing"):
             async with open_sqlite_journal(path):
                 pass
     assert writer_of(path) is None
@@ -121,9 +113,7 @@ async def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     async with open_orchestrator(path):
         pass
     with sqlite3.connect(path) as connection:
-        connection.execute(
-            "INSERT INTO entries VALUES (2, 0, '', 'Unheard', 7, '{}', 1, 0)"
-        )
+        connection.execute("INSERT INTO entries VALUES (2, 0, '', 'Unheard', 7, '{}', 1, 0)")
     connection.close()
 
     with pytest.raises(JournalError, match="entry 2 is 'Unheard' in version 7"):
@@ -131,9 +121,7 @@ async def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_newer_fact_is_refused_also_in_an_idle_session(
-    tmp_path: Path,
-) -> None:
+async def test_a_newer_fact_is_refused_also_in_an_idle_session(tmp_path: Path) -> None:
     """Nobody would read it at opening, and whoever did so later would guess."""
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
@@ -222,9 +210,7 @@ SCHEMAS = {
 }
 
 
-def write_version(
-    path: Path, version: int, entries: Sequence[Entry], session: str
-) -> None:
+def write_version(path: Path, version: int, entries: Sequence[Entry], session: str) -> None:
     """Write a file as that version wrote it, statement by statement."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -236,19 +222,11 @@ def write_version(
             connection.execute(
                 "INSERT INTO entries (seq, at, session, kind, version, body)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    entry.seq,
-                    entry.at,
-                    entry.session,
-                    fact.kind,
-                    fact.version,
-                    fact.body.decode(),
-                ),
+                (entry.seq, entry.at, entry.session, fact.kind, fact.version, fact.body.decode()),
             )
         if version > 1:
             connection.execute(
-                "INSERT INTO sessions (session, first, used) VALUES (?, 2, '')",
-                (session,),
+                "INSERT INTO sessions (session, first, used) VALUES (?, 2, '')", (session,)
             )
     connection.close()
     path.chmod(0o600)
@@ -280,9 +258,7 @@ async def test_a_file_of_each_earlier_version_is_read_and_gone_on_with(
     assert not [it for it in check_journal(path) if it.level is Level.WRONG]
 
 
-async def test_opening_a_file_of_the_first_version_lists_its_idle_runs(
-    tmp_path: Path,
-) -> None:
+async def test_opening_a_file_of_the_first_version_lists_its_idle_runs(tmp_path: Path) -> None:
     async with open_orchestrator(tmp_path / "new.db") as orchestrator:
         run = await orchestrator.run(editor(), "go")
     path = tmp_path / "old.db"
@@ -308,7 +284,7 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(
     write_version(path, 1, [], "")
     before = ask(path, "SELECT sql FROM sqlite_schema")
     migrations = (*MIGRATIONS[:2], fail)
-    monkeypatch.setattr("orchestrator.journal.sqlite.schema.MIGRATIONS", migrations)
+    monkeypatch.setattr("orchestrator.kernel.journal.sqlite.schema.MIGRATIONS", migrations)
 
     with pytest.raises(JournalError, match="no such column: nonsense"):
         async with open_orchestrator(path):
@@ -319,14 +295,10 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(
 LONG = 'long "quoted" \\ text \x00 \x1a ☃ 𝄞 ' * 200
 
 
-async def test_a_long_string_is_stored_once_and_read_back_everywhere(
-    tmp_path: Path,
-) -> None:
+async def test_a_long_string_is_stored_once_and_read_back_everywhere(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     lead = Agent(
-        "lead",
-        model=ScriptedModel([hand_on(LONG, "b"), LONG]),
-        delegates=[worker(says=LONG)],
+        "lead", model=ScriptedModel([hand_on(LONG, "b"), LONG]), delegates=[worker(says=LONG)]
     )
     async with open_orchestrator(path) as orchestrator:
         run = await orchestrator.run(lead, LONG)
@@ -361,16 +333,8 @@ async def test_short_strings_stay_where_they_are(tmp_path: Path) -> None:
         '{"a":"b"}',
         f'{{"a":"{"x" * MAX_INLINE_CHARACTERS}"}}',
         f'["{"x" * (MAX_INLINE_CHARACTERS - 2)}","{"y" * (MAX_INLINE_CHARACTERS - 1)}"]',
-        '["'
-        + r"\\\"" * MAX_INLINE_CHARACTERS
-        + '","'
-        + r"\"" * MAX_INLINE_CHARACTERS
-        + '"]',
-        '{"'
-        + "key" * MAX_INLINE_CHARACTERS
-        + '":"'
-        + "é" * MAX_INLINE_CHARACTERS
-        + '"}',
+        '["' + r"\\\"" * MAX_INLINE_CHARACTERS + '","' + r"\"" * MAX_INLINE_CHARACTERS + '"]',
+        '{"' + "key" * MAX_INLINE_CHARACTERS + '":"' + "é" * MAX_INLINE_CHARACTERS + '"}',
         '["' + "x" * 5000 + '","' + "x" * 5000 + '"]',
     ],
 )
@@ -401,9 +365,7 @@ async def test_a_long_string_that_is_gone_is_one_clear_error(tmp_path: Path) -> 
             await later.read_tree(run.id)
 
 
-async def test_a_damaged_list_of_what_was_used_is_one_clear_error(
-    tmp_path: Path,
-) -> None:
+async def test_a_damaged_list_of_what_was_used_is_one_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         await orchestrator.run(editor(), "go")
@@ -495,9 +457,7 @@ async def test_a_delegation_adds_two_flushes_to_a_run(tmp_path: Path) -> None:
     assert (alone, await flushes_of(editor())) == (2, 4)
 
 
-async def test_a_journal_that_breaks_stops_everything_with_one_error(
-    tmp_path: Path,
-) -> None:
+async def test_a_journal_that_breaks_stops_everything_with_one_error(tmp_path: Path) -> None:
     """What cannot be written must not go on as if it had been."""
     path = tmp_path / "journal.db"
 
@@ -514,7 +474,7 @@ async def test_a_journal_that_breaks_stops_everything_with_one_error(
 
 CHILD = """
 import sys, trio
-from agents import Agent, ScriptedModel, ToolMessage
+from orchestrator.agents import Agent, ScriptedModel, ToolMessage
 from orchestrator import open_orchestrator
 from tests.journal.kit import change, rewrite
 from tests.kit import hand_on, worker
@@ -566,8 +526,6 @@ def test_a_detached_task_outlives_kill_9_and_is_told_once(tmp_path: Path) -> Non
     assert told.splitlines()[0] == session
     assert told.count("heard: found") == 1
     with sqlite3.connect(path) as connection:
-        settled = connection.execute(
-            "SELECT count(*) FROM entries WHERE kind = 'TaskSettled'"
-        )
+        settled = connection.execute("SELECT count(*) FROM entries WHERE kind = 'TaskSettled'")
         assert settled.fetchone() == (1,)
     connection.close()

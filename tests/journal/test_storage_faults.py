@@ -18,17 +18,17 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from delegation.events import ReplyDelivered, TurnEnded
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
-from orchestrator.journal.group_commit import GroupCommit
-from orchestrator.journal.sqlite.check import check_journal
-from orchestrator.journal.sqlite.journal import (
+from orchestrator.delegation.events import ReplyDelivered, TurnEnded
+from orchestrator.kernel.journal.group_commit import GroupCommit
+from orchestrator.kernel.journal.sqlite.check import check_journal
+from orchestrator.kernel.journal.sqlite.journal import (
     open_sqlite_journal,
     read_sqlite_journal,
     writer_of,
 )
-from orchestrator.journal.sqlite.lock import lock_path
-from orchestrator.journal.store import Level
+from orchestrator.kernel.journal.sqlite.lock import lock_path
+from orchestrator.kernel.journal.store import Level
 from tests.kit import facts, worker
 
 pytestmark = pytest.mark.realtime
@@ -37,9 +37,9 @@ TALKER = """
 import ctypes, os, platform, resource, struct, sys
 from pathlib import Path
 import trio
-from agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ScriptedModel
 from orchestrator import OrchestratorError, open_orchestrator
-from orchestrator.journal.sqlite.check import check_journal
+from orchestrator.kernel.journal.sqlite.check import check_journal
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -170,9 +170,7 @@ def test_a_disk_that_fails_ends_everything_and_loses_nothing(
 
 
 @pytest.mark.parametrize("fault", ["deleted", "replaced", "wal"])
-def test_nothing_written_to_a_removed_file_is_called_durable(
-    tmp_path: Path, fault: str
-) -> None:
+def test_nothing_written_to_a_removed_file_is_called_durable(tmp_path: Path, fault: str) -> None:
     replies, problem = talk(tmp_path / "journal.db", fault)
 
     assert replies == [1, 2, 3]
@@ -206,9 +204,7 @@ def test_a_removed_lock_file_is_made_again(tmp_path: Path) -> None:
     assert writer_of(path) is None
 
 
-def test_a_writer_that_lost_its_lock_to_another_stops_with_an_error(
-    tmp_path: Path,
-) -> None:
+def test_a_writer_that_lost_its_lock_to_another_stops_with_an_error(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with start_talking(path, "none") as first:
         assert first.stdout is not None
@@ -259,10 +255,7 @@ def test_what_may_only_be_read_is_still_shown(tmp_path: Path) -> None:
         path.parent.chmod(0o700)
 
     assert out.splitlines()[0] == "healthy"
-    assert sorted(file.name for file in path.parent.iterdir()) == [
-        "journal.db",
-        "journal.db.lock",
-    ]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["journal.db", "journal.db.lock"]
 
 
 def test_an_empty_file_is_no_journal_yet(tmp_path: Path) -> None:
@@ -286,15 +279,14 @@ def test_two_processes_that_begin_at_once_never_both_write(tmp_path: Path) -> No
     assert sorted(line[:5] for line in firsts) == ["error", "error", "reply"]
     winner = processes[[line[:5] for line in firsts].index("reply")]
     assert all(
-        line == "reply 1\n" or f"process {winner.pid} is writing it" in line
-        for line in firsts
+        line == "reply 1\n" or f"process {winner.pid} is writing it" in line for line in firsts
     )
 
 
 LOOKER = """
 import sys
 from pathlib import Path
-from orchestrator.journal.sqlite.lock import writer_of
+from orchestrator.kernel.journal.sqlite.lock import writer_of
 print("looking", flush=True)
 while True:
     writer_of(Path(sys.argv[1]))
@@ -327,15 +319,13 @@ async def test_processes_that_test_the_lock_keep_no_writer_out(tmp_path: Path) -
 async def test_a_process_that_is_suspended_while_it_tests_the_lock_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.journal.sqlite.lock.LOCK_ATTEMPTS", 3)
+    monkeypatch.setattr("orchestrator.kernel.journal.sqlite.lock.LOCK_ATTEMPTS", 3)
     path = tmp_path / "journal.db"
     async with open_sqlite_journal(path):
         pass
     with lock_path(path).open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-        with pytest.raises(
-            JournalInUseError, match="other processes test its lock file"
-        ):
+        with pytest.raises(JournalInUseError, match="other processes test its lock file"):
             async with open_sqlite_journal(path):
                 pass
     async with open_sqlite_journal(path):
@@ -381,7 +371,7 @@ async def test_a_clock_that_was_set_back_breaks_nothing(
 
     def set_clock(seconds: float) -> None:
         clock = SimpleNamespace(time=lambda: now + seconds)
-        monkeypatch.setattr("orchestrator.runtime.time", clock)
+        monkeypatch.setattr("orchestrator.kernel.runtime.time", clock)
 
     set_clock(0)
     async with open_orchestrator(path) as orchestrator:
@@ -436,7 +426,7 @@ async def test_a_journal_whose_commit_fails_is_one_error_and_no_reply(
                     told.append((await session.ask("go")).turn)
                     if len(told) == 3:
                         monkeypatch.setattr(
-                            "orchestrator.journal.sqlite.journal.write_entries", fail
+                            "orchestrator.kernel.journal.sqlite.journal.write_entries", fail
                         )
 
     with trio.fail_after(30), pytest.raises(JournalError, match="Input/output error"):

@@ -13,13 +13,13 @@ import trio
 
 from orchestrator import JournalError, open_orchestrator
 from orchestrator.cli.app import run_command
-from orchestrator.errors import OrchestratorError
-from orchestrator.journal import stored_entries
-from orchestrator.journal.backends import store_at
-from orchestrator.journal.long_strings import MARK, digest
-from orchestrator.journal.sqlite import trust
-from orchestrator.journal.sqlite.reader import open_file_read_only
-from orchestrator.journal.store import Level
+from orchestrator.kernel.errors import OrchestratorError
+from orchestrator.kernel.journal import stored_entries
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.kernel.journal.long_strings import MARK, digest
+from orchestrator.kernel.journal.sqlite import trust
+from orchestrator.kernel.journal.sqlite.reader import open_file_read_only
+from orchestrator.kernel.journal.store import Level
 from tests.journal.contract.kit import editor
 from tests.journal.kit import change, rewrite
 from tests.kit import worker
@@ -76,9 +76,7 @@ def wrong(path: Path) -> list[str]:
         ["PRAGMA user_version = 2"],
     ],
 )
-def test_sql_that_is_not_ours_is_refused_before_it_runs(
-    path: Path, statements: list[str]
-) -> None:
+def test_sql_that_is_not_ours_is_refused_before_it_runs(path: Path, statements: list[str]) -> None:
     change(path, *statements)
     before = path.read_bytes()
 
@@ -232,9 +230,7 @@ def test_names_of_a_stranger_reach_no_terminal_as_commands(
     shown = "".join(capsys.readouterr())
 
     assert code == (2 if arguments[-1] == "nothing" else 0)
-    assert not re.search(
-        r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e]", shown
-    )
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e]", shown)
 
 
 def damage(random_: random.Random, path: Path) -> None:

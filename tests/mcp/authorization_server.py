@@ -167,9 +167,7 @@ class LoginServer:
         if message["method"] == "tools/call":
             scopes = self.tokens.get(token, "").split()
             if self.wanted_scope and self.wanted_scope not in scopes:
-                challenge = (
-                    f'Bearer error="insufficient_scope", scope="{self.wanted_scope}"'
-                )
+                challenge = f'Bearer error="insufficient_scope", scope="{self.wanted_scope}"'
                 return JSONResponse({}, 403, {"WWW-Authenticate": challenge})
         return JSONResponse(
             {
@@ -203,9 +201,7 @@ async def login_server() -> AsyncGenerator[LoginServer]:
     """Run one in a thread, as long as the block lasts."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = LoginServer(f"http://127.0.0.1:{listener.getsockname()[1]}")
-    config = uvicorn.Config(
-        server.app(), log_level="critical", lifespan="off", loop="asyncio"
-    )
+    config = uvicorn.Config(server.app(), log_level="critical", lifespan="off", loop="asyncio")
     running = uvicorn.Server(config)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.to_thread.run_sync, running.run, [listener])

@@ -6,7 +6,8 @@ They are served with `TASK_MODES`, as the suite wants it.
 
 import trio
 
-from agents import (
+from orchestrator import delegate
+from orchestrator.agents import (
     Agent,
     Failure,
     ModelError,
@@ -18,7 +19,6 @@ from agents import (
     ask,
     tool,
 )
-from orchestrator import delegate
 
 TASK_MODES = ("greet=forbidden", "failing_job=required", "test_tool_with_task=required")
 """The values of `--mcp-tasks`."""
@@ -50,9 +50,7 @@ async def slow_compute(seconds: float, label: str) -> str:
 _worker = Agent(
     "worker",
     instructions="Fail.",
-    model=ScriptedModel.always(
-        ModelError("the job has failed", kind=Failure.BAD_REQUEST)
-    ),
+    model=ScriptedModel.always(ModelError("the job has failed", kind=Failure.BAD_REQUEST)),
 )
 
 

@@ -28,17 +28,9 @@ TASK = {
     "pollIntervalMs": 50,
 }
 TOOLS: list[Any] = [
-    {
-        "name": "reply",
-        "description": "answers the result it is given",
-        "inputSchema": OBJECT,
-    },
+    {"name": "reply", "description": "answers the result it is given", "inputSchema": OBJECT},
     {"name": "count", "inputSchema": OBJECT},
-    {
-        "name": "count_safely",
-        "inputSchema": OBJECT,
-        "annotations": {"idempotentHint": True},
-    },
+    {"name": "count_safely", "inputSchema": OBJECT, "annotations": {"idempotentHint": True}},
     *(
         {"name": name, "inputSchema": OBJECT}
         for name in (
@@ -151,9 +143,7 @@ class Hostile:
             case "ask":
                 self.asked += 1
                 key = f"ask-{self.asked}"
-                self.answers[key] = lambda it: say(
-                    json.dumps(it.get("result") or it["error"])
-                )
+                self.answers[key] = lambda it: say(json.dumps(it.get("result") or it["error"]))
                 write(
                     {
                         "jsonrpc": "2.0",

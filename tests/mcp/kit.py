@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     McpCommand,
@@ -22,7 +22,7 @@ from agents import (
     ToolMessage,
     allow,
 )
-from agents.tools.mcp.server import McpServer
+from orchestrator.agents.tools.mcp.server import McpServer
 from tests.kit import run
 
 HERE = Path(__file__).parent
@@ -104,9 +104,7 @@ class Log:
         await trio.lowlevel.checkpoint()
         with trio.fail_after(20):
             while self.count(method) < times:
-                *lines, self._rest = (
-                    self._rest + await self._stream.receive_some()
-                ).split(b"\n")
+                *lines, self._rest = (self._rest + await self._stream.receive_some()).split(b"\n")
                 self.messages += map(json.loads, lines)
 
     def count(self, method: str) -> int:

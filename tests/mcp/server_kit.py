@@ -11,7 +11,8 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from agents import (
+from orchestrator import Orchestrator, delegate
+from orchestrator.agents import (
     Agent,
     Failure,
     ModelError,
@@ -22,7 +23,6 @@ from agents import (
     ask,
     tool,
 )
-from orchestrator import Orchestrator, delegate
 from orchestrator.testing import GatedModel
 from tests.mcp.conformance_agents import calls_then
 from tests.server.kit import TOKEN, Served
@@ -161,8 +161,7 @@ async def broken() -> str:
 
 
 _failing = Agent(
-    "failing",
-    model=ScriptedModel.always(ModelError("no such model", kind=Failure.BAD_REQUEST)),
+    "failing", model=ScriptedModel.always(ModelError("no such model", kind=Failure.BAD_REQUEST))
 )
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import ToolCall
 from orchestrator import open_orchestrator
+from orchestrator.agents import ToolCall
 from tests.mcp.kit import Caller, calculator, user
 
 pytestmark = pytest.mark.realtime

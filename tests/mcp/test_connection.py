@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from agents import McpCommand, ToolError
-from orchestrator.mcp.connection import ServerConnection
-from orchestrator.mcp.stdio import LineReader, ServerLog, TooLong
+from orchestrator.agents import McpCommand, ToolError
+from orchestrator.products.mcp.client.connection import ServerConnection
+from orchestrator.products.mcp.client.stdio import LineReader, ServerLog, TooLong
 from tests.mcp.hostile import Hostile
 
 SERVER = McpCommand("bad", ["not started"])
@@ -92,9 +92,7 @@ class Attempts:
 
 
 async def pauses_of(attempts: Attempts, times: int) -> list[float]:
-    connection = ServerConnection(
-        SERVER, open_transport=attempts.open, redact=str, root=Path("/")
-    )
+    connection = ServerConnection(SERVER, open_transport=attempts.open, redact=str, root=Path("/"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connection.run)
         await attempts.wait_tried(times)
@@ -125,9 +123,7 @@ def chunks(data: bytes, sizes: list[int]) -> Iterator[bytes]:
     st.lists(st.binary(max_size=30).map(lambda it: it.replace(b"\n", b" "))),
     st.lists(st.integers(1, 40)),
 )
-def test_lines_are_cut_alike_however_they_come(
-    lines: list[bytes], sizes: list[int]
-) -> None:
+def test_lines_are_cut_alike_however_they_come(lines: list[bytes], sizes: list[int]) -> None:
     reader = LineReader(20)
     read = [
         line
@@ -135,9 +131,5 @@ def test_lines_are_cut_alike_however_they_come(
         for line in reader.feed(chunk)
     ]
 
-    assert [not isinstance(it, TooLong) for it in read] == [
-        len(it) <= 20 for it in lines
-    ]
-    assert [it for it in read if isinstance(it, bytes)] == [
-        it for it in lines if len(it) <= 20
-    ]
+    assert [not isinstance(it, TooLong) for it in read] == [len(it) <= 20 for it in lines]
+    assert [it for it in read if isinstance(it, bytes)] == [it for it in lines if len(it) <= 20]

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 import trio
 
-from agents import ToolCall
 from orchestrator import open_orchestrator
+from orchestrator.agents import ToolCall
 from tests.mcp.kit import Caller, Log, hostile, is_running, program, use, user
 
 pytestmark = pytest.mark.realtime
 GOOD = program("good", "hostile.py")
-HELLO = ToolCall(
-    "good__reply", {"result": {"content": [{"type": "text", "text": "hello"}]}}
-)
+HELLO = ToolCall("good__reply", {"result": {"content": [{"type": "text", "text": "hello"}]}})
 
 
 HELLO_BAD = ToolCall("bad__reply", {"result": {"content": []}})
@@ -57,18 +55,14 @@ async def test_a_server_that_never_answers_delays_no_longer_than_its_deadline() 
 
 async def test_a_program_that_is_not_there_is_a_sentence() -> None:
     server = hostile()
-    model = await use(
-        type(server)("bad", ["no-such-program-anywhere"]), GOOD, calls=[HELLO]
-    )
+    model = await use(type(server)("bad", ["no-such-program-anywhere"]), GOOD, calls=[HELLO])
 
     problem = "there is no program 'no-such-program-anywhere'"
     assert problem in model.requests[0].instructions
 
 
 async def test_what_is_no_message_is_passed_over() -> None:
-    model = await use(
-        hostile("--noise"), calls=[reply({"content": text("still here")})]
-    )
+    model = await use(hostile("--noise"), calls=[reply({"content": text("still here")})])
 
     assert model.answers[0].text == "still here"
 
@@ -76,11 +70,7 @@ async def test_what_is_no_message_is_passed_over() -> None:
 async def test_an_answer_that_comes_twice_or_to_another_is_read_once() -> None:
     model = await use(
         hostile(),
-        calls=[
-            ToolCall("bad__twice"),
-            ToolCall("bad__wrong_id"),
-            reply({"content": text("next")}),
-        ],
+        calls=[ToolCall("bad__twice"), ToolCall("bad__wrong_id"), reply({"content": text("next")})],
     )
 
     assert [it.text for it in model.answers] == ["first", "right", "next"]
@@ -90,17 +80,12 @@ async def test_an_answer_that_is_too_long_fails_alone() -> None:
     model = await use(
         hostile(),
         calls=[
-            [
-                ToolCall("bad__long", {"bytes": 17 * 2**20}),
-                reply({"content": text("fine")}),
-            ],
+            [ToolCall("bad__long", {"bytes": 17 * 2**20}), reply({"content": text("fine")})],
             reply({"content": text("still fine")}),
         ],
     )
 
-    assert ["16,777,216 bytes" in it.text for it in model.answers if it.failed] == [
-        True
-    ]
+    assert ["16,777,216 bytes" in it.text for it in model.answers if it.failed] == [True]
     assert [it.text for it in model.answers if not it.failed] == ["fine", "still fine"]
 
 
@@ -119,20 +104,13 @@ PIXEL = base64.b64encode(b"\x89PNG").decode()
             {"content": [{"type": "image", "mimeType": "image/png", "data": "%"}]},
             "could not be read",
         ),
-        (
-            {"content": [{"type": "image", "mimeType": 5, "data": PIXEL}]},
-            "no data, or no type",
-        ),
+        ({"content": [{"type": "image", "mimeType": 5, "data": PIXEL}]}, "no data, or no type"),
         (
             {"content": [{"type": "resource_link", "uri": "file:///a", "name": "A"}]},
             "[A](file:///a)",
         ),
         (
-            {
-                "content": [
-                    {"type": "resource", "resource": {"uri": "f:///a", "text": "words"}}
-                ]
-            },
+            {"content": [{"type": "resource", "resource": {"uri": "f:///a", "text": "words"}}]},
             "f:///a:\nwords",
         ),
     ],
@@ -180,9 +158,7 @@ async def test_images_audio_and_embedded_files_come_back_as_parts() -> None:
         ({"resultType": "marble", "content": []}, "unknown type 'marble'"),
     ],
 )
-async def test_an_error_of_the_server_is_read_by_the_model(
-    result: Any, said: str
-) -> None:
+async def test_an_error_of_the_server_is_read_by_the_model(result: Any, said: str) -> None:
     model = await use(hostile(), calls=[reply(result)])
 
     assert model.answers[0].failed
@@ -217,9 +193,7 @@ async def test_bad_tools_are_left_out_and_the_others_stay(tmp_path: Path) -> Non
                     "inputSchema": {
                         "type": "object",
                         "properties": {
-                            "a": {
-                                "description": "seen\U000e0041\u200b\ufe01\u3164\u061c"
-                            }
+                            "a": {"description": "seen\U000e0041\u200b\ufe01\u3164\u061c"}
                         },
                     },
                     "annotations": "none",
@@ -229,8 +203,7 @@ async def test_bad_tools_are_left_out_and_the_others_stay(tmp_path: Path) -> Non
         )
     )
     model = await use(
-        hostile(env={"HOSTILE_TOOLS": str(listed)}),
-        calls=[reply({"content": text("works")})],
+        hostile(env={"HOSTILE_TOOLS": str(listed)}), calls=[reply({"content": text("works")})]
     )
 
     names = list(model.tools)
@@ -248,9 +221,7 @@ async def test_bad_tools_are_left_out_and_the_others_stay(tmp_path: Path) -> Non
 
 async def test_a_listing_without_end_and_with_thousands_is_cut(tmp_path: Path) -> None:
     listed = tmp_path / "tools.json"
-    many = [
-        {"name": f"t{it}", "inputSchema": {"type": "object"}} for it in range(1_500)
-    ]
+    many = [{"name": f"t{it}", "inputSchema": {"type": "object"}} for it in range(1_500)]
     listed.write_text(json.dumps(many))
 
     model = await use(hostile("--endless", env={"HOSTILE_TOOLS": str(listed)}))
@@ -268,9 +239,7 @@ async def test_an_answer_that_is_none_fails_at_once() -> None:
 async def test_a_tool_that_has_vanished_is_a_sentence(tmp_path: Path) -> None:
     listed = tmp_path / "tools.json"
     listed.write_text(json.dumps([{"name": "gone", "inputSchema": {"type": "object"}}]))
-    model = await use(
-        hostile(env={"HOSTILE_TOOLS": str(listed)}), calls=[ToolCall("bad__gone")]
-    )
+    model = await use(hostile(env={"HOSTILE_TOOLS": str(listed)}), calls=[ToolCall("bad__gone")])
 
     assert model.answers[0].failed
     assert "bad__gone" in model.answers[0].text
@@ -320,9 +289,7 @@ async def test_a_call_that_may_have_run_is_not_made_again(tmp_path: Path) -> Non
     assert count.read_text() == "2"
 
 
-async def test_a_call_that_does_no_harm_twice_is_made_again_once(
-    tmp_path: Path,
-) -> None:
+async def test_a_call_that_does_no_harm_twice_is_made_again_once(tmp_path: Path) -> None:
     count = tmp_path / "count"
     model = await use(
         hostile(env={"HOSTILE_COUNT": str(count)}),

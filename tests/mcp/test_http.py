@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import ToolCall
 from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import ToolCall
 from tests.mcp.kit import Caller, Log, at, serving, use, user
 
 pytestmark = pytest.mark.realtime
@@ -28,9 +28,7 @@ async def test_a_server_on_http_is_called(tmp_path: Path) -> None:
         await log.wait_heard("deleted")
 
 
-async def test_a_restarted_server_is_connected_again_and_the_call_made_once(
-    tmp_path: Path,
-) -> None:
+async def test_a_restarted_server_is_connected_again_and_the_call_made_once(tmp_path: Path) -> None:
     """A session that the server does not know has run nothing, so the call is repeated."""
     count = tmp_path / "count"
     calls = [ToolCall("bad__count"), ToolCall("bad__count")]
@@ -85,9 +83,7 @@ async def test_a_refusal_of_one_call_fails_alone() -> None:
     assert "503" in model.answers[0].text
 
 
-async def test_headers_reach_the_server_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_headers_reach_the_server_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "correct-horse-battery"
     monkeypatch.setenv("SHOP_LOGIN", secret)
     journal = MemoryJournal()

@@ -7,23 +7,21 @@ from pathlib import Path
 
 import pytest
 import trio
-
-from agents import Agent, DefinitionError, McpCommand, McpUrl, ScriptedModel, ToolCall
-from delegation.events import ToolAnswered
-from orchestrator import open_orchestrator
-from orchestrator.replay.run import replay
 from orchestrator.simulation import SimulationSettings, simulate_once
+
+from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, DefinitionError, McpCommand, McpUrl, ScriptedModel, ToolCall
+from orchestrator.delegation.events import ToolAnswered
+from orchestrator.products.history.replay.run import replay
 from orchestrator.testing import Harness
 from tests.mcp.kit import HERE, Caller, hostile, is_running, program, user
 
-HELLO = ToolCall(
-    "bad__reply", {"result": {"content": [{"type": "text", "text": "hi"}]}}
-)
+HELLO = ToolCall("bad__reply", {"result": {"content": [{"type": "text", "text": "hi"}]}})
 KILLED = """
 import sys, trio
-from delegation.events import ToolAnswered
+from orchestrator.delegation.events import ToolAnswered
 from orchestrator import open_orchestrator
-from agents import ToolCall
+from orchestrator.agents import ToolCall
 from tests.mcp.kit import Caller, hostile, user
 
 async def main():
@@ -43,10 +41,7 @@ async def test_the_next_start_ends_what_a_kill_has_left(tmp_path: Path) -> None:
     """Also a server that goes on without its stdin, and a grandchild that left its group."""
     environ = {**os.environ, "ORCHESTRATOR_HOME": str(tmp_path / "home")}
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-c", KILLED],
-        env=environ,
-        stdout=subprocess.PIPE,
-        cwd=HERE.parent.parent,
+        [sys.executable, "-c", KILLED], env=environ, stdout=subprocess.PIPE, cwd=HERE.parent.parent
     )
     assert process.stdout is not None
     async with process.stdout:
@@ -91,12 +86,10 @@ import sys
 from orchestrator import Agent, McpCommand, McpUrl, ScriptedModel
 servers = [McpCommand("a", ["b"]), McpUrl("c", "http://d/mcp")]
 agent = Agent("user", model=ScriptedModel([]), servers=servers)
-import orchestrator.runtime
+import orchestrator.kernel.runtime
 print(*sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert {"mcp", "mcp_types", "httpx2", "pydantic"} & {*done.stdout.split()} == set()
 
@@ -113,10 +106,7 @@ print(*sys.modules)
         (lambda: McpUrl("a", "ftp://x"), "must begin with https"),
         (lambda: McpUrl("a", "http://u:secret@x/"), "has a password in it"),
         (lambda: McpUrl("a", "http://x/", headers={"a:b": "c"}), "name of a header"),
-        (
-            lambda: McpUrl("a", "http://x/", headers={"a": "b\nc: d"}),
-            "must be one line",
-        ),
+        (lambda: McpUrl("a", "http://x/", headers={"a": "b\nc: d"}), "must be one line"),
         (
             lambda: Agent(
                 "u",

@@ -12,20 +12,20 @@ import httpx2
 import pytest
 import trio
 
-from agents import McpUrl, ToolCall
-from agents.redaction.redactor import Redactor
-from orchestrator.errors import LoginError
-from orchestrator.mcp.login.authorization import revoke
-from orchestrator.mcp.login.callback import open_callback
-from orchestrator.mcp.login.file import (
+from orchestrator.agents import McpUrl, ToolCall
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.kernel.errors import LoginError
+from orchestrator.products.mcp.client.login.authorization import revoke
+from orchestrator.products.mcp.client.login.callback import open_callback
+from orchestrator.products.mcp.client.login.file import (
     Login,
     address_of,
     changed_logins,
     logins_file,
     read_logins,
 )
-from orchestrator.mcp.login.person import LoginRequest, log_in
-from orchestrator.mcp.login.stored_login import StoredLogin
+from orchestrator.products.mcp.client.login.person import LoginRequest, log_in
+from orchestrator.products.mcp.client.login.stored_login import StoredLogin
 from tests.mcp.authorization_server import SCOPE, LoginServer, login_server
 from tests.mcp.kit import Caller, use
 
@@ -98,9 +98,7 @@ async def test_an_agent_says_how_to_log_in_and_has_the_tools_after_that(
     assert server.log == ["register", f"authorize {SCOPE}", "authorization_code"]
 
 
-async def test_a_server_that_wants_no_login_gets_none(
-    server: LoginServer, file: Path
-) -> None:
+async def test_a_server_that_wants_no_login_gets_none(server: LoginServer, file: Path) -> None:
     server.wants_login = False
 
     assert await log_in(LoginRequest(url=server.mcp), file, show_link=agree) is None
@@ -123,9 +121,7 @@ async def test_a_token_that_has_ended_is_renewed_without_a_person(
     assert read_logins(file)[made.url].token not in {None, made.token}
 
 
-async def test_many_calls_at_once_renew_a_token_once(
-    server: LoginServer, file: Path
-) -> None:
+async def test_many_calls_at_once_renew_a_token_once(server: LoginServer, file: Path) -> None:
     await make_login(server, file)
     server.expire()
     client = Client(server, file)
@@ -173,9 +169,7 @@ trio.run(main)
 def _both(command: list[str]) -> list[str]:
     """Run a command twice at the same time, and return what both print when both are ready."""
     started = [
-        subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     for process in started:
@@ -245,10 +239,7 @@ async def test_a_call_that_needs_more_names_the_scope_and_the_next_login_has_bot
     await make_login(server, file)
     server.wanted_scope = "issues:write"
     refused = await call(server, environ)
-    assert (
-        "`orchestrator mcp login tracker --scope issues:write`"
-        in refused.answers[0].text
-    )
+    assert "`orchestrator mcp login tracker --scope issues:write`" in refused.answers[0].text
 
     await make_login(server, file, scope="issues:write")
     allowed = await call(server, environ)
@@ -282,9 +273,7 @@ async def test_a_logout_while_a_token_is_renewed_is_the_last_word(
     assert server.log[-1] == "revoke"
 
 
-async def test_a_person_who_refuses_leaves_what_was_there(
-    server: LoginServer, file: Path
-) -> None:
+async def test_a_person_who_refuses_leaves_what_was_there(server: LoginServer, file: Path) -> None:
     made = await make_login(server, file)
     server.refuses = True
 
@@ -336,9 +325,7 @@ async def test_a_client_that_is_known_already_is_not_registered(
     assert "register" not in server.log
 
 
-async def test_secrets_are_told_before_they_are_sent(
-    server: LoginServer, file: Path
-) -> None:
+async def test_secrets_are_told_before_they_are_sent(server: LoginServer, file: Path) -> None:
     made = await make_login(server, file)
     client = Client(server, file)
 
@@ -362,9 +349,7 @@ def test_the_file_is_private_and_refused_if_others_can_read_it(file: Path) -> No
 @pytest.mark.parametrize(
     "text", [b"", b"{", b'{"version":1,"logins":[{"tokens":"at-secret"}]}', b"\xff"]
 )
-def test_a_damaged_file_is_a_sentence_without_its_secrets(
-    file: Path, text: bytes
-) -> None:
+def test_a_damaged_file_is_a_sentence_without_its_secrets(file: Path, text: bytes) -> None:
     with changed_logins(file):
         pass
     file.write_bytes(text)

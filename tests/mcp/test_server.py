@@ -7,17 +7,17 @@ import trio
 from mcp.client.context import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult
 
-from agents import Agent, ScriptedModel
-from delegation import DeliveryCapability, Ending
-from delegation.events import (
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import DeliveryCapability, Ending
+from orchestrator.delegation.events import (
     Entry,
     SessionOpened,
     TaskRequested,
     TaskSettled,
     TurnStarted,
 )
-from orchestrator.mcp_server.tools import TaskMode
-from orchestrator.server.state import Settings
+from orchestrator.products.mcp.server.tools import TaskMode
+from orchestrator.products.server.state import Settings
 from orchestrator.testing import facts
 from tests.mcp.server_kit import (
     TASKS,
@@ -50,9 +50,7 @@ async def journal_of(served: Served) -> list[Entry]:
 
 
 @BOTH
-async def test_an_agent_is_a_tool_with_its_name_description_and_schema(
-    mode: str,
-) -> None:
+async def test_an_agent_is_a_tool_with_its_name_description_and_schema(mode: str) -> None:
     helper = Agent("helper", instructions="Help.\n\nMuch.", model=ScriptedModel([]))
     async with (
         serving(add, helper, reporter()) as served,
@@ -72,10 +70,7 @@ async def test_an_agent_is_a_tool_with_its_name_description_and_schema(
 
 @BOTH
 async def test_the_answer_of_a_typed_agent_is_structured(mode: str) -> None:
-    async with (
-        serving(reporter()) as served,
-        official_client(served, mode=mode) as client,
-    ):
+    async with serving(reporter()) as served, official_client(served, mode=mode) as client:
         answer = await client.call_tool("reporter", {"goal": "Peru"})
 
     assert answer.structured_content == {"title": "Peru", "pages": 3}
@@ -83,9 +78,7 @@ async def test_the_answer_of_a_typed_agent_is_structured(mode: str) -> None:
 
 
 @BOTH
-async def test_a_client_that_asks_for_progress_is_told_of_each_delegation(
-    mode: str,
-) -> None:
+async def test_a_client_that_asks_for_progress_is_told_of_each_delegation(mode: str) -> None:
     told: dict[float, str | None] = {}
     told_twice = trio.Event()
 
@@ -98,20 +91,12 @@ async def test_a_client_that_asks_for_progress_is_told_of_each_delegation(
 
     boss, gate = slow_team()
     gate.release()
-    async with (
-        serving(boss) as served,
-        official_client(served, mode=mode) as client,
-    ):
+    async with serving(boss) as served, official_client(served, mode=mode) as client:
         answer = await client.call_tool("boss", {"goal": "x"}, progress_callback=note)
         await told_twice.wait()
-        capabilities = [
-            it.capability for it in facts(await journal_of(served), TurnStarted)
-        ]
+        capabilities = [it.capability for it in facts(await journal_of(served), TurnStarted)]
 
-    assert told == {
-        1: "/boss/reader[1] begins: read it",
-        2: "/boss/reader[1] succeeded",
-    }
+    assert told == {1: "/boss/reader[1] begins: read it", 2: "/boss/reader[1] succeeded"}
     assert "decided" in str(answer.content)
     assert capabilities == [DeliveryCapability.NONE]
 
@@ -123,9 +108,7 @@ async def test_only_the_request_itself_makes_its_call_a_task() -> None:
         first = await can.call("greet", name="Ann")
         second = await cannot.call("greet", name="Ann")
         task = await can.until(first["taskId"], "completed")
-        capabilities = [
-            it.capability for it in facts(await journal_of(served), TurnStarted)
-        ]
+        capabilities = [it.capability for it in facts(await journal_of(served), TurnStarted)]
 
     assert first["resultType"] == "task"
     assert first["ttlMs"] is None
@@ -140,9 +123,7 @@ async def test_a_task_is_durable_before_it_is_answered() -> None:
         task = await rpc_of(served).call("greet", name="Ann")
         read = served.orchestrator.read
         opened = next(
-            it
-            for it in await read.entries(task["taskId"])
-            if isinstance(it.event, SessionOpened)
+            it for it in await read.entries(task["taskId"]) if isinstance(it.event, SessionOpened)
         )
 
         assert opened.seq <= read.durable_seq
@@ -172,9 +153,7 @@ async def test_an_agent_that_requires_tasks_runs_nothing_for_others() -> None:
     settings = Settings(token=TOKEN, task_modes={"greet": TaskMode.REQUIRED})
     async with serving(greet, settings=settings) as served:
         client = rpc_of(served, can_poll=False)
-        error = await client.refused(
-            "tools/call", name="greet", arguments={"name": "A"}
-        )
+        error = await client.refused("tools/call", name="greet", arguments={"name": "A"})
 
         assert error["code"] == -32021
         assert error["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
@@ -305,10 +284,7 @@ async def test_missing_arguments_are_asked_for_where_the_user_can_be_asked() -> 
         ((key, form),) = asked["inputRequests"].items()
         filled = {"action": "accept", "content": {"right": 2, "left": 40}}
         made = await client.ask(
-            "tools/call",
-            name="add",
-            arguments={"left": 1},
-            inputResponses={key: filled},
+            "tools/call", name="add", arguments={"left": 1}, inputResponses={key: filled}
         )
         done = await client.until(made["taskId"], "completed")
         declined = await client.ask(
@@ -329,9 +305,7 @@ async def test_missing_arguments_are_asked_for_where_the_user_can_be_asked() -> 
 
 
 async def test_the_official_client_fills_in_the_form_by_itself() -> None:
-    async def fill_in(
-        context: ClientRequestContext, params: ElicitRequestParams
-    ) -> ElicitResult:
+    async def fill_in(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         await trio.lowlevel.checkpoint()
         return ElicitResult(action="accept", content={"name": "Ann"})
 
@@ -348,10 +322,7 @@ async def test_the_official_client_fills_in_the_form_by_itself() -> None:
 async def test_the_tree_of_a_run_is_a_resource(mode: str) -> None:
     boss, gate = slow_team()
     gate.release()
-    async with (
-        serving(boss) as served,
-        official_client(served, mode=mode) as client,
-    ):
+    async with serving(boss) as served, official_client(served, mode=mode) as client:
         await client.call_tool("boss", {"goal": "Which one?"})
         (listed,) = (await client.list_resources()).resources
         templates = (await client.list_resource_templates()).resource_templates

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.journal.backends import journals_at
+from orchestrator.kernel.journal.backends import journals_at
 from tests.mcp.server_kit import Rpc
 from tests.server.test_folder_server import WORKER, Disk, serving
 
@@ -13,10 +13,7 @@ pytestmark = pytest.mark.realtime
 
 async def test_a_task_is_found_at_every_server_of_a_folder(tmp_path: Path) -> None:
     journals = journals_at(f"{tmp_path / 'runs'}/")
-    async with (
-        serving(journals, Disk()) as one,
-        serving(journals, Disk()) as other,
-    ):
+    async with serving(journals, Disk()) as one, serving(journals, Disk()) as other:
         here, there = Rpc(http=one.http), Rpc(http=other.http)
         id_ = (await here.call(WORKER.name, goal="go"))["taskId"]
         done = await there.until(id_, "completed")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agents import (
+from orchestrator import McpServers, load_agents
+from orchestrator.agents import (
     Agent,
     DefinitionError,
     McpCommand,
@@ -15,9 +16,8 @@ from agents import (
     ToolCall,
     allow,
 )
-from agents.tools.files import FILES
-from orchestrator import McpServers, load_agents
-from orchestrator.agent_files.located import AgentFileError
+from orchestrator.agents.tools.files import FILES
+from orchestrator.products.agent_files.located import AgentFileError
 from tests.kit import run
 
 SERVERS = {
@@ -102,9 +102,7 @@ def test_a_server_that_no_file_has_is_refused_with_its_line(tmp_path: Path) -> N
         "model: openai:gpt-5-mini\nagents:\n  writer:\n    instructions: Write.\n"
         "    servers: [nowhere]\n"
     )
-    with pytest.raises(
-        AgentFileError, match=r"team.yaml:5: there is no server 'nowhere'"
-    ):
+    with pytest.raises(AgentFileError, match=r"team.yaml:5: there is no server 'nowhere'"):
         load_agents(tmp_path / "team.yaml")
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import trio
-
-from agents import Agent, DefinitionError, ScriptedModel
-from orchestrator.journal.backends import store_at
-from orchestrator.mcp_server.tools import TaskMode, parse_modes, tools_of
 from orchestrator.server import mcp_route
-from orchestrator.server.keys.changes import revoke_key
-from orchestrator.server.keys.key import KeyLimits, Scope
-from orchestrator.server.state import Settings
+
+from orchestrator.agents import Agent, DefinitionError, ScriptedModel
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.products.mcp.server.tools import TaskMode, parse_modes, tools_of
+from orchestrator.products.server.keys.changes import revoke_key
+from orchestrator.products.server.keys.key import KeyLimits, Scope
+from orchestrator.products.server.state import Settings
 from tests.mcp.server_kit import Rpc, add, deleter, greet, rpc_of, slow_team
 from tests.server.keys_kit import serving_with_keys
 from tests.server.kit import TOKEN, serving
@@ -42,9 +42,7 @@ async def test_arguments_that_do_not_fit_are_an_error_with_all_problems() -> Non
 @pytest.mark.parametrize("arguments", [[], "text", 3])
 async def test_arguments_that_are_no_object_are_refused(arguments: Any) -> None:
     async with serving(add) as served:
-        error = await rpc_of(served).refused(
-            "tools/call", name="add", arguments=arguments
-        )
+        error = await rpc_of(served).refused("tools/call", name="add", arguments=arguments)
 
         assert error["code"] == -32602
         assert not served.orchestrator.runs
@@ -128,9 +126,7 @@ async def test_methods_of_tasks_must_be_declared_in_the_request() -> None:
         (b'{"jsonrpc":"2.0","id":1}', 400, -32600),
     ],
 )
-async def test_a_body_that_is_no_message_is_refused(
-    body: bytes, status: int, code: int
-) -> None:
+async def test_a_body_that_is_no_message_is_refused(body: bytes, status: int, code: int) -> None:
     async with serving(greet) as served:
         answer = await served.http.post("/mcp", content=body, headers=HEADERS)
 
@@ -162,14 +158,11 @@ async def test_what_another_owner_has_does_not_exist(tmp_path: Path) -> None:
     async with serving_with_keys(greet, folder=tmp_path) as server:
         http = server.served.http
         ann, bob = (
-            Rpc(http=http, token=server.new_token(it, scopes=[*Scope][:4]))
-            for it in ("ann", "bob")
+            Rpc(http=http, token=server.new_token(it, scopes=[*Scope][:4])) for it in ("ann", "bob")
         )
         id_ = (await ann.call("greet", name="Ann"))["taskId"]
         mine = await ann.ask("resources/read", uri=f"run://{id_}/tree")
-        listed = [
-            len((await it.ask("resources/list"))["resources"]) for it in (ann, bob)
-        ]
+        listed = [len((await it.ask("resources/list"))["resources"]) for it in (ann, bob)]
         errors = [
             await bob.refused("tasks/get", taskId=id_),
             await bob.refused("tasks/update", taskId=id_, inputResponses={}),
@@ -231,17 +224,13 @@ async def test_no_spelling_of_a_message_hides_its_method_from_the_scopes(
     async with serving_with_keys(greet, folder=tmp_path) as server:
         token = server.new_token("looks", scopes=[Scope.READ])
         client = Rpc(http=server.served.http, token=token)
-        sent = await client.send(
-            "tools/call", {"name": "greet", "arguments": {"name": "Ann"}}
-        )
+        sent = await client.send("tools/call", {"name": "greet", "arguments": {"name": "Ann"}})
         request = sent.request
         answer = await server.served.http.post(
             "/mcp",
             content=hidden(request.content.decode()),
             headers={
-                name: value
-                for name, value in request.headers.items()
-                if name != "content-length"
+                name: value for name, value in request.headers.items() if name != "content-length"
             },
         )
 
@@ -254,11 +243,7 @@ async def test_the_limits_of_a_key_hold_for_calls(tmp_path: Path) -> None:
     boss, gate = slow_team()
     async with serving_with_keys(boss, folder=tmp_path) as server:
         token = server.new_token("ann", limits=KeyLimits(runs_at_once=1))
-        client = Rpc(
-            http=server.served.http,
-            token=token,
-            orchestrator=server.served.orchestrator,
-        )
+        client = Rpc(http=server.served.http, token=token, orchestrator=server.served.orchestrator)
         first = await client.call("boss", goal="x")
         await gate.wait_called()
         second = await client.call("boss", goal="y")
@@ -270,9 +255,7 @@ async def test_the_limits_of_a_key_hold_for_calls(tmp_path: Path) -> None:
         assert len(server.served.orchestrator.runs) == 1
 
 
-async def test_what_is_done_is_in_the_audit_and_what_is_read_is_not(
-    tmp_path: Path,
-) -> None:
+async def test_what_is_done_is_in_the_audit_and_what_is_read_is_not(tmp_path: Path) -> None:
     async with serving(deleter(), journal=tmp_path / "journal.db") as served:
         client = rpc_of(served)
         id_ = (await client.call("deleter", goal="a.txt"))["taskId"]

@@ -123,9 +123,7 @@ class Stdio:
             "io.modelcontextprotocol/clientCapabilities": extensions,
         }
         message = {"jsonrpc": "2.0", "id": 1, "method": method}
-        await self.write(
-            json.dumps({**message, "params": {**params, "_meta": meta}}).encode()
-        )
+        await self.write(json.dumps({**message, "params": {**params, "_meta": meta}}).encode())
         return await self.read()
 
     async def close(self) -> int:
@@ -162,9 +160,7 @@ async def stdio_process(folder: Path, *arguments: str) -> AsyncGenerator[Stdio]:
             await process.wait()
 
 
-async def test_stdio_carries_nothing_but_messages_and_ends_with_its_input(
-    tmp_path: Path,
-) -> None:
+async def test_stdio_carries_nothing_but_messages_and_ends_with_its_input(tmp_path: Path) -> None:
     async with stdio_process(tmp_path) as team:
         await team.write(b"this is no JSON")
         parse_error = await team.read()
@@ -189,9 +185,7 @@ async def test_stdio_carries_nothing_but_messages_and_ends_with_its_input(
 async def test_a_task_over_stdio_goes_on_at_the_next_start(tmp_path: Path) -> None:
     """Once its input has ended, and once after `kill -9`."""
     async with stdio_process(tmp_path) as team:
-        made = await team.ask(
-            "tools/call", can_poll=True, name="boss", arguments={"goal": "it"}
-        )
+        made = await team.ask("tools/call", can_poll=True, name="boss", arguments={"goal": "it"})
         id_ = made["result"]["taskId"]
         await wait_for(tmp_path / "called", "x")
         code = await team.close()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Budget, ToolCall
-from delegation.events import CallPlaced, ModelFailed, ModelFailure, ToolAnswered
 from orchestrator import open_orchestrator
+from orchestrator.agents import Budget, ToolCall
+from orchestrator.delegation.events import CallPlaced, ModelFailed, ModelFailure, ToolAnswered
 from orchestrator.testing import Harness
 from tests.mcp.kit import Caller, Log, hostile, use, user
 
@@ -39,9 +39,7 @@ def want(method: str, params: Any = None) -> ToolCall:
     return ToolCall("bad__want", {"request": {"method": method, "params": params}})
 
 
-@pytest.mark.parametrize(
-    "method", ["sampling/createMessage", "elicitation/create", "roots/list"]
-)
+@pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list"])
 async def test_what_was_not_named_is_refused(method: str) -> None:
     params = {"sampling/createMessage": SAMPLING, "elicitation/create": FORM}
     model = await use(hostile(), calls=[ask(method, params.get(method))])
@@ -50,9 +48,7 @@ async def test_what_was_not_named_is_refused(method: str) -> None:
 
 
 async def test_a_server_is_told_the_workspace(tmp_path: Path) -> None:
-    model = await use(
-        hostile(roots=True), calls=[ask("roots/list")], workspace=tmp_path
-    )
+    model = await use(hostile(roots=True), calls=[ask("roots/list")], workspace=tmp_path)
 
     [root] = json.loads(model.answers[0].text)["roots"]
     assert root["uri"] == tmp_path.as_uri()
@@ -86,13 +82,9 @@ async def test_sampling_is_refused_where_no_budget_is_left() -> None:
     assert done.usage.calls == 1
 
 
-async def test_requests_of_an_older_server_are_refused_while_two_calls_are_under_way() -> (
-    None
-):
+async def test_requests_of_an_older_server_are_refused_while_two_calls_are_under_way() -> None:
     call = ask("sampling/createMessage", SAMPLING)
-    model = await use(
-        hostile(sampling=True, timeout=1), calls=[[ToolCall("bad__hang"), call]]
-    )
+    model = await use(hostile(sampling=True, timeout=1), calls=[[ToolCall("bad__hang"), call]])
 
     assert any("several calls are under way" in it.text for it in model.answers)
 
@@ -101,10 +93,7 @@ async def test_requests_of_an_older_server_are_refused_while_two_calls_are_under
 async def test_a_person_fills_in_a_form(call: Any) -> None:
     server = hostile(*["--modern"] * (call is want), elicitation=True)
     model = Caller(call("elicitation/create", {"mode": "form", **FORM}))
-    async with (
-        open_orchestrator(":memory:") as orchestrator,
-        trio.open_nursery() as nursery,
-    ):
+    async with open_orchestrator(":memory:") as orchestrator, trio.open_nursery() as nursery:
 
         async def answer() -> None:
             async for question in orchestrator.asks:
@@ -121,15 +110,10 @@ async def test_a_person_fills_in_a_form(call: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "params",
-    [FORM, {"mode": "url", "message": "a", "url": "https://a.b", "elicitationId": "1"}],
+    "params", [FORM, {"mode": "url", "message": "a", "url": "https://a.b", "elicitationId": "1"}]
 )
-async def test_a_form_is_declined_at_once_where_no_person_can_be_asked(
-    params: Any,
-) -> None:
-    model = await use(
-        hostile(elicitation=True), calls=[ask("elicitation/create", params)]
-    )
+async def test_a_form_is_declined_at_once_where_no_person_can_be_asked(params: Any) -> None:
+    model = await use(hostile(elicitation=True), calls=[ask("elicitation/create", params)])
 
     assert '"decline"' in model.answers[0].text
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from orchestrator.cli.app import run_command
-from orchestrator.mcp.login.file import read_logins
+from orchestrator.products.mcp.client.login.file import read_logins
 from tests.mcp.authorization_server import LoginServer, login_server
 
 pytestmark = pytest.mark.realtime

@@ -7,7 +7,8 @@ from typing import Any
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator import Orchestrator, Session, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     ScriptedModel,
@@ -19,9 +20,8 @@ from agents import (
     ask,
     tool,
 )
-from agents.approval import ApprovalRule
-from delegation.events.approvals import ApprovalQuestion
-from orchestrator import Orchestrator, Session, open_orchestrator
+from orchestrator.agents.approval import ApprovalRule
+from orchestrator.delegation.events.approvals import ApprovalQuestion
 
 ANN = "Ann"
 ASKS = (ask("terminal"),)
@@ -43,11 +43,7 @@ class Shell:
         self.tool: Tool = terminal
 
     def agent(
-        self,
-        *steps: Any,
-        rules: Iterable[ApprovalRule] = (),
-        name: str = "main",
-        **options: Any,
+        self, *steps: Any, rules: Iterable[ApprovalRule] = (), name: str = "main", **options: Any
     ) -> Agent:
         """Return an agent that takes these steps, in every turn and task anew."""
         return Agent(
@@ -140,8 +136,4 @@ class AttendedTurn:
 
     def status(self, path: str) -> str:
         tree = self.session.tree
-        return next(
-            str(tree[task]["status"])
-            for task in tree.graph
-            if tree[task]["path"] == path
-        )
+        return next(str(tree[task]["status"]) for task in tree.graph if tree[task]["path"] == path)

@@ -20,7 +20,8 @@ import attrs
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator import MemoryJournal, Orchestrator, budget, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Budget,
@@ -36,16 +37,15 @@ from agents import (
     Usage,
     allow,
 )
-from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.prices import PriceTable, priced
-from agents.models.wrappers.rate_limit import Limiter, limited
-from agents.models.wrappers.retry import retrying
-from agents.tools.terminal import terminal
-from delegation import Ledger, Rules, SessionId
-from delegation.amounts import NOTHING, Amounts
-from orchestrator import MemoryJournal, Orchestrator, budget, open_orchestrator
-from orchestrator.errors import ClosedError
-from orchestrator.journal.journal import Journal
+from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.prices import PriceTable, priced
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.tools.terminal import terminal
+from orchestrator.delegation import Ledger, Rules, SessionId
+from orchestrator.delegation.amounts import NOTHING, Amounts
+from orchestrator.kernel.errors import ClosedError
+from orchestrator.kernel.journal.journal import Journal
 from orchestrator.testing import CrashedError, CrashingJournal, laws_of
 from tests.kit import hand_on
 
@@ -95,13 +95,7 @@ class Scope:
         for kind, most, booked, counted, is_exact in (
             ("calls", budget.calls, used.calls, self.calls, told),
             ("tokens", budget.tokens, used.tokens, self.tokens, told),
-            (
-                "micro-dollars",
-                budget.usd,
-                used.cost,
-                self.cost,
-                told and self.is_billed,
-            ),
+            ("micro-dollars", budget.usd, used.cost, self.cost, told and self.is_billed),
         ):
             # Where nothing limits them, what is not told is an estimate.
             is_less = booked < counted and (told or most is not None)
@@ -225,20 +219,12 @@ class Node:
         self.scopes = scopes if own is None else (*scopes, Scope(own))
         self._lengths = [chance.choice([1, 20, 500, 6_000]) for _ in range(9)]
         self.children = [
-            Node(
-                chance,
-                f"{path}{letter}",
-                self.scopes,
-                depth=depth - 1,
-                has_commands=has_commands,
-            )
+            Node(chance, f"{path}{letter}", self.scopes, depth=depth - 1, has_commands=has_commands)
             for letter in "abc"[: chance.randrange(4) if depth else 0]
         ]
         self._steps: list[tuple[ToolCall, ...]] = []
         if has_commands and chance.random() < 0.5:
-            self._steps.append(
-                (ToolCall("terminal", {"command": DEAF, "background": True}),)
-            )
+            self._steps.append((ToolCall("terminal", {"command": DEAF, "background": True}),))
         for child in self.children:
             background = chance.choice([False, None])
             call = hand_on("go", agent=child.name, background=background)
@@ -254,8 +240,7 @@ class Node:
             approve=[allow("*")],
             budget=own,
             limits=Limits(
-                seconds=SECONDS * chance.random() if chance.random() < 0.2 else None,
-                model_calls=9,
+                seconds=SECONDS * chance.random() if chance.random() < 0.2 else None, model_calls=9
             ),
             compaction=drawn_compaction(chance, self),
         )
@@ -264,10 +249,7 @@ class Node:
         """Return the calls and the length of the next answer; a summary is a short text."""
         if not request.tools:
             return (), 10
-        done = sum(
-            isinstance(it, AssistantMessage) and bool(it.calls)
-            for it in request.transcript
-        )
+        done = sum(isinstance(it, AssistantMessage) and bool(it.calls) for it in request.transcript)
         length = self._lengths[done % len(self._lengths)]
         return (self._steps[done] if done < len(self._steps) else ()), length
 
@@ -304,9 +286,7 @@ def drawn_model(chance: random.Random, node: Node) -> Model:
     model = wrapped("first")
     if chance.random() < 0.3:
         model = fallback(model, wrapped("second"))
-    return (
-        retrying(model, attempts=2, jitter=chance) if chance.random() < 0.2 else model
-    )
+    return retrying(model, attempts=2, jitter=chance) if chance.random() < 0.2 else model
 
 
 def drawn_compaction(chance: random.Random, node: Node) -> Compaction | None:
@@ -324,9 +304,7 @@ class World:
         self._chance = chance = random.Random(seed)
         self._workspace = workspace
         self._journal = MemoryJournal()
-        self._blocks = [
-            Scope(drawn_budget(chance, name)) for name in ("outer", "inner")
-        ]
+        self._blocks = [Scope(drawn_budget(chance, name)) for name in ("outer", "inner")]
         self._roots = [
             Node(chance, f"n{number}", self._blocks, depth=2, has_commands=has_commands)
             for number in range(chance.randrange(1, 5))
@@ -378,11 +356,7 @@ class World:
         await trio.lowlevel.checkpoint()
         for _ in range(self._chance.randrange(4)):
             await trio.sleep(SECONDS * self._chance.random())
-            tasks = [
-                task
-                for run in orchestrator.runs
-                for task in orchestrator.tree(run).graph
-            ]
+            tasks = [task for run in orchestrator.runs for task in orchestrator.tree(run).graph]
             if tasks:
                 await orchestrator.cancel(self._chance.choice(tasks))
 
@@ -421,9 +395,7 @@ def ignoring_crash() -> Generator[None]:
             raise
 
 
-def play(
-    seed: int, workspace: Path, *, has_commands: bool = False
-) -> tuple[int, list[str]]:
+def play(seed: int, workspace: Path, *, has_commands: bool = False) -> tuple[int, list[str]]:
     """Play one round; return the number of requests at the provider, and what is wrong.
 
     Args:

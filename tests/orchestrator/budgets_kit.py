@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from agents import (
+from orchestrator import Orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Model,
@@ -13,7 +14,6 @@ from agents import (
     Transcript,
     Usage,
 )
-from orchestrator import Orchestrator
 from tests.kit import hand_on
 
 
@@ -63,9 +63,7 @@ class _Metered:
 def lead(meter: Meter, count: int, delegate: Agent, **options: Any) -> Agent:
     """Return an agent that hands on so many tasks, and then ends."""
     steps: list[Any] = [hand_on(*map(str, range(count))), "end"]
-    return Agent(
-        "top", model=meter.on(ScriptedModel(steps)), delegates=[delegate], **options
-    )
+    return Agent("top", model=meter.on(ScriptedModel(steps)), delegates=[delegate], **options)
 
 
 def endings(orchestrator: Orchestrator) -> dict[str, str]:

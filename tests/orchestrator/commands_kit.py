@@ -15,7 +15,8 @@ from typing import Any, Final
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator import MemoryJournal, Orchestrator, Session, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Message,
@@ -25,9 +26,9 @@ from agents import (
     Usage,
     allow,
 )
-from agents.tools.terminal import process, terminal
-from delegation import SessionId, root_of
-from delegation.events import (
+from orchestrator.agents.tools.terminal import process, terminal
+from orchestrator.delegation import SessionId, root_of
+from orchestrator.delegation.events import (
     Entry,
     ProcessEnded,
     ProcessMatched,
@@ -36,8 +37,7 @@ from delegation.events import (
     ToolAnswered,
     TurnStarted,
 )
-from orchestrator import MemoryJournal, Orchestrator, Session, open_orchestrator
-from orchestrator.execution.workspace.background_commands import Command
+from orchestrator.kernel.execution.workspace.background_commands import Command
 
 PATIENCE: Final = 30
 
@@ -348,11 +348,9 @@ def command_mail(entries: Sequence[Entry]) -> list[int]:
         match entry.event:
             case ProcessStarted(_, id_, notify=True):
                 notified.add(id_)
-            case (
-                ProcessMatched(_, id_)
-                | ProcessUnreachable(_, id_)
-                | ProcessEnded(_, id_)
-            ) if id_ in notified:
+            case ProcessMatched(_, id_) | ProcessUnreachable(_, id_) | ProcessEnded(_, id_) if (
+                id_ in notified
+            ):
                 mail.append(entry.seq)
             case _:
                 pass

@@ -5,11 +5,7 @@ from typing import Any
 
 import trio
 
-from agents import (
-    Agent,
-    ToolCall,
-    tool,
-)
+from orchestrator.agents import Agent, ToolCall, tool
 from tests.kit import editor, last_text, run
 
 

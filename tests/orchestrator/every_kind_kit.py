@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import trio
 
-from agents import (
+from orchestrator import Orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Budget,
@@ -25,8 +26,7 @@ from agents import (
     Transcript,
     UserMessage,
 )
-from delegation.events import Entry, MessageReceived, SessionOpened
-from orchestrator import Orchestrator
+from orchestrator.delegation.events import Entry, MessageReceived, SessionOpened
 from tests.kit import facts
 
 LATENCY: Final = 0.004
@@ -58,9 +58,7 @@ def team(tools: Sequence[Tool]) -> Agent:
         return Agent(name, model=JumpyModel.always(step), tools=tuple(tools), **options)
 
     leaf = plain("leaf", leaf_says)
-    middle = plain(
-        "middle", middle_says, delegates=[leaf], budget=Budget(calls=MIDDLE_CALLS)
-    )
+    middle = plain("middle", middle_says, delegates=[leaf], budget=Budget(calls=MIDDLE_CALLS))
     sleeper = Agent("sleeper", model=ScriptedModel.always("never", 1000))
     return Agent(
         "lead",
@@ -93,10 +91,7 @@ def answers(transcript: Transcript) -> int:
 
 def leaf_says(transcript: Transcript) -> Any:
     goal = transcript[0].text
-    steps: list[Any] = [
-        [_call("launch", goal), _call("pay", goal)],
-        f"leaf of {goal}",
-    ]
+    steps: list[Any] = [[_call("launch", goal), _call("pay", goal)], f"leaf of {goal}"]
     return steps[answers(transcript)]
 
 
@@ -128,17 +123,14 @@ def listener_says(transcript: Transcript) -> Any:
 
 def lead_says(transcript: Transcript) -> Any:
     """Hand on work of every kind at the first message, one more at the second, and else report."""
-    called = sum(
-        isinstance(said, AssistantMessage) and bool(said.calls) for said in transcript
-    )
+    called = sum(isinstance(said, AssistantMessage) and bool(said.calls) for said in transcript)
     is_late = any(said.text == MESSAGES[1] for said in transcript)
     if called < len(LEAD_STEPS):
         return LEAD_STEPS[called](_ids(transcript))
     if is_late and called == len(LEAD_STEPS):
         return _tasks(_task("late", "slow"), background=True)
     news = sum(
-        isinstance(said, UserMessage) and said.text.startswith("A task")
-        for said in transcript
+        isinstance(said, UserMessage) and said.text.startswith("A task") for said in transcript
     )
     return f"heard {news}"
 
@@ -159,12 +151,7 @@ def _tasks(*tasks: Mapping[str, Any], background: bool) -> ToolCall:
 
 
 def _task(label: str, agent: str, *needs: str) -> Mapping[str, Any]:
-    return {
-        "goal": f"{label} of the lead",
-        "agent": agent,
-        "label": label,
-        "depends_on": [*needs],
-    }
+    return {"goal": f"{label} of the lead", "agent": agent, "label": label, "depends_on": [*needs]}
 
 
 LEAD_STEPS: Final[list[Callable[[Mapping[str, str]], Any]]] = [
@@ -183,8 +170,7 @@ LEAD_STEPS: Final[list[Callable[[Mapping[str, str]], Any]]] = [
         background=False,
     ),
     lambda ids: ToolCall(
-        "task",
-        {"action": "steer", "ids": [ids["listener"]], "message": "hey", "seconds": 1},
+        "task", {"action": "steer", "ids": [ids["listener"]], "message": "hey", "seconds": 1}
     ),
     lambda _: _tasks(
         _task("a", "slow"),
@@ -219,9 +205,7 @@ EXPECTED: Final[Mapping[str, set[str]]] = {
 """How each task may end, by the beginning of its goal."""
 
 
-async def converse(
-    orchestrator: Orchestrator, agent: Agent, entries: Sequence[Entry]
-) -> None:
+async def converse(orchestrator: Orchestrator, agent: Agent, entries: Sequence[Entry]) -> None:
     """Say what was not said, wait until the session is idle, and take all replies.
 
     Args:

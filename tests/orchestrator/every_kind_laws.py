@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from agents import AssistantMessage, CallId, ToolCall, ToolMessage
-from delegation import Ending, Mode, TaskId
-from delegation.events import (
+from orchestrator.agents import AssistantMessage, CallId, ToolCall, ToolMessage
+from orchestrator.delegation import Ending, Mode, TaskId
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     ModelAnswered,
@@ -20,14 +20,9 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from orchestrator.journal.journal import fold_entries
+from orchestrator.kernel.journal.journal import fold_entries
 from tests.kit import facts
-from tests.orchestrator.every_kind_kit import (
-    EXPECTED,
-    MESSAGES,
-    MIDDLE_CALLS,
-    SPENDER_CALLS,
-)
+from tests.orchestrator.every_kind_kit import EXPECTED, MESSAGES, MIDDLE_CALLS, SPENDER_CALLS
 
 ENDINGS = {ending.value for ending in Ending}
 
@@ -49,9 +44,7 @@ def check_the_end(entries: Sequence[Entry]) -> None:
     (session,) = ledger.sessions.values()
     assert session.is_idle
     assert not ledger.unstartable
-    unsettled = [
-        task.path for task in ledger.tasks.values() if task.parent and not task.outcome
-    ]
+    unsettled = [task.path for task in ledger.tasks.values() if task.parent and not task.outcome]
     assert not unsettled
 
 
@@ -62,17 +55,11 @@ def check_tasks(entries: Sequence[Entry]) -> None:
     assert sorted(goals) == sorted(EXPECTED)
     assert len({(it.request.parent, it.request.call) for it in requested}) == len(goals)
     settled = facts(entries, TaskSettled)
-    assert Counter(it.task for it in settled) == Counter(
-        it.request.id for it in requested
-    )
+    assert Counter(it.task for it in settled) == Counter(it.request.id for it in requested)
     goal_of = {fact.request.id: named(fact) for fact in requested}
     for fact in settled:
         ending, error = fact.outcome.ending, fact.outcome.error
-        assert ending in EXPECTED[goal_of[fact.task]], (
-            goal_of[fact.task],
-            ending,
-            error,
-        )
+        assert ending in EXPECTED[goal_of[fact.task]], (goal_of[fact.task], ending, error)
     said = Counter((fact.task, fact.id) for fact in facts(entries, Steered))
     assert len(said) == sum(said.values()) == 1
 
@@ -84,9 +71,7 @@ def named(fact: TaskRequested) -> str:
 def check_mail(entries: Sequence[Entry]) -> None:
     """The messages and every detached completion were read, once."""
     detached = {
-        fact.request.id
-        for fact in facts(entries, TaskRequested)
-        if fact.mode is Mode.DETACHED
+        fact.request.id for fact in facts(entries, TaskRequested) if fact.mode is Mode.DETACHED
     }
     mail = Counter(
         entry.seq

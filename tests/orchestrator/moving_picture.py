@@ -99,9 +99,7 @@ def _line(cells: Sequence[Char]) -> Line:
     runs = [("".join(it.data for it in same), *style) for style, same in styled]
     while runs and not runs[-1][0].strip() and not runs[-1][3]:
         runs.pop()
-    return tuple(
-        (text, COLOURS.get(fg, f"#{fg}"), bold, rev) for text, fg, bold, rev in runs
-    )
+    return tuple((text, COLOURS.get(fg, f"#{fg}"), bold, rev) for text, fg, bold, rev in runs)
 
 
 class Recorder:
@@ -136,9 +134,7 @@ def record(home: Path) -> list[Frame]:
     with terminal(home, *command, columns=COLUMNS, rows=ROWS[0], drawn=True) as run:
         run.wait_for("researcher[6]")
         recorder.look_for(0.5, run, None)
-        with terminal(
-            home, "watch", columns=COLUMNS, rows=ROWS[1], drawn=True
-        ) as watch:
+        with terminal(home, "watch", columns=COLUMNS, rows=ROWS[1], drawn=True) as watch:
             recorder.look_for(3.5, run, watch)
             watch.wait_for("waiting")
             recorder.look_for(1.5, run, watch)
@@ -208,9 +204,7 @@ def _texts(screen: Screen, top: float) -> Iterator[str]:
                 )
             if text.strip():
                 weight = ' font-weight="700"' if bold else ""
-                spans.append(
-                    f'<tspan x="{x:.1f}" fill="{colour}"{weight}>{escape(text)}</tspan>'
-                )
+                spans.append(f'<tspan x="{x:.1f}" fill="{colour}"{weight}>{escape(text)}</tspan>')
         if spans:
             yield f'<text y="{y:.0f}">{"".join(spans)}</text>'
 

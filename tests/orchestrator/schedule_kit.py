@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 
 import attrs
 import trio
-
-from agents import Agent, ScriptedModel
-from delegation.events import JobOccurred
-from orchestrator.runtime import Orchestrator
 from orchestrator.schedule import Delivery, Job, Scheduler, open_schedule
+
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation.events import JobOccurred
+from orchestrator.kernel.runtime import Orchestrator
 from orchestrator.testing import Harness
 
 BERLIN = "Europe/Berlin"
@@ -56,9 +56,7 @@ class Chat:
 
 
 def writer(*answers: str) -> Agent:
-    return Agent(
-        "writer", model=ScriptedModel.always(answers[0] if answers else "News.")
-    )
+    return Agent("writer", model=ScriptedModel.always(answers[0] if answers else "News."))
 
 
 def brief(schedule: str = "0 8 * * *", agent: Agent | None = None, **given: Any) -> Job:
@@ -77,9 +75,7 @@ async def scheduled(
 ) -> AsyncGenerator[tuple[Orchestrator, Scheduler]]:
     targets = {"chat": (chat or Chat()).send}
     async with harness.open(crash_after=crash_after) as orchestrator:
-        async with open_schedule(
-            orchestrator, jobs, targets=targets, clock=clock
-        ) as scheduler:
+        async with open_schedule(orchestrator, jobs, targets=targets, clock=clock) as scheduler:
             yield orchestrator, scheduler
 
 

@@ -2,16 +2,9 @@
 
 from typing import Any
 
-from agents import (
-    Agent,
-    Model,
-    ScriptedModel,
-    ToolCall,
-    ToolMessage,
-    Transcript,
-)
-from delegation import Rules, Tree
 from orchestrator import Run
+from orchestrator.agents import Agent, Model, ScriptedModel, ToolCall, ToolMessage, Transcript
+from orchestrator.delegation import Rules, Tree
 from orchestrator.testing import CountingModel
 from tests.kit import hand_on, run
 

@@ -1,9 +1,9 @@
 """Trees that never grew, of any size, and always the same."""
 
-from agents import ToolCall, Usage
-from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.events.approvals import ApprovalId, ApprovalQuestion
+from orchestrator.agents import ToolCall, Usage
 from orchestrator.cli.terminal.tree_frame import RunSnapshot
+from orchestrator.delegation import Ending, Mode, Status, TaskId, Tree
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion
 
 BEGAN = 1_000_000.0
 NOW = BEGAN + 100
@@ -13,21 +13,13 @@ def grown(size: int) -> Tree:
     """Return a tree of so many tasks: of each ten one has failed, and the last three run."""
     tree = Tree(TaskId("r_root"))
     tree.add(
-        tree.root,
-        parent=None,
-        agent="boss",
-        path="/boss",
-        mode=Mode.ROOT,
-        at=BEGAN,
-        goal="Ship it",
+        tree.root, parent=None, agent="boss", path="/boss", mode=Mode.ROOT, at=BEGAN, goal="Ship it"
     )
     tree.mark(tree.root, status=Status.RUNNING, started=BEGAN)
     paths = {0: "/boss"}
     for number in range(1, size):
         # A few have many below them, and those have a few more each.
-        above = (
-            0 if number <= 12 else (number % 12 + 1 if number < 200 else number // 20)
-        )
+        above = 0 if number <= 12 else (number % 12 + 1 if number < 200 else number // 20)
         agent = ("coder", "tester")[number % 2] if above else "lead"
         paths[number] = f"{paths[above]}/{agent}[{number}]"
         task = TaskId(f"t_{number}")
@@ -48,9 +40,7 @@ def grown(size: int) -> Tree:
             status=Status.RUNNING if is_running else ending,
             started=BEGAN + 1,
             ended=None if is_running else BEGAN + 1 + number % 50,
-            error="no route to host"
-            if ending is Ending.FAILED and not is_running
-            else "",
+            error="no route to host" if ending is Ending.FAILED and not is_running else "",
         )
         tree.add_usage(task, Usage(calls=1, input_tokens=100, cost=1_000))
     return tree

@@ -6,26 +6,16 @@ from typing import Any
 
 import trio
 
-from agents import (
-    Agent,
-    Message,
-    ModelRequest,
-    ToolCall,
-    UserMessage,
-)
-from delegation import Mode
-from delegation.events import (
+from orchestrator import MemoryJournal, Session, open_orchestrator
+from orchestrator.agents import Agent, Message, ModelRequest, ToolCall, UserMessage
+from orchestrator.delegation import Mode
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     TaskRequested,
     TaskSettled,
     ToolAnswered,
     TurnStarted,
-)
-from orchestrator import (
-    MemoryJournal,
-    Session,
-    open_orchestrator,
 )
 from orchestrator.testing import SpyModel
 from tests.kit import FunctionModel, dispatched, facts, hand_on, tool_answers
@@ -95,9 +85,7 @@ def sleeper(name: str, *, says: str = "done") -> Agent:
 
 async def hold(lead: Agent, journal: MemoryJournal | None = None) -> Session:
     """Ask a session once, and wait until all is quiet."""
-    async with open_orchestrator(
-        MemoryJournal() if journal is None else journal
-    ) as orchestrator:
+    async with open_orchestrator(MemoryJournal() if journal is None else journal) as orchestrator:
         async with orchestrator.open_session(lead) as session:
             await session.ask("go")
             await session.wait_idle()
@@ -121,9 +109,7 @@ def mail_read(entries: Sequence[Entry]) -> Counter[int]:
 def mail_in(entries: Sequence[Entry]) -> Counter[int]:
     """Return everything that a session must be told."""
     detached = {
-        fact.request.id
-        for fact in facts(entries, TaskRequested)
-        if fact.mode is Mode.DETACHED
+        fact.request.id for fact in facts(entries, TaskRequested) if fact.mode is Mode.DETACHED
     }
     return Counter(
         entry.seq

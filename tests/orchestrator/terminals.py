@@ -35,20 +35,14 @@ UP, DOWN, RIGHT, LEFT = "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D"
 class Terminal:
     """A terminal, and the process in it."""
 
-    def __init__(
-        self, home: Path, *arguments: str, columns: int, rows: int, drawn: bool
-    ) -> None:
+    def __init__(self, home: Path, *arguments: str, columns: int, rows: int, drawn: bool) -> None:
         self._drawn = pyte.HistoryScreen(columns, rows, history=1000)
         self._stream = pyte.Stream(self._drawn) if drawn else None
         self._ours, self.theirs = pty.openpty()
         self.resize(columns, rows)
         self.modes = termios.tcgetattr(self.theirs)
         self.all = ""
-        environ = {
-            **os.environ,
-            "ORCHESTRATOR_HOME": str(home / "state"),
-            "TERM": "xterm-256color",
-        }
+        environ = {**os.environ, "ORCHESTRATOR_HOME": str(home / "state"), "TERM": "xterm-256color"}
         for name in ("CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
             environ.pop(name, None)
         self.process = subprocess.Popen(
@@ -161,11 +155,7 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    home: Path,
-    *arguments: str,
-    columns: int = 100,
-    rows: int = 24,
-    drawn: bool = False,
+    home: Path, *arguments: str, columns: int = 100, rows: int = 24, drawn: bool = False
 ) -> Generator[Terminal]:
     """Run a command in a terminal.
 

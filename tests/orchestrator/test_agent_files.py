@@ -12,7 +12,6 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.tools.files import own_code
 from orchestrator import (
     Agent,
     AssistantMessage,
@@ -30,6 +29,7 @@ from orchestrator import (
     open_orchestrator,
     tool,
 )
+from orchestrator.agents.tools.files import own_code
 from orchestrator.cli.agent_file import load_team
 from orchestrator.cli.app import run_command
 
@@ -49,7 +49,7 @@ async def main():
         await orchestrator.run(one, "go")
 
 async def from_asyncio():
-    async with orchestrator.asyncio.open_orchestrator(":memory:") as opened:
+    async with orchestrator.products.asyncio.open_orchestrator(":memory:") as opened:
         await opened.run(one, "go")
 
 def in_thread():
@@ -190,9 +190,7 @@ def test_a_team_in_one_file(tmp_path: Path) -> None:
     assert (editor.copies, editor.handoff) == (True, True)
     assert editor.language == "German"
     assert editor.settings == ModelSettings(temperature=0.5, stop=["END"])
-    assert {str(agents[it].model) for it in ("editor", "researcher")} == {
-        "openai:gpt-5-mini"
-    }
+    assert {str(agents[it].model) for it in ("editor", "researcher")} == {"openai:gpt-5-mini"}
     assert checker.model == "anthropic:claude-haiku-4-5"
     assert checker.workspace == "worktree"
     assert checker.approve == (
@@ -242,9 +240,7 @@ def test_the_program_gives_tools_and_a_model(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_which_tools_a_file_means(
-    tmp_path: Path, tools: str, expected: list[str]
-) -> None:
+def test_which_tools_a_file_means(tmp_path: Path, tools: str, expected: list[str]) -> None:
     folder = folder_of(tmp_path, a=f"---\n{tools}\n---\nLook.")
 
     agent = load_agents(folder, model="openai:gpt-5")["a"]
@@ -285,9 +281,7 @@ def test_a_key_of_others_is_no_mistyped_one(tmp_path: Path, key: str) -> None:
 
 def test_a_rule_may_name_the_tools_of_others_and_of_the_program(tmp_path: Path) -> None:
     """Delegates inherit it; and what no agent has is denied anyway."""
-    rules = (
-        "[{ask: Bash}, {deny: Write}, {deny: Task}, {allow: ask_parent}, {ask: 'l*'}]"
-    )
+    rules = "[{ask: Bash}, {deny: Write}, {deny: Task}, {allow: ask_parent}, {ask: 'l*'}]"
     folder = folder_of(
         tmp_path,
         a=f"---\ntools: Agent(b)\napprove: {rules}\n---\nx",
@@ -340,11 +334,7 @@ MISTAKES = [
     ("---\n1: a\n---\n", 2, "a key is a word"),
     ("---\nname: 12\n---\n", 2, "a name is a text, and this is the number 12: write"),
     ("---\nname: two words\n---\n", 2, "'two words' cannot be the name of an agent"),
-    (
-        "---\nmodel: gpt-5\n---\n",
-        2,
-        "there is no model 'gpt-5': a name has its provider",
-    ),
+    ("---\nmodel: gpt-5\n---\n", 2, "there is no model 'gpt-5': a name has its provider"),
     ("---\nmodel: inherit\n---\n", 2, "agent 'a' names no model"),
     ("---\ntools: [Raed]\n---\n", 2, "there is no tool 'Raed'; did you mean 'Read'?"),
     ("---\ntools:\n  - Read\n  - Bsh\n---\n", 4, "did you mean 'Bash'?"),
@@ -353,11 +343,7 @@ MISTAKES = [
     ("---\ntools: Bash(git *)\n---\n", 2, "is a tool and a rule: write 'Bash'"),
     ("---\ntools: {Read: yes}\n---\n", 2, "tools are names, and this is a mapping"),
     ("---\ndelegates: [b]\n---\n", 2, "there is no agent 'b' to delegate to; there"),
-    (
-        "---\ndelegates: [a]\n---\n",
-        2,
-        "delegates to copies of itself by 'copies: true'",
-    ),
+    ("---\ndelegates: [a]\n---\n", 2, "delegates to copies of itself by 'copies: true'"),
     ("---\nbudget: 5\n---\n", 2, "budget has keys, and this is the number 5: write"),
     ("---\nbudget:\n  dollars: 5\n---\n", 3, "budget has no 'dollars'; there are"),
     ("---\nbudget: {usd: much}\n---\n", 2, "usd is a number, and this is the text"),
@@ -401,9 +387,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "problem"), MISTAKES, ids=[it[2][:40] for it in MISTAKES]
-)
+@pytest.mark.parametrize(("text", "line", "problem"), MISTAKES, ids=[it[2][:40] for it in MISTAKES])
 def test_a_mistake_is_said_with_its_line_and_what_to_write(
     tmp_path: Path, text: str, line: int, problem: str
 ) -> None:
@@ -422,11 +406,7 @@ def test_a_mistake_is_said_with_its_line_and_what_to_write(
     [
         ("", 1, "a team has keys, and this is empty: write 'agents: "),
         ("lead: a\n", 1, "a team has agents: write"),
-        (
-            "agents:\n  a:\nleed: a\n",
-            3,
-            "a team has no key 'leed'; did you mean 'lead'?",
-        ),
+        ("agents:\n  a:\nleed: a\n", 3, "a team has no key 'leed'; did you mean 'lead'?"),
         ("agents:\n  a:\n", 2, "agent 'a' has keys, and this is empty: write 'instr"),
         (
             "model: a:b\nagents:\n  a:\n    instruction: Be.\n",
@@ -442,9 +422,7 @@ def test_a_mistake_is_said_with_its_line_and_what_to_write(
         ("---\nagents: {}\n---\nagents: {}\n", 3, "a file has one document"),
     ],
 )
-def test_a_mistake_in_a_team_file(
-    tmp_path: Path, text: str, line: int, problem: str
-) -> None:
+def test_a_mistake_in_a_team_file(tmp_path: Path, text: str, line: int, problem: str) -> None:
     file = tmp_path / "team.yaml"
     file.write_text(text)
 
@@ -460,9 +438,7 @@ def test_agents_in_a_circle_are_refused_with_the_circle(tmp_path: Path) -> None:
         "model: a:b\nagents:\n  a: {delegates: [b]}\n  b: {delegates: [a]}\n"
     )
 
-    with pytest.raises(
-        DefinitionError, match=r"in a circle: (a -> b -> a|b -> a -> b)"
-    ):
+    with pytest.raises(DefinitionError, match=r"in a circle: (a -> b -> a|b -> a -> b)"):
         load_agents(tmp_path / "team.yaml")
 
 
@@ -475,9 +451,7 @@ def test_two_agents_of_one_name_are_refused_with_both_places(tmp_path: Path) -> 
     assert re.search(r"b\.md:2: .* the other one is .*a\.md:1$", str(refused.value))
 
 
-def test_bytes_that_are_no_text_and_files_without_end_are_refused(
-    tmp_path: Path,
-) -> None:
+def test_bytes_that_are_no_text_and_files_without_end_are_refused(tmp_path: Path) -> None:
     file = folder_of(tmp_path) / "a.md"
     file.write_bytes(b"---\nname: \xff\n---\n")
     with pytest.raises(DefinitionError, match=r"a\.md:2: it is not UTF-8"):
@@ -511,9 +485,7 @@ async def test_a_parent_reads_the_descriptions_of_its_delegates(tmp_path: Path) 
 @pytest.mark.realtime
 async def test_no_agent_writes_the_files_that_agents_come_from(tmp_path: Path) -> None:
     """It would give itself tools for the next start."""
-    folder = folder_of(
-        tmp_path, a="---\ntools: [Write]\napprove: [{allow: '*'}]\n---\n"
-    )
+    folder = folder_of(tmp_path, a="---\ntools: [Write]\napprove: [{allow: '*'}]\n---\n")
     calls = [
         ToolCall("write_file", {"path": path, "content": "---\ntools: Bash\n---\n"})
         for path in ("agents/a.md", "agents/new.md", "notes.md")
@@ -566,11 +538,7 @@ def test_a_team_file_has_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     brief, files = load_team(str(file)).jobs
 
-    assert (brief.id, brief.agent.name, brief.goal) == (
-        "brief",
-        "editor",
-        "Write the brief.",
-    )
+    assert (brief.id, brief.agent.name, brief.goal) == ("brief", "editor", "Write the brief.")
     assert (brief.schedule, brief.zone) == ("0 8 * * MON", "Europe/Berlin")
     assert (brief.deliver, brief.catch_up) == (("file:news/{job}.md",), "4h")
     assert brief.may_schedule
@@ -585,39 +553,23 @@ def test_a_team_file_has_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ("schedule: {a: daily}", 6, "job 'a' has keys"),
         ("schedule: {a: {goal: x}}", 6, "job 'a' has no 'when'"),
         ("schedule: {a: {when: every 2h}}", 6, "job 'a' has no 'goal'"),
-        (
-            "schedule:\n  a: {when: every 2h, goal: x}",
-            7,
-            "say which agent job 'a' is for",
-        ),
+        ("schedule:\n  a: {when: every 2h, goal: x}", 7, "say which agent job 'a' is for"),
         (
             "schedule:\n  a:\n    when: every 2h\n    goal: x\n    agent: edito",
             10,
             "there is no agent 'edito'; did you mean 'editor'?",
         ),
-        (
-            "schedule:\n  a:\n    wen: every 2h",
-            8,
-            "a job has no key 'wen'; did you mean 'when'?",
-        ),
+        ("schedule:\n  a:\n    wen: every 2h", 8, "a job has no key 'wen'; did you mean 'when'?"),
         (
             "schedule:\n  a: {when: every 1s, goal: x, agent: editor}",
             7,
             "job 'a': 'every 1s' is too often",
         ),
-        (
-            "schedule:\n  a b: {when: every 2h, goal: x, agent: editor}",
-            7,
-            "no name for a job",
-        ),
+        ("schedule:\n  a b: {when: every 2h, goal: x, agent: editor}", 7, "no name for a job"),
     ],
 )
 def test_a_mistake_in_a_job_is_said_with_its_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    schedule: str,
-    line: int,
-    problem: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str, line: int, problem: str
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     file = tmp_path / "team.yaml"
@@ -633,10 +585,7 @@ def test_a_mistake_in_a_job_is_said_with_its_line(
 
 @pytest.mark.parametrize("target", ["agents/", "team.yaml", "agents/editor.md"])
 def test_commands_take_what_defines_agents(
-    tmp_path: Path,
-    target: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder_of(tmp_path, editor=EDITOR, researcher=RESEARCHER)
     (tmp_path / "team.yaml").write_text("agents: agents/\n")
@@ -647,9 +596,7 @@ def test_commands_take_what_defines_agents(
 
 
 def test_commands_say_a_mistake_in_a_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder_of(tmp_path, a=RESEARCHER, b=RESEARCHER, bad="---\ntools: \x1b[Read\n---\n")
     monkeypatch.chdir(tmp_path)
@@ -661,9 +608,7 @@ def test_commands_say_a_mistake_in_a_line(
     (tmp_path / "agents" / "bad.md").unlink()
     (tmp_path / "team.yaml").write_text("model: openai:b\nagents: agents\n")
     assert run_command(["run", "team.yaml", "x"]) == 2
-    assert "say which agent of team.yaml: FILE:NAME; it has: a, b" in (
-        capsys.readouterr().err
-    )
+    assert "say which agent of team.yaml: FILE:NAME; it has: a, b" in (capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -700,9 +645,7 @@ def test_a_command_that_calls_models_says_where_one_is_mistyped(
 
 
 def test_a_simulation_needs_no_service(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """That of a `models.toml` may be on another machine."""
     (tmp_path / "team.yaml").write_text("agents: {a: {model: 'lab:qwen'}}\n")
@@ -714,9 +657,7 @@ def test_a_simulation_needs_no_service(
 
 
 def test_a_missing_key_of_a_team_is_one_line_without_python(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "team.yaml").write_text("agents: {a: {model: openai:gpt-5}}\n")
     monkeypatch.chdir(tmp_path)
@@ -732,10 +673,7 @@ def test_a_missing_key_of_a_team_is_one_line_without_python(
 
 @pytest.mark.parametrize("ending", BARE_ENDINGS)
 def test_a_program_is_not_run_by_the_command_that_loads_it(
-    ending: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`simulate` of a file that ends in a bare `trio.run` would pay for its models."""
     (tmp_path / "bare.py").write_text(BARE + ending)

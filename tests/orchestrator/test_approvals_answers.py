@@ -3,32 +3,12 @@
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    allow,
-    ask,
-    deny,
-)
-from delegation.events import (
-    ApprovalAnswered,
-)
-from delegation.events.approvals import ApprovalVerdict
-from orchestrator import (
-    ClosedError,
-    MemoryJournal,
-    Orchestrator,
-    UnknownIdError,
-    open_orchestrator,
-)
+from orchestrator import ClosedError, MemoryJournal, Orchestrator, UnknownIdError, open_orchestrator
+from orchestrator.agents import Agent, allow, ask, deny
+from orchestrator.delegation.events import ApprovalAnswered
+from orchestrator.delegation.events.approvals import ApprovalVerdict
 from tests.kit import facts, hand_on
-from tests.orchestrator.approvals_kit import (
-    ASKS,
-    Shell,
-    run,
-    stepwise,
-    tool_texts,
-    turn_of,
-)
+from tests.orchestrator.approvals_kit import ASKS, Shell, run, stepwise, tool_texts, turn_of
 
 
 async def test_a_call_waits_until_it_is_approved_and_then_runs() -> None:
@@ -41,11 +21,7 @@ async def test_a_call_waits_until_it_is_approved_and_then_runs() -> None:
         await turn.session.answer(question.id, "once")
         assert await turn.reply() == "ran make in ."
 
-    assert (question.path, question.tool, question.subject) == (
-        "/main",
-        "terminal",
-        "make",
-    )
+    assert (question.path, question.tool, question.subject) == ("/main", "terminal", "make")
     assert question.deadline - question.asked_at == pytest.approx(600)
     assert shell.ran == ["make"]
 
@@ -67,9 +43,7 @@ async def test_a_denial_tells_the_model_who_and_why() -> None:
     async with turn_of(shell.agent(run("make"), tool_texts, rules=ASKS)) as turn:
         await turn.answer("deny", "not on Fridays")
 
-        assert await turn.reply() == (
-            "terminal was denied by Ann: not on Fridays. It was not run."
-        )
+        assert await turn.reply() == ("terminal was denied by Ann: not on Fridays. It was not run.")
     assert shell.ran == []
 
 
@@ -78,9 +52,7 @@ async def test_a_rule_that_denies_asks_nobody() -> None:
     rules = [deny("terminal", command="rm *", reason="it is not yours"), *ASKS]
 
     async with turn_of(shell.agent(run("ls; rm x"), tool_texts, rules=rules)) as turn:
-        assert await turn.reply() == (
-            "terminal was denied: it is not yours. Do without it."
-        )
+        assert await turn.reply() == ("terminal was denied: it is not yours. Do without it.")
         assert turn.session.open_asks == []
 
 
@@ -129,9 +101,7 @@ async def test_nobody_answers_in_time_and_the_model_is_told() -> None:
 
 
 @pytest.mark.memory_only
-async def test_several_calls_of_one_answer_ask_at_once_and_are_answered_in_any_order() -> (
-    None
-):
+async def test_several_calls_of_one_answer_ask_at_once_and_are_answered_in_any_order() -> None:
     shell = Shell()
     agent = shell.agent([run("a"), run("b"), run("c")], tool_texts, rules=ASKS)
 
@@ -158,9 +128,7 @@ async def test_a_call_that_needs_no_approval_does_not_wait_for_one_that_does() -
     shell = Shell()
     rules = [allow("terminal", command="ls"), *ASKS]
 
-    async with turn_of(
-        shell.agent([run("make"), run("ls")], tool_texts, rules=rules)
-    ) as turn:
+    async with turn_of(shell.agent([run("make"), run("ls")], tool_texts, rules=rules)) as turn:
         await turn.question()
         await turn.wait_blocked()
         assert shell.ran == ["ls"]
@@ -228,9 +196,7 @@ async def test_an_answer_to_nothing_is_refused() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with pytest.raises(UnknownIdError, match="no approval 'a_0' to answer"):
             await orchestrator.answer("a_0", "once")
-        with pytest.raises(
-            ValueError, match=r"'yes' is no answer; there are: once, task"
-        ):
+        with pytest.raises(ValueError, match=r"'yes' is no answer; there are: once, task"):
             await orchestrator.answer("a_0", "yes")
 
 
@@ -250,11 +216,7 @@ async def test_a_late_answer_is_refused() -> None:
 async def test_an_answer_to_a_task_that_has_ended_is_refused() -> None:
     shell = Shell()
     child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
-    lead = Agent(
-        "main",
-        model=stepwise(hand_on("go", background=True), "end"),
-        delegates=[child],
-    )
+    lead = Agent("main", model=stepwise(hand_on("go", background=True), "end"), delegates=[child])
     async with turn_of(lead) as turn:
         question = await turn.question()
         await turn.orchestrator.cancel(question.task)
@@ -269,11 +231,7 @@ async def test_an_answer_to_a_task_that_has_ended_is_refused() -> None:
 async def test_a_door_that_is_closed_answers_nothing() -> None:
     shell = Shell()
     child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
-    lead = Agent(
-        "main",
-        model=stepwise(hand_on("go", background=True), "end"),
-        delegates=[child],
-    )
+    lead = Agent("main", model=stepwise(hand_on("go", background=True), "end"), delegates=[child])
     async with open_orchestrator(":memory:") as orchestrator:
         async with turn_of(lead, orchestrator=orchestrator) as turn:
             question = await turn.question()

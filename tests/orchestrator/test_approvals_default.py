@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from agents import (
+from orchestrator import RunFailedError, open_orchestrator
+from orchestrator.agents import (
     Agent,
     DefinitionError,
     RefusedBy,
@@ -16,10 +17,9 @@ from agents import (
     ask,
     tool,
 )
-from agents.approval import Verdict, default_rule
-from agents.tools.files import FILES
-from agents.tools.terminal import process, terminal
-from orchestrator import RunFailedError, open_orchestrator
+from orchestrator.agents.approval import Verdict, default_rule
+from orchestrator.agents.tools.files import FILES
+from orchestrator.agents.tools.terminal import process, terminal
 from tests.kit import hand_on
 from tests.orchestrator.approvals_kit import stepwise, tool_texts, turn_of
 
@@ -57,9 +57,7 @@ async def test_without_a_wall_and_a_person_nothing_touches_the_machine(
         refused.append(answer.refused_by)
         return answer.text
 
-    async with open_orchestrator(
-        ":memory:", workspace=tmp_path, sandbox="none"
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
         run = await orchestrator.run(working(call, last), "go")
 
     assert refused == [RefusedBy.APPROVAL]
@@ -69,9 +67,7 @@ async def test_without_a_wall_and_a_person_nothing_touches_the_machine(
 
 
 async def test_without_a_wall_a_person_is_asked_and_told_why(tmp_path: Path) -> None:
-    async with open_orchestrator(
-        ":memory:", workspace=tmp_path, sandbox="none"
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
         async with turn_of(working(RUN), orchestrator=orchestrator) as turn:
             question = await turn.answer("once")
             await turn.reply()
@@ -89,23 +85,17 @@ async def test_without_rules_the_workspace_can_be_read(tmp_path: Path) -> None:
         ToolCall("search_files", {"pattern": "mine"}),
         ToolCall("process", {"action": "list"}),
     ]
-    async with open_orchestrator(
-        ":memory:", workspace=tmp_path, sandbox="none"
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
         run = await orchestrator.run(working(calls), "go")
 
     assert "approval" not in run.output
     assert "file:1: mine" in run.output
 
 
-async def test_a_file_that_was_asked_about_is_the_one_that_is_written(
-    tmp_path: Path,
-) -> None:
+async def test_a_file_that_was_asked_about_is_the_one_that_is_written(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file")
     call = ToolCall("write_file", {"path": "link", "content": "written"})
-    async with open_orchestrator(
-        ":memory:", workspace=tmp_path, sandbox="none"
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
         async with turn_of(working(call), orchestrator=orchestrator) as turn:
             question = await turn.question()
             (tmp_path / "link").unlink()
@@ -128,9 +118,7 @@ async def test_one_line_allows_all_for_an_agent_and_all_below_it(
         delegates=[child],
         approve=rules if where == "above" else [],
     )
-    async with open_orchestrator(
-        ":memory:", workspace=tmp_path, sandbox="none"
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
         await orchestrator.run(agent, "go")
 
     assert (tmp_path / "file").read_text() == "ran\n"
@@ -145,9 +133,7 @@ async def test_rules_of_an_ancestor_decide_alone(tmp_path: Path) -> None:
         delegates=[child],
         approve=[ask("terminal", command="git push*")],
     )
-    async with open_orchestrator(
-        ":memory:", workspace=tmp_path, sandbox="none"
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
         await orchestrator.run(agent, "go")
 
     assert (tmp_path / "file").exists()
@@ -183,13 +169,9 @@ def test_a_tool_is_marked_with_a_word_that_is_known() -> None:
 async def test_behind_a_wall_writes_and_commands_need_no_approval(
     tmp_path: Path, sandbox: str
 ) -> None:
-    async with open_orchestrator(
-        ":memory:", workspace=tmp_path, sandbox=sandbox
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox=sandbox) as orchestrator:
         try:
-            run = await orchestrator.run(
-                working([RUN, WRITE, ToolCall("reboot")]), "go"
-            )
+            run = await orchestrator.run(working([RUN, WRITE, ToolCall("reboot")]), "go")
             answers = run.output
         except RunFailedError:
             pytest.skip(f"{sandbox} does not work here")

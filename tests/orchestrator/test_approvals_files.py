@@ -6,22 +6,10 @@ from typing import Any
 
 import pytest
 
-from agents import (
-    Agent,
-    ToolCall,
-    allow,
-    ask,
-    deny,
-)
-from agents.tools.files import FILES
-from orchestrator import (
-    open_orchestrator,
-)
-from tests.orchestrator.approvals_kit import (
-    stepwise,
-    tool_texts,
-    turn_of,
-)
+from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, ToolCall, allow, ask, deny
+from orchestrator.agents.tools.files import FILES
+from tests.orchestrator.approvals_kit import stepwise, tool_texts, turn_of
 
 # A sandbox is looked for in a thread, where tools touch the machine.
 pytestmark = pytest.mark.realtime
@@ -41,11 +29,7 @@ def workspace(tmp_path: Path) -> Path:
 
 def reading(workspace: Path, *calls: ToolCall, **options: Any) -> Agent:
     return Agent(
-        "main",
-        model=stepwise(*calls, tool_texts),
-        tools=FILES,
-        workspace=workspace,
-        **options,
+        "main", model=stepwise(*calls, tool_texts), tools=FILES, workspace=workspace, **options
     )
 
 
@@ -75,9 +59,7 @@ async def test_a_rule_about_files_is_not_dodged(workspace: Path, path: str) -> N
     async with open_orchestrator(":memory:") as orchestrator:
         done = await orchestrator.run(agent, "go")
 
-    assert (
-        done.output == "read_file was denied by the rules of this run. Do without it."
-    )
+    assert done.output == "read_file was denied by the rules of this run. Do without it."
 
 
 @pytest.mark.parametrize("path", ["docs/deep/key", "docs/key", "docs/../secrets/key"])
@@ -120,9 +102,7 @@ async def test_what_a_call_leaves_out_is_what_its_tool_takes_for_it(
 
 
 @pytest.mark.parametrize("path", ["a\0b", "x" * 10_000, "/" * 5_000])
-async def test_a_path_that_leads_nowhere_is_no_reason_to_fail(
-    workspace: Path, path: str
-) -> None:
+async def test_a_path_that_leads_nowhere_is_no_reason_to_fail(workspace: Path, path: str) -> None:
     call = ToolCall("read_file", {"path": path})
     agent = reading(workspace, call, approve=[deny("*", path="secrets/*")])
 
@@ -152,15 +132,10 @@ async def test_a_link_that_turns_elsewhere_while_somebody_thinks_is_not_followed
     assert (workspace / "secrets" / "key").read_text() == "TOP"
 
 
-async def test_rules_look_at_the_workspace_of_the_message(
-    workspace: Path, tmp_path: Path
-) -> None:
+async def test_rules_look_at_the_workspace_of_the_message(workspace: Path, tmp_path: Path) -> None:
     call = ToolCall("read_file", {"path": "work/secrets/key"})
     agent = Agent(
-        "main",
-        model=stepwise(call, tool_texts),
-        tools=FILES,
-        approve=[deny("*", path="secrets/*")],
+        "main", model=stepwise(call, tool_texts), tools=FILES, approve=[deny("*", path="secrets/*")]
     )
     async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -187,9 +162,7 @@ async def test_a_search_from_above_leaves_out_what_a_rule_denies(
     assert "1 file" in done.output
 
 
-async def test_a_listing_from_above_leaves_out_what_a_rule_denies(
-    workspace: Path,
-) -> None:
+async def test_a_listing_from_above_leaves_out_what_a_rule_denies(workspace: Path) -> None:
     call = ToolCall("list_files", {"pattern": "**/*"})
     agent = reading(workspace, call, approve=[deny("*", path="secrets/*")])
 
@@ -213,9 +186,7 @@ async def test_a_search_from_above_asks_for_no_file_and_shows_none_that_is_asked
     assert "1 file" in said
 
 
-async def test_a_search_of_a_folder_that_was_approved_shows_what_is_in_it(
-    workspace: Path,
-) -> None:
+async def test_a_search_of_a_folder_that_was_approved_shows_what_is_in_it(workspace: Path) -> None:
     call = ToolCall("search_files", {"pattern": "TOP", "path": "secrets"})
     agent = reading(workspace, call, approve=[ask("*", path="secrets/*")])
 

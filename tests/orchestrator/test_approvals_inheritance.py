@@ -8,30 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
-    Agent,
-    Transcript,
-    allow,
-    ask,
-    deny,
-)
-from delegation.events import (
-    ApprovalAsked,
-    TaskSettled,
-)
-from orchestrator import (
-    MemoryJournal,
-    open_orchestrator,
-)
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, Transcript, allow, ask, deny
+from orchestrator.delegation.events import ApprovalAsked, TaskSettled
 from tests.kit import facts, hand_on
-from tests.orchestrator.approvals_kit import (
-    ASKS,
-    Shell,
-    run,
-    stepwise,
-    tool_texts,
-    turn_of,
-)
+from tests.orchestrator.approvals_kit import ASKS, Shell, run, stepwise, tool_texts, turn_of
 
 
 async def test_in_a_run_nobody_can_be_asked_so_it_is_denied() -> None:
@@ -40,9 +21,7 @@ async def test_in_a_run_nobody_can_be_asked_so_it_is_denied() -> None:
 
     async with open_orchestrator(journal) as orchestrator:
         began = trio.current_time()
-        done = await orchestrator.run(
-            shell.agent(run("x"), tool_texts, rules=ASKS), "go"
-        )
+        done = await orchestrator.run(shell.agent(run("x"), tool_texts, rules=ASKS), "go")
 
     assert trio.current_time() == began
     assert done.output == (
@@ -106,11 +85,7 @@ async def test_a_child_of_a_detached_task_asks_the_session() -> None:
     shell = Shell()
     child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     middle = Agent("middle", model=stepwise(hand_on("go"), "end"), delegates=[child])
-    lead = Agent(
-        "main",
-        model=stepwise(hand_on("go", background=True), "end"),
-        delegates=[middle],
-    )
+    lead = Agent("main", model=stepwise(hand_on("go", background=True), "end"), delegates=[middle])
     async with turn_of(lead) as turn:
         await turn.reply()
         question = await turn.answer("once")
@@ -143,9 +118,7 @@ async def test_a_detached_task_waits_for_whoever_opens_the_session_next() -> Non
     assert shell.ran == ["x"]
 
 
-def three(
-    shell: Shell, command: str, *, top: Any = (), middle: Any = (), leaf: Any = ()
-) -> Agent:
+def three(shell: Shell, command: str, *, top: Any = (), middle: Any = (), leaf: Any = ()) -> Agent:
     """Return an agent over an agent over an agent that runs a command."""
     low = shell.agent(run(command), tool_texts, rules=leaf, name="leaf")
     mid = Agent(
@@ -213,17 +186,13 @@ async def test_a_copy_has_the_rules_of_the_original() -> None:
     assert shell.ran == []
 
 
-async def test_a_detached_child_has_the_rules_of_all_above_after_they_have_ended() -> (
-    None
-):
+async def test_a_detached_child_has_the_rules_of_all_above_after_they_have_ended() -> None:
     shell = Shell()
     child = shell.agent(run("x"), tool_texts, rules=[allow("*")], name="child")
     lead = Agent(
         "main",
         model=stepwise(hand_on("go", background=True), "end"),
-        delegates=[
-            attrs.evolve(child, model=stepwise(run("x"), tool_texts, seconds=9))
-        ],
+        delegates=[attrs.evolve(child, model=stepwise(run("x"), tool_texts, seconds=9))],
         approve=[deny("terminal")],
     )
     journal = MemoryJournal()
@@ -241,9 +210,7 @@ async def test_for_this_task_covers_all_below_it_and_none_beside_it() -> None:
     """Approved in `first`, it holds for the leaf of `first`, and neither above nor in `second`."""
     shell = Shell()
     leaf = shell.agent(run("x"), tool_texts, name="leaf")
-    first = shell.agent(
-        run("x"), hand_on("go"), tool_texts, name="first", delegates=[leaf]
-    )
+    first = shell.agent(run("x"), hand_on("go"), tool_texts, name="first", delegates=[leaf])
     second = shell.agent(run("x"), tool_texts, name="second")
     main = shell.agent(
         hand_on("go", agent="first", background=False),
@@ -256,11 +223,7 @@ async def test_for_this_task_covers_all_below_it_and_none_beside_it() -> None:
     async with turn_of(main) as turn:
         questions = [await turn.answer(it) for it in ("task", "deny", "deny")]
 
-    assert [it.path for it in questions] == [
-        "/main/first[1]",
-        "/main/second[1]",
-        "/main",
-    ]
+    assert [it.path for it in questions] == ["/main/first[1]", "/main/second[1]", "/main"]
     assert shell.ran == ["x", "x"]
 
 
@@ -303,10 +266,7 @@ async def test_handing_work_on_can_be_denied_and_asked_about_like_any_call() -> 
         delegates=[child],
         approve=[ask("delegate_task")],
     )
-    for answer, says in (
-        ("once", '"done"'),
-        ("deny", "delegate_task was denied by Ann"),
-    ):
+    for answer, says in (("once", '"done"'), ("deny", "delegate_task was denied by Ann")):
         async with turn_of(main) as turn:
             await turn.answer(answer)
             assert says in await turn.reply()

@@ -4,26 +4,12 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
-    Agent,
-    ToolCall,
-)
-from delegation.events.approvals import ApprovalQuestion
-from orchestrator import (
-    MemoryJournal,
-    UnknownIdError,
-    open_orchestrator,
-)
-from orchestrator.engine.shown_text import SHOWN
+from orchestrator import MemoryJournal, UnknownIdError, open_orchestrator
+from orchestrator.agents import Agent, ToolCall
+from orchestrator.delegation.events.approvals import ApprovalQuestion
+from orchestrator.kernel.engine.shown_text import SHOWN
 from tests.kit import hand_on
-from tests.orchestrator.approvals_kit import (
-    ASKS,
-    Shell,
-    run,
-    stepwise,
-    tool_texts,
-    turn_of,
-)
+from tests.orchestrator.approvals_kit import ASKS, Shell, run, stepwise, tool_texts, turn_of
 
 
 async def test_questions_come_one_after_the_other_each_once() -> None:
@@ -98,11 +84,7 @@ async def test_what_is_answered_before_anybody_looks_is_no_question_any_more() -
 async def test_a_session_that_is_closed_for_good_asks_no_more() -> None:
     shell = Shell()
     child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
-    lead = Agent(
-        "main",
-        model=stepwise(hand_on("go", background=True), "end"),
-        delegates=[child],
-    )
+    lead = Agent("main", model=stepwise(hand_on("go", background=True), "end"), delegates=[child])
     async with open_orchestrator(":memory:") as orchestrator:
         async with turn_of(lead, orchestrator=orchestrator) as turn:
             question = await turn.question()
@@ -120,8 +102,7 @@ async def test_a_secret_is_not_in_the_question() -> None:
 
     async with open_orchestrator(journal) as orchestrator:
         async with turn_of(
-            shell.agent(run(line), run(line), tool_texts, rules=ASKS),
-            orchestrator=orchestrator,
+            shell.agent(run(line), run(line), tool_texts, rules=ASKS), orchestrator=orchestrator
         ) as turn:
             question = await turn.answer("task")
             await turn.reply()
@@ -143,9 +124,7 @@ async def test_a_secret_that_a_cut_goes_through_is_not_in_the_question(at: int) 
     journal = MemoryJournal()
 
     async with open_orchestrator(journal, environ={"DB_PASSWORD": secret}) as opened:
-        async with turn_of(
-            shell.agent(call, tool_texts, rules=ASKS), orchestrator=opened
-        ) as turn:
+        async with turn_of(shell.agent(call, tool_texts, rules=ASKS), orchestrator=opened) as turn:
             question = await turn.answer("deny")
 
     assert "correct" not in question.subject + question.details
@@ -183,9 +162,7 @@ async def test_nothing_hides_in_a_call_that_says_more_than_a_command() -> None:
 
 
 @pytest.mark.parametrize("length", [SHOWN + 1, 1_000_000])
-async def test_a_command_that_is_longer_than_is_shown_is_not_asked_about(
-    length: int,
-) -> None:
+async def test_a_command_that_is_longer_than_is_shown_is_not_asked_about(length: int) -> None:
     shell = Shell()
 
     async with turn_of(shell.agent(run("x" * length), tool_texts, rules=ASKS)) as turn:
@@ -211,9 +188,7 @@ async def test_a_command_that_spells_a_mark_is_no_other() -> None:
     shell = Shell()
     marked: list[str] = []
     line = f"echo building{' ' * 100}; id"
-    agent = shell.agent(
-        run(line), lambda _: run(marked[0]), run(line), tool_texts, rules=ASKS
-    )
+    agent = shell.agent(run(line), lambda _: run(marked[0]), run(line), tool_texts, rules=ASKS)
 
     async with turn_of(agent) as turn:
         question = await turn.question()

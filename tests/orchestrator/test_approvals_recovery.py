@@ -11,11 +11,12 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, allow, ask, deny
-from agents.approval import ApprovalRule
-from agents.tools.result_text import ToolResult
-from delegation import SessionId
-from delegation.events import (
+from orchestrator import MemoryJournal, Session, UnknownIdError, open_orchestrator
+from orchestrator.agents import Agent, allow, ask, deny
+from orchestrator.agents.approval import ApprovalRule
+from orchestrator.agents.tools.result_text import ToolResult
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     Entry,
@@ -26,8 +27,7 @@ from delegation.events import (
     ToolAnswered,
     TurnResumed,
 )
-from delegation.events.approvals import ApprovalId, ApprovalVerdict
-from orchestrator import MemoryJournal, Session, UnknownIdError, open_orchestrator
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalVerdict
 from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import Shell, run, stepwise, tool_texts, turn_of
 
@@ -38,9 +38,7 @@ BROKEN_OFF = "broken off"
 class Machine:
     """A shell that knows how long the journal was when it ran a command."""
 
-    def __init__(
-        self, entries: Sequence[Entry] = (), *, idempotent: bool = False
-    ) -> None:
+    def __init__(self, entries: Sequence[Entry] = (), *, idempotent: bool = False) -> None:
         self.journal = MemoryJournal(entries)
         self.shell = Shell(seconds=1, idempotent=idempotent)
         self.ran: list[tuple[str, int]] = []
@@ -56,9 +54,7 @@ class Machine:
         """Return an agent that asks itself, and whose joined and detached children do."""
 
         def one(name: str, command: str) -> Agent:
-            return Agent(
-                name, model=stepwise(run(command), tool_texts), tools=[self.tool]
-            )
+            return Agent(name, model=stepwise(run(command), tool_texts), tools=[self.tool])
 
         return Agent(
             "main",
@@ -235,9 +231,7 @@ DEPTHS = pytest.mark.parametrize("depth", ["root", "joined", "detached"])
 
 
 @DEPTHS
-async def test_a_question_is_asked_again_when_its_session_is_opened_again(
-    depth: Depth,
-) -> None:
+async def test_a_question_is_asked_again_when_its_session_is_opened_again(depth: Depth) -> None:
     """It is the same one: its id from the first time still answers it."""
     shell = Shell()
     agent = lead(depth, shell)
@@ -248,9 +242,7 @@ async def test_a_question_is_asked_again_when_its_session_is_opened_again(
         assert [it.id for it in orchestrator.approvals] == [first.id]
         tree = orchestrator.tree(session_of(journal))
         assert "interrupted" in tree.to_text()
-        async with orchestrator.open_session(
-            agent, session=session_of(journal)
-        ) as session:
+        async with orchestrator.open_session(agent, session=session_of(journal)) as session:
             question = await session.asks.receive()
             await trio.testing.wait_all_tasks_blocked()
             assert session.tree[question.task]["status"] == "waiting"
@@ -281,9 +273,7 @@ async def test_a_question_can_be_answered_before_its_session_is_opened_again(
     # Another crash, before any task ran.
     journal = MemoryJournal(journal.entries)
     async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(
-            agent, session=session_of(journal)
-        ) as session:
+        async with orchestrator.open_session(agent, session=session_of(journal)) as session:
             await session.wait_idle()
 
     assert shell.ran == ([] if answer == "deny" else ["x"])
@@ -292,9 +282,7 @@ async def test_a_question_can_be_answered_before_its_session_is_opened_again(
 
 
 @DEPTHS
-async def test_what_was_answered_while_nobody_ran_is_not_run_twice_either(
-    depth: Depth,
-) -> None:
+async def test_what_was_answered_while_nobody_ran_is_not_run_twice_either(depth: Depth) -> None:
     """A second crash comes while the call runs: what it has done is unknown."""
     shell = Shell(seconds=1_000)
     agent = lead(depth, shell)
@@ -311,9 +299,7 @@ async def test_what_was_answered_while_nobody_ran_is_not_run_twice_either(
 
     journal = MemoryJournal(entries)
     async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(
-            agent, session=session_of(journal)
-        ) as session:
+        async with orchestrator.open_session(agent, session=session_of(journal)) as session:
             await session.wait_idle()
 
     assert shell.ran == ["x"]
@@ -334,9 +320,7 @@ async def test_a_deadline_goes_on_while_nothing_runs(depth: Depth, down: float) 
             (asked,) = facts(journal.entries, ApprovalAsked)
             with pytest.raises(UnknownIdError, match="its time is over"):
                 await orchestrator.answer(asked.id, "once")
-        async with orchestrator.open_session(
-            agent, session=session_of(journal)
-        ) as session:
+        async with orchestrator.open_session(agent, session=session_of(journal)) as session:
             await session.wait_idle()
             took = trio.current_time() - began
             assert took == pytest.approx(max(0, 60 - down), abs=5)
@@ -371,9 +355,7 @@ async def test_what_begins_anew_asks_anew(
     (old,) = facts(journal.entries, ApprovalAsked)
 
     async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(
-            agent, session=session_of(journal)
-        ) as session:
+        async with orchestrator.open_session(agent, session=session_of(journal)) as session:
             await trio.testing.wait_all_tasks_blocked()
             assert old.id not in [it.id for it in orchestrator.approvals]
             with pytest.raises(UnknownIdError):
@@ -406,9 +388,7 @@ async def test_rules_that_were_changed_meanwhile_hold(
 
     agent = lead(depth, shell, rules=rules)
     async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(
-            agent, session=session_of(journal)
-        ) as session:
+        async with orchestrator.open_session(agent, session=session_of(journal)) as session:
             await session.wait_idle()
             assert orchestrator.approvals == []
             assert "waiting" not in session.tree.to_text()
@@ -426,9 +406,7 @@ async def test_a_question_about_a_tool_that_is_gone_is_gone(depth: Depth) -> Non
 
     agent = lead(depth, shell, tools=[])
     async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(
-            agent, session=session_of(journal)
-        ) as session:
+        async with orchestrator.open_session(agent, session=session_of(journal)) as session:
             await session.wait_idle()
             assert orchestrator.approvals == []
 
@@ -469,9 +447,7 @@ async def test_a_question_of_a_session_that_was_closed_for_good_is_gone() -> Non
 
 
 @DEPTHS
-async def test_an_orderly_end_keeps_the_question_for_the_next_time(
-    depth: Depth,
-) -> None:
+async def test_an_orderly_end_keeps_the_question_for_the_next_time(depth: Depth) -> None:
     """The task is neither denied nor cancelled: an answer may come later."""
     shell = Shell()
     agent = lead(depth, shell)
@@ -492,9 +468,7 @@ async def test_an_orderly_end_keeps_the_question_for_the_next_time(
             await again.wait_idle()
 
     assert shell.ran == ["x"]
-    assert [it.answer for it in facts(journal.entries, ApprovalAnswered)] == [
-        ApprovalVerdict.ONCE
-    ]
+    assert [it.answer for it in facts(journal.entries, ApprovalAnswered)] == [ApprovalVerdict.ONCE]
 
 
 @pytest.mark.realtime

@@ -8,33 +8,14 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
-    Agent,
-    Patience,
-    ToolCall,
-    ask,
-    deny,
-)
-from delegation import SessionId
-from delegation.events import (
-    ApprovalAsked,
-)
-from delegation.events.approvals import ApprovalQuestion
-from orchestrator import (
-    MemoryJournal,
-    open_orchestrator,
-)
-from orchestrator.replay.run import replay_sync
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, Patience, ToolCall, ask, deny
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events import ApprovalAsked
+from orchestrator.delegation.events.approvals import ApprovalQuestion
+from orchestrator.products.history.replay.run import replay_sync
 from tests.kit import facts, hand_on
-from tests.orchestrator.approvals_kit import (
-    ANN,
-    ASKS,
-    Shell,
-    run,
-    stepwise,
-    tool_texts,
-    turn_of,
-)
+from tests.orchestrator.approvals_kit import ANN, ASKS, Shell, run, stepwise, tool_texts, turn_of
 from tests.orchestrator.test_replay import muted, on_a_jumping_clock
 
 
@@ -101,10 +82,7 @@ def test_a_run_in_which_handing_on_was_denied_is_the_same_again() -> None:
     child = Agent("child", model=stepwise("done"))
     for rule in (ask("delegate_task"), deny("delegate_task")):
         agent = Agent(
-            "main",
-            model=stepwise(hand_on("a"), tool_texts),
-            delegates=[child],
-            approve=[rule],
+            "main", model=stepwise(hand_on("a"), tool_texts), delegates=[child], approve=[rule]
         )
         entries = recorded(agent, lambda _: ("deny", 5))
         replayed = replay_sync(entries, muted(agent))
@@ -112,15 +90,10 @@ def test_a_run_in_which_handing_on_was_denied_is_the_same_again() -> None:
         assert replayed.difference is None, replayed.difference
 
 
-def test_whoever_waited_long_for_an_approval_is_not_stalled_when_it_is_done_again() -> (
-    None
-):
+def test_whoever_waited_long_for_an_approval_is_not_stalled_when_it_is_done_again() -> None:
     shell = Shell(seconds=20)
     child = shell.agent(
-        run("x"),
-        "end",
-        name="child",
-        patience=Patience(quiet=5, stalled=30, stalled_in_tool=30),
+        run("x"), "end", name="child", patience=Patience(quiet=5, stalled=30, stalled_in_tool=30)
     )
     agent = Agent(
         "main",

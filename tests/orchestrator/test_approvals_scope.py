@@ -6,29 +6,12 @@ import attrs
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    ToolCall,
-    ask,
-    tool,
-)
-from agents.tools.files import FILES
-from delegation.events import (
-    ApprovalAsked,
-)
-from orchestrator import (
-    MemoryJournal,
-    open_orchestrator,
-)
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, ToolCall, ask, tool
+from orchestrator.agents.tools.files import FILES
+from orchestrator.delegation.events import ApprovalAsked
 from tests.kit import facts
-from tests.orchestrator.approvals_kit import (
-    ASKS,
-    Shell,
-    run,
-    stepwise,
-    tool_texts,
-    turn_of,
-)
+from tests.orchestrator.approvals_kit import ASKS, Shell, run, stepwise, tool_texts, turn_of
 
 
 async def test_a_session_s_approval_for_this_task_ends_with_the_turn() -> None:
@@ -46,9 +29,7 @@ async def test_a_session_s_approval_for_this_task_ends_with_the_turn() -> None:
     assert len(shell.ran) == 4
 
 
-async def test_an_approval_for_the_session_holds_in_later_turns_and_after_a_restart() -> (
-    None
-):
+async def test_an_approval_for_the_session_holds_in_later_turns_and_after_a_restart() -> None:
     shell = Shell()
     agent = shell.agent(run("a"), tool_texts, rules=ASKS)
     journal = MemoryJournal()
@@ -95,9 +76,7 @@ async def test_what_is_approved_is_this_very_call(another: ToolCall) -> None:
     """The same command in another folder, or with more to it, is another one."""
     shell = Shell()
     other = attrs.evolve(shell.tool, name="other")
-    agent = shell.agent(
-        run("make"), another, tool_texts, rules=[ask("*")], tools=[other]
-    )
+    agent = shell.agent(run("make"), another, tool_texts, rules=[ask("*")], tools=[other])
 
     async with turn_of(agent) as turn:
         await turn.answer("session")
@@ -109,9 +88,7 @@ async def test_what_is_approved_is_this_very_call(another: ToolCall) -> None:
 
 async def test_the_same_command_said_in_another_way_is_the_same() -> None:
     shell = Shell()
-    agent = shell.agent(
-        run("make"), run("make", workdir="./x/.."), tool_texts, rules=ASKS
-    )
+    agent = shell.agent(run("make"), run("make", workdir="./x/.."), tool_texts, rules=ASKS)
 
     async with turn_of(agent) as turn:
         await turn.answer("session")
@@ -132,17 +109,14 @@ async def test_a_folder_is_told_as_a_shell_would_be_told() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_change_of_a_file_is_approved_for_this_content_only(
-    tmp_path: Path,
-) -> None:
+async def test_a_change_of_a_file_is_approved_for_this_content_only(tmp_path: Path) -> None:
     def write(path: str, content: str) -> ToolCall:
         return ToolCall("write_file", {"path": path, "content": content})
 
     agent = Agent(
         "main",
         model=stepwise(
-            *(write("a", "1"), write("./a", "1"), write("a", "2"), write("b", "1")),
-            "end",
+            *(write("a", "1"), write("./a", "1"), write("a", "2"), write("b", "1")), "end"
         ),
         tools=FILES,
         approve=[ask("write_file")],

@@ -4,30 +4,11 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
-    Agent,
-    Limits,
-    Patience,
-    ask,
-)
-from delegation.events import (
-    QuietChanged,
-)
-from orchestrator import (
-    ClosedError,
-    MemoryJournal,
-    UnknownIdError,
-    open_orchestrator,
-)
+from orchestrator import ClosedError, MemoryJournal, UnknownIdError, open_orchestrator
+from orchestrator.agents import Agent, Limits, Patience, ask
+from orchestrator.delegation.events import QuietChanged
 from tests.kit import facts, hand_on
-from tests.orchestrator.approvals_kit import (
-    ASKS,
-    Shell,
-    run,
-    stepwise,
-    tool_texts,
-    turn_of,
-)
+from tests.orchestrator.approvals_kit import ASKS, Shell, run, stepwise, tool_texts, turn_of
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -35,9 +16,7 @@ async def test_who_waits_for_an_approval_is_seen_to_wait(background: bool) -> No
     shell = Shell(seconds=5)
     child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     lead = Agent(
-        "main",
-        model=stepwise(hand_on("go", background=background), "end"),
-        delegates=[child],
+        "main", model=stepwise(hand_on("go", background=background), "end"), delegates=[child]
     )
     async with turn_of(lead) as turn:
         question = await turn.question()
@@ -75,9 +54,7 @@ async def test_whoever_waits_for_an_approval_is_neither_quiet_nor_stalled() -> N
         patience=Patience(quiet=10, stalled=20, stalled_in_tool=30),
     )
     lead = Agent(
-        "main",
-        model=stepwise(hand_on("a", background=False), tool_texts),
-        delegates=[child],
+        "main", model=stepwise(hand_on("a", background=False), tool_texts), delegates=[child]
     )
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
@@ -101,9 +78,7 @@ async def test_an_approval_is_a_sign_of_life() -> None:
         patience=Patience(quiet=None, stalled=30, stalled_in_tool=30),
     )
     lead = Agent(
-        "main",
-        model=stepwise(hand_on("a", background=False), tool_texts),
-        delegates=[child],
+        "main", model=stepwise(hand_on("a", background=False), tool_texts), delegates=[child]
     )
     async with turn_of(lead) as turn:
         question = await turn.question()
@@ -141,9 +116,7 @@ async def test_a_joined_child_is_cancelled_with_its_question() -> None:
     shell = Shell()
     child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     lead = Agent(
-        "main",
-        model=stepwise(hand_on("a", background=False), tool_texts),
-        delegates=[child],
+        "main", model=stepwise(hand_on("a", background=False), tool_texts), delegates=[child]
     )
     async with turn_of(lead) as turn:
         await turn.question()
@@ -165,9 +138,7 @@ async def test_a_run_that_is_given_up_takes_its_question_along() -> None:
     assert shell.ran == []
 
 
-async def test_a_process_that_leaves_in_a_hurry_takes_a_question_of_a_run_along() -> (
-    None
-):
+async def test_a_process_that_leaves_in_a_hurry_takes_a_question_of_a_run_along() -> None:
     """What cannot be resumed is settled while its call still waits."""
     shell = Shell()
     agent = shell.agent(run("x"), tool_texts, rules=ASKS)

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 import pytest
 import trio
 import trio.testing
+from orchestrator.simulation import SimulationSettings, simulate
 
-from agents import (
+from orchestrator import MemoryJournal, Run, delegate, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Budget,
@@ -32,9 +34,9 @@ from agents import (
     tool,
     unanswered_calls,
 )
-from agents.models.wrappers.retry import retrying
-from delegation import Cause
-from delegation.events import (
+from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.delegation import Cause
+from orchestrator.delegation.events import (
     ModelCalled,
     ModelFailed,
     ModelFailure,
@@ -43,10 +45,8 @@ from delegation.events import (
     ToolAnswered,
     TurnStarted,
 )
-from delegation.tools.ask_parent import MAX_QUESTION
-from orchestrator import MemoryJournal, Run, delegate, open_orchestrator
-from orchestrator.replay.run import replay_sync
-from orchestrator.simulation import SimulationSettings, simulate
+from orchestrator.delegation.tools.ask_parent import MAX_QUESTION
+from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.testing import GatedModel, Harness, SpyModel
 from tests.kit import FunctionModel, facts, hand_on, last_text, run, tool_answers
 
@@ -86,9 +86,7 @@ def spy(parent: Agent) -> SpyModel:
 
 
 def questions(entries: Any) -> list[ModelFailed]:
-    return [
-        it for it in facts(entries, ModelFailed) if it.reason is ModelFailure.QUESTION
-    ]
+    return [it for it in facts(entries, ModelFailed) if it.reason is ModelFailure.QUESTION]
 
 
 async def test_a_joined_child_asks_the_parent_that_waits_for_it() -> None:
@@ -151,9 +149,7 @@ async def test_a_root_has_no_parent_to_ask() -> None:
     await run(child)
     await run(parent_on(hand_on("count"), "done", child=child))
 
-    as_root, as_child = (
-        [it.name for it in request.tools] for request in model.requests
-    )
+    as_root, as_child = ([it.name for it in request.tools] for request in model.requests)
     assert as_root == []
     assert as_child == ["ask_parent"]
 
@@ -194,10 +190,7 @@ async def test_a_question_has_a_length(question: str, problem: str) -> None:
 
 async def test_a_secret_in_a_question_is_not_sent() -> None:
     secret = "sk-ant-api03-" + "Ab3dE6gH9j" * 9
-    script: list[Any] = [
-        ToolCall("ask_parent", {"question": f"Is it {secret}?"}),
-        last_text,
-    ]
+    script: list[Any] = [ToolCall("ask_parent", {"question": f"Is it {secret}?"}), last_text]
     boss = parent_on(hand_on("count"), "done", child=child_on(ScriptedModel(script)))
     await run(boss)
 
@@ -211,9 +204,7 @@ async def test_a_parent_that_fails_or_is_silent_does_not_end_the_child() -> None
         (ModelError("down"), "could not be asked: down"),
         (" ", "gave no answer"),
     ):
-        boss = parent_on(
-            hand_on("count"), last_text, child=asking_child(), answer=answer
-        )
+        boss = parent_on(hand_on("count"), last_text, child=asking_child(), answer=answer)
         done = await run(boss)
 
         assert problem in done.output
@@ -228,28 +219,21 @@ async def test_the_hooks_of_the_parent_hold_for_what_it_is_asked() -> None:
         return request
 
     boss = parent_on(
-        hand_on("count"),
-        "done",
-        child=asking_child(),
-        hooks=[Hooks(before_model=before)],
+        hand_on("count"), "done", child=asking_child(), hooks=[Hooks(before_model=before)]
     )
     await run(boss)
 
     assert [path for path, text in seen if "Which year?" in text] == ["/boss"]
 
 
-async def test_instructions_that_a_function_made_are_those_of_the_parents_turn() -> (
-    None
-):
+async def test_instructions_that_a_function_made_are_those_of_the_parents_turn() -> None:
     made: list[str] = []
 
     def instructions(context: TaskContext[Any]) -> str:
         made.append(context.path)
         return f"You are {context.path}."
 
-    boss = parent_on(
-        hand_on("count"), "done", child=asking_child(), instructions=instructions
-    )
+    boss = parent_on(hand_on("count"), "done", child=asking_child(), instructions=instructions)
     await run(boss)
 
     assert made == ["/boss"], "it is made once in a turn"
@@ -375,15 +359,10 @@ def test_a_child_that_is_cancelled_asks_no_longer_and_has_paid(options: Any) -> 
             await trio.sleep_forever()
         return await answer_at_cost(request)
 
-    boss = Agent(
-        "boss", model=FunctionModel(answer), delegates=[asking_child(**options)]
-    )
+    boss = Agent("boss", model=FunctionModel(answer), delegates=[asking_child(**options)])
 
     async def cancel() -> tuple[str, Sequence[Message]]:
-        async with (
-            harness.open() as orchestrator,
-            orchestrator.open_session(boss) as session,
-        ):
+        async with harness.open() as orchestrator, orchestrator.open_session(boss) as session:
             await session.ask("go")
             await asked.wait()
             (child,) = session.tree.children(session.tree.root)
@@ -463,9 +442,7 @@ def test_a_call_that_was_tried_again_is_no_attempt_of_the_childs_own_model() -> 
     boss = Agent("boss", model=model, delegates=[child])
     in_trio(harness.run, boss, "go")
 
-    assert [it.reason for it in harness.facts(ModelFailed)] == [
-        ModelFailure.QUESTION
-    ] * 2
+    assert [it.reason for it in harness.facts(ModelFailed)] == [ModelFailure.QUESTION] * 2
     harness.assert_laws()
     assert replay_sync(harness.entries, boss).difference is None
     assert tries["all"] == 2

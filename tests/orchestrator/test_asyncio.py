@@ -15,23 +15,17 @@ import anyio
 import attrs
 import pytest
 import trio
-
-from agents import (
-    Agent,
-    AssistantMessage,
-    CallKey,
-    Hooks,
-    ModelRequest,
-    ScriptedModel,
-    TaskContext,
-    TextDelta,
-    ToolCall,
-    ToolError,
-    agent,
-    ask,
+from orchestrator.asyncio import (
+    Orchestrator,
+    Session,
+    StreamedRun,
+    model,
+    open_orchestrator,
+    owner_loop,
+    run_in_asyncio,
+    tool,
 )
-from agents import tool as trio_tool
-from delegation import Ending
+
 from orchestrator import (
     ApprovalNeeded,
     ClosedError,
@@ -47,17 +41,23 @@ from orchestrator import Orchestrator as OnTrio
 from orchestrator import Session as SessionOnTrio
 from orchestrator import StreamedRun as StreamOnTrio
 from orchestrator import open_orchestrator as open_on_trio
-from orchestrator.asyncio import (
-    Orchestrator,
-    Session,
-    StreamedRun,
-    model,
-    open_orchestrator,
-    owner_loop,
-    run_in_asyncio,
-    tool,
+from orchestrator.agents import (
+    Agent,
+    AssistantMessage,
+    CallKey,
+    Hooks,
+    ModelRequest,
+    ScriptedModel,
+    TaskContext,
+    TextDelta,
+    ToolCall,
+    ToolError,
+    agent,
+    ask,
 )
-from orchestrator.asyncio.trio_thread import Held, TrioThread
+from orchestrator.agents import tool as trio_tool
+from orchestrator.delegation import Ending
+from orchestrator.products.asyncio.trio_thread import Held, TrioThread
 from orchestrator.testing import StreamingModel
 from tests.kit import hand_on, worker
 
@@ -99,9 +99,7 @@ class Waiting:
 
         call = ToolCall("dig", {"hole": "a"})
         digger = Agent("digger", model=ScriptedModel([call]), tools=[dig])
-        self.agent = Agent(
-            "boss", model=ScriptedModel([hand_on("dig")]), delegates=[digger]
-        )
+        self.agent = Agent("boss", model=ScriptedModel([hand_on("dig")]), delegates=[digger])
 
 
 @on_asyncio
@@ -272,15 +270,10 @@ async def test_a_session_gives_replies_events_and_questions() -> None:
 async def test_the_questions_of_runs_are_a_stream() -> None:
     call = ToolCall("count", {"word": "trio"})
     guarded = Agent(
-        "guarded",
-        model=ScriptedModel([call, "Counted."]),
-        tools=[count],
-        approve=[ask("count")],
+        "guarded", model=ScriptedModel([call, "Counted."]), tools=[count], approve=[ask("count")]
     )
     async with open_orchestrator(":memory:") as orchestrator:
-        running = asyncio.create_task(
-            orchestrator.run(guarded, "Count.", attended=True)
-        )
+        running = asyncio.create_task(orchestrator.run(guarded, "Count.", attended=True))
         async for question in orchestrator.asks:
             await orchestrator.answer(question.id, "once")
             break
@@ -300,9 +293,7 @@ def count(word: str) -> int:
 async def test_a_reply_that_a_notice_woke_is_received() -> None:
     call = ToolCall("delegate_task", {"goal": "go", "background": True})
     boss = Agent(
-        "boss",
-        model=ScriptedModel([call, "Begun.", "All done."]),
-        delegates=[worker(says="dug")],
+        "boss", model=ScriptedModel([call, "Begun.", "All done."]), delegates=[worker(says="dug")]
     )
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(boss) as session:
@@ -460,15 +451,11 @@ async def test_a_plain_function_and_a_detached_task_work_too() -> None:
     calls = [ToolCall("plain", {}), ToolCall("other", {})]
     child = Agent(
         "child",
-        model=ScriptedModel(
-            [calls, lambda t: " ".join(sorted(it.text for it in t[-2:]))]
-        ),
+        model=ScriptedModel([calls, lambda t: " ".join(sorted(it.text for it in t[-2:]))]),
         tools=[plain, other],
     )
     detach = ToolCall("delegate_task", {"goal": "go", "background": True})
-    boss = Agent(
-        "boss", model=ScriptedModel([detach, "Begun.", "Done."]), delegates=[child]
-    )
+    boss = Agent("boss", model=ScriptedModel([detach, "Begun.", "Done."]), delegates=[child])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(boss) as session:
             async with session.events() as events:
@@ -534,7 +521,7 @@ async def test_a_tool_of_asyncio_on_trio_says_what_to_do() -> None:
     async with open_on_trio(":memory:") as orchestrator:
         run = await orchestrator.run(lost, "go")
 
-    assert "orchestrator.asyncio.open_orchestrator" in run.outcome.error
+    assert "orchestrator.products.asyncio.open_orchestrator" in run.outcome.error
 
 
 async def needs_asyncio(*_: object) -> None:
@@ -589,15 +576,7 @@ def with_future() -> Agent[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        with_tool,
-        with_instructions,
-        with_hook,
-        with_check,
-        with_function,
-        with_future,
-    ],
+    "make", [with_tool, with_instructions, with_hook, with_check, with_function, with_future]
 )
 @on_asyncio
 async def test_a_function_that_trio_runs_and_that_needs_asyncio_says_what_to_do(
@@ -606,7 +585,7 @@ async def test_a_function_that_trio_runs_and_that_needs_asyncio_says_what_to_do(
     async with open_orchestrator(":memory:") as orchestrator:
         run = await orchestrator.run(make(), "go")
 
-    assert "orchestrator.asyncio.tool" in run.outcome.error
+    assert "orchestrator.products.asyncio.tool" in run.outcome.error
     assert "run_in_asyncio" in run.outcome.error
 
 
@@ -621,9 +600,7 @@ def test_several_loops_use_one_orchestrator() -> None:
     async def main() -> None:
         async with asyncio.timeout(SAFETY), open_orchestrator(":memory:") as it:
             opened.append(it)
-            await asyncio.gather(
-                *(asyncio.to_thread(lambda: asyncio.run(use())) for _ in range(3))
-            )
+            await asyncio.gather(*(asyncio.to_thread(lambda: asyncio.run(use())) for _ in range(3)))
 
     asyncio.run(main())
     assert outputs == ["other"] * 3
@@ -674,9 +651,7 @@ def test_a_loop_that_stands_still_keeps_no_other_loop_waiting(
     assert log == []
 
 
-def test_a_program_that_does_not_close_it_exits_and_keeps_the_journal(
-    tmp_path: Path,
-) -> None:
+def test_a_program_that_does_not_close_it_exits_and_keeps_the_journal(tmp_path: Path) -> None:
     code = """if True:
         import asyncio, sys
         from orchestrator import Agent, ScriptedModel
@@ -825,11 +800,7 @@ def public_names(of: type) -> set[str]:
     ("ours", "theirs", "left_out"),
     [
         (OnTrio, Orchestrator, NOT_FOR_ASYNCIO),
-        (
-            SessionOnTrio,
-            Session,
-            {"capability", "deliver", "disconnect", "open_asks", "tree"},
-        ),
+        (SessionOnTrio, Session, {"capability", "deliver", "disconnect", "open_asks", "tree"}),
         (StreamOnTrio, StreamedRun, {"id", "take_turn", "tree"}),
     ],
 )

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, budget, open_orchestrator, race
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallDelta,
@@ -23,11 +24,10 @@ from agents import (
     Usage,
     tool,
 )
-from delegation import Cause, Ending
-from delegation.events import ModelFailed, ModelFailure, TaskSettled, TurnResumed
-from orchestrator import MemoryJournal, budget, open_orchestrator, race
-from orchestrator.replay.run import replay_sync
-from orchestrator.report import read_history
+from orchestrator.delegation import Cause, Ending
+from orchestrator.delegation.events import ModelFailed, ModelFailure, TaskSettled, TurnResumed
+from orchestrator.products.history.replay.run import replay_sync
+from orchestrator.products.history.report import read_history
 from orchestrator.testing import SpyModel, StreamingModel
 from tests.kit import FunctionModel, editor, facts, hand_on, run, tool_answers, worker
 from tests.orchestrator.test_replay import run_of
@@ -73,9 +73,7 @@ async def test_what_was_said_before_a_timeout_is_kept_with_what_it_used() -> Non
 @pytest.mark.parametrize(
     "limits", [{}, {"calls": 5}, {"tokens": 100_000}, {"usd": 900}, {"seconds": 90}]
 )
-async def test_a_tree_shows_the_same_of_it_under_any_budget(
-    limits: dict[str, Any],
-) -> None:
+async def test_a_tree_shows_the_same_of_it_under_any_budget(limits: dict[str, Any]) -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(**limits) if limits else nullcontext():
             ran = await orchestrator.run(poet(limits=Limits(seconds=5)), "a poem")
@@ -100,9 +98,7 @@ async def test_a_child_that_is_cancelled_hands_its_parent_what_it_had_said() -> 
         session = kept.session.id
         entries = await orchestrator.read.entries(session)
 
-    history = read_history(
-        session, entries, has_writer=False, wants_transcript=lambda _: True
-    )
+    history = read_history(session, entries, has_writer=False, wants_transcript=lambda _: True)
     transcript = history.transcripts[child].messages
     assert kept.task.outcome is not None
     assert kept.task.outcome.output == SAID
@@ -130,16 +126,12 @@ async def test_a_stalled_child_and_the_loser_of_a_race_keep_it_too() -> None:
         assert tree[fact.task]["status"] == ending
         assert tree[fact.task]["usage"].estimated == 1
         (settled,) = (
-            it.outcome
-            for it in facts(journal.entries, TaskSettled)
-            if it.task == fact.task
+            it.outcome for it in facts(journal.entries, TaskSettled) if it.task == fact.task
         )
         assert settled.output == fact.text == SAID
 
 
-async def test_the_next_turn_reads_what_was_said_in_the_one_that_was_cancelled() -> (
-    None
-):
+async def test_the_next_turn_reads_what_was_said_in_the_one_that_was_cancelled() -> None:
     spy = SpyModel(StreamingModel([(*PIECES, 3_600), ("are blue",)]))
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(Agent("poet", model=spy)) as session:
@@ -195,9 +187,7 @@ async def test_a_turn_that_fails_has_nothing_of_the_turn_before() -> None:
 
 
 async def test_a_fork_reads_it_too_and_does_not_pay_for_it_again() -> None:
-    spy = SpyModel(
-        StreamingModel([(*PIECES, 3_600), (hand_on("x", background=False),), ("end",)])
-    )
+    spy = SpyModel(StreamingModel([(*PIECES, 3_600), (hand_on("x", background=False),), ("end",)]))
     lead = Agent("lead", model=spy, delegates=[worker()])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(lead) as session:
@@ -209,9 +199,7 @@ async def test_a_fork_reads_it_too_and_does_not_pay_for_it_again() -> None:
             await session.ask("go on")
         again = SpyModel("other end")
         forked = await orchestrator.fork(
-            Agent("lead", model=again, delegates=[worker()]),
-            session.id,
-            task="/lead/worker[1]",
+            Agent("lead", model=again, delegates=[worker()]), session.id, task="/lead/worker[1]"
         )
 
     assert again.texts[-1][:3] == ["a poem", SAID, "go on"]
@@ -262,9 +250,7 @@ async def test_a_model_that_does_not_stream_was_called_all_the_same() -> None:
 
 async def test_a_call_that_waits_for_its_turn_was_never_made() -> None:
     journal = MemoryJournal()
-    agent = Agent(
-        "a", model=StreamingModel.always(Queued(True), 60), limits=Limits(seconds=5)
-    )
+    agent = Agent("a", model=StreamingModel.always(Queued(True), 60), limits=Limits(seconds=5))
     async with open_orchestrator(journal) as orchestrator:
         ran = await orchestrator.run(agent, "go")
 
@@ -294,9 +280,7 @@ async def test_a_call_that_was_only_half_said_is_never_run() -> None:
 
     assert ran.outcome.output == "I launch it. "
     assert ran_tools == []
-    assert ran.usage.output_tokens == -(
-        -len('Let me think. I launch it. {"where": "Pa') // 4
-    )
+    assert ran.usage.output_tokens == -(-len('Let me think. I launch it. {"where": "Pa') // 4)
 
 
 async def test_what_a_failed_attempt_said_is_void_and_paid_for() -> None:
@@ -309,9 +293,7 @@ async def test_what_a_failed_attempt_said_is_void_and_paid_for() -> None:
     assert ran.usage.output_tokens >= len("Roses ") // 4
 
 
-async def test_a_provider_that_fails_in_the_middle_leaves_the_text_without_numbers() -> (
-    None
-):
+async def test_a_provider_that_fails_in_the_middle_leaves_the_text_without_numbers() -> None:
     journal = MemoryJournal()
     model = priced(*PIECES, ModelError("gone", partial=SAID))
     async with open_orchestrator(journal) as orchestrator:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from agents import Agent, ScriptedModel, ToolCall, tool
-from delegation import Ending
-from delegation.events import SessionOpened
 from orchestrator import MemoryJournal, SharedBudgetError, budget, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.delegation import Ending
+from orchestrator.delegation.events import SessionOpened
 from tests.kit import facts
 
 pytestmark = pytest.mark.realtime
@@ -40,9 +40,7 @@ async def test_a_second_journal_would_be_a_second_budget(tmp_path: Path) -> None
     assert over.outcome.ending is Ending.OVER_BUDGET
 
 
-async def test_the_next_process_of_the_same_journal_goes_on_with_the_budget(
-    tmp_path: Path,
-) -> None:
+async def test_the_next_process_of_the_same_journal_goes_on_with_the_budget(tmp_path: Path) -> None:
     file = tmp_path / "journal.db"
     with budget(calls=1):
         async with open_orchestrator(file) as first:
@@ -62,11 +60,7 @@ async def test_a_tool_cannot_escape_a_budget_in_a_journal_of_its_own() -> None:
         async with open_orchestrator(inner) as another:
             return (await another.run(talker(), "go")).output
 
-    agent = Agent(
-        "outer",
-        model=ScriptedModel([ToolCall("escape", {}), "done"]),
-        tools=[escape],
-    )
+    agent = Agent("outer", model=ScriptedModel([ToolCall("escape", {}), "done"]), tools=[escape])
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         with budget(calls=9):

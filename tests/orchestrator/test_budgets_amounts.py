@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, budget, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     ModelError,
@@ -18,8 +19,7 @@ from agents import (
     Transcript,
     Usage,
 )
-from delegation import Cause, Ending, Outcome
-from orchestrator import MemoryJournal, budget, open_orchestrator
+from orchestrator.delegation import Cause, Ending, Outcome
 from orchestrator.testing import CountingModel
 from tests.kit import hand_on
 from tests.orchestrator.budgets_kit import Meter, lead
@@ -64,9 +64,7 @@ async def test_no_tree_ever_passes_a_budget_of_tokens_or_money(seed: int) -> Non
 
         model = ScriptedModel.always(say, chance.random() * 10, price=price)
         return Agent(
-            f"level{depth}",
-            model=meter.on(model),
-            delegates=[agent(depth - 1)] if depth else [],
+            f"level{depth}", model=meter.on(model), delegates=[agent(depth - 1)] if depth else []
         )
 
     usd = chance.choice([None, 0.01, 0.05, 0.3, 1])
@@ -126,9 +124,7 @@ async def test_who_waits_learns_that_nothing_is_left() -> None:
     assert trio.current_time() == pytest.approx(10)
 
 
-async def test_whoever_waits_for_a_budget_can_be_cancelled_and_the_others_go_on() -> (
-    None
-):
+async def test_whoever_waits_for_a_budget_can_be_cancelled_and_the_others_go_on() -> None:
     meter = Meter()
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:
@@ -154,9 +150,7 @@ async def test_who_moves_on_to_wait_for_another_budget_leaves_nobody_behind(
     async with open_orchestrator(":memory:") as orchestrator:
 
         async def run(name: str, model: Sized) -> None:
-            outcomes[name] = (
-                await orchestrator.run(Agent(name, model=model), "go")
-            ).outcome
+            outcomes[name] = (await orchestrator.run(Agent(name, model=model), "go")).outcome
 
         async with trio.open_nursery() as nursery:
             with budget(tokens=53_000, name="outer"):
@@ -221,9 +215,7 @@ async def test_what_a_call_that_was_broken_off_has_read_is_not_given_back() -> N
     assert model.calls * 5_000 <= 22_000
 
 
-async def test_a_model_whose_price_nobody_knows_is_not_asked_under_a_budget_of_money() -> (
-    None
-):
+async def test_a_model_whose_price_nobody_knows_is_not_asked_under_a_budget_of_money() -> None:
     model = Sized(seconds=0)
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(usd=5):
@@ -250,9 +242,7 @@ async def test_money_that_ran_out_is_named_with_its_path() -> None:
     assert "$0.0100, and the next call may cost $0.0026" in second.outcome.error
 
 
-async def test_the_longest_answer_that_can_be_paid_for_is_what_a_model_is_told() -> (
-    None
-):
+async def test_the_longest_answer_that_can_be_paid_for_is_what_a_model_is_told() -> None:
     meter = Meter()
     model = ScriptedModel(["x" * 8_000, "y"], price=Price(output=10))
     agent = Agent("top", model=meter.on(model))
@@ -265,9 +255,7 @@ async def test_the_longest_answer_that_can_be_paid_for_is_what_a_model_is_told()
     assert meter.caps == [4_096, 2_048]
 
 
-async def test_an_answer_that_needs_more_than_the_cap_is_kept_so_far_and_paid_for() -> (
-    None
-):
+async def test_an_answer_that_needs_more_than_the_cap_is_kept_so_far_and_paid_for() -> None:
     meter = Meter()
     agent = Agent("top", model=meter.on(ScriptedModel(["so " * 40_000])))
     async with open_orchestrator(":memory:") as orchestrator:
@@ -306,9 +294,7 @@ async def test_an_answer_is_cut_off_in_the_name_of_the_budget_that_is_too_small(
 
 
 @pytest.mark.parametrize("allowed", [{"calls": 5}, {"seconds": 5}, {"tasks": 5}, {}])
-async def test_where_nobody_counts_tokens_no_answer_is_capped(
-    allowed: dict[str, Any],
-) -> None:
+async def test_where_nobody_counts_tokens_no_answer_is_capped(allowed: dict[str, Any]) -> None:
     meter = Meter()
     agent = Agent("top", model=meter.on(ScriptedModel(["ok"])))
     async with open_orchestrator(":memory:") as orchestrator:

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator import MemoryJournal, Run, budget, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Budget,
@@ -25,22 +26,21 @@ from agents import (
     Usage,
     allow,
 )
-from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.prices import PriceTable, priced
-from agents.models.wrappers.rate_limit import Limiter, limited
-from agents.models.wrappers.retry import retrying
-from agents.tools.terminal import terminal
-from delegation import Cause, Ending
-from delegation.events import (
+from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.prices import PriceTable, priced
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.tools.terminal import terminal
+from orchestrator.delegation import Cause, Ending
+from orchestrator.delegation.events import (
     ModelAnswered,
     ModelCalled,
     ModelFailed,
     ModelFailure,
     SessionOpened,
 )
-from delegation.notices import usd
-from orchestrator import MemoryJournal, Run, budget, open_orchestrator
-from orchestrator.replay.run import replay_sync
+from orchestrator.delegation.notices import usd
+from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.testing import (
     CountingModel,
     FailingModel,
@@ -54,9 +54,7 @@ from tests.orchestrator.budget_trees import DEAF, play
 
 
 @pytest.mark.parametrize("first_seed", [1, 31, 61, 91])
-def test_no_tree_passes_a_budget_as_the_provider_counts_it(
-    first_seed: int, tmp_path: Path
-) -> None:
+def test_no_tree_passes_a_budget_as_the_provider_counts_it(first_seed: int, tmp_path: Path) -> None:
     """`python -m tests.orchestrator.budget_trees` plays thousands."""
     for seed in range(first_seed, first_seed + 30):
         _, problems = play(seed, tmp_path)
@@ -65,9 +63,7 @@ def test_no_tree_passes_a_budget_as_the_provider_counts_it(
 
 
 @pytest.mark.realtime
-async def test_what_a_failed_call_used_is_spent_while_its_task_is_torn_down(
-    tmp_path: Path,
-) -> None:
+async def test_what_a_failed_call_used_is_spent_while_its_task_is_torn_down(tmp_path: Path) -> None:
     """A command that ignores SIGTERM holds the end of its task up for seconds."""
     used = Usage(calls=1, input_tokens=10)
 
@@ -85,9 +81,7 @@ async def test_what_a_failed_call_used_is_spent_while_its_task_is_torn_down(
         with budget(calls=4):
             async with trio.open_nursery() as nursery:
                 for name, it in (("a", model), ("b", other)):
-                    agent = Agent(
-                        name, model=it, tools=[terminal], approve=[allow("*")]
-                    )
+                    agent = Agent(name, model=it, tools=[terminal], approve=[allow("*")])
                     nursery.start_soon(orchestrator.run, agent, "go")
 
     assert model.calls == 2
@@ -106,9 +100,7 @@ def wrapped_in_both(flaky: Model) -> Model:
     return retrying(fallback(retrying(flaky, attempts=2), flaky), attempts=2)
 
 
-@pytest.mark.parametrize(
-    "wrap", [wrapped_in_retries, wrapped_in_a_fallback, wrapped_in_both]
-)
+@pytest.mark.parametrize("wrap", [wrapped_in_retries, wrapped_in_a_fallback, wrapped_in_both])
 async def test_a_provider_that_fails_gets_no_more_requests_than_the_budget_has_calls(
     wrap: Callable[[Model], Model],
 ) -> None:
@@ -137,13 +129,8 @@ async def test_a_retry_that_cannot_be_paid_for_ends_the_task_and_says_why() -> N
             asked = await orchestrator.run(agent, "go")
 
     assert failing.calls == 2
-    assert (asked.outcome.ending, asked.outcome.cause) == (
-        Ending.OVER_BUDGET,
-        Cause.BUDGET,
-    )
-    assert "'lunch' (calls=2) of /top is used up: 2 model calls made" in (
-        asked.outcome.error
-    )
+    assert (asked.outcome.ending, asked.outcome.cause) == (Ending.OVER_BUDGET, Cause.BUDGET)
+    assert "'lunch' (calls=2) of /top is used up: 2 model calls made" in (asked.outcome.error)
     assert "HTTP 503" in asked.outcome.error
 
 
@@ -200,9 +187,7 @@ class Priced:
         return 1_000
 
 
-async def test_a_summary_is_paid_for_by_the_price_of_its_writer_also_when_retried() -> (
-    None
-):
+async def test_a_summary_is_paid_for_by_the_price_of_its_writer_also_when_retried() -> None:
     """Its writer costs a thousand times as much as the model of the agent, and fails at first."""
     cheap = ScriptedModel.always("x" * 9_000)
     writer = CountingModel(Priced())
@@ -217,9 +202,7 @@ async def test_a_summary_is_paid_for_by_the_price_of_its_writer_also_when_retrie
                 asked = [await session.ask(text) for text in "12345"]
 
     (summary,) = (
-        it
-        for it in facts(journal.entries, ModelFailed)
-        if it.reason is ModelFailure.SUMMARY
+        it for it in facts(journal.entries, ModelFailed) if it.reason is ModelFailure.SUMMARY
     )
     assert summary.usage.cost == 1_100_000
     assert session.tree.total.cost == 1_100_000
@@ -235,15 +218,11 @@ class Silent(Priced):
         return AssistantMessage("x" * 400)
 
 
-async def test_a_model_that_reports_no_usage_is_charged_with_all_it_may_have_used() -> (
-    None
-):
+async def test_a_model_that_reports_no_usage_is_charged_with_all_it_may_have_used() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         with budget(tokens=30_000):
-            async with orchestrator.open_session(
-                Agent("top", model=Silent())
-            ) as session:
+            async with orchestrator.open_session(Agent("top", model=Silent())) as session:
                 asked = [await session.ask("go on") for _ in range(8)]
 
     called = facts(journal.entries, ModelCalled)
@@ -271,10 +250,7 @@ class Free(Priced):
 async def test_the_price_of_a_model_is_applied_to_what_it_used() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(usd=3):
-            runs = [
-                await orchestrator.run(Agent("a", model=Priced()), "go")
-                for _ in range(3)
-            ]
+            runs = [await orchestrator.run(Agent("a", model=Priced()), "go") for _ in range(3)]
 
     assert [run.usage.cost for run in runs] == [1_100_000, 1_100_000, 0]
     assert runs[-1].outcome.kind == "usd"
@@ -316,15 +292,9 @@ async def test_no_model_gives_money_back(given_back: str) -> None:
     model = StreamingModel.always("x", usage=Usage(**{given_back: -10}))
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(calls=2):
-            runs = [
-                await orchestrator.run(Agent("a", model=model), "go") for _ in range(3)
-            ]
+            runs = [await orchestrator.run(Agent("a", model=model), "go") for _ in range(3)]
 
-    assert [run.outcome.ending.value for run in runs] == [
-        "failed",
-        "failed",
-        "over_budget",
-    ]
+    assert [run.outcome.ending.value for run in runs] == ["failed", "failed", "over_budget"]
     assert model.calls == 2
 
 

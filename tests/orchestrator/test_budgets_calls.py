@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import Run, budget, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     ModelError,
@@ -15,18 +16,15 @@ from agents import (
     ScriptedModel,
     ToolCall,
 )
-from agents.models.wrappers.retry import retrying
-from delegation import Ending, Reserved, Rules
-from orchestrator import Run, budget, open_orchestrator
+from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.delegation import Ending, Reserved, Rules
 from orchestrator.testing import CountingModel, FailingModel
 from tests.kit import FunctionModel, hand_on
 from tests.orchestrator.budgets_kit import Meter, lead
 
 
 @pytest.mark.parametrize("children", [8, 1_000])
-async def test_a_tree_limited_to_five_calls_makes_five_however_wide_it_is(
-    children: int,
-) -> None:
+async def test_a_tree_limited_to_five_calls_makes_five_however_wide_it_is(children: int) -> None:
     meter = Meter()
     rules = Rules(children_per_call=1_000)
     async with open_orchestrator(":memory:", rules=rules) as orchestrator:

@@ -9,7 +9,8 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, budget, open_orchestrator
+from orchestrator.agents import (
     Agent,
     Budget,
     DefinitionError,
@@ -22,10 +23,9 @@ from agents import (
     Usage,
     tool,
 )
-from agents.budget_kind import BudgetKind
-from delegation import Cause, Ending, Outcome
-from orchestrator import MemoryJournal, budget, open_orchestrator
+from orchestrator.agents.budget_kind import BudgetKind
 from orchestrator.cli.commands.run import run as run_command
+from orchestrator.delegation import Cause, Ending, Outcome
 from tests.kit import hand_on, worker
 from tests.orchestrator.budgets_kit import Meter, endings
 
@@ -46,17 +46,13 @@ def test_a_budget_can_be_set_of_every_kind() -> None:
     assert set(inspect.signature(budget).parameters) == {*kinds, "name"}
 
 
-def test_the_command_line_has_an_option_of_each_kind_or_leaves_it_out_on_purpose() -> (
-    None
-):
+def test_the_command_line_has_an_option_of_each_kind_or_leaves_it_out_on_purpose() -> None:
     assert {*RUN_OPTIONS, *WITHOUT_RUN_OPTION} == set(BudgetKind)
     assert set(RUN_OPTIONS.values()) <= set(inspect.signature(run_command).parameters)
 
 
 def read_by(transcript: Transcript) -> list[tuple[str, bool]]:
-    return [
-        (said.text, said.failed) for said in transcript if isinstance(said, ToolMessage)
-    ]
+    return [(said.text, said.failed) for said in transcript if isinstance(said, ToolMessage)]
 
 
 async def test_a_task_too_many_is_refused_and_the_model_reads_why() -> None:
@@ -66,9 +62,7 @@ async def test_a_task_too_many_is_refused_and_the_model_reads_why() -> None:
         heard.extend(read_by(transcript))
         return "end"
 
-    model = ScriptedModel(
-        [hand_on("a", "b", "c"), hand_on("a", "b"), hand_on("d"), end]
-    )
+    model = ScriptedModel([hand_on("a", "b", "c"), hand_on("a", "b"), hand_on("d"), end])
     top = Agent("top", model=model, delegates=[worker()])
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(tasks=2, name="two"):
@@ -86,9 +80,7 @@ async def test_a_task_too_many_is_refused_and_the_model_reads_why() -> None:
 
 async def test_racing_calls_never_hand_on_more_tasks_than_allowed() -> None:
     calls = [hand_on("a") for _ in range(10)]
-    top = Agent(
-        "top", model=ScriptedModel([calls, "end"]), delegates=[worker(seconds=1)]
-    )
+    top = Agent("top", model=ScriptedModel([calls, "end"]), delegates=[worker(seconds=1)])
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(tasks=4):
             run = await orchestrator.run(top, "go")
@@ -122,12 +114,7 @@ async def test_the_depth_of_an_agents_budget_is_counted_from_its_task() -> None:
     def say(transcript: Transcript) -> Any:
         return "done" if isinstance(transcript[-1], ToolMessage) else hand_on("deeper")
 
-    middle = Agent(
-        "middle",
-        model=ScriptedModel.always(say),
-        copies=True,
-        budget=Budget(depth=1),
-    )
+    middle = Agent("middle", model=ScriptedModel.always(say), copies=True, budget=Budget(depth=1))
     top = Agent("top", model=ScriptedModel([hand_on("a"), "end"]), delegates=[middle])
     async with open_orchestrator(":memory:") as orchestrator:
         await orchestrator.run(top, "go")
@@ -138,9 +125,7 @@ async def test_the_depth_of_an_agents_budget_is_counted_from_its_task() -> None:
 
 async def test_when_the_seconds_are_over_all_of_it_ends() -> None:
     top = Agent(
-        "top",
-        model=ScriptedModel([hand_on("a", "b"), "end"]),
-        delegates=[worker(seconds=100)],
+        "top", model=ScriptedModel([hand_on("a", "b"), "end"]), delegates=[worker(seconds=100)]
     )
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(seconds=10, name="lunch"):
@@ -163,18 +148,12 @@ async def test_the_seconds_begin_with_the_first_that_is_asked_for() -> None:
             for _ in range(3):
                 outcomes.append((await orchestrator.run(agent, "go")).outcome)  # noqa: PERF401
 
-    assert [outcome.ending.value for outcome in outcomes] == [
-        "succeeded",
-        "timed_out",
-        "timed_out",
-    ]
+    assert [outcome.ending.value for outcome in outcomes] == ["succeeded", "timed_out", "timed_out"]
     assert trio.current_time() == pytest.approx(110)
 
 
 async def test_the_seconds_of_a_child_are_its_own_and_its_parent_goes_on() -> None:
-    child = Agent(
-        "child", model=ScriptedModel.always("ok", 100), budget=Budget(seconds=7)
-    )
+    child = Agent("child", model=ScriptedModel.always("ok", 100), budget=Budget(seconds=7))
     top = Agent("top", model=ScriptedModel([hand_on("a"), "end"]), delegates=[child])
     async with open_orchestrator(":memory:") as orchestrator:
         run = await orchestrator.run(top, "go")
@@ -182,9 +161,7 @@ async def test_the_seconds_of_a_child_are_its_own_and_its_parent_goes_on() -> No
 
     assert run.output == "end"
     assert run.tree[task]["status"] == "timed_out"
-    assert (
-        "the budget (seconds=7) of /top/child[1] is used up" in run.tree[task]["error"]
-    )
+    assert "the budget (seconds=7) of /top/child[1] is used up" in run.tree[task]["error"]
     assert trio.current_time() == pytest.approx(7)
 
 
@@ -257,9 +234,7 @@ async def test_an_endless_budget_is_no_limit(kind: str) -> None:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("kind", ["calls", "tokens", "tasks", "depth"])
-async def test_half_a_call_is_refused_or_can_be_read_back(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_half_a_call_is_refused_or_can_be_read_back(kind: str, tmp_path: Path) -> None:
     """What cannot be read back must not be written: the journal could not be opened again."""
     half: dict[str, Any] = {kind: 2.5}
     try:
@@ -281,9 +256,7 @@ async def test_the_limits_of_an_agent_hold_with_and_without_a_budget() -> None:
         return "and again"
 
     meter = Meter()
-    agent = meter.worker(
-        says=ToolCall("again"), tools=[again], limits=Limits(model_calls=2)
-    )
+    agent = meter.worker(says=ToolCall("again"), tools=[again], limits=Limits(model_calls=2))
     outcomes: list[Outcome] = []
     async with open_orchestrator(":memory:") as orchestrator:
         outcomes.append((await orchestrator.run(agent, "go")).outcome)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from agents import (
+from orchestrator import MemoryJournal, budget, open_orchestrator
+from orchestrator.agents import (
     Agent,
     Budget,
     Message,
@@ -16,9 +17,8 @@ from agents import (
     Transcript,
     UserMessage,
 )
-from delegation import Cause, Ending, Outcome
-from delegation.events import ModelCalled, SessionOpened
-from orchestrator import MemoryJournal, budget, open_orchestrator
+from orchestrator.delegation import Cause, Ending, Outcome
+from orchestrator.delegation.events import ModelCalled, SessionOpened
 from orchestrator.testing import GatedModel
 from tests.kit import facts, hand_on, worker
 from tests.orchestrator.budgets_kit import Meter, chatty, lead
@@ -73,9 +73,7 @@ async def test_one_block_over_several_processes_is_one_budget(tmp_path: Path) ->
     with budget(calls=7, tasks=3, name="shared"):
         for _ in range(4):
             async with open_orchestrator(path) as orchestrator:
-                run = await orchestrator.run(
-                    lead(meter, 1, meter.worker(seconds=0)), "go"
-                )
+                run = await orchestrator.run(lead(meter, 1, meter.worker(seconds=0)), "go")
                 outcomes.append(run.outcome)
 
     # Three calls each, until one is left; then none is.

@@ -4,16 +4,9 @@ from typing import Any
 
 import trio
 
-from agents import (
-    Agent,
-    Budget,
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-    tool,
-)
-from delegation import Ending, Outcome
 from orchestrator import budget, open_orchestrator
+from orchestrator.agents import Agent, Budget, ScriptedModel, ToolCall, Transcript, tool
+from orchestrator.delegation import Ending, Outcome
 from tests.kit import hand_on
 from tests.orchestrator.budgets_kit import Meter, chatty, endings, lead
 
@@ -93,9 +86,7 @@ async def test_a_budget_around_a_session_is_for_all_that_it_ever_does() -> None:
     assert meter.calls == 4
 
 
-async def test_a_budget_around_one_question_is_for_its_turn_and_what_that_handed_on() -> (
-    None
-):
+async def test_a_budget_around_one_question_is_for_its_turn_and_what_that_handed_on() -> None:
     """Also for what runs on in the background when the turn is long over."""
 
     @tool
@@ -158,9 +149,7 @@ async def test_the_budget_of_an_agent_bounds_each_of_its_tasks() -> None:
         return "and again"
 
     meter = Meter()
-    child = meter.worker(
-        says=ToolCall("again"), tools=[again], budget=Budget(calls=2, name="each")
-    )
+    child = meter.worker(says=ToolCall("again"), tools=[again], budget=Budget(calls=2, name="each"))
     async with open_orchestrator(":memory:") as orchestrator:
         run = await orchestrator.run(lead(meter, 3, child), "go")
     children = run.tree.children(run.tree.root)
@@ -168,8 +157,7 @@ async def test_the_budget_of_an_agent_bounds_each_of_its_tasks() -> None:
     assert run.outcome.succeeded
     assert [run.tree[task]["usage"].calls for task in children] == [2, 2, 2]
     assert [run.tree[task]["error"] for task in children] == [
-        f"the budget 'each' (calls=2) of /top/worker[{number}] is used up:"
-        " 2 model calls made"
+        f"the budget 'each' (calls=2) of /top/worker[{number}] is used up: 2 model calls made"
         for number in (1, 2, 3)
     ]
 

@@ -3,7 +3,8 @@
 import pytest
 import trio
 
-from agents import (
+from orchestrator import ClosedError, MemoryJournal, budget, open_orchestrator
+from orchestrator.agents import (
     Agent,
     Failure,
     ModelError,
@@ -14,10 +15,9 @@ from agents import (
     Transcript,
     tool,
 )
-from delegation import Ending, Rules
-from delegation.events import ModelFailed, SessionClosed, TaskSettled
-from orchestrator import ClosedError, MemoryJournal, budget, open_orchestrator
-from orchestrator.journal import session_cache
+from orchestrator.delegation import Ending, Rules
+from orchestrator.delegation.events import ModelFailed, SessionClosed, TaskSettled
+from orchestrator.kernel.journal import session_cache
 from tests.kit import facts, hand_on, worker
 
 UNWRITABLE = "no character: \udcff"
@@ -38,9 +38,7 @@ class MuteError(Exception):
     ],
     ids=["an error", "a model", "what it had said", "an error without words"],
 )
-async def test_an_error_that_cannot_be_written_down_ends_one_task(
-    error: Exception,
-) -> None:
+async def test_an_error_that_cannot_be_written_down_ends_one_task(error: Exception) -> None:
     child = Agent("child", model=ScriptedModel([error]))
     lead = Agent(
         "lead",
@@ -67,9 +65,7 @@ async def test_what_a_tool_finds_closed_is_an_error_of_the_tool() -> None:
         """Ask a session that is closed."""
         return (await closed.ask("are you there?")).text
 
-    child = Agent(
-        "child", model=ScriptedModel([ToolCall("ask_elsewhere")]), tools=[ask_elsewhere]
-    )
+    child = Agent("child", model=ScriptedModel([ToolCall("ask_elsewhere")]), tools=[ask_elsewhere])
     lead = Agent("lead", model=ScriptedModel([hand_on("a"), "end"]), delegates=[child])
     async with open_orchestrator(":memory:") as orchestrator:
         run = await orchestrator.run(lead, "go")
@@ -134,9 +130,7 @@ async def test_whom_nobody_asks_for_again_after_a_crash_holds_no_place() -> None
             async with orchestrator.open_session(agent("a", "c")) as session:
                 await session.ask("go")
     async with open_orchestrator(journal, rules=rules) as orchestrator:
-        async with orchestrator.open_session(
-            agent("b", "c"), session=session.id
-        ) as again:
+        async with orchestrator.open_session(agent("b", "c"), session=session.id) as again:
             assert (await again.replies.receive()).text == "end"
             endings = {
                 again.tree[task]["path"]: again.tree[task]["status"]
@@ -162,10 +156,7 @@ async def test_to_lose_on_restart_loses_what_had_begun_and_nothing_else() -> Non
     async with open_orchestrator(journal, rules=rules) as orchestrator:
         async with orchestrator.open_session(lead, session=session.id) as again:
             await again.wait_idle()
-            endings = [
-                again.tree[task]["status"]
-                for task in again.tree.children(again.tree.root)
-            ]
+            endings = [again.tree[task]["status"] for task in again.tree.children(again.tree.root)]
 
     assert endings == ["lost", "succeeded"]
 
@@ -174,11 +165,7 @@ async def test_a_crash_while_a_session_is_closed_leaves_nothing_half_done() -> N
     first = {"goal": "a", "label": "a"}
     second = {"goal": "b", "depends_on": ["a"]}
     chain = ToolCall("delegate_task", {"tasks": [first, second], "background": True})
-    lead = Agent(
-        "lead",
-        model=ScriptedModel([chain, "ok"]),
-        delegates=[worker(seconds=100)],
-    )
+    lead = Agent("lead", model=ScriptedModel([chain, "ok"]), delegates=[worker(seconds=100)])
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(lead) as session:
@@ -197,9 +184,7 @@ async def test_a_crash_while_a_session_is_closed_leaves_nothing_half_done() -> N
     assert statuses == ["cancelled", "refused"]
 
 
-async def test_a_budget_around_the_house_is_not_for_those_who_come_from_outside() -> (
-    None
-):
+async def test_a_budget_around_the_house_is_not_for_those_who_come_from_outside() -> None:
     lead = Agent(
         "lead",
         model=ScriptedModel([hand_on(*"abcd", background=True), "ok", *["heard"] * 4]),

@@ -5,16 +5,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel, ToolCall, tool
-from delegation import Ending, Rules
-from delegation.events import TaskSettled
-from orchestrator import (
-    MemoryJournal,
-    Orchestrator,
-    Session,
-    UnknownIdError,
-    open_orchestrator,
-)
+from orchestrator import MemoryJournal, Orchestrator, Session, UnknownIdError, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.delegation import Ending, Rules
+from orchestrator.delegation.events import TaskSettled
 from tests.kit import facts, hand_on, worker
 
 
@@ -35,9 +29,7 @@ async def test_cancelling_a_child_ends_all_below_it_and_spares_its_siblings() ->
         model=ScriptedModel.always(hand_on("x", "y", background=False)),
         delegates=[worker("leaf", seconds=100)],
     )
-    model = ScriptedModel(
-        [[hand_on("a", agent="middle"), hand_on("b", agent="other")], "end"]
-    )
+    model = ScriptedModel([[hand_on("a", agent="middle"), hand_on("b", agent="other")], "end"])
     top = Agent("top", model=model, delegates=[middle, worker("other", seconds=50)])
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:
@@ -104,15 +96,9 @@ async def test_what_a_cancelled_task_had_said_and_spent_is_kept() -> None:
     assert tree[facts(journal.entries, TaskSettled)[0].task]["usage"].calls == 1
 
 
-async def test_cancelling_a_session_ends_its_turn_and_all_it_has_in_the_background() -> (
-    None
-):
+async def test_cancelling_a_session_ends_its_turn_and_all_it_has_in_the_background() -> None:
     model = ScriptedModel(
-        [
-            hand_on("a", "b", background=True),
-            hand_on("c", background=False),
-            "news of the two",
-        ]
+        [hand_on("a", "b", background=True), hand_on("c", background=False), "news of the two"]
     )
     agent = Agent("top", model=model, delegates=[worker(seconds=100)])
     async with open_orchestrator(":memory:") as orchestrator:
@@ -150,9 +136,7 @@ async def test_cancelling_what_is_not_there_says_so() -> None:
 
 async def test_a_task_that_a_crash_interrupted_can_be_cancelled() -> None:
     """It does not run, so the orchestrator itself settles it."""
-    model = ScriptedModel(
-        [hand_on("a", background=True), hand_on("b", background=False)]
-    )
+    model = ScriptedModel([hand_on("a", background=True), hand_on("b", background=False)])
     agent = Agent("top", model=model, delegates=[worker(seconds=100)])
     journal = MemoryJournal()
     with trio.move_on_after(10):
@@ -204,9 +188,7 @@ async def test_a_message_that_no_turn_has_read_yet_is_cancelled_with_its_turn() 
 
 
 @pytest.mark.realtime
-async def test_a_cancel_that_finds_a_session_at_rest_returns_while_it_is(
-    tmp_path: Path,
-) -> None:
+async def test_a_cancel_that_finds_a_session_at_rest_returns_while_it_is(tmp_path: Path) -> None:
     """A message may come in the same moment: its turn is not what was cancelled."""
     with trio.fail_after(100):
         async with open_orchestrator(tmp_path / "journal.db") as orchestrator:

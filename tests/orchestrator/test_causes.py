@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from agents import RefusedBy
-from delegation import Cause, Ending
-from delegation.events import (
+from orchestrator.agents import RefusedBy
+from orchestrator.delegation import Cause, Ending
+from orchestrator.delegation.events import (
     Entry,
     ModelFailed,
     ModelFailure,
@@ -17,7 +17,7 @@ from delegation.events import (
     ToolAnswered,
     TurnEnded,
 )
-from orchestrator.replay.run import replay_sync
+from orchestrator.products.history.replay.run import replay_sync
 from tests.golden.version_2 import ONE_AT_A_TIME, agents, make
 
 
@@ -29,9 +29,7 @@ def entries() -> Sequence[Entry]:
 
 def test_every_outcome_has_its_cause(entries: Sequence[Entry]) -> None:
     outcomes = [
-        entry.event.outcome
-        for entry in entries
-        if isinstance(entry.event, TaskSettled | TurnEnded)
+        entry.event.outcome for entry in entries if isinstance(entry.event, TaskSettled | TurnEnded)
     ]
 
     assert {(it.ending, it.cause) for it in outcomes} == {
@@ -54,9 +52,7 @@ def test_every_outcome_has_its_cause(entries: Sequence[Entry]) -> None:
 
 def test_an_outcome_names_the_account_that_ended_it(entries: Sequence[Entry]) -> None:
     outcomes = [
-        entry.event.outcome
-        for entry in entries
-        if isinstance(entry.event, TaskSettled | TurnEnded)
+        entry.event.outcome for entry in entries if isinstance(entry.event, TaskSettled | TurnEnded)
     ]
     tasks = {it.event.task for it in entries if isinstance(it.event, TaskSettled)}
     sessions = {it.session for it in entries}
@@ -75,12 +71,7 @@ def test_every_failed_call_has_its_reason(entries: Sequence[Entry]) -> None:
     origins = {it.origin for it in events if isinstance(it, Steered)}
 
     assert failed == {ModelFailure.FAILED, ModelFailure.BROKEN_OFF}
-    assert refused == {
-        None,
-        RefusedBy.APPROVAL,
-        RefusedBy.SHUTDOWN,
-        RefusedBy.UNKNOWN_TOOL,
-    }
+    assert refused == {None, RefusedBy.APPROVAL, RefusedBy.SHUTDOWN, RefusedBy.UNKNOWN_TOOL}
     assert origins == set(SteeringOrigin)
 
 

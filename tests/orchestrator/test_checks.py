@@ -6,7 +6,8 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     DefinitionError,
@@ -15,10 +16,9 @@ from agents import (
     ScriptedModel,
     TaskContext,
 )
-from delegation import Cause, Ending
-from delegation.events import ModelAnswered
-from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.replay.run import replay_sync
+from orchestrator.delegation import Cause, Ending
+from orchestrator.delegation.events import ModelAnswered
+from orchestrator.products.history.replay.run import replay_sync
 from tests.kit import editor, hand_on, run
 from tests.orchestrator.test_replay import run_of
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 AGENTS = """
-from agents import Agent, ModelError, ScriptedModel, ToolCall
+from orchestrator.agents import Agent, ModelError, ScriptedModel, ToolCall
 
 call = ToolCall("delegate_task", {"goal": "part", "background": True})
 helper = Agent("helper", model=ScriptedModel.always("found"))
 editor = Agent("editor", model=ScriptedModel([call, "merged \\x1b[31m"]), delegates=[helper])
 """
 SLOW = """
-from agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ScriptedModel
 slow = Agent("slow", model=ScriptedModel.always("never", 1000))
 """
 
@@ -30,11 +30,7 @@ class Shell:
     def __init__(self, home: Path, python: list[str]) -> None:
         self.home = home
         self.python = python
-        self.environ = {
-            **os.environ,
-            "ORCHESTRATOR_HOME": str(home / "state"),
-            "COLUMNS": "200",
-        }
+        self.environ = {**os.environ, "ORCHESTRATOR_HOME": str(home / "state"), "COLUMNS": "200"}
 
     def write(self, name: str, text: str) -> str:
         (self.home / name).write_text(text)
@@ -118,16 +114,7 @@ def test_runs_are_listed(shell: Shell) -> None:
 
     heading, *runs = shell.run("runs")[0].splitlines()
 
-    assert heading.split() == [
-        "run",
-        "began",
-        "agent",
-        "status",
-        "tasks",
-        "tokens",
-        "cost",
-        "goal",
-    ]
+    assert heading.split() == ["run", "began", "agent", "status", "tasks", "tokens", "cost", "goal"]
     assert len(runs) == 2
     assert all("succeeded" in run and "Should our team" in run for run in runs)
 
@@ -146,7 +133,7 @@ def test_run_prints_the_answer_alone_on_stdout(shell: Shell) -> None:
 def test_a_run_that_fails_exits_with_1_and_says_what_happened(shell: Shell) -> None:
     file = shell.write(
         "broken.py",
-        "from agents import Agent, ModelError, ScriptedModel\n"
+        "from orchestrator.agents import Agent, ModelError, ScriptedModel\n"
         "a = Agent('a', model=ScriptedModel([ModelError('HTTP 401: no')]))\n",
     )
 
@@ -159,7 +146,7 @@ def test_a_file_imports_its_neighbours(shell: Shell) -> None:
     shell.write("names.py", "NAME = 'neighbour'")
     file = shell.write(
         "team.py",
-        "from agents import Agent, ScriptedModel\nfrom names import NAME\n"
+        "from orchestrator.agents import Agent, ScriptedModel\nfrom names import NAME\n"
         "a = Agent(NAME, model=ScriptedModel(['hello']))\n",
     )
 
@@ -254,9 +241,7 @@ def test_the_version_is_told(shell: Shell) -> None:
         (["chat", "--session", "r_none"], "there is no session 'r_none'"),
     ],
 )
-def test_a_mistake_is_one_clear_line(
-    shell: Shell, arguments: list[str], says: str
-) -> None:
+def test_a_mistake_is_one_clear_line(shell: Shell, arguments: list[str], says: str) -> None:
     shell.write("team.py", AGENTS)
     shell.write("syntax.py", "x = (")
     shell.write("raises.py", "\n1 / 0\n")
@@ -267,7 +252,7 @@ def test_a_mistake_is_one_clear_line(
     foreign.close()
     shell.write("two.py", SLOW + "other = Agent('other', model=slow.model)\n")
     shell.write(
-        "keyless.py", "from agents import Agent\na = Agent('a', model='openai:x')\n"
+        "keyless.py", "from orchestrator.agents import Agent\na = Agent('a', model='openai:x')\n"
     )
     shell.environ.pop("OPENAI_API_KEY", None)
 
@@ -321,12 +306,8 @@ def test_a_run_that_was_killed_is_not_shown_as_running(shell: Shell) -> None:
     assert "1 was interrupted; to resume one: " in hint
 
 
-@pytest.mark.parametrize(
-    "command", [["runs"], ["tree"], ["export", "--format", "mermaid"]]
-)
-def test_a_reader_that_leaves_early_is_no_error(
-    shell: Shell, command: list[str]
-) -> None:
+@pytest.mark.parametrize("command", [["runs"], ["tree"], ["export", "--format", "mermaid"]])
+def test_a_reader_that_leaves_early_is_no_error(shell: Shell, command: list[str]) -> None:
     shell.run("demo", "--seconds", "0.01")
     with shell.start(*command) as process:
         assert process.stdout is not None
@@ -338,9 +319,7 @@ def test_a_reader_that_leaves_early_is_no_error(
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_who_has_closed_a_stream_gets_nothing_there_and_no_error(
-    shell: Shell, closed: str
-) -> None:
+def test_who_has_closed_a_stream_gets_nothing_there_and_no_error(shell: Shell, closed: str) -> None:
     """Otherwise the journal would be opened in its place."""
     command = f'"{sys.executable}" -m orchestrator demo --seconds 0.01 {closed}'
     done = subprocess.run(
@@ -358,14 +337,12 @@ def test_who_has_closed_a_stream_gets_nothing_there_and_no_error(
     assert "6 " in shell.run("runs")[0]
 
 
-def test_a_file_may_be_called_like_our_package_and_use_late_annotations(
-    shell: Shell,
-) -> None:
+def test_a_file_may_be_called_like_our_package_and_use_late_annotations(shell: Shell) -> None:
     file = shell.write(
         "agents.py",
         "from __future__ import annotations\n"
         "import attrs\n"
-        "from agents import Agent, ScriptedModel\n"
+        "from orchestrator.agents import Agent, ScriptedModel\n"
         "@attrs.frozen\n"
         "class Part:\n    n: int\n"
         "@attrs.frozen\n"
@@ -375,12 +352,7 @@ def test_a_file_may_be_called_like_our_package_and_use_late_annotations(
     )
     command = [str(Path(sys.executable).parent / "orchestrator"), "run", file, "go"]
     done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=shell.home,
-        env=shell.environ,
-        check=False,
+        command, capture_output=True, text=True, cwd=shell.home, env=shell.environ, check=False
     )
 
     assert done.returncode == 0, done.stderr
@@ -397,7 +369,7 @@ def test_the_hints_name_the_journal_that_was_used(shell: Shell) -> None:
 
 def test_an_agent_that_cannot_begin_leaves_no_trace(shell: Shell) -> None:
     shell.write(
-        "keyless.py", "from agents import Agent\na = Agent('a', model='openai:x')\n"
+        "keyless.py", "from orchestrator.agents import Agent\na = Agent('a', model='openai:x')\n"
     )
     shell.environ.pop("OPENAI_API_KEY", None)
     shell.error("chat", "keyless.py")
@@ -422,7 +394,7 @@ def _wait_for_line(process: subprocess.Popen[str], line: str) -> None:
 
 
 READER = """
-from agents import Agent, AssistantMessage, ModelRequest, agent
+from orchestrator.agents import Agent, AssistantMessage, ModelRequest, agent
 
 
 class Reader:

@@ -13,10 +13,8 @@ import attrs
 import pytest
 import trio
 
-from agents import ask
-from delegation import TaskId
-from delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
 from orchestrator import open_orchestrator
+from orchestrator.agents import ask
 from orchestrator.cli.terminal.approvals import (
     answer_in_terminal,
     is_attended,
@@ -26,14 +24,16 @@ from orchestrator.cli.terminal.approvals import (
 )
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.stdin_lines import StdinLines
+from orchestrator.delegation import TaskId
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
 from tests.orchestrator.approvals_kit import Shell, run, tool_texts
 from tests.orchestrator.terminals import terminal
 
 TEAM = """
 from pathlib import Path
 
-from agents import Agent, AssistantMessage, ScriptedModel, ToolCall, ToolMessage
-from agents import UserMessage, ask, tool
+from orchestrator.agents import Agent, AssistantMessage, ScriptedModel, ToolCall, ToolMessage
+from orchestrator.agents import UserMessage, ask, tool
 
 
 @tool(name="terminal")
@@ -150,9 +150,7 @@ def test_the_user_of_a_chat_is_asked_one_question_at_a_time(home: Path) -> None:
         session = chat.screen.partition("--session ")[2].split()[0]
     assert ran(home) == [first]
 
-    with terminal(
-        home, "chat", "team.py:main", "--session", session, drawn=True
-    ) as chat:
+    with terminal(home, "chat", "team.py:main", "--session", session, drawn=True) as chat:
         chat.wait_for(f"terminal: {second}\n  /y once")
         chat.type("/deny later\r")
         chat.wait_for("terminal was denied by the user: later")
@@ -189,9 +187,7 @@ def test_a_question_of_a_detached_task_waits_for_the_next_chat(home: Path) -> No
         other.wait_for("heard: terminal was denied by the user", anywhere=True)
         assert other.wait() == 0
 
-    with terminal(
-        home, "chat", "team.py:main", "--session", session, drawn=True
-    ) as chat:
+    with terminal(home, "chat", "team.py:main", "--session", session, drawn=True) as chat:
         chat.wait_for("/main/child[1] asks for approval\n  terminal: x\n")
         chat.type("/y\n")
         chat.wait_for("news: heard: ran x")
@@ -287,9 +283,7 @@ class UserAtTerminal:
         self.seeing = partial(redirect_stderr, screen)
         self._stdin = stdin
 
-    async def run(
-        self, *commands: str, seconds: float = 600, quiet: bool = False
-    ) -> None:
+    async def run(self, *commands: str, seconds: float = 600, quiet: bool = False) -> None:
         rules = [ask("terminal", seconds=seconds)]
         agent = self.shell.agent(*map(run, commands), tool_texts, rules=rules)
         console = Terminal(stderr=True, quiet=quiet, width=200)
@@ -340,9 +334,7 @@ async def test_a_run_goes_on_without_an_answer_in_time(user: UserAtTerminal) -> 
 
 
 @pytest.mark.realtime
-async def test_where_the_input_has_ended_all_is_denied(
-    user: UserAtTerminal, stdin: int
-) -> None:
+async def test_where_the_input_has_ended_all_is_denied(user: UserAtTerminal, stdin: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -354,25 +346,17 @@ async def test_where_the_input_has_ended_all_is_denied(
 
 
 @pytest.mark.realtime
-async def test_a_run_does_not_ask_the_questions_of_other_runs(
-    user: UserAtTerminal,
-) -> None:
+async def test_a_run_does_not_ask_the_questions_of_other_runs(user: UserAtTerminal) -> None:
     """An older question waits until its session is opened again."""
     shell = Shell()
     agent = shell.agent(run("other"), tool_texts, rules=[ask("terminal")])
     async with open_orchestrator(":memory:") as orchestrator:
-        async with (
-            trio.open_nursery() as nursery,
-            orchestrator.open_session(agent) as it,
-        ):
+        async with trio.open_nursery() as nursery, orchestrator.open_session(agent) as it:
             nursery.start_soon(it.ask, "go")
             await it.asks.receive()
             console = Terminal(stderr=True, width=200)
             nursery.start_soon(
-                answer_in_terminal,
-                orchestrator,
-                console,
-                pending_approvals(orchestrator),
+                answer_in_terminal, orchestrator, console, pending_approvals(orchestrator)
             )
             nursery.start_soon(partial(orchestrator.run, agent, "go", attended=True))
             with user.seeing():
@@ -415,9 +399,7 @@ def shown(capsys: pytest.CaptureFixture[str], question: ApprovalQuestion) -> lis
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_question_shows_who_what_and_how_to_answer(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_question_shows_who_what_and_how_to_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, QUESTION) == [
         "/main asks for approval",
         "  terminal: make",
@@ -447,9 +429,7 @@ def test_what_else_a_call_says_is_shown(
     assert more is None or more in lines[2]
 
 
-def test_a_command_cannot_pass_for_what_we_say(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_cannot_pass_for_what_we_say(capsys: pytest.CaptureFixture[str]) -> None:
     forged = "ls\n/main asks for approval\n  terminal: ls\x1b[2J\x1b[31m\u202e[bold]"
     lines = shown(capsys, attrs.evolve(QUESTION, subject=forged, details=forged))
 
@@ -477,9 +457,7 @@ def test_a_command_cannot_pass_for_what_we_say(
         ("//y", None),
     ],
 )
-def test_an_answer_is_understood(
-    line: str, answer: tuple[ApprovalVerdict, str] | None
-) -> None:
+def test_an_answer_is_understood(line: str, answer: tuple[ApprovalVerdict, str] | None) -> None:
     assert parse_answer(line) == answer
 
 

@@ -13,8 +13,8 @@ from tests.orchestrator.terminals import UP, terminal
 TEAM = """
 import trio
 
-from agents import Agent, AssistantMessage, ScriptedModel, TextDelta, ToolCall, Usage
-from agents import UserMessage
+from orchestrator.agents import Agent, AssistantMessage, ScriptedModel, TextDelta, ToolCall, Usage
+from orchestrator.agents import UserMessage
 
 
 class Streaming:
@@ -95,9 +95,7 @@ def test_an_answer_streams_above_the_line_that_is_typed(home: Path) -> None:
 
 
 def test_the_status_shows_what_runs_and_commands_act_on_it(home: Path) -> None:
-    with terminal(
-        home, "chat", "team.py:lead", columns=80, rows=40, drawn=True
-    ) as chat:
+    with terminal(home, "chat", "team.py:lead", columns=80, rows=40, drawn=True) as chat:
         chat.wait_for("· /help\n>")
         chat.type("first\r")
         chat.wait_for("· sleeper[1], in the background: first", "handed on\n")

@@ -35,9 +35,7 @@ class Script:
         return done.returncode, done.stdout + done.stderr
 
 
-def test_a_script_approves_denies_tells_and_cancels(
-    home: Path, python: list[str]
-) -> None:
+def test_a_script_approves_denies_tells_and_cancels(home: Path, python: list[str]) -> None:
     script = Script(home, python)
     # Not live: nothing reads its terminal while a script runs.
     with terminal(home, "run", "team.py:boss", "go", "--progress", "plain") as run:
@@ -54,16 +52,10 @@ def test_a_script_approves_denies_tells_and_cancels(
         assert (code, f"no {first!r} waits for an approval" in said) == (2, True)
         assert script("deny", second, "--why", "not today")[0] == 0
 
-        assert script("pause", "/boss") == (
-            0,
-            "paused: no new task starts below /boss\n",
-        )
+        assert script("pause", "/boss") == (0, "paused: no new task starts below /boss\n")
         assert script("unpause", "/boss") == (0, "unpaused: /boss\n")
         code, said = script("message", "/boss/slow[1]", "hurry")
-        assert (code, said) == (
-            0,
-            "told: /boss/slow[1] reads it before its next model call\n",
-        )
+        assert (code, said) == (0, "told: /boss/slow[1] reads it before its next model call\n")
         code, said = script("message", "/boss/slo[1]", "hurry")
         assert (code, "did you mean /boss/slow[1]?" in said) == (2, True)
         assert script("message", "/boss/slow[1]", " ")[0] == 2
@@ -82,9 +74,7 @@ def test_a_script_approves_denies_tells_and_cancels(
 def test_without_a_process_nothing_can_be_done(
     home: Path, python: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert (
-        Script(home, python)("run", "team.py:slow", "go", "--seconds", "0.01")[0] == 4
-    )
+    assert Script(home, python)("run", "team.py:slow", "go", "--seconds", "0.01")[0] == 4
 
     assert run_command(["message", "/slow", "hello"]) == 1
     assert "no process of this machine runs r_" in capsys.readouterr().err

@@ -31,9 +31,7 @@ def test_the_help_fits_and_names_the_commands_by_use(width: int) -> None:
     lines = help_page(width).splitlines()
 
     assert max(map(len, lines)) <= width
-    assert [line for line in lines if line.endswith(":")] == [
-        f"{it}:" for it in COMMANDS
-    ]
+    assert [line for line in lines if line.endswith(":")] == [f"{it}:" for it in COMMANDS]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
@@ -55,9 +53,7 @@ def test_the_version_is_that_of_the_distribution() -> None:
     assert version("delegation-orchestrator") == VERSION
 
 
-def test_no_option_has_another_one_that_turns_it_off(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_no_option_has_another_one_that_turns_it_off(capsys: pytest.CaptureFixture[str]) -> None:
     for group in COMMANDS.values():
         for name in group:
             assert run_command(["help", name]) == 0

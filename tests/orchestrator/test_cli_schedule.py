@@ -26,10 +26,10 @@ schedule = [
 KILLED = """
 import sys
 import trio
-from agents import Agent, ScriptedModel
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.journals import open_journal
-from orchestrator.runtime import open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.journal.journals import open_journal
+from orchestrator.kernel.runtime import open_orchestrator
 from orchestrator.schedule import Delivery, Job, open_schedule
 from orchestrator.testing import CrashingJournal
 
@@ -62,15 +62,15 @@ trio.run(main)
 SET_BY_AGENT = """
 import sys
 import trio
-from agents import Agent, ScriptedModel, ToolCall, ToolMessage, UserMessage
-from orchestrator.doors.inbound import InboundRequest
-from orchestrator.doors.kept import KeptDoor
-from orchestrator.errors import UnknownIdError
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.journals import open_journal
-from orchestrator.runtime import open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, UserMessage
+from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.kernel.doors.kept import KeptDoor
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.journal.journals import open_journal
+from orchestrator.kernel.runtime import open_orchestrator
 from orchestrator.schedule import Scheduler
-from orchestrator.schedule.job_run import JOB
+from orchestrator.products.schedule.job_run import JOB
 from orchestrator.testing import CrashingJournal
 
 path, told, after = sys.argv[1:]
@@ -131,15 +131,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @contextmanager
 def scheduled(folder: Path) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "orchestrator",
-            "schedule",
-            "team.py",
-            "--journal",
-            "s.db",
-        ],
+        [sys.executable, "-m", "orchestrator", "schedule", "team.py", "--journal", "s.db"],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
@@ -226,9 +218,7 @@ def test_an_edit_holds_until_the_next_start_does_what_the_file_says(
         assert "Write the week." in capsys.readouterr().out
 
 
-def test_the_session_of_a_job_is_no_run(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_session_of_a_job_is_no_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with scheduled(folder):
         assert jobs("run", "week") == 0
         run = capsys.readouterr().out.strip()
@@ -251,18 +241,12 @@ def test_the_session_of_a_job_is_no_run(
         (["schedule", "empty.py"], "defines no Job"),
         (["schedule", "wrong.py", "--journal", "w.db"], "job 'a': .* 4 fields"),
         (["schedule", "."], "a schedule is the variable of a Python file"),
-        (
-            ["schedule", "hook.py", "--journal", "w.db"],
-            "sent to a.example in the clear",
-        ),
+        (["schedule", "hook.py", "--journal", "w.db"], "sent to a.example in the clear"),
         (["serve", "wrong.py", "--journal", "w.db"], "job 'a': .* 4 fields"),
     ],
 )
 def test_a_mistake_is_a_sentence_and_exit_code_2(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    problem: str,
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], problem: str
 ) -> None:
     (folder / "empty.py").write_text("")
     (folder / "wrong.py").write_text(
@@ -299,9 +283,7 @@ def test_a_process_that_is_killed_after_any_write_begins_each_run_once_and_loses
 
     def live(after: int) -> int:
         command = [*python, str(program), "j.db", "told.txt", str(after)]
-        return subprocess.run(
-            command, cwd=folder, capture_output=True, check=False
-        ).returncode
+        return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode
 
     told = folder / "told.txt"
     journal = folder / "j.db"

@@ -9,8 +9,8 @@ import networkx as nx
 import pytest
 import trio
 
-from agents import Agent, ModelError, ScriptedModel, ToolCall, Transcript, tool
 from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, ModelError, ScriptedModel, ToolCall, Transcript, tool
 from orchestrator.cli.app import run_command
 from tests.kit import hand_on, worker
 
@@ -126,9 +126,7 @@ def test_an_export_never_replaces_the_journal(
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_a_run_is_exported_in_each_format(
-    command: Command, format_: str, tmp_path: Path
-) -> None:
+def test_a_run_is_exported_in_each_format(command: Command, format_: str, tmp_path: Path) -> None:
     """To a file or to stdout, the same."""
     file = tmp_path / f"run.{format_}"
     text = command("export", "--format", format_)
@@ -203,10 +201,7 @@ def seconds(shown: dict[str, float]) -> dict[str, float]:
         (["show", "x", "--run", "r_nothing"], "there is no run 'r_nothing'"),
         (["export", "--format", "pdf"], 'Invalid value "pdf" for --format'),
         (["export", "r_nothing", "--format", "svg"], "there is no run 'r_nothing'"),
-        (
-            ["export", "--format", "dot", "-o", "/"],
-            "/ is a directory; say a file with -o",
-        ),
+        (["export", "--format", "dot", "-o", "/"], "/ is a directory; say a file with -o"),
         (["tree", "--depth", "-1"], "--depth is -1"),
         (["tree", "--rows", "0"], "--rows is 0"),
         (["tree", "--rows", "9", "--failed"], "goes with neither"),

@@ -7,9 +7,7 @@ import attrs
 import pytest
 from rich.console import Console, Group
 
-from agents import CallId, ToolCall, ToolMessage, Usage
-from delegation import Ending, Ledger, Mode, SessionId, Status, TaskId
-from delegation.events import Entry, MessageReceived, SessionOpened, ToolAnswered
+from orchestrator.agents import CallId, ToolCall, ToolMessage, Usage
 from orchestrator.cli.journal_queries import Runs
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.run_list import print_runs
@@ -24,7 +22,9 @@ from orchestrator.cli.terminal.transcript import transcript_lines
 from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
 from orchestrator.cli.terminal.tree_table import print_tree
 from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
-from orchestrator.control.server import AnswerApproval, Cancel, Steer
+from orchestrator.delegation import Ending, Ledger, Mode, SessionId, Status, TaskId
+from orchestrator.delegation.events import Entry, MessageReceived, SessionOpened, ToolAnswered
+from orchestrator.kernel.control.server import AnswerApproval, Cancel, Steer
 from tests.orchestrator.synthetic_trees import BEGAN, ask_of, grown, snapshot_of
 from tests.orchestrator.terminals import SEQUENCE
 
@@ -80,9 +80,7 @@ def five() -> RunSnapshot:
 
 
 def text_of(snapshot: RunSnapshot, canvas: Canvas) -> str:
-    return "\n".join(
-        line.plain.rstrip() for line in render_frame(snapshot, canvas).lines
-    )
+    return "\n".join(line.plain.rstrip() for line in render_frame(snapshot, canvas).lines)
 
 
 def test_five_tasks_are_shown_whole_with_open_questions_on_top() -> None:
@@ -183,9 +181,7 @@ def test_a_frame_of_twenty_thousand_tasks_costs_what_one_of_fifty_costs() -> Non
         for _ in range(12):
             # CPU time: other processes must not count.
             start = time.thread_time()
-            console.print(
-                Group(*render_frame(snapshot, Canvas(width=118, height=36)).lines)
-            )
+            console.print(Group(*render_frame(snapshot, Canvas(width=118, height=36)).lines))
             seconds.append(time.thread_time() - start)
         return min(seconds)
 
@@ -217,12 +213,7 @@ def test_who_says_nothing_gets_what_the_terminal_can_show(
 
 def test_numbers_are_short() -> None:
     used = [Usage(input_tokens=n) for n in (0, 9_999, 12_345, 9_876_543)]
-    assert [format_tokens(usage) for usage in used] == [
-        "0",
-        "9,999",
-        "12.3k",
-        "9.88M",
-    ]
+    assert [format_tokens(usage) for usage in used] == ["0", "9,999", "12.3k", "9.88M"]
     times = [format_seconds(seconds) for seconds in (None, 0.04, 61, 3_661)]
     assert times == ["", "0.0s", "1:01", "1:01:01"]
     assert format_money(Usage(calls=1, unpriced=1)) == "$?"
@@ -244,9 +235,7 @@ class Watched:
     def look(self) -> list[str]:
         lines = self.state.render(self.snapshot, self.canvas, "r_root")
         assert len(lines) == self.canvas.height
-        self.chosen = next(
-            (line.plain for line in lines if "reverse" in str(line.style)), ""
-        )
+        self.chosen = next((line.plain for line in lines if "reverse" in str(line.style)), "")
         return [line.plain.rstrip() for line in lines]
 
     def press(self, *keys: str) -> object:
@@ -342,9 +331,7 @@ def test_a_running_task_is_told_something() -> None:
     watched = Watched(five())
     watched.press("down", "down")
 
-    assert watched.press("m", *"hurry upp", "backspace", "enter") == Steer(
-        "t_2", "hurry up"
-    )
+    assert watched.press("m", *"hurry upp", "backspace", "enter") == Steer("t_2", "hurry up")
     assert watched.press("m", "enter") is None
 
 
@@ -355,9 +342,7 @@ def test_an_approval_is_given_or_denied_with_a_reason() -> None:
     watched.press("a")
     assert "Approve /boss/lead[4]  terminal: rm -r build/?" in watched.look()[-2]
     assert watched.press("s") == AnswerApproval(id_, "session")
-    assert watched.press("d", *"not now", "enter") == AnswerApproval(
-        id_, "deny", "not now"
-    )
+    assert watched.press("d", *"not now", "enter") == AnswerApproval(id_, "deny", "not now")
     assert watched.press("a", "q") is None
 
 
@@ -445,19 +430,11 @@ def _text(written: io.TextIOWrapper) -> str:
 
 def test_json_in_a_transcript_is_shown_line_by_line() -> None:
     """Unless it is short, or only looks like it."""
-    texts = (
-        '{"tasks": [{"path": "/boss/lead[1]", "status": "succeeded"}], "n": 1}',
-        "[]",
-    )
+    texts = ('{"tasks": [{"path": "/boss/lead[1]", "status": "succeeded"}], "n": 1}', "[]")
     broken = '{"it": "is cut in the midst of a word, as the answer of a tool may be'
     request = TaskId("t_1")
     entries = [
-        Entry(
-            seq,
-            0.0,
-            SessionId("r_1"),
-            ToolAnswered(request, ToolMessage(CallId("c"), text)),
-        )
+        Entry(seq, 0.0, SessionId("r_1"), ToolAnswered(request, ToolMessage(CallId("c"), text)))
         for seq, text in enumerate((*texts, broken))
     ]
 

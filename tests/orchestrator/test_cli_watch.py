@@ -10,8 +10,8 @@ import pytest
 from tests.orchestrator.terminals import DOWN, LEFT, RIGHT, UP, Terminal, terminal
 
 TEAM = """
-from agents import Agent, ScriptedModel, ToolCall, tool
-from agents.approval import ask
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.agents.approval import ask
 
 @tool
 def deploy(target: str) -> str:
@@ -65,9 +65,7 @@ def test_a_watcher_approves_denies_tells_and_cancels(home: Path) -> None:
             watch.wait_for("✓ worker[2]")
 
             watch.type("\r")
-            watch.wait_for(
-                "said: deployed staging", "the user, at another terminal says once"
-            )
+            watch.wait_for("said: deployed staging", "the user, at another terminal says once")
             watch.type("\x1b")
             watch.wait_for("q leave")
 
@@ -143,9 +141,9 @@ def test_a_mistake_in_the_picture_ends_no_work(home: Path) -> None:
 
 
 LONG = """
-from agents import Agent, ScriptedModel, ToolCall
-from agents.approval import ask
-from agents.tools.terminal import terminal
+from orchestrator.agents import Agent, ScriptedModel, ToolCall
+from orchestrator.agents.approval import ask
+from orchestrator.agents.tools.terminal import terminal
 
 command = "echo " + "harmless " * 20 + "\\nrm -rf the-end-of-it"
 model = ScriptedModel([ToolCall("terminal", {"command": command}), "all done"])

@@ -9,8 +9,6 @@ import pytest
 import trio
 
 import orchestrator
-from agents import Agent, DefinitionError, Limits, ScriptedModel, Transcript, agent
-from delegation import Ending, Rules
 from orchestrator import (
     Candidates,
     FanOutFailedError,
@@ -33,7 +31,9 @@ from orchestrator import (
     sequence,
     vote,
 )
-from orchestrator.replay.run import replay_sync
+from orchestrator.agents import Agent, DefinitionError, Limits, ScriptedModel, Transcript, agent
+from orchestrator.delegation import Ending, Rules
+from orchestrator.products.history.replay.run import replay_sync
 from tests.kit import hand_on
 
 
@@ -63,9 +63,7 @@ class Done:
         self.run = run
         self.seconds = seconds
         tree = run.tree
-        self.tree = {
-            tree[task]["path"]: str(tree[task]["status"]) for task in tree.graph
-        }
+        self.tree = {tree[task]["path"]: str(tree[task]["status"]) for task in tree.graph}
 
     @property
     def output(self) -> Any:
@@ -256,11 +254,7 @@ def test_what_was_said_of_a_fan_out_holds_for_its_other_ways_to_end() -> None:
     said = attrs.evolve(parallel(echo(), echo("b")), language="German", limits=limits)
 
     for other in (said.settled(), said.first(), said.quorum(1)):
-        assert (other.language, other.limits, other.fans_out) == (
-            "German",
-            limits,
-            True,
-        )
+        assert (other.language, other.limits, other.fans_out) == ("German", limits, True)
 
 
 async def test_settled_of_several_types_has_each_type() -> None:
@@ -274,9 +268,7 @@ async def test_settled_of_several_types_has_each_type() -> None:
 
 
 async def test_the_first_success_is_enough_and_the_others_are_cancelled() -> None:
-    done = await run(
-        parallel(echo("slow", 60), echo("quick", 2), BROKEN).first().named("any_of")
-    )
+    done = await run(parallel(echo("slow", 60), echo("quick", 2), BROKEN).first().named("any_of"))
 
     assert done.output == "<go>"
     assert done.seconds == pytest.approx(2)
@@ -368,9 +360,7 @@ async def test_votes_are_counted() -> None:
 
     tie = await run(vote(says("a", "x"), says("b", "y"), BROKEN))
     assert tie.output == "x"
-    same = await run(
-        vote(says("a", "no"), says("b", "Yes"), says("c", "yes"), key=str.lower)
-    )
+    same = await run(vote(says("a", "no"), says("b", "Yes"), says("c", "yes"), key=str.lower))
     assert same.output == "Yes"
     lists = await run(
         vote(
@@ -388,9 +378,7 @@ async def test_votes_are_counted() -> None:
 
 
 async def test_the_best_of_several_is_chosen_by_a_judge() -> None:
-    writer = says(
-        "writer", "short", "the longest", "longer", "short", RuntimeError("x"), "y"
-    )
+    writer = says("writer", "short", "the longest", "longer", "short", RuntimeError("x"), "y")
     assert (await run(best(writer, of=3, by=len))).output == "the longest"
     read: list[str] = []
 
@@ -430,17 +418,12 @@ async def test_a_draft_is_refined_until_it_passes() -> None:
 
     writer = Agent("writer", model=ScriptedModel.always(draft))
     critic = says(
-        "critic",
-        '{"passes": false, "complaint": "too long"}',
-        '{"passes": true}',
-        output=Review,
+        "critic", '{"passes": false, "complaint": "too long"}', '{"passes": true}', output=Review
     )
     done = await run(refine(writer, until=critic))
 
     assert done.output == "draft 2"
-    assert read[1] == (
-        "go\n\nYour last answer:\ndraft 1\n\nWhat is wrong with it:\ntoo long"
-    )
+    assert read[1] == ("go\n\nYour last answer:\ndraft 1\n\nWhat is wrong with it:\ntoo long")
     assert list(done.tree)[1:] == [
         "/refine/writer[1]",
         "/refine/critic[1]",
@@ -528,9 +511,7 @@ async def test_fallback_asks_the_next_when_one_fails() -> None:
 async def test_fan_outs_that_fail_are_retried_and_fallen_back_from() -> None:
     """What they raise is a group, and still one failure of one task."""
     done = await run(
-        fallback(
-            parallel(BROKEN, echo()), says("b", '["a", "b"]', output=tuple[str, str])
-        )
+        fallback(parallel(BROKEN, echo()), says("b", '["a", "b"]', output=tuple[str, str]))
     )
 
     assert done.output == ("a", "b")
@@ -595,10 +576,7 @@ ANY: Any = orchestrator
 @pytest.mark.parametrize(
     ("define", "problem"),
     [
-        (
-            lambda a: ANY.map_each(a, limit=0),
-            "map_each: limit is 0; it must be 1 or more",
-        ),
+        (lambda a: ANY.map_each(a, limit=0), "map_each: limit is 0; it must be 1 or more"),
         (lambda a: ANY.map_each(a, limit="5"), "which is no number"),
         (lambda _: ANY.map_each(len), "is no agent"),
         (lambda _: ANY.parallel(), "parallel needs 1 agent at least"),
@@ -620,14 +598,9 @@ ANY: Any = orchestrator
         (lambda a: ANY.route("a", {"a": a}), "neither a function nor an agent"),
         (lambda _: ANY.route(len, {}), "route needs 1 agent at least"),
         (lambda _: ANY.route(len, {"a": "b"}), "is no agent"),
+        (lambda a: ANY.map_reduce(a, a, at_once=1), "at_once is 1; it must be 2 or more"),
         (
-            lambda a: ANY.map_reduce(a, a, at_once=1),
-            "at_once is 1; it must be 2 or more",
-        ),
-        (
-            lambda a: ANY.map_reduce(
-                a, Agent("m", model=a.model, output=int), at_once=2
-            ),
+            lambda a: ANY.map_reduce(a, Agent("m", model=a.model, output=int), at_once=2),
             "must give what 'echo' gives",
         ),
     ],

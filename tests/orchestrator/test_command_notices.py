@@ -10,10 +10,11 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript
-from agents.tools.terminal.tools import SHOWN
-from delegation import SessionId, root_of
-from delegation.events import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript
+from orchestrator.agents.tools.terminal.tools import SHOWN
+from orchestrator.delegation import SessionId, root_of
+from orchestrator.delegation.events import (
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
@@ -21,8 +22,7 @@ from delegation.events import (
     ToolAnswered,
     TurnStarted,
 )
-from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.replay.run import replay
+from orchestrator.products.history.replay.run import replay
 from tests.kit import facts, hand_on, worker
 from tests.orchestrator.commands_kit import (
     ManualModel,
@@ -88,11 +88,7 @@ def turns(journal: MemoryJournal) -> int:
 
 def told_once(journal: MemoryJournal) -> bool:
     """Tell whether all that commands did was read, and nothing of it twice."""
-    return (
-        sorted(command_mail_read(journal.entries))
-        == command_mail(journal.entries)
-        != []
-    )
+    return sorted(command_mail_read(journal.entries)) == command_mail(journal.entries) != []
 
 
 class TestTheEnd:
@@ -231,11 +227,7 @@ class TestTheEnd:
         assert turns(journal) == 1
 
     async def test_to_have_read_what_it_said_so_far_is_not_to_know_how_it_ended(
-        self,
-        tmp_path: Path,
-        gate: Pipe,
-        journal: MemoryJournal,
-        clock: trio.testing.MockClock,
+        self, tmp_path: Path, gate: Pipe, journal: MemoryJournal, clock: trio.testing.MockClock
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
             manual = await talk.begin()
@@ -290,9 +282,7 @@ class TestTheEnd:
                 await talk.woken()
             assert tree[tree.root]["status"] == "succeeded"
 
-    async def test_no_secret_is_told_in_part(
-        self, tmp_path: Path, journal: MemoryJournal
-    ) -> None:
+    async def test_no_secret_is_told_in_part(self, tmp_path: Path, journal: MemoryJournal) -> None:
         """What is cut off is cut after secrets were taken out: half of one is a secret, too."""
         secret = "7h15-15-50-53cr37"
         filling = "x" * (SHOWN - len("key=") - 5)
@@ -313,9 +303,7 @@ class TestTheEnd:
         assert secret[:5] not in log
         assert secret[:5] not in listed[-1]["command"]
 
-    async def test_no_secret_is_told(
-        self, tmp_path: Path, journal: MemoryJournal
-    ) -> None:
+    async def test_no_secret_is_told(self, tmp_path: Path, journal: MemoryJournal) -> None:
         secret = "7h15-15-50-53cr37"
         (tmp_path / "file").write_text(f"ready {secret}\n")
         async with in_a_session(
@@ -382,8 +370,7 @@ class TestWatching:
         async with in_a_session(tmp_path, journal) as talk:
             manual = await talk.begin()
             await manual.start(
-                "for i in 1 2 3 4; do echo hit $i; echo miss; done",
-                watch_patterns=["hit"],
+                "for i in 1 2 3 4; do echo hit $i; echo miss; done", watch_patterns=["hit"]
             )
             await talk.command.finished.wait()
             manual.end()
@@ -397,11 +384,7 @@ class TestWatching:
         assert turns(journal) == 2
 
     async def test_the_pause_between_two_doubles_up_to_a_quarter_of_an_hour(
-        self,
-        tmp_path: Path,
-        said: Pipe,
-        journal: MemoryJournal,
-        clock: trio.testing.MockClock,
+        self, tmp_path: Path, said: Pipe, journal: MemoryJournal, clock: trio.testing.MockClock
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
             manual = await talk.begin()
@@ -471,9 +454,7 @@ class TestNobodyToTell:
         """It ends with its one turn, whatever the door of its session can do."""
         child = ManualModel()
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
-            async with talking(
-                orchestrator, delegates=[shell_user(child, "child")]
-            ) as talk:
+            async with talking(orchestrator, delegates=[shell_user(child, "child")]) as talk:
                 manual = await talk.begin()
                 manual.begin_calls(hand_on("a", background=in_background))
                 await child.receive()
@@ -492,10 +473,7 @@ class TestNobodyToTell:
         assert started["ends_with_turn"] is True
         assert started["notify_on_complete"] is False
         assert "watch_patterns" not in started
-        assert (
-            f'process(action="poll", id="{started["id"]}")'
-            in (started["notify_unsupported"])
-        )
+        assert f'process(action="poll", id="{started["id"]}")' in (started["notify_unsupported"])
         assert [it.notify for it in facts(journal.entries, ProcessStarted)] == [False]
         assert not facts(journal.entries, ProcessMatched)
         assert not any(it.mail for it in facts(journal.entries, ToolAnswered))
@@ -533,9 +511,7 @@ class TestNobodyToTell:
         """Whatever the door of its session can do."""
         child = ManualModel()
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
-            async with talking(
-                orchestrator, delegates=[shell_user(child, "child")]
-            ) as talk:
+            async with talking(orchestrator, delegates=[shell_user(child, "child")]) as talk:
                 manual = await talk.begin()
                 manual.begin_calls(hand_on("a", background=in_background))
                 await child.receive()
@@ -604,7 +580,7 @@ class TestWhileNobodyTalks:
         monkeypatch: pytest.MonkeyPatch,
         notify: bool,
     ) -> None:
-        monkeypatch.setattr("orchestrator.journal.session_cache.MAX_RESTING_TASKS", 1)
+        monkeypatch.setattr("orchestrator.kernel.journal.session_cache.MAX_RESTING_TASKS", 1)
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
 
             async def is_remembered() -> bool:
@@ -633,9 +609,7 @@ class TestWhileNobodyTalks:
             # What its commands said is not kept either.
             async with talking(orchestrator) as other:
                 await (await other.begin()).start("true")
-            assert list(orchestrator._services.background._commands) == [
-                root_of(other.session.id)
-            ]
+            assert list(orchestrator._services.background._commands) == [root_of(other.session.id)]
 
     async def test_a_session_that_is_closed_for_good_ends_it_and_is_told_nothing(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
@@ -803,9 +777,7 @@ def wait_for_it(transcript: Transcript) -> ToolCall:
     return ToolCall("process", {"action": "wait", "id": id_})
 
 
-@pytest.mark.parametrize(
-    "wanted", [{"notify_on_complete": True}, {"watch_patterns": ["hit"]}]
-)
+@pytest.mark.parametrize("wanted", [{"notify_on_complete": True}, {"watch_patterns": ["hit"]}])
 async def test_a_session_with_commands_is_replayed_without_running_any(
     tmp_path: Path, journal: MemoryJournal, wanted: dict[str, Any]
 ) -> None:

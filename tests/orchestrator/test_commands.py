@@ -10,10 +10,11 @@ import pytest
 import trio
 import trio.testing
 
-from agents import DefinitionError, ToolCall
-from agents.tools.terminal.tools import SHOWN, WRITE_SECONDS, terminal
-from delegation import Encoded, Ending, Rules, root_of
-from delegation.events import (
+from orchestrator import ClosedError, MemoryJournal, open_orchestrator
+from orchestrator.agents import DefinitionError, ToolCall
+from orchestrator.agents.tools.terminal.tools import SHOWN, WRITE_SECONDS, terminal
+from orchestrator.delegation import Encoded, Ending, Rules, root_of
+from orchestrator.delegation.events import (
     Entry,
     ProcessEnded,
     ProcessStarted,
@@ -21,8 +22,7 @@ from delegation.events import (
     ToolAnswered,
     TurnEnded,
 )
-from orchestrator import ClosedError, MemoryJournal, open_orchestrator
-from orchestrator.execution.workspace.task_workspace import CLOSE_SECONDS
+from orchestrator.kernel.execution.workspace.task_workspace import CLOSE_SECONDS
 from tests.kit import facts, hand_on
 from tests.orchestrator.commands_kit import (
     ManualModel,
@@ -77,9 +77,7 @@ def said(tmp_path: Path) -> Iterator[Pipe]:
 
 
 class TestForeground:
-    async def test_the_model_reads_how_it_ended_and_all_that_it_said(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_the_model_reads_how_it_ended_and_all_that_it_said(self, tmp_path: Path) -> None:
         async with in_a_run(tmp_path) as manual:
             answer = await manual.run("echo out; echo err >&2; exit 3")
 
@@ -154,28 +152,20 @@ class TestForeground:
                 nursery.cancel_scope.cancel()
 
             assert all(map(has_ended, pids))
-        assert [it.outcome.ending for it in facts(journal.entries, TurnEnded)] == [
-            Ending.CANCELLED
-        ]
+        assert [it.outcome.ending for it in facts(journal.entries, TurnEnded)] == [Ending.CANCELLED]
 
     async def test_two_of_one_answer_run_at_the_same_time(
         self, tmp_path: Path, gate: Pipe, said: Pipe
     ) -> None:
         async with in_a_run(tmp_path) as manual:
             answers = await manual.call_all(
-                ToolCall(
-                    "terminal", {"command": "echo a >gate; read x <said; echo $x"}
-                ),
-                ToolCall(
-                    "terminal", {"command": "read x <gate; echo b >said; echo $x"}
-                ),
+                ToolCall("terminal", {"command": "echo a >gate; read x <said; echo $x"}),
+                ToolCall("terminal", {"command": "read x <gate; echo b >said; echo $x"}),
             )
 
         assert [it["output"] for it in answers] == ["b\n", "a\n"]
 
-    async def test_long_output_is_cut_in_the_middle_and_says_so(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_long_output_is_cut_in_the_middle_and_says_so(self, tmp_path: Path) -> None:
         async with in_a_run(tmp_path) as manual:
             answer = await manual.run("seq 100000; echo end")
 
@@ -222,9 +212,7 @@ class TestForeground:
         (tmp_path / "file").touch()
         async with in_a_run(tmp_path, journal) as manual:
             with pytest.raises(RefusedError) as refused:
-                await manual.run(
-                    f"touch {tmp_path}/ran", workdir=workdir, background=in_background
-                )
+                await manual.run(f"touch {tmp_path}/ran", workdir=workdir, background=in_background)
 
         assert why in str(refused.value)
         assert not (tmp_path / "ran").exists()
@@ -271,9 +259,7 @@ class TestForeground:
             assert variables["KEPT"] == "yes"
             assert "OPENAI_API_KEY" not in variables
 
-    async def test_a_child_says_its_own_name_to_what_it_starts(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_child_says_its_own_name_to_what_it_starts(self, tmp_path: Path) -> None:
         """Building or running a child leaves what its parent starts as it was."""
         lead, child = ManualModel(), ManualModel()
         agent = shell_user(lead, "lead", delegates=[shell_user(child, "child")])
@@ -283,8 +269,7 @@ class TestForeground:
                 nursery.start_soon(orchestrator.run, agent, "go")
                 await lead.receive()
                 lead.begin_calls(
-                    hand_on("a"),
-                    ToolCall("terminal", {"command": f"read _ <gate; {names}"}),
+                    hand_on("a"), ToolCall("terminal", {"command": f"read _ <gate; {names}"})
                 )
                 with pipe(tmp_path / "gate") as gate:
                     await child.receive()
@@ -303,9 +288,7 @@ class TestForeground:
 
 
 class TestBackground:
-    async def test_it_runs_while_the_model_goes_on(
-        self, tmp_path: Path, gate: Pipe
-    ) -> None:
+    async def test_it_runs_while_the_model_goes_on(self, tmp_path: Path, gate: Pipe) -> None:
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
             started = await manual.start("echo one; read _ <gate; echo two; exit 4")
@@ -330,9 +313,7 @@ class TestBackground:
         assert ended["status"] == "ended"
         assert (ended["exit_code"], ended["ended"]) == (4, "exit code 4")
 
-    async def test_poll_shows_what_is_new(
-        self, tmp_path: Path, gate: Pipe, said: Pipe
-    ) -> None:
+    async def test_poll_shows_what_is_new(self, tmp_path: Path, gate: Pipe, said: Pipe) -> None:
         command = "for i in 1 2; do echo $i; echo >said; read _ <gate; done"
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
@@ -365,14 +346,7 @@ class TestBackground:
     )
     @pytest.mark.parametrize("action", ["poll", "log", "wait"])
     async def test_no_secret_is_told_in_two_parts(
-        self,
-        tmp_path: Path,
-        gate: Pipe,
-        said: Pipe,
-        *,
-        action: str,
-        first: str,
-        second: str,
+        self, tmp_path: Path, gate: Pipe, said: Pipe, *, action: str, first: str, second: str
     ) -> None:
         """A reader that looks while it is being printed must not see half of it."""
         command = 'printf %b "$(cat 1)"; echo >said; read _ <gate; printf %b "$(cat 2)"'
@@ -426,9 +400,7 @@ class TestBackground:
         assert (some["lines"], some["output"]) == ("10 to 12 of 300", "11\n12")
         assert (none["lines"], none["output"]) == ("300 to 300 of 300", "")
 
-    async def test_a_line_without_end_does_not_fill_the_models_window(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_line_without_end_does_not_fill_the_models_window(self, tmp_path: Path) -> None:
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
             started = await manual.start(
@@ -468,9 +440,7 @@ class TestBackground:
     async def test_it_reads_what_is_written_and_then_the_end(
         self, tmp_path: Path, said: Pipe
     ) -> None:
-        command = (
-            'while read x; do echo "<$x>" | tee said; done; echo closed; read || exit 5'
-        )
+        command = 'while read x; do echo "<$x>" | tee said; done; echo closed; read || exit 5'
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
             started = await manual.start(command)
@@ -493,9 +463,7 @@ class TestBackground:
         assert ended["exit_code"] == 5
 
     @pytest.mark.parametrize("action", ["write", "submit", "close"])
-    async def test_what_has_ended_reads_nothing(
-        self, tmp_path: Path, action: str
-    ) -> None:
+    async def test_what_has_ended_reads_nothing(self, tmp_path: Path, action: str) -> None:
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
             started = await manual.start("true")
@@ -549,10 +517,7 @@ class TestBackground:
             ("kill -SEGV $$", {"killed by SIGSEGV", "exit code 139"}),
             ("kill -35 $$", {"killed by signal 35", "exit code 163"}),
             ("exit 1", {"exit code 1"}),
-            (
-                "sleep 1000 &",
-                {"exit code 0; what it had left running was ended with it"},
-            ),
+            ("sleep 1000 &", {"exit code 0; what it had left running was ended with it"}),
         ],
     )
     async def test_how_it_ended_is_said_in_words(
@@ -569,7 +534,7 @@ class TestBackground:
     ) -> None:
         ids = iter(["aaaa01", "aaaa02", "bbbb", "aaaa0"])
         monkeypatch.setattr(
-            "orchestrator.execution.workspace.background_commands.secrets.token_hex",
+            "orchestrator.kernel.execution.workspace.background_commands.secrets.token_hex",
             lambda _: next(ids),
         )
         async with in_a_session(tmp_path) as talk:
@@ -598,9 +563,7 @@ class TestBackground:
             with pytest.raises(RefusedError, match="do not fit"):
                 await manual.call("process", action="pause", id="p_1234")
 
-    async def test_nobody_sees_the_commands_of_another(
-        self, tmp_path: Path, gate: Pipe
-    ) -> None:
+    async def test_nobody_sees_the_commands_of_another(self, tmp_path: Path, gate: Pipe) -> None:
         """Neither a child those of its parent, nor a session those of another."""
         child = ManualModel()
         async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
@@ -623,12 +586,8 @@ class TestBackground:
         """It is the session's limit, whichever of its tasks runs them."""
         child = ManualModel()
         rules = Rules(processes=2)
-        async with open_orchestrator(
-            ":memory:", workspace=tmp_path, rules=rules
-        ) as orchestrator:
-            async with talking(
-                orchestrator, delegates=[shell_user(child, "child")]
-            ) as talk:
+        async with open_orchestrator(":memory:", workspace=tmp_path, rules=rules) as orchestrator:
+            async with talking(orchestrator, delegates=[shell_user(child, "child")]) as talk:
                 manual = await talk.begin()
                 first = await manual.start("read _ <gate")
                 manual.begin_calls(hand_on("a", background=False))
@@ -663,9 +622,7 @@ class TestBackground:
         assert listed["command"].endswith(" ...")
         assert len(listed["command"]) < 250
 
-    async def test_the_last_that_have_ended_are_remembered(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_the_last_that_have_ended_are_remembered(self, tmp_path: Path) -> None:
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
             started = await manual.call_all(*[background("true")] * 40)
@@ -680,9 +637,7 @@ class TestBackground:
 
 class TestItsEndWithOthers:
     @pytest.mark.parametrize("is_cancelled", [True, False])
-    async def test_it_ends_with_a_run(
-        self, tmp_path: Path, gate: Pipe, is_cancelled: bool
-    ) -> None:
+    async def test_it_ends_with_a_run(self, tmp_path: Path, gate: Pipe, is_cancelled: bool) -> None:
         journal = MemoryJournal()
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
             manual = ManualModel()
@@ -707,9 +662,7 @@ class TestItsEndWithOthers:
         journal = MemoryJournal()
         child = ManualModel()
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
-            async with talking(
-                orchestrator, delegates=[shell_user(child, "child")]
-            ) as talk:
+            async with talking(orchestrator, delegates=[shell_user(child, "child")]) as talk:
                 manual = await talk.begin()
                 manual.begin_calls(hand_on("a", background=in_background))
                 await child.receive()
@@ -793,9 +746,7 @@ class TestDurable:
 
         assert (tmp_path / "ran").exists()
 
-    async def test_one_that_is_cancelled_before_it_begins_has_ended(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_one_that_is_cancelled_before_it_begins_has_ended(self, tmp_path: Path) -> None:
         """Closing the orchestrator would otherwise wait for its end for ever."""
         journal = Slow()
         async with in_a_session(tmp_path, journal) as talk:
@@ -828,9 +779,7 @@ class TestDurable:
         for _ in range(10):  # trio shuffles who comes first in that moment
             journal, manual = Slow(), ManualModel()
             async with trio.open_nursery() as nursery:
-                async with open_orchestrator(
-                    journal, workspace=tmp_path
-                ) as orchestrator:
+                async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
                     nursery.start_soon(run)
                     await manual.receive()
                     manual.begin_calls(background("touch ran"))

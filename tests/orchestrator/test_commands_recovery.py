@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript
-from delegation import Ending, SessionId
-from delegation.events import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript
+from orchestrator.delegation import Ending, SessionId
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     ProcessEnded,
@@ -24,10 +25,9 @@ from delegation.events import (
     SessionOpened,
     TurnEnded,
 )
-from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.execution.workspace.background_commands import LOST
-from orchestrator.journal.journal import fold_entries
-from orchestrator.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.kernel.execution.workspace.background_commands import LOST
+from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import facts
 from tests.orchestrator.commands_kit import (
     background,
@@ -74,9 +74,7 @@ trio.run(main)
 
 
 @pytest.mark.memory_only
-async def test_what_a_killed_process_leaves_running_is_ended_by_the_next(
-    tmp_path: Path,
-) -> None:
+async def test_what_a_killed_process_leaves_running_is_ended_by_the_next(tmp_path: Path) -> None:
     """Grandchildren too, and those that have left the group: all carry the id of the command."""
     file = tmp_path / "journal.db"
     environ = {
@@ -111,13 +109,8 @@ async def test_what_a_killed_process_leaves_running_is_ended_by_the_next(
     entries = await read_sqlite_journal(file)
     assert [it.how for it in facts(entries, ProcessEnded)] == [LOST, LOST]
     assert sorted(command_mail_read(entries)) == command_mail(entries) != []
-    endings = [
-        (it.session == id_, it.outcome.ending) for it in facts(entries, TurnEnded)
-    ]
-    assert sorted(endings) == [
-        (True, Ending.SUCCEEDED),
-        (True, Ending.SUCCEEDED),
-    ]
+    endings = [(it.session == id_, it.outcome.ending) for it in facts(entries, TurnEnded)]
+    assert sorted(endings) == [(True, Ending.SUCCEEDED), (True, Ending.SUCCEEDED)]
 
 
 def builder() -> Agent:
@@ -172,9 +165,7 @@ def check(entries: Sequence[Entry], length: int) -> None:
     assert len(turns) == len(facts(entries, ReplyDelivered)), length
 
 
-async def test_a_crash_after_any_entry_loses_no_news_and_tells_none_twice(
-    tmp_path: Path,
-) -> None:
+async def test_a_crash_after_any_entry_loses_no_news_and_tells_none_twice(tmp_path: Path) -> None:
     whole = await finish([], tmp_path)
 
     check(whole, len(whole))

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Compaction,
@@ -13,7 +13,7 @@ from agents import (
     Usage,
     tool,
 )
-from delegation.events import ModelAnswered
+from orchestrator.delegation.events import ModelAnswered
 from orchestrator.testing import Harness, SpyModel
 from tests.kit import FunctionModel
 from tests.server.kit import serving
@@ -26,9 +26,7 @@ def talkative(model: SpyModel) -> Agent:
     return Agent(
         "talker",
         model=model,
-        compaction=Compaction(
-            window=8_000, summarizer=ScriptedModel.always("they talked")
-        ),
+        compaction=Compaction(window=8_000, summarizer=ScriptedModel.always("they talked")),
     )
 
 

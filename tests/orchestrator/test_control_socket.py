@@ -14,20 +14,16 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel, ToolCall, tool
-from agents.approval import allow, ask
-from agents.tools.terminal import terminal
-from agents.tools.terminal.process_origin import Origin
-from agents.tools.terminal.process_tags import new_tag, with_tag
-from delegation import Ending
 from orchestrator import Orchestrator, Run, open_orchestrator
-from orchestrator.control import client, server
-from orchestrator.control.client import (
-    ForeignSocketError,
-    RefusedError,
-    connect_control,
-)
-from orchestrator.control.server import (
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.agents.approval import allow, ask
+from orchestrator.agents.tools.terminal import terminal
+from orchestrator.agents.tools.terminal.process_origin import Origin
+from orchestrator.agents.tools.terminal.process_tags import new_tag, with_tag
+from orchestrator.delegation import Ending
+from orchestrator.kernel.control import client, server
+from orchestrator.kernel.control.client import ForeignSocketError, RefusedError, connect_control
+from orchestrator.kernel.control.server import (
     MOST_OF_PROCESS,
     MOST_REQUESTS,
     NOT_ALLOWED,
@@ -39,8 +35,8 @@ from orchestrator.control.server import (
     Subscribe,
     open_control,
 )
-from orchestrator.control.wire import LONGEST_LINE, LONGEST_PATH, socket_path
-from orchestrator.journal.backends import store_at
+from orchestrator.kernel.control.wire import LONGEST_LINE, LONGEST_PATH, socket_path
+from orchestrator.kernel.journal.backends import store_at
 from tests.kit import hand_on
 
 pytestmark = pytest.mark.realtime
@@ -103,9 +99,7 @@ async def running(folder: Path) -> AsyncGenerator[Running]:
         it = Running(orchestrator, journal, path)
         async with trio.open_nursery() as nursery:
 
-            async def begin(
-                task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-            ) -> None:
+            async def begin(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
                 await it.begin(task_status)
 
             await nursery.start(begin)
@@ -257,9 +251,7 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-async def test_silent_connections_of_a_command_lock_no_watcher_out(
-    tmp_path: Path,
-) -> None:
+async def test_silent_connections_of_a_command_lock_no_watcher_out(tmp_path: Path) -> None:
     async with running(tmp_path) as it:
         command = await trio.lowlevel.open_process(
             [sys.executable, "-c", CONNECT, it.path], stdin=PIPE, stdout=PIPE
@@ -327,9 +319,7 @@ os.write(1, b"%d" % len(there.accept()[0].recv(100)))
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
 async def test_nothing_is_told_to_a_process_of_another_user(tmp_path: Path) -> None:
     path = tmp_path / "journal.db.sock"
-    stranger = await trio.lowlevel.open_process(
-        [sys.executable, "-c", LISTEN, path], stdout=PIPE
-    )
+    stranger = await trio.lowlevel.open_process([sys.executable, "-c", LISTEN, path], stdout=PIPE)
     assert stranger.stdout is not None
     async with stranger.stdout:
         assert await stranger.stdout.receive_some() == b"listening"
@@ -445,9 +435,7 @@ async def test_whoever_wants_too_much_at_once_is_told_to_wait(tmp_path: Path) ->
 
 async def test_a_process_has_room_for_so_many_connections(tmp_path: Path) -> None:
     async with running(tmp_path) as it, trio.open_nursery() as nursery:
-        streams = [
-            await trio.open_unix_socket(str(it.path)) for _ in range(MOST_OF_PROCESS)
-        ]
+        streams = [await trio.open_unix_socket(str(it.path)) for _ in range(MOST_OF_PROCESS)]
         for stream in streams:
             await _lines(stream, 1)
         late = await trio.open_unix_socket(str(it.path))
@@ -470,9 +458,7 @@ async def test_whoever_leaves_in_the_midst_has_still_been_heard(tmp_path: Path) 
         await it.wait_until(lambda: tree[slow]["status"] == Ending.CANCELLED)
 
 
-async def test_only_the_owner_may_connect_and_the_socket_goes_with_the_run(
-    tmp_path: Path,
-) -> None:
+async def test_only_the_owner_may_connect_and_the_socket_goes_with_the_run(tmp_path: Path) -> None:
     async with running(tmp_path) as it:
         assert it.path == tmp_path / "journal.db.sock"
         assert stat.S_IMODE(it.path.lstat().st_mode) == 0o600

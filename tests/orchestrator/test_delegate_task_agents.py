@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     ModelRequest,
@@ -17,17 +18,9 @@ from agents import (
     UserMessage,
     tool,
 )
-from orchestrator import (
-    MemoryJournal,
-    open_orchestrator,
-)
 from orchestrator.testing import SpyModel
 from tests.kit import FunctionModel, hand_on, last_text, run, worker
-from tests.orchestrator.delegate_task_kit import (
-    answer_to,
-    handed,
-    own,
-)
+from tests.orchestrator.delegate_task_kit import answer_to, handed, own
 
 
 @tool
@@ -92,12 +85,8 @@ async def test_whoever_has_copies_and_names_none_means_a_copy() -> None:
 
 
 async def test_a_leaf_that_asks_for_more_is_told_that_there_is_no_such_tool() -> None:
-    model = SpyModel(
-        [handed("half", background=False), handed("quarter"), last_text, last_text]
-    )
-    agent = Agent(
-        "editor", model=model, tools=[own], delegates=[worker("a"), worker("b")]
-    )
+    model = SpyModel([handed("half", background=False), handed("quarter"), last_text, last_text])
+    agent = Agent("editor", model=model, tools=[own], delegates=[worker("a"), worker("b")])
 
     finished = await run(agent)
 
@@ -116,9 +105,7 @@ async def test_whoever_may_not_hand_on_has_no_tool_for_it() -> None:
 @pytest.mark.parametrize("copies", [True, False])
 async def test_a_child_sees_nothing_of_its_parents_history(copies: bool) -> None:
     """No history, no memory: what it must know is in its goal and its context."""
-    model = SpyModel(
-        [ToolCall("own"), handed("part", context="Be brief.", background=False), "x"]
-    )
+    model = SpyModel([ToolCall("own"), handed("part", context="Be brief.", background=False), "x"])
     child = SpyModel(["done"])
 
     async def either(request: ModelRequest) -> AssistantMessage:
@@ -131,11 +118,7 @@ async def test_a_child_sees_nothing_of_its_parents_history(copies: bool) -> None
     else:
         helper = Agent("helper", instructions="Help.", model=child)
         agent = Agent(
-            "editor",
-            instructions="Know a secret.",
-            model=model,
-            tools=[own],
-            delegates=[helper],
+            "editor", instructions="Know a secret.", model=model, tools=[own], delegates=[helper]
         )
     async with open_orchestrator(":memory:") as orchestrator:
         await orchestrator.run(agent, "the whole story, with a secret")

@@ -8,22 +8,11 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    Price,
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-)
-from orchestrator import (
-    open_orchestrator,
-)
+from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, Price, ScriptedModel, ToolCall, Transcript
 from orchestrator.testing import SpyModel, StreamingModel
 from tests.kit import editor, hand_on, last_text, run, worker
-from tests.orchestrator.delegate_task_kit import (
-    answer_to,
-    handed,
-)
+from tests.orchestrator.delegate_task_kit import answer_to, handed
 
 FIELDS = [
     "task_id",
@@ -43,10 +32,7 @@ FIELDS = [
 async def test_an_answer_has_exactly_these_fields_in_task_order() -> None:
     fast, slow = worker("fast", says="hare"), worker("slow", seconds=7, says="tortoise")
     call = handed(
-        tasks=[
-            {"goal": "a", "agent": "slow", "label": "first"},
-            {"goal": "b", "agent": "fast"},
-        ],
+        tasks=[{"goal": "a", "agent": "slow", "label": "first"}, {"goal": "b", "agent": "fast"}],
         background=False,
     )
 
@@ -95,9 +81,7 @@ async def test_a_receipt_is_given_before_the_work_begins() -> None:
         return "done"
 
     slow = Agent("slow", model=ScriptedModel.always(work, 5))
-    call = handed(
-        tasks=[{"goal": "a", "label": "first"}, {"goal": "b"}], background=True
-    )
+    call = handed(tasks=[{"goal": "a", "label": "first"}, {"goal": "b"}], background=True)
     agent = editor(call, last_text, *["news"] * 9, delegates=[slow])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -158,9 +142,7 @@ async def test_what_makes_no_sense_is_an_error_that_the_model_reads(
 async def test_what_is_said_once_for_a_batch_holds_for_each_of_its_tasks() -> None:
     model = SpyModel(["x", "y"])
     call = handed(
-        tasks=[{"goal": "a"}, {"goal": "b", "context": "own"}],
-        context="shared",
-        background=False,
+        tasks=[{"goal": "a"}, {"goal": "b", "context": "own"}], context="shared", background=False
     )
 
     await answer_to(call, Agent("worker", model=model))
@@ -178,12 +160,8 @@ async def test_tokens_and_costs_are_those_of_a_task_and_all_below_it() -> None:
     def split(transcript: Transcript) -> Any:
         return "done" if len(transcript) > 1 else hand_on("x", "y")
 
-    middle = Agent(
-        "middle", model=ScriptedModel.always(split, price=price), delegates=[leaf]
-    )
-    finished = await run(
-        editor(hand_on("a", background=False), last_text, delegates=[middle])
-    )
+    middle = Agent("middle", model=ScriptedModel.always(split, price=price), delegates=[leaf])
+    finished = await run(editor(hand_on("a", background=False), last_text, delegates=[middle]))
 
     (result,) = json.loads(finished.output)["results"]
     (task,) = finished.tree.children(finished.tree.root)
@@ -197,8 +175,6 @@ async def test_tokens_and_costs_are_those_of_a_task_and_all_below_it() -> None:
 
 async def test_a_cost_that_nobody_knows_is_not_nothing() -> None:
     unpriced = StreamingModel.always("x", price=None)
-    answer = await answer_to(
-        hand_on("a", background=False), Agent("worker", model=unpriced)
-    )
+    answer = await answer_to(hand_on("a", background=False), Agent("worker", model=unpriced))
 
     assert answer["results"][0]["cost_usd"] is None

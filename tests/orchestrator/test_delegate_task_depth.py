@@ -6,20 +6,9 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    DefinitionError,
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-    tool,
-)
-from delegation import Rules
-from orchestrator import (
-    JournalError,
-    MemoryJournal,
-    open_orchestrator,
-)
+from orchestrator import JournalError, MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, DefinitionError, ScriptedModel, ToolCall, Transcript, tool
+from orchestrator.delegation import Rules
 from tests.kit import hand_on
 from tests.orchestrator.delegate_task_kit import handed, wait
 
@@ -79,9 +68,7 @@ async def test_a_deep_chain_in_the_background_is_interrupted_and_goes_on() -> No
     def agent(*, to_wait: bool) -> Agent:
         link = chain(depth, ToolCall("wait") if to_wait else "bottom", [wait])
         calls = ScriptedModel.always(
-            lambda transcript: (
-                "ok" if len(transcript) > 1 else hand_on("1", background=True)
-            )
+            lambda transcript: "ok" if len(transcript) > 1 else hand_on("1", background=True)
         )
         return Agent("lead", model=calls, delegates=[link])
 
@@ -93,9 +80,7 @@ async def test_a_deep_chain_in_the_background_is_interrupted_and_goes_on() -> No
                 await session.ask("go")
                 await trio.sleep_forever()
     async with open_orchestrator(journal, rules=rules) as orchestrator:
-        async with orchestrator.open_session(
-            agent(to_wait=False), session=session.id
-        ) as again:
+        async with orchestrator.open_session(agent(to_wait=False), session=session.id) as again:
             await again.wait_idle()
 
             assert again.tree.counts() == {"succeeded": depth + 1}
@@ -150,9 +135,7 @@ async def test_an_interrupt_of_the_user_crosses_a_deep_chain() -> None:
 
     agent = chain(200, ToolCall("press"), [press])
     with pytest.raises(KeyboardInterrupt):
-        async with open_orchestrator(
-            ":memory:", rules=Rules(depth=200)
-        ) as orchestrator:
+        async with open_orchestrator(":memory:", rules=Rules(depth=200)) as orchestrator:
             await orchestrator.run(agent, "0")
 
 

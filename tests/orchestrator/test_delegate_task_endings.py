@@ -5,24 +5,12 @@ from typing import Any
 
 import trio
 
-from agents import (
-    Agent,
-    Limits,
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-)
-from delegation import Rules, Tree
-from delegation.events import TurnEnded
-from orchestrator import (
-    MemoryJournal,
-    open_orchestrator,
-)
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, Limits, ScriptedModel, ToolCall, Transcript
+from orchestrator.delegation import Rules, Tree
+from orchestrator.delegation.events import TurnEnded
 from tests.kit import editor, facts, hand_on, last_text, worker
-from tests.orchestrator.delegate_task_kit import (
-    handed,
-    wait,
-)
+from tests.orchestrator.delegate_task_kit import handed, wait
 
 
 async def test_every_ending_is_told_for_what_it_is() -> None:
@@ -35,20 +23,12 @@ async def test_every_ending_is_told_for_what_it_is() -> None:
         Agent("broken", model=ScriptedModel.always(crash)),
         Agent("stopped", model=never, tools=[wait]),
         Agent("late", model=never, tools=[wait], limits=Limits(seconds=5)),
-        Agent(
-            "greedy",
-            model=ScriptedModel.always(ToolCall("x")),
-            limits=Limits(model_calls=2),
-        ),
+        Agent("greedy", model=ScriptedModel.always(ToolCall("x")), limits=Limits(model_calls=2)),
     ]
     names = [delegate.name for delegate in delegates]
-    tasks: list[dict[str, Any]] = [
-        {"goal": name, "agent": name, "label": name} for name in names
-    ]
+    tasks: list[dict[str, Any]] = [{"goal": name, "agent": name, "label": name} for name in names]
     tasks.append({"goal": "x", "agent": "good", "label": "x", "depends_on": ["broken"]})
-    agent = editor(
-        handed(tasks=tasks, background=False), last_text, delegates=delegates
-    )
+    agent = editor(handed(tasks=tasks, background=False), last_text, delegates=delegates)
     async with open_orchestrator(":memory:") as orchestrator:
         outputs: list[str] = []
 

@@ -4,18 +4,9 @@ import re
 
 import trio
 
-from agents import (
-    Agent,
-    ModelError,
-    Price,
-    ScriptedModel,
-    Transcript,
-)
-from delegation.events import TurnStarted
-from orchestrator import (
-    MemoryJournal,
-    open_orchestrator,
-)
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, ModelError, Price, ScriptedModel, Transcript
+from orchestrator.delegation.events import TurnStarted
 from tests.kit import editor, facts, hand_on, last_text, worker
 from tests.orchestrator.delegate_task_kit import handed, long
 
@@ -50,9 +41,7 @@ async def test_news_can_be_understood_without_any_history() -> None:
 
 async def test_news_of_a_failure_says_what_went_wrong() -> None:
     helper = Agent("helper", model=ScriptedModel([ModelError("HTTP 401")]))
-    agent = editor(
-        hand_on("find the sea", background=True), "wait", last_text, delegates=[helper]
-    )
+    agent = editor(hand_on("find the sea", background=True), "wait", last_text, delegates=[helper])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
@@ -87,9 +76,7 @@ async def test_only_the_news_that_is_cut_says_so() -> None:
     assert marked == {(True, True), (False, False)}
 
 
-async def test_news_that_is_due_together_makes_one_turn_and_sessions_never_merge() -> (
-    None
-):
+async def test_news_that_is_due_together_makes_one_turn_and_sessions_never_merge() -> None:
     journal = MemoryJournal()
     heard: dict[str, list[str]] = {}
     async with open_orchestrator(journal) as orchestrator:
@@ -124,10 +111,7 @@ async def test_news_that_is_due_together_makes_one_turn_and_sessions_never_merge
 async def test_news_that_comes_later_makes_a_turn_of_its_own() -> None:
     journal = MemoryJournal()
     agent = editor(
-        [
-            hand_on("a", agent="fast", background=True),
-            hand_on("b", agent="slow", background=True),
-        ],
+        [hand_on("a", agent="fast", background=True), hand_on("b", agent="slow", background=True)],
         "wait",
         "first",
         "second",

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     Compaction,
     ScriptedModel,
@@ -15,16 +16,9 @@ from agents import (
     Transcript,
     UserMessage,
 )
-from delegation.events import ToolAnswered
-from orchestrator import (
-    MemoryJournal,
-    open_orchestrator,
-)
+from orchestrator.delegation.events import ToolAnswered
 from tests.kit import editor, facts, hand_on, worker
-from tests.orchestrator.delegate_task_kit import (
-    answer_to,
-    long,
-)
+from tests.orchestrator.delegate_task_kit import answer_to, long
 
 LEFT_OUT = re.compile(
     r"\n\[(\d+) of (\d+) characters are left out here: task\(action="
@@ -96,9 +90,7 @@ async def test_a_long_output_is_read_on_after_a_restart() -> None:
     text = long(120_000)
     journal = MemoryJournal()
     agent = Agent(
-        "editor",
-        model=Reader(hand_on("a", background=True)).model,
-        delegates=[worker(says=text)],
+        "editor", model=Reader(hand_on("a", background=True)).model, delegates=[worker(says=text)]
     )
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -197,9 +189,7 @@ async def test_whoever_can_hand_work_on_can_also_read_what_comes_of_it(
     agent = Agent(
         "editor",
         model=ScriptedModel.always(
-            lambda transcript: (
-                "end" if len(transcript) > 1 else hand_on("a", background=background)
-            )
+            lambda transcript: "end" if len(transcript) > 1 else hand_on("a", background=background)
         ),
         delegates=[worker(says="word " * 20_000)],
         compaction=Compaction(window=window, summarizer=ScriptedModel.always("short")),

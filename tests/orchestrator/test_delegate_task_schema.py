@@ -6,25 +6,13 @@ from typing import Any
 import attrs
 import pytest
 
-from agents import (
-    Agent,
-    ModelError,
-    ScriptedModel,
-    ToolMessage,
-    Transcript,
-)
-from delegation import Ending
-from delegation.events import TaskSettled
-from orchestrator import (
-    MemoryJournal,
-    open_orchestrator,
-)
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, ModelError, ScriptedModel, ToolMessage, Transcript
+from orchestrator.delegation import Ending
+from orchestrator.delegation.events import TaskSettled
 from orchestrator.testing import SpyModel
 from tests.kit import editor, facts, last_text, run, worker
-from tests.orchestrator.delegate_task_kit import (
-    answer_to,
-    handed,
-)
+from tests.orchestrator.delegate_task_kit import answer_to, handed
 
 SCHEMA = {
     "type": "object",
@@ -38,8 +26,7 @@ async def test_an_answer_that_fits_at_once_is_not_asked_for_again() -> None:
     model = SpyModel(['{"pages": 3}'])
 
     answer = await answer_to(
-        handed("count", output_schema=SCHEMA, background=False),
-        Agent("worker", model=model),
+        handed("count", output_schema=SCHEMA, background=False), Agent("worker", model=model)
     )
 
     (result,) = answer["results"]
@@ -53,8 +40,7 @@ async def test_an_answer_that_does_not_fit_is_repaired_once() -> None:
     model = SpyModel(['{"pages": 0}', '{"pages": 3}'])
 
     answer = await answer_to(
-        handed("count", output_schema=SCHEMA, background=False),
-        Agent("worker", model=model),
+        handed("count", output_schema=SCHEMA, background=False), Agent("worker", model=model)
     )
 
     (result,) = answer["results"]
@@ -69,8 +55,7 @@ async def test_an_answer_that_never_fits_is_a_failure_with_the_errors() -> None:
     model = SpyModel(['{"pages": 0}', '{"leaves": 3}', "never asked"])
 
     answer = await answer_to(
-        handed("count", output_schema=SCHEMA, background=False),
-        Agent("worker", model=model),
+        handed("count", output_schema=SCHEMA, background=False), Agent("worker", model=model)
     )
 
     (result,) = answer["results"]
@@ -85,8 +70,7 @@ async def test_what_is_no_json_at_all_is_repaired_too() -> None:
     model = SpyModel(["three pages", '{"pages": 3}'])
 
     answer = await answer_to(
-        handed("count", output_schema=SCHEMA, background=False),
-        Agent("worker", model=model),
+        handed("count", output_schema=SCHEMA, background=False), Agent("worker", model=model)
     )
 
     assert answer["results"][0]["status"] == "succeeded"
@@ -96,8 +80,7 @@ async def test_a_provider_that_fails_in_the_repair_fails_the_task() -> None:
     model = SpyModel(["three pages", ModelError("HTTP 500")])
 
     answer = await answer_to(
-        handed("count", output_schema=SCHEMA, background=False),
-        Agent("worker", model=model),
+        handed("count", output_schema=SCHEMA, background=False), Agent("worker", model=model)
     )
 
     (result,) = answer["results"]
@@ -109,8 +92,7 @@ async def test_a_child_that_failed_for_another_reason_has_no_schema_errors() -> 
     model = SpyModel([ModelError("HTTP 500")])
 
     answer = await answer_to(
-        handed("count", output_schema=SCHEMA, background=False),
-        Agent("worker", model=model),
+        handed("count", output_schema=SCHEMA, background=False), Agent("worker", model=model)
     )
 
     (result,) = answer["results"]
@@ -128,9 +110,7 @@ async def test_a_child_that_failed_for_another_reason_has_no_schema_errors() -> 
 async def test_a_schema_that_is_none_is_an_error_before_anything_starts(
     schema: Mapping[str, Any],
 ) -> None:
-    call = handed(
-        tasks=[{"goal": "a"}, {"goal": "b", "output_schema": schema}], background=False
-    )
+    call = handed(tasks=[{"goal": "a"}, {"goal": "b", "output_schema": schema}], background=False)
 
     finished = await run(editor(call, last_text, delegates=[worker()]))
 
@@ -144,10 +124,7 @@ async def test_each_task_of_a_batch_may_have_its_own_schema() -> None:
         return '{"pages": 3}' if transcript[0].text == "object" else "[1, 2]"
 
     call = handed(
-        tasks=[
-            {"goal": "object"},
-            {"goal": "array", "output_schema": {"type": "array"}},
-        ],
+        tasks=[{"goal": "object"}, {"goal": "array", "output_schema": {"type": "array"}}],
         output_schema=SCHEMA,
         background=False,
     )
@@ -166,9 +143,7 @@ class Book:
 async def test_an_agent_that_promises_a_type_keeps_the_schema_as_well() -> None:
     """What the agent promises and what is asked for both hold."""
     schema = {"properties": {"pages": {"minimum": 100}}}
-    model = SpyModel(
-        ['{"title": "Trio", "pages": 3}', '{"title": "Trio", "pages": 300}']
-    )
+    model = SpyModel(['{"title": "Trio", "pages": 3}', '{"title": "Trio", "pages": 300}'])
 
     answer = await answer_to(
         handed("write", output_schema=schema, background=False),

@@ -3,9 +3,6 @@
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
-from delegation import DeliveryCapability, Reply
-from delegation.events import DeliveryFailed, ReplyDelivered, SessionClosed, TurnStarted
 from orchestrator import (
     ClosedError,
     MemoryJournal,
@@ -13,6 +10,14 @@ from orchestrator import (
     Session,
     UnknownIdError,
     open_orchestrator,
+)
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import DeliveryCapability, Reply
+from orchestrator.delegation.events import (
+    DeliveryFailed,
+    ReplyDelivered,
+    SessionClosed,
+    TurnStarted,
 )
 from tests.kit import facts, hand_on, worker
 
@@ -111,17 +116,13 @@ async def test_replies_come_in_order_also_from_a_door_that_fails() -> None:
             behind(door, session, orchestrator)
             await session.wait_idle()
 
-    assert [reply.turn for reply in door.got] == sorted(
-        reply.turn for reply in door.got
-    )
+    assert [reply.turn for reply in door.got] == sorted(reply.turn for reply in door.got)
 
 
 async def test_a_session_that_is_closed_for_good_drops_its_mail_and_says_so() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(
-            reporter("on its way", "never")
-        ) as session:
+        async with orchestrator.open_session(reporter("on its way", "never")) as session:
             await session.ask("go")
             await orchestrator.close_session(session.id)
 

@@ -11,7 +11,8 @@ import pytest
 import trio
 
 import orchestrator as house
-from agents import (
+from orchestrator import MemoryJournal, Orchestrator, Session, SessionOpenError, open_orchestrator
+from orchestrator.agents import (
     Agent,
     ScriptedModel,
     Tool,
@@ -21,27 +22,20 @@ from agents import (
     UserMessage,
     tool,
 )
-from delegation import DeliveryCapability, Mode, Reply, Rules
-from delegation.events import (
+from orchestrator.delegation import DeliveryCapability, Mode, Reply, Rules
+from orchestrator.delegation.events import (
     DoorOpened,
     MessageReceived,
     SessionOpened,
     TaskRequested,
     TurnStarted,
 )
-from delegation.session_context import (
+from orchestrator.delegation.session_context import (
     async_delivery_supported,
     bind_session,
     get_session_env,
     reset_session_vars,
     set_session_vars,
-)
-from orchestrator import (
-    MemoryJournal,
-    Orchestrator,
-    Session,
-    SessionOpenError,
-    open_orchestrator,
 )
 from tests.kit import facts, hand_on, worker
 
@@ -152,15 +146,11 @@ async def test_whoever_cannot_be_told_later_gets_the_result_with_a_note() -> Non
 
     assert answer["results"][0]["output"] == "found"
     assert "cannot be told anything after its turn ends" in answer["note"]
-    assert [fact.mode for fact in facts(journal.entries, TaskRequested)] == [
-        Mode.JOINED
-    ]
+    assert [fact.mode for fact in facts(journal.entries, TaskRequested)] == [Mode.JOINED]
 
 
 @pytest.mark.parametrize("background", [None, True])
-async def test_whoever_can_be_told_later_gets_a_receipt(
-    background: bool | None,
-) -> None:
+async def test_whoever_can_be_told_later_gets_a_receipt(background: bool | None) -> None:
     agent = Agent(
         "lead",
         model=turns([hand_on("a", background=background)], []),
@@ -176,9 +166,7 @@ async def test_whoever_can_be_told_later_gets_a_receipt(
 
 async def test_whoever_asks_to_wait_waits_behind_any_door() -> None:
     agent = Agent(
-        "lead",
-        model=turns([hand_on("a", background=False)], []),
-        delegates=[worker(seconds=60)],
+        "lead", model=turns([hand_on("a", background=False)], []), delegates=[worker(seconds=60)]
     )
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -253,9 +241,7 @@ async def test_a_session_used_without_a_way_back_detaches_again_with_one() -> No
     ]
 
 
-async def test_a_run_that_goes_on_can_be_opened_as_a_session_or_says_that_it_cannot() -> (
-    None
-):
+async def test_a_run_that_goes_on_can_be_opened_as_a_session_or_says_that_it_cannot() -> None:
     agent = Agent("lead", model=ScriptedModel.always("ok", 10))
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:
@@ -270,17 +256,11 @@ async def test_a_run_that_goes_on_can_be_opened_as_a_session_or_says_that_it_can
 
 
 @pytest.mark.parametrize("background", [True, False])
-async def test_no_child_inherits_what_the_door_of_its_parent_can_do(
-    background: bool,
-) -> None:
+async def test_no_child_inherits_what_the_door_of_its_parent_can_do(background: bool) -> None:
     """It ends with its one turn: whatever it hands on is joined, and it reads why."""
-    middle = Agent(
-        "middle", model=turns([hand_on("b", background=True)], []), delegates=[worker()]
-    )
+    middle = Agent("middle", model=turns([hand_on("b", background=True)], []), delegates=[worker()])
     agent = Agent(
-        "lead",
-        model=turns([hand_on("a", background=background)], []),
-        delegates=[middle],
+        "lead", model=turns([hand_on("a", background=background)], []), delegates=[middle]
     )
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
@@ -299,11 +279,7 @@ async def test_no_child_inherits_what_the_door_of_its_parent_can_do(
 
 async def test_rules_that_change_with_a_restart_leave_no_task_with_two_owners() -> None:
     """A call that was half asked for goes on as it began."""
-    agent = Agent(
-        "lead",
-        model=turns([hand_on("a", "b", "c")], []),
-        delegates=[worker(seconds=5)],
-    )
+    agent = Agent("lead", model=turns([hand_on("a", "b", "c")], []), delegates=[worker(seconds=5)])
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -474,9 +450,7 @@ async def test_what_is_bound_around_a_run_is_seen_by_all_of_its_tree() -> None:
     assert {look.where for look in seen} == {"lead", "joined", "detached", "leaf"}
 
 
-async def test_what_is_bound_around_a_question_is_seen_by_its_turn_and_all_it_begins() -> (
-    None
-):
+async def test_what_is_bound_around_a_question_is_seen_by_its_turn_and_all_it_begins() -> None:
     """By joined and detached children, and by the turn that the news wakes."""
     seen: list[Look] = []
     async with open_orchestrator(":memory:") as orchestrator:
@@ -524,9 +498,7 @@ async def ask_both(orchestrator: Orchestrator, agent: Agent, *, at: float) -> Se
     return session
 
 
-async def test_a_question_that_waits_does_not_change_where_the_turn_before_it_is() -> (
-    None
-):
+async def test_a_question_that_waits_does_not_change_where_the_turn_before_it_is() -> None:
     """Its joined child begins while another client's question waits."""
     seen: list[Look] = []
     child = Agent("child", model=turns([LOOK], []), tools=[looking(seen, "child")])
@@ -578,9 +550,7 @@ async def test_a_task_in_the_background_stays_where_it_was_asked_for() -> None:
         "child",
         model=ScriptedModel.always(
             lambda transcript: (
-                "done"
-                if len(transcript) > 1
-                else ToolCall("look", {"goal": transcript[0].text})
+                "done" if len(transcript) > 1 else ToolCall("look", {"goal": transcript[0].text})
             ),
             10,
         ),
@@ -647,9 +617,7 @@ async def test_concurrent_sessions_never_see_each_others_values() -> None:
         assert {(look.platform, look.chat) for look in looks} == {(platform, chat)}
 
 
-async def test_whoever_opened_the_orchestrator_does_not_speak_for_those_who_ask() -> (
-    None
-):
+async def test_whoever_opened_the_orchestrator_does_not_speak_for_those_who_ask() -> None:
     """Its loops run in the opener's context; the turns belong to the client that asks."""
     seen: list[Look] = []
     with bind_session(platform="opener", chat_id="opener"):
@@ -681,9 +649,7 @@ async def test_the_environment_answers_for_nobody_who_has_said_otherwise(
     assert {(look.chat, look.session) for look in seen} == {("7", run.id)}
 
 
-async def test_a_tool_that_binds_something_else_changes_nothing_for_the_calls_beside_it() -> (
-    None
-):
+async def test_a_tool_that_binds_something_else_changes_nothing_for_the_calls_beside_it() -> None:
     seen: list[Look] = []
 
     @tool
@@ -696,10 +662,7 @@ async def test_a_tool_that_binds_something_else_changes_nothing_for_the_calls_be
     child = Agent("child", model=turns([LOOK], []), tools=[looking(seen, "child")])
     together = [[change_it, LOOK, hand_on("a")], [], [], LOOK]
     agent = Agent(
-        "lead",
-        model=turns(together, []),
-        tools=[change, looking(seen, "lead")],
-        delegates=[child],
+        "lead", model=turns(together, []), tools=[change, looking(seen, "lead")], delegates=[child]
     )
     async with open_orchestrator(":memory:") as orchestrator:
         with bind_session(platform="telegram", chat_id="7"):
@@ -709,9 +672,7 @@ async def test_a_tool_that_binds_something_else_changes_nothing_for_the_calls_be
     assert run.outcome.succeeded
     assert after == Look("caller", "telegram", "7", "", delivers=True)
     assert len(seen) == 3
-    assert {(look.chat, look.session, look.delivers) for look in seen} == {
-        ("7", run.id, False)
-    }
+    assert {(look.chat, look.session, look.delivers) for look in seen} == {("7", run.id, False)}
 
 
 # Over a restart.
@@ -782,9 +743,7 @@ async def test_a_crash_after_any_entry_keeps_where_a_question_came_from() -> Non
         cut = MemoryJournal(journal.entries[:length])
         async with open_orchestrator(cut) as orchestrator:
             with bind_session(platform="opener", chat_id="opener"):
-                async with orchestrator.open_session(
-                    watched(seen), session=session.id
-                ) as again:
+                async with orchestrator.open_session(watched(seen), session=session.id) as again:
                     await again.wait_idle()
 
         assert {(look.platform, look.chat) for look in seen} <= {("telegram", "7")}
@@ -830,9 +789,7 @@ def test_there_are_doors() -> None:
 def test_every_door_declares_its_capability_as_a_constant(door: Path) -> None:
     source = ast.parse(door.read_text())
 
-    constants = {
-        f"DeliveryCapability.{name}" for name in DeliveryCapability.__members__
-    }
+    constants = {f"DeliveryCapability.{name}" for name in DeliveryCapability.__members__}
     assert declared(source)
     assert constants.issuperset(declared(source))
 

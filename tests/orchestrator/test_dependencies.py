@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Limits,
@@ -20,8 +21,8 @@ from agents import (
     ToolMessage,
     Transcript,
 )
-from delegation import Ending, Rules, Tree
-from delegation.events import (
+from orchestrator.delegation import Ending, Rules, Tree
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     ModelAnswered,
@@ -31,8 +32,7 @@ from delegation.events import (
     TaskStarted,
     TurnEnded,
 )
-from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import FunctionModel, facts
 
 DIAMOND: list[dict[str, Any]] = [
@@ -89,16 +89,12 @@ def lead(call: ToolCall, model: Any, **options: Any) -> Agent:
         return transcript[-1].text if answered else call
 
     return Agent(
-        "lead",
-        model=ScriptedModel.always(say),
-        delegates=[Agent("worker", model=model, **options)],
+        "lead", model=ScriptedModel.always(say), delegates=[Agent("worker", model=model, **options)]
     )
 
 
 def by_label(tree: Tree) -> dict[str, dict[str, Any]]:
-    return {
-        tree[task]["label"]: tree[task] for task in tree.graph if tree[task]["label"]
-    }
+    return {tree[task]["label"]: tree[task] for task in tree.graph if tree[task]["label"]}
 
 
 def statuses(tree: Tree) -> dict[str, str]:
@@ -118,9 +114,7 @@ async def finish(
 
 
 @MODES
-async def test_a_task_starts_when_those_it_needs_have_succeeded(
-    background: bool,
-) -> None:
+async def test_a_task_starts_when_those_it_needs_have_succeeded(background: bool) -> None:
     model = Recorder()
 
     _, tree = await finish(batch(*DIAMOND, background=background), model)
@@ -203,18 +197,12 @@ async def test_a_list_says_it_too_and_shows_it_shrink() -> None:
             await session.wait_idle()
 
     shown = {one["label"]: one for one in read[2]["tasks"]}
-    assert [shown[label]["status"] for label in "abc"] == [
-        "succeeded",
-        "running",
-        "queued",
-    ]
+    assert [shown[label]["status"] for label in "abc"] == ["succeeded", "running", "queued"]
     assert shown["c"]["waits_for"] == [shown["b"]["task_id"]]
 
 
 @MODES
-async def test_a_task_that_needs_one_that_failed_is_refused_and_names_it(
-    background: bool,
-) -> None:
+async def test_a_task_that_needs_one_that_failed_is_refused_and_names_it(background: bool) -> None:
     model = Recorder(a=ModelError("no such model"))
     call = batch(task("a"), task("b", "a"), task("free"), background=background)
 
@@ -236,8 +224,7 @@ async def test_refusals_pass_on_and_each_names_the_one_before(background: bool) 
 
     assert statuses(tree) == {"a": "failed"} | dict.fromkeys("bcd", "refused")
     assert (
-        "it needs 'c' (/lead/worker[3]), which ended as refused"
-        in (by_label(tree)["d"]["error"])
+        "it needs 'c' (/lead/worker[3]), which ended as refused" in (by_label(tree)["d"]["error"])
     )
     assert list(model.briefs) == ["a"]
 
@@ -262,9 +249,7 @@ async def test_a_refused_task_in_the_background_is_told() -> None:
 
     call = batch(task("a"), task("b", "a"), background=True)
     worker = Agent("worker", model=Recorder(a=ModelError("no such model")))
-    agent = Agent(
-        "lead", model=ScriptedModel([call, "ok", note, note]), delegates=[worker]
-    )
+    agent = Agent("lead", model=ScriptedModel([call, "ok", note, note]), delegates=[worker])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
@@ -311,9 +296,7 @@ async def test_whatever_is_no_success_refuses_those_who_need_it(
 
 
 @MODES
-async def test_cancelling_what_is_needed_refuses_those_who_need_it(
-    background: bool,
-) -> None:
+async def test_cancelling_what_is_needed_refuses_those_who_need_it(background: bool) -> None:
     model = Recorder(100)
     call = batch(task("a"), task("b", "a"), task("c"), background=background)
     async with open_orchestrator(":memory:") as orchestrator:
@@ -324,11 +307,7 @@ async def test_cancelling_what_is_needed_refuses_those_who_need_it(
                 ids = {session.tree[id_]["label"]: id_ for id_ in session.tree.graph}
                 await orchestrator.cancel(ids["a"])
 
-                assert statuses(session.tree) == {
-                    "a": "cancelled",
-                    "b": "refused",
-                    "c": "running",
-                }
+                assert statuses(session.tree) == {"a": "cancelled", "b": "refused", "c": "running"}
                 assert trio.current_time() == pytest.approx(1)
             await session.wait_idle()
 
@@ -337,9 +316,7 @@ async def test_cancelling_what_is_needed_refuses_those_who_need_it(
 
 
 @MODES
-async def test_cancelling_who_waits_for_another_spares_the_other(
-    background: bool,
-) -> None:
+async def test_cancelling_who_waits_for_another_spares_the_other(background: bool) -> None:
     model = Recorder(100)
     call = batch(task("a"), task("b", "a"), background=background)
     async with open_orchestrator(":memory:") as orchestrator:
@@ -373,10 +350,7 @@ async def test_cancelling_the_parent_ends_all_of_a_batch() -> None:
     [
         ([task("a", "b"), task("b", "a")], "wait for each other"),
         ([task("a", "a")], "wait for each other: a -> a"),
-        (
-            [task("a", "c"), task("b", "a"), task("c", "b"), task("d")],
-            "wait for each other",
-        ),
+        ([task("a", "c"), task("b", "a"), task("c", "b"), task("d")], "wait for each other"),
         ([task("a"), task("b", "z")], "names 'z', and no task of this call has that"),
         (
             [task("a"), {"goal": "x", "label": "a"}, task("b", "a")],
@@ -408,9 +382,7 @@ async def test_nobody_needs_a_task_of_another_call() -> None:
         ]
     )
     async with open_orchestrator(":memory:") as orchestrator:
-        run = await orchestrator.run(
-            Agent("lead", model=script, delegates=[worker]), "go"
-        )
+        run = await orchestrator.run(Agent("lead", model=script, delegates=[worker]), "go")
 
     assert "no task of this call has that label" in run.output
     assert len(run.tree) == 2
@@ -473,14 +445,10 @@ async def test_needs_are_edges_of_the_graph_and_of_the_chart(background: bool) -
     ],
     ids=str,
 )
-async def test_needs_and_room_do_not_wait_for_each_other(
-    rules: Rules, background: bool
-) -> None:
+async def test_needs_and_room_do_not_wait_for_each_other(rules: Rules, background: bool) -> None:
     tasks = [*DIAMOND, *(task(f"free{number}") for number in range(5))]
 
-    _, tree = await finish(
-        batch(*tasks, background=background), Recorder(), rules=rules
-    )
+    _, tree = await finish(batch(*tasks, background=background), Recorder(), rules=rules)
 
     assert set(statuses(tree).values()) == {"succeeded"}
 
@@ -519,9 +487,7 @@ async def test_children_may_have_batches_with_needs_of_their_own() -> None:
         model=ScriptedModel([top, "end"]),
         delegates=[
             Agent(
-                "middle",
-                model=ScriptedModel.always(middle),
-                delegates=[Agent("leaf", model=leaf)],
+                "middle", model=ScriptedModel.always(middle), delegates=[Agent("leaf", model=leaf)]
             )
         ],
     )
@@ -534,17 +500,8 @@ async def test_children_may_have_batches_with_needs_of_their_own() -> None:
 
 # Over a crash.
 
-FORKED: list[dict[str, Any]] = [
-    *DIAMOND,
-    task("broken"),
-    task("e", "broken", "a"),
-    task("f", "e"),
-]
-EXPECTED = dict.fromkeys("abcd", "succeeded") | {
-    "broken": "failed",
-    "e": "refused",
-    "f": "refused",
-}
+FORKED: list[dict[str, Any]] = [*DIAMOND, task("broken"), task("e", "broken", "a"), task("f", "e")]
+EXPECTED = dict.fromkeys("abcd", "succeeded") | {"broken": "failed", "e": "refused", "f": "refused"}
 
 
 def forked(background: bool, seconds: float = 10) -> Agent:
@@ -565,9 +522,7 @@ async def go_on(
     opened = facts(entries, SessionOpened)
     said = opened[0].session if opened else None
     async with open_orchestrator(journal, rules=rules) as orchestrator:
-        async with orchestrator.open_session(
-            forked(background), session=said
-        ) as session:
+        async with orchestrator.open_session(forked(background), session=said) as session:
             if not facts(entries, MessageReceived):
                 await session.ask("go")
             await session.wait_idle()
@@ -575,9 +530,7 @@ async def go_on(
 
 
 @MODES
-@pytest.mark.parametrize(
-    "rules", [Rules(), Rules(live_tasks=1), Rules(live_children=2)], ids=str
-)
+@pytest.mark.parametrize("rules", [Rules(), Rules(live_tasks=1), Rules(live_children=2)], ids=str)
 async def test_a_crash_after_any_entry_runs_everything_exactly_once(
     background: bool, rules: Rules
 ) -> None:
@@ -588,9 +541,7 @@ async def test_a_crash_after_any_entry_runs_everything_exactly_once(
         entries, tree = await go_on(whole[:length], background, rules)
 
         assert statuses(tree) == EXPECTED, length
-        requested = Counter(
-            fact.request.label for fact in facts(entries, TaskRequested)
-        )
+        requested = Counter(fact.request.label for fact in facts(entries, TaskRequested))
         settled = Counter(fact.task for fact in facts(entries, TaskSettled))
         answered = Counter(
             tree[fact.task]["label"]
@@ -605,9 +556,7 @@ async def test_a_crash_after_any_entry_runs_everything_exactly_once(
 
 
 @MODES
-async def test_nobody_starts_before_what_it_needs_whatever_the_crash(
-    background: bool,
-) -> None:
+async def test_nobody_starts_before_what_it_needs_whatever_the_crash(background: bool) -> None:
     whole, _ = await go_on([], background)
     for length in range(1, len(whole)):
         entries, tree = await go_on(whole[:length], background)
@@ -626,9 +575,7 @@ async def test_nobody_starts_before_what_it_needs_whatever_the_crash(
 @pytest.mark.memory_only
 @pytest.mark.realtime
 @MODES
-async def test_a_batch_with_needs_goes_on_from_a_file(
-    tmp_path: Path, background: bool
-) -> None:
+async def test_a_batch_with_needs_goes_on_from_a_file(tmp_path: Path, background: bool) -> None:
     path = tmp_path / "journal.db"
     scope = trio.CancelScope()
     with scope:
@@ -648,7 +595,5 @@ async def test_a_batch_with_needs_goes_on_from_a_file(
             await again.wait_idle()
             assert statuses(again.tree) == EXPECTED
 
-    settled = Counter(
-        fact.task for fact in facts(await read_sqlite_journal(path), TaskSettled)
-    )
+    settled = Counter(fact.task for fact in facts(await read_sqlite_journal(path), TaskSettled))
     assert sorted(settled.values()) == [1] * 7

@@ -7,7 +7,8 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, delegate, open_orchestrator, run_sync
+from orchestrator.agents import (
     Agent,
     CallId,
     DefinitionError,
@@ -18,10 +19,9 @@ from agents import (
     agent,
     tool,
 )
-from agents.models.providers.scripted import ScriptStep
-from delegation.events import ToolAnswered
-from orchestrator import MemoryJournal, delegate, open_orchestrator, run_sync
-from orchestrator.replay.run import replay_sync
+from orchestrator.agents.models.providers.scripted import ScriptStep
+from orchestrator.delegation.events import ToolAnswered
+from orchestrator.products.history.replay.run import replay_sync
 from tests.kit import facts, hand_on, run
 from tests.orchestrator.test_replay import run_of
 
@@ -66,10 +66,7 @@ async def test_tools_get_the_dependencies_of_the_run() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         done = await orchestrator.run(seller, "Sell tea.", deps=shop)
 
-    assert set(done.output.splitlines()) == {
-        "Ann sold tea at /clerk for 'Sell tea.'",
-        "Ann",
-    }
+    assert set(done.output.splitlines()) == {"Ann sold tea at /clerk for 'Sell tea.'", "Ann"}
     assert shop.sold == ["tea"]
 
 
@@ -229,9 +226,7 @@ async def test_a_run_that_goes_on_after_a_crash_is_given_them_again() -> None:
     async with open_orchestrator(whole) as orchestrator:
         await orchestrator.run(asked(), "go", deps=Shop("Ann"))
     assert "Ann sold" not in str(whole.entries)
-    answered = next(
-        at for at, it in enumerate(whole.entries) if isinstance(it.event, ToolAnswered)
-    )
+    answered = next(at for at, it in enumerate(whole.entries) if isinstance(it.event, ToolAnswered))
     for length in range(answered - 1, len(whole.entries) - 1):
         journal = MemoryJournal(whole.entries[:length])
         run_id = whole.entries[1].session
@@ -252,9 +247,7 @@ async def test_a_session_that_is_opened_again_is_given_them_again() -> None:
         with pytest.raises(DefinitionError, match="needs deps"):
             async with orchestrator.open_session(clerk(), session=session.id):  # type: ignore[arg-type]
                 pass
-        async with orchestrator.open_session(
-            clerk(), session=session.id, deps=shop
-        ) as session:
+        async with orchestrator.open_session(clerk(), session=session.id, deps=shop) as session:
             await session.ask("Sell tea.")
 
     assert shop.sold == ["tea"]

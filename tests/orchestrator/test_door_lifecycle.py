@@ -6,19 +6,19 @@ from typing import Any
 
 import trio
 
-from agents import Agent, ScriptedModel, ToolMessage, Transcript
-from delegation import DeliveryCapability, Ending, Reply
-from delegation.events import DoorClosed, DoorOpened, SessionOpened, TaskSettled
 from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.doors.inbound import InboundRequest, goal_message, post_message
-from orchestrator.doors.lifecycle import (
+from orchestrator.agents import Agent, ScriptedModel, ToolMessage, Transcript
+from orchestrator.delegation import DeliveryCapability, Ending, Reply
+from orchestrator.delegation.events import DoorClosed, DoorOpened, SessionOpened, TaskSettled
+from orchestrator.kernel.doors.inbound import InboundRequest, goal_message, post_message
+from orchestrator.kernel.doors.lifecycle import (
     close_session,
     connect_door,
     disconnect_door,
     open_new_session,
     reopen_session,
 )
-from orchestrator.services import Services
+from orchestrator.kernel.services import Services
 from tests.kit import facts, hand_on, worker
 
 
@@ -34,9 +34,7 @@ def delegating(name: str, seconds: float, tasks: int = 1) -> Agent:
         return [hand_on(f"task {n}", background=True) for n in range(tasks)]
 
     return Agent(
-        name,
-        model=ScriptedModel.always(answer),
-        delegates=[worker(seconds=seconds, says="found")],
+        name, model=ScriptedModel.always(answer), delegates=[worker(seconds=seconds, says="found")]
     )
 
 
@@ -68,9 +66,7 @@ async def test_no_agent_of_a_run_is_kept() -> None:
         assert alive(agents) == 0
 
 
-async def test_an_agent_is_kept_until_the_tasks_that_outlive_the_door_have_settled() -> (
-    None
-):
+async def test_an_agent_is_kept_until_the_tasks_that_outlive_the_door_have_settled() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         agent = delegating("lead", seconds=60, tasks=2)
@@ -140,9 +136,7 @@ async def test_a_new_door_needs_the_lifecycle_and_nothing_else() -> None:
         await close_session(services, session)
 
     kinds = [type(entry.event) for entry in journal.entries]
-    assert [
-        kind for kind in kinds if kind in {SessionOpened, DoorOpened, DoorClosed}
-    ] == [
+    assert [kind for kind in kinds if kind in {SessionOpened, DoorOpened, DoorClosed}] == [
         SessionOpened,
         *[DoorOpened, DoorClosed] * 2,
     ]

@@ -6,11 +6,11 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, AssistantMessage, ModelRequest, ScriptedModel, ToolCall, tool
-from delegation.events import ModelAnswered
 from orchestrator import open_orchestrator
-from orchestrator.journal import group_commit
-from orchestrator.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.agents import Agent, AssistantMessage, ModelRequest, ScriptedModel, ToolCall, tool
+from orchestrator.delegation.events import ModelAnswered
+from orchestrator.kernel.journal import group_commit
+from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import FunctionModel, facts, hand_on, worker, worker_on
 from tests.orchestrator.held_journal import HeldJournal
 

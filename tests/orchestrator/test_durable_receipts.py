@@ -13,8 +13,9 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, ScriptedModel, ToolCall, ask, tool
-from delegation.events import (
+from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ask, tool
+from orchestrator.delegation.events import (
     ApprovalAnswered,
     SessionClosed,
     SessionOpened,
@@ -23,10 +24,9 @@ from delegation.events import (
     TaskSettled,
     TurnEnded,
 )
-from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
-from orchestrator.control.client import connect_control
-from orchestrator.control.server import Steer, open_control
-from orchestrator.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.kernel.control.client import connect_control
+from orchestrator.kernel.control.server import Steer, open_control
+from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import facts, worker
 from tests.orchestrator.held_journal import HeldJournal
 
@@ -56,9 +56,7 @@ def team(ran: list[str] | None = None) -> Agent:
 
 def first_then(call: ToolCall, answer: str) -> ScriptedModel:
     """Return a model that makes a call, and answers ever after."""
-    return ScriptedModel.always(
-        lambda transcript: answer if len(transcript) > 1 else call
-    )
+    return ScriptedModel.always(lambda transcript: answer if len(transcript) > 1 else call)
 
 
 def task_of(orchestrator: Orchestrator, agent: str) -> str:
@@ -105,9 +103,7 @@ KINDS: dict[Acknowledged, type[Any]] = {
 
 
 @asynccontextmanager
-async def two_at_work(
-    journal: MemoryJournal, agent: Agent
-) -> AsyncGenerator[Orchestrator]:
+async def two_at_work(journal: MemoryJournal, agent: Agent) -> AsyncGenerator[Orchestrator]:
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
@@ -116,9 +112,7 @@ async def two_at_work(
 
 
 @pytest.mark.parametrize("acknowledged", KINDS)
-async def test_it_is_acknowledged_when_it_is_durable(
-    acknowledged: Acknowledged,
-) -> None:
+async def test_it_is_acknowledged_when_it_is_durable(acknowledged: Acknowledged) -> None:
     journal = HeldJournal()
     async with two_at_work(journal, team()) as orchestrator:
         before = len(facts(journal.entries, KINDS[acknowledged]))
@@ -159,10 +153,7 @@ async def test_that_a_message_was_seen_is_acknowledged_when_it_is_durable() -> N
     receipts: list[str] = []
 
     async with open_orchestrator(journal) as orchestrator:
-        async with (
-            orchestrator.open_session(lead) as session,
-            trio.open_nursery() as it,
-        ):
+        async with orchestrator.open_session(lead) as session, trio.open_nursery() as it:
             await session.ask("go")
             await trio.testing.wait_all_tasks_blocked()
 
@@ -266,9 +257,7 @@ async def _steer_and_die(journal: Path, way: str) -> None:
 def test_a_message_with_a_receipt_survives_kill_9(way: str, tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     arguments = json.dumps([str(journal), way])
-    died = subprocess.run(
-        [sys.executable, "-m", __name__, arguments], timeout=60, check=False
-    )
+    died = subprocess.run([sys.executable, "-m", __name__, arguments], timeout=60, check=False)
     entries = trio.run(read_sqlite_journal, journal)
 
     assert died.returncode == -signal.SIGKILL

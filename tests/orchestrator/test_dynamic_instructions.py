@@ -8,7 +8,8 @@ import msgspec
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     ModelRequest,
@@ -17,9 +18,8 @@ from agents import (
     ToolCall,
     tool,
 )
-from delegation.events import ModelAnswered
-from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.replay.run import replay_sync
+from orchestrator.delegation.events import ModelAnswered
+from orchestrator.products.history.replay.run import replay_sync
 from tests.kit import facts, hand_on, run
 from tests.orchestrator.test_replay import run_of
 
@@ -102,9 +102,7 @@ async def test_a_run_goes_on_with_what_was_made_wherever_its_process_died() -> N
     async with open_orchestrator(whole) as orchestrator:
         ran = await orchestrator.run(agent, "go")
     entries = whole.entries
-    answered = [
-        at for at, it in enumerate(entries) if isinstance(it.event, ModelAnswered)
-    ]
+    answered = [at for at, it in enumerate(entries) if isinstance(it.event, ModelAnswered)]
     assert len(answered) == 2
     for length in range(4, len(entries) - 1):
         count = Counting()
@@ -140,10 +138,7 @@ async def test_each_child_has_its_own() -> None:
     await run(Agent("boss", model=model, delegates=[child]))
 
     made = {text.split(": ")[1].removeprefix("looker at ") for text in heard}
-    assert {text.split(" for ")[0] for text in made} == {
-        "/boss/looker[1]",
-        "/boss/looker[2]",
-    }
+    assert {text.split(" for ")[0] for text in made} == {"/boss/looker[1]", "/boss/looker[2]"}
     assert {text.split(" for ")[1] for text in made} == {"a", "b"}
 
 

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator import ClosedError, MemoryJournal, Orchestrator, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     DefinitionError,
@@ -23,16 +24,15 @@ from agents import (
     UserMessage,
     tool,
 )
-from delegation import Cause, Ending
-from delegation.events import (
+from orchestrator.delegation import Cause, Ending
+from orchestrator.delegation.events import (
     DoorClosed,
     ReplyDelivered,
     TaskRequested,
     TaskSettled,
     TurnEnded,
 )
-from orchestrator import ClosedError, MemoryJournal, Orchestrator, open_orchestrator
-from orchestrator.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
 from orchestrator.testing import SpyModel, StreamingModel
 from tests.kit import FunctionModel, facts, hand_on, worker
 
@@ -82,9 +82,7 @@ async def test_a_run_that_is_cancelled_from_outside_still_writes_how_it_ended(
 
 @pytest.mark.memory_only
 @pytest.mark.realtime
-async def test_a_session_that_is_cancelled_from_outside_closes_its_door(
-    tmp_path: Path,
-) -> None:
+async def test_a_session_that_is_cancelled_from_outside_closes_its_door(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with trio.CancelScope() as scope:
         async with open_orchestrator(path) as orchestrator:
@@ -119,9 +117,7 @@ def drained(session: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("ticks", range(6))
-async def test_a_session_reopened_while_its_turn_ends_hears_the_reply_once(
-    ticks: int,
-) -> None:
+async def test_a_session_reopened_while_its_turn_ends_hears_the_reply_once(ticks: int) -> None:
     agent = Agent("slow", model=ScriptedModel(["at last"], 10))
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
@@ -140,9 +136,7 @@ async def test_a_session_reopened_while_its_turn_ends_hears_the_reply_once(
 
 
 @pytest.mark.parametrize("ticks", range(6))
-async def test_a_question_cancelled_as_it_is_answered_is_answered_on_replies(
-    ticks: int,
-) -> None:
+async def test_a_question_cancelled_as_it_is_answered_is_answered_on_replies(ticks: int) -> None:
     agent = Agent("slow", model=ScriptedModel(["at last"], 10))
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -174,9 +168,7 @@ def all_of(session: Any) -> list[Any]:
             return replies
 
 
-async def test_what_nobody_has_read_is_said_again_when_the_session_is_opened_again() -> (
-    None
-):
+async def test_what_nobody_has_read_is_said_again_when_the_session_is_opened_again() -> None:
     model = ScriptedModel([hand_on("a", background=True), "on its way", "news"])
     agent = Agent("lead", model=model, delegates=[worker()])
     async with open_orchestrator(":memory:") as orchestrator:
@@ -327,9 +319,7 @@ async def test_an_id_that_a_model_uses_again_still_means_another_call() -> None:
     model = ScriptedModel([call("first"), call("second"), "end"])
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
-        run = await orchestrator.run(
-            Agent("a", model=model, delegates=[worker()]), "go"
-        )
+        run = await orchestrator.run(Agent("a", model=model, delegates=[worker()]), "go")
 
     asked = [fact.request.goal for fact in facts(journal.entries, TaskRequested)]
     assert run.output == "end"
@@ -363,9 +353,7 @@ def untidy_agent(**options: Any) -> Agent:
 
 
 async def test_an_error_while_a_task_is_cancelled_does_not_make_it_failed() -> None:
-    lead = Agent(
-        "lead", model=ScriptedModel([hand_on("a"), "end"]), delegates=[untidy_agent()]
-    )
+    lead = Agent("lead", model=ScriptedModel([hand_on("a"), "end"]), delegates=[untidy_agent()])
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(orchestrator.run, lead, "go")
@@ -414,9 +402,7 @@ async def test_what_a_child_had_said_is_kept_when_its_parent_runs_out_of_time() 
 
 
 @pytest.mark.parametrize("ticks", range(9))
-async def test_a_task_that_was_asked_to_end_hands_nothing_on_any_more(
-    ticks: int,
-) -> None:
+async def test_a_task_that_was_asked_to_end_hands_nothing_on_any_more(ticks: int) -> None:
     """Whatever it asks for in its last moment would outlive the cancel."""
     model = ScriptedModel([hand_on("a", "b", background=True), *["ok"] * 9])
     lead = Agent("lead", model=model, delegates=[worker(seconds=100)])
@@ -433,9 +419,7 @@ async def test_a_task_that_was_asked_to_end_hands_nothing_on_any_more(
                 assert statuses <= {"cancelled"}
 
 
-async def test_files_and_the_workspace_go_with_a_message_and_survive_a_restart() -> (
-    None
-):
+async def test_files_and_the_workspace_go_with_a_message_and_survive_a_restart() -> None:
     picture = Part("image/png", data=b"png", name="map.png")
     journal = MemoryJournal()
     model = SpyModel("seen")

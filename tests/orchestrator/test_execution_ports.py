@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallKey,
@@ -20,17 +20,17 @@ from agents import (
     take_turn,
     tool,
 )
-from agents.tools.result_text import ToolResult
-from agents.turn_host import MemoryHost
-from delegation import Ledger, TaskId, TaskRecord
-from orchestrator.doors.one_shot import run_once
-from orchestrator.execution.agent_registry import AgentRef, AgentRegistry
-from orchestrator.execution.model_resolver import ModelResolver
-from orchestrator.execution.tool_place import HERE, placed_tools
-from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
-from orchestrator.journal.bookkeeper import Bookkeeper
-from orchestrator.journal.memory import MemoryJournal
-from orchestrator.services import open_services
+from orchestrator.agents.tools.result_text import ToolResult
+from orchestrator.agents.turn_host import MemoryHost
+from orchestrator.delegation import Ledger, TaskId, TaskRecord
+from orchestrator.kernel.doors.one_shot import run_once
+from orchestrator.kernel.execution.agent_registry import AgentRef, AgentRegistry
+from orchestrator.kernel.execution.model_resolver import ModelResolver
+from orchestrator.kernel.execution.tool_place import HERE, placed_tools
+from orchestrator.kernel.execution.workspace.task_workspace import NO_WORKSPACE
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.journal.memory import MemoryJournal
+from orchestrator.kernel.services import open_services
 
 
 @tool
@@ -41,9 +41,7 @@ async def send(letter: str) -> str:
 
 
 WORKER = Agent(
-    "worker",
-    model=ScriptedModel([ToolCall("send", {"letter": "b"}), "done"]),
-    tools=[send],
+    "worker", model=ScriptedModel([ToolCall("send", {"letter": "b"}), "done"]), tools=[send]
 )
 EDITOR = Agent(
     "editor",
@@ -155,11 +153,7 @@ async def test_a_turn_needs_no_orchestrator() -> None:
     model = ScriptedModel([ToolCall("send", {"letter": "a"}), "done"])
 
     answer = await take_turn(
-        Agent("a", model=model),
-        [UserMessage("go")],
-        model=model,
-        tools=[send],
-        host=host,
+        Agent("a", model=model), [UserMessage("go")], model=model, tools=[send], host=host
     )
 
     assert answer == "done"
@@ -181,11 +175,7 @@ async def test_a_steering_message_is_read_before_the_next_model_call() -> None:
 
     model = Echo()
     answer = await take_turn(
-        Agent("a", model=model),
-        [UserMessage("go")],
-        model=model,
-        tools=[],
-        host=Steered(),
+        Agent("a", model=model), [UserMessage("go")], model=model, tools=[], host=Steered()
     )
 
     assert answer == "faster"
@@ -203,10 +193,7 @@ async def test_the_agent_of_every_task_has_an_address_that_leads_back_to_it() ->
     async with open_services(book, registry, NO_WORKSPACE, place=place) as services:
         await run_once(services, EDITOR, "go", ())
 
-    assert refs == [
-        AgentRef(__name__, "EDITOR"),
-        AgentRef(__name__, "EDITOR", ("worker",)),
-    ]
+    assert refs == [AgentRef(__name__, "EDITOR"), AgentRef(__name__, "EDITOR", ("worker",))]
     assert AgentRef(__name__, "EDITOR").resolve() is EDITOR
     assert AgentRef(__name__, "EDITOR", ("worker",)).resolve() is WORKER
 

@@ -5,7 +5,7 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator.agents import (
     AssistantMessage,
     DefinitionError,
     Failure,
@@ -21,13 +21,7 @@ from agents import (
     Usage,
     UserMessage,
 )
-from orchestrator.testing import (
-    CountingModel,
-    FailingModel,
-    GatedModel,
-    SpyModel,
-    StreamingModel,
-)
+from orchestrator.testing import CountingModel, FailingModel, GatedModel, SpyModel, StreamingModel
 
 
 def request(*texts: str) -> ModelRequest:

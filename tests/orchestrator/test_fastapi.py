@@ -11,9 +11,6 @@ import httpx2
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
-
-from agents import Agent, ScriptedModel, ToolCall
-from delegation import Tree
 from orchestrator.asyncio import (
     ClientGoneError,
     Orchestrator,
@@ -21,6 +18,9 @@ from orchestrator.asyncio import (
     tool,
     while_connected,
 )
+
+from orchestrator.agents import Agent, ScriptedModel, ToolCall
+from orchestrator.delegation import Tree
 from tests.kit import hand_on
 
 CLIENTS = 100
@@ -106,9 +106,7 @@ def serve(journal: Path, use: Callable[[Application, int], Awaitable[None]]) -> 
     async def main() -> None:
         application = Application(journal)
         listener = socket.create_server(("127.0.0.1", 0), backlog=2 * CLIENTS)
-        server = uvicorn.Server(
-            uvicorn.Config(application.app, log_level="error", http="h11")
-        )
+        server = uvicorn.Server(uvicorn.Config(application.app, log_level="error", http="h11"))
         served = asyncio.create_task(server.serve([listener]))
         try:
             async with asyncio.timeout(SAFETY):
@@ -124,15 +122,9 @@ def test_a_hundred_requests_are_answered_at_once(tmp_path: Path) -> None:
     async def use(application: Application, port: int) -> None:
         limits = httpx2.Limits(max_connections=CLIENTS)
         async with httpx2.AsyncClient(
-            base_url=f"http://127.0.0.1:{port}",
-            limits=limits,
-            timeout=SAFETY,
-            trust_env=False,
+            base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=SAFETY, trust_env=False
         ) as client:
-            gets = [
-                asyncio.create_task(client.get(f"/run/{number}"))
-                for number in range(CLIENTS)
-            ]
+            gets = [asyncio.create_task(client.get(f"/run/{number}")) for number in range(CLIENTS)]
             # All of them are in their tools at the same time.
             begun = [await application.begun.get() for _ in range(CLIENTS)]
             assert await application.opened.count_working() == 2 * CLIENTS

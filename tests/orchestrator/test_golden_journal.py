@@ -12,9 +12,10 @@ import pytest
 import trio
 import trio.testing
 
-from agents import RefusedBy
-from delegation import Cause, Ending, Rules
-from delegation.events import (
+from orchestrator import open_orchestrator
+from orchestrator.agents import RefusedBy
+from orchestrator.delegation import Cause, Ending, Rules
+from orchestrator.delegation.events import (
     Entry,
     JournalOpened,
     ModelFailed,
@@ -27,10 +28,9 @@ from delegation.events import (
     TurnEnded,
     TurnResumed,
 )
-from orchestrator import open_orchestrator
-from orchestrator.journal.journal import fold_entries
-from orchestrator.journal.sqlite.journal import read_sqlite_journal
-from orchestrator.replay.run import replay_sync
+from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.products.history.replay.run import replay_sync
 from tests.golden import version_2, version_3
 from tests.golden.version_2 import ONE_AT_A_TIME
 
@@ -98,9 +98,7 @@ def test_every_sentence_of_the_journal_has_its_cause(
     entries: Sequence[Entry], version: int
 ) -> None:
     outcomes = [
-        entry.event.outcome
-        for entry in entries
-        if isinstance(entry.event, TaskSettled | TurnEnded)
+        entry.event.outcome for entry in entries if isinstance(entry.event, TaskSettled | TurnEnded)
     ]
 
     assert {(it.ending, it.cause) for it in outcomes} == CAUSES | STOPPED[version]
@@ -114,12 +112,7 @@ def test_every_failed_call_has_its_reason(entries: Sequence[Entry]) -> None:
     origins = {it.origin for it in events if isinstance(it, Steered)}
 
     assert failed == {ModelFailure.FAILED, ModelFailure.BROKEN_OFF}
-    assert refused == {
-        None,
-        RefusedBy.APPROVAL,
-        RefusedBy.SHUTDOWN,
-        RefusedBy.UNKNOWN_TOOL,
-    }
+    assert refused == {None, RefusedBy.APPROVAL, RefusedBy.SHUTDOWN, RefusedBy.UNKNOWN_TOOL}
     assert origins == set(SteeringOrigin)
 
 
@@ -144,9 +137,7 @@ def test_every_run_is_replayed(entries: Sequence[Entry], version: int) -> None:
     if version == 3:
         interrupted = runs.pop()
         assert interrupted.agent == "resuming"
-    queued, lost = [
-        at for at, run in enumerate(runs) if run.agent in {"queueing", "failures"}
-    ][-2:]
+    queued, lost = [at for at, run in enumerate(runs) if run.agent in {"queueing", "failures"}][-2:]
     for number, run in enumerate(runs):
         rules: Rules | None = ONE_AT_A_TIME if number == queued else None
         replayed = replay_sync(entries, known[run.agent], run=run.session, rules=rules)
@@ -163,9 +154,7 @@ def test_the_journal_is_shown_and_examined(
 
     if version == 2:
         assert "/failures" in show(python, "tree", run, "--journal", copy)
-    silent = show(
-        python, "show", "/failures/silent[1]", "--run", run, "--journal", copy
-    )
+    silent = show(python, "show", "/failures/silent[1]", "--run", run, "--journal", copy)
     assert "stalled: no sign of life" in silent
     checked = show(python, "doctor", "--journal", copy)
     assert ("are of version 2" in checked) == (version == 2)

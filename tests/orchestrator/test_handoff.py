@@ -7,7 +7,8 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Budget,
@@ -23,8 +24,9 @@ from agents import (
     agent,
     tool,
 )
-from delegation import Cause, Ending, Mode, Reason, Rules
-from delegation.events import (
+from orchestrator.cli.terminal.transcript import transcript_lines
+from orchestrator.delegation import Cause, Ending, Mode, Reason, Rules
+from orchestrator.delegation.events import (
     ModelAnswered,
     SessionOpened,
     TaskRequested,
@@ -32,10 +34,8 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from delegation.notices import HANDED_OFF
-from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.cli.terminal.transcript import transcript_lines
-from orchestrator.replay.run import replay_sync
+from orchestrator.delegation.notices import HANDED_OFF
+from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.testing import Harness
 from tests.kit import FunctionModel, facts, run, tool_answers, worker
 from tests.orchestrator.test_replay import run_of, talk_with
@@ -48,13 +48,7 @@ def give(goal: str = "Refund it.", **arguments: Any) -> ToolCall:
 def desk(*steps: Any, **options: Any) -> Agent[Any]:
     """Return an agent that follows a script, and may hand off to `billing`."""
     delegates = options.pop("delegates", None) or [worker("billing", says="Refunded.")]
-    return Agent(
-        "desk",
-        model=ScriptedModel(steps),
-        delegates=delegates,
-        handoff=True,
-        **options,
-    )
+    return Agent("desk", model=ScriptedModel(steps), delegates=delegates, handoff=True, **options)
 
 
 def texts(transcript: Transcript) -> list[tuple[str, str]]:
@@ -95,9 +89,7 @@ async def test_it_reads_what_was_said_and_the_goal_but_no_tool_results() -> None
         await trio.lowlevel.checkpoint()
         return steps.pop(0) if steps else request.transcript[-2].text
 
-    talker = attrs.evolve(
-        desk(delegates=[billing], tools=[look_up]), model=FunctionModel(talk)
-    )
+    talker = attrs.evolve(desk(delegates=[billing], tools=[look_up]), model=FunctionModel(talk))
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(talker) as session:
             await session.ask("I want my money back")
@@ -149,9 +141,7 @@ async def test_images_of_the_user_are_handed_over_too() -> None:
 
     billing = Agent("billing", model=ScriptedModel.always(answer))
     async with open_orchestrator(":memory:") as orchestrator:
-        async with orchestrator.open_session(
-            desk(give(), delegates=[billing])
-        ) as session:
+        async with orchestrator.open_session(desk(give(), delegates=[billing])) as session:
             await session.ask("What is it?", image)
 
     assert read[0] == UserMessage("What is it?", (image,))
@@ -182,9 +172,7 @@ async def test_a_secret_in_the_conversation_stays_out_of_the_journal() -> None:
         (give(handoff="yes"), "Expected `bool`"),
     ],
 )
-async def test_what_cannot_be_handed_off_is_refused(
-    call: ToolCall, problem: str
-) -> None:
+async def test_what_cannot_be_handed_off_is_refused(call: ToolCall, problem: str) -> None:
     heard: list[Any] = []
 
     def again(transcript: Transcript) -> str:
@@ -315,12 +303,7 @@ async def test_a_handoff_may_be_handed_on() -> None:
         return "Done."
 
     last = Agent("last", model=ScriptedModel.always(answer))
-    middle = Agent(
-        "middle",
-        model=ScriptedModel([give("Second.")]),
-        delegates=[last],
-        handoff=True,
-    )
+    middle = Agent("middle", model=ScriptedModel([give("Second.")]), delegates=[last], handoff=True)
 
     assert (await run(desk(give("First."), delegates=[middle]))).output == "Done."
     assert [text for _, text in read[0]] == [
@@ -364,17 +347,13 @@ def crashing_team(asked: Counter[str], *, fits: bool) -> Agent[Any]:
 
 
 @pytest.mark.parametrize("fits", [True, False])
-async def test_a_crash_after_any_entry_ends_the_turn_in_the_same_way(
-    fits: bool,
-) -> None:
+async def test_a_crash_after_any_entry_ends_the_turn_in_the_same_way(fits: bool) -> None:
     whole = Harness()
     expected = await whole.run(crashing_team(Counter(), fits=fits), "go")
     assert expected.output == Refund(3 if fits else 4)
     answers = len(whole.facts(ModelAnswered))
     assert answers == (2 if fits else 3)
-    first = next(
-        entry.seq for entry in whole.entries if isinstance(entry.event, TurnStarted)
-    )
+    first = next(entry.seq for entry in whole.entries if isinstance(entry.event, TurnStarted))
     assert len(whole.entries) - first > 5
     for length in range(first, len(whole.entries)):
         harness, asked = Harness(), Counter[str]()
@@ -383,9 +362,7 @@ async def test_a_crash_after_any_entry_ends_the_turn_in_the_same_way(
         (opened,) = harness.facts(SessionOpened)
         answered = len(harness.facts(ModelAnswered))
         async with harness.open() as orchestrator:
-            again = await orchestrator.resume(
-                crashing_team(asked, fits=fits), opened.session
-            )
+            again = await orchestrator.resume(crashing_team(asked, fits=fits), opened.session)
 
         assert again.output == expected.output, length
         assert asked.total() == answers - answered, "what is paid for is kept"
@@ -399,9 +376,7 @@ async def test_a_child_that_starts_anew_has_the_conversation_again() -> None:
     harness = Harness()
     whole = Harness()
     await whole.run(desk(give(), delegates=[billing]), "go")
-    answered = [it.seq for it in whole.entries if isinstance(it.event, ModelAnswered)][
-        -1
-    ]
+    answered = [it.seq for it in whole.entries if isinstance(it.event, ModelAnswered)][-1]
     async with harness.open(crash_after=answered) as orchestrator:
         await orchestrator.run(desk(give(), delegates=[billing]), "go")
     (opened,) = harness.facts(SessionOpened)

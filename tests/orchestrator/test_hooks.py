@@ -6,7 +6,8 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     DefinitionError,
@@ -21,10 +22,9 @@ from agents import (
     deny,
     tool,
 )
-from delegation import Cause
-from delegation.events import ModelAnswered, ToolAnswered
-from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.replay.run import replay_sync
+from orchestrator.delegation import Cause
+from orchestrator.delegation.events import ModelAnswered, ToolAnswered
+from orchestrator.products.history.replay.run import replay_sync
 from tests.kit import editor, facts, hand_on, run, worker
 from tests.orchestrator.test_replay import run_of
 
@@ -109,9 +109,7 @@ async def test_a_request_may_be_changed_for_the_model_alone() -> None:
 
 async def test_a_changed_answer_is_what_is_recorded_approved_and_run() -> None:
     def after_model(_: TaskContext, answer: AssistantMessage) -> AssistantMessage:
-        calls = tuple(
-            attrs.evolve(call, arguments={"at": "the sea"}) for call in answer.calls
-        )
+        calls = tuple(attrs.evolve(call, arguments={"at": "the sea"}) for call in answer.calls)
         return attrs.evolve(answer, calls=calls, usage=Usage(), model="another")
 
     journal = MemoryJournal()
@@ -131,9 +129,7 @@ async def test_a_call_may_be_refused_and_the_model_reads_why() -> None:
     def before_tool(_: TaskContext, call: ToolCall) -> None:
         raise ToolError(f"{call.name} is closed")
 
-    assert (
-        await run(looker(Hooks(before_tool=before_tool)))
-    ).output == "look is closed"
+    assert (await run(looker(Hooks(before_tool=before_tool)))).output == "look is closed"
 
 
 async def test_a_call_that_is_denied_reaches_no_hook() -> None:
@@ -167,12 +163,8 @@ async def test_several_hooks_act_one_after_the_other() -> None:
     assert (await run(agent)).output == "the sky is blue now here"
 
 
-@pytest.mark.parametrize(
-    "hook", ["before_model", "after_model", "before_tool", "after_tool"]
-)
-async def test_an_error_in_a_hook_ends_the_task_and_what_was_used_is_booked(
-    hook: str,
-) -> None:
+@pytest.mark.parametrize("hook", ["before_model", "after_model", "before_tool", "after_tool"])
+async def test_an_error_in_a_hook_ends_the_task_and_what_was_used_is_booked(hook: str) -> None:
     def broken(*_: object) -> None:
         raise LookupError("no such hook")
 
@@ -235,9 +227,7 @@ async def test_a_run_that_goes_on_does_not_change_what_is_recorded() -> None:
     whole = MemoryJournal()
     async with open_orchestrator(whole) as orchestrator:
         ran = await orchestrator.run(hooked(), "go")
-    answered = next(
-        at for at, it in enumerate(whole.entries) if isinstance(it.event, ToolAnswered)
-    )
+    answered = next(at for at, it in enumerate(whole.entries) if isinstance(it.event, ToolAnswered))
     for length in range(answered + 1, len(whole.entries) - 1):
         journal = MemoryJournal(whole.entries[:length])
         async with open_orchestrator(journal) as orchestrator:

@@ -10,9 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, Budget, ScriptedModel, UserMessage
-from delegation import DeliveryCapability, Ending, Reply, SessionId, Status
-from delegation.events import (
+from orchestrator import MemoryJournal, Orchestrator, SessionOpenError, open_orchestrator
+from orchestrator.agents import Agent, Budget, ScriptedModel, UserMessage
+from orchestrator.delegation import DeliveryCapability, Ending, Reply, SessionId, Status
+from orchestrator.delegation.events import (
     Entry,
     JournalOpened,
     ProcessEnded,
@@ -20,16 +21,10 @@ from delegation.events import (
     TurnEnded,
     WorkspaceOpened,
 )
-from orchestrator import (
-    MemoryJournal,
-    Orchestrator,
-    SessionOpenError,
-    open_orchestrator,
-)
-from orchestrator.doors.inbound import InboundRequest
-from orchestrator.doors.lifecycle import close_session, connect_door
-from orchestrator.doors.request import RequestDoor
-from orchestrator.execution.workspace.background_commands import LOST
+from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.kernel.doors.lifecycle import close_session, connect_door
+from orchestrator.kernel.doors.request import RequestDoor
+from orchestrator.kernel.execution.workspace.background_commands import LOST
 from tests.kit import facts
 from tests.orchestrator.commands_kit import (
     ManualModel,
@@ -64,9 +59,7 @@ class SharedJournal(MemoryJournal):
 async def on(
     host: str, journal: MemoryJournal, workspace: Path, session: str | None = None
 ) -> AsyncGenerator[Talk]:
-    async with open_orchestrator(
-        journal, workspace=workspace, host=host
-    ) as orchestrator:
+    async with open_orchestrator(journal, workspace=workspace, host=host) as orchestrator:
         async with talking(orchestrator, session=session) as talk:
             yield talk
 
@@ -82,9 +75,7 @@ async def left_on_host_a(
     with pipe(shared / "said") as said:
         async with on(A, journal, shared) as talk:
             manual = await talk.begin()
-            await manual.start(
-                "echo $$ >said; exec sleep 1000", notify_on_complete=notify
-            )
+            await manual.start("echo $$ >said; exec sleep 1000", notify_on_complete=notify)
             pid = outside(int(await said.receive()), shared)
             await talk.end()
             yield SharedJournal(journal.entries), talk.session.id, pid
@@ -96,9 +87,7 @@ def one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORCHESTRATOR_WORKSPACE_HOST", "nfs")
 
 
-async def test_a_standby_elsewhere_never_says_that_a_command_has_ended(
-    tmp_path: Path,
-) -> None:
+async def test_a_standby_elsewhere_never_says_that_a_command_has_ended(tmp_path: Path) -> None:
     """It says what it knows; the next process on the first machine ends the command."""
     async with left_on_host_a(tmp_path, notify=True) as (journal, id_, pid):
         async with on(B, journal, tmp_path, id_) as talk:
@@ -128,9 +117,7 @@ async def test_a_standby_elsewhere_never_says_that_a_command_has_ended(
         assert len(command_mail(journal.entries)) == 2
 
 
-async def test_the_process_tool_says_of_a_command_elsewhere_what_is_known(
-    tmp_path: Path,
-) -> None:
+async def test_the_process_tool_says_of_a_command_elsewhere_what_is_known(tmp_path: Path) -> None:
     async with left_on_host_a(tmp_path, notify=False) as (journal, id_, pid):
         async with on(B, journal, tmp_path, id_) as talk:
             manual = await talk.begin()
@@ -148,9 +135,7 @@ async def test_the_process_tool_says_of_a_command_elsewhere_what_is_known(
         assert is_alive(pid)
 
 
-async def test_a_journal_of_one_machine_does_not_mind_a_new_name_of_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_journal_of_one_machine_does_not_mind_a_new_name_of_it(tmp_path: Path) -> None:
     """A laptop has another name in another network: what is left there is left here."""
     async with left_on_host_a(tmp_path, notify=False) as (journal, _, pid):
         local = MemoryJournal(journal.entries)
@@ -267,9 +252,7 @@ class TestFolders:
             await talk.end()
             id_ = talk.session.id
 
-        with pytest.raises(
-            SessionOpenError, match=r"is on host-a, and this machine is host-b"
-        ):
+        with pytest.raises(SessionOpenError, match=r"is on host-a, and this machine is host-b"):
             async with on(B, journal, tmp_path, id_):
                 pass
         async with on(A, journal, tmp_path, id_) as talk:
@@ -298,9 +281,9 @@ class TestFolders:
             with pytest.raises(SessionOpenError, match="host-a"):
                 await opened.resume(agent, run)
             tree = await opened.read_tree(run)
-            assert tree.nodes()[opened.read.ledger.sessions[run].root.id][
-                "status"
-            ] == str(Status.INTERRUPTED)
+            assert tree.nodes()[opened.read.ledger.sessions[run].root.id]["status"] == str(
+                Status.INTERRUPTED
+            )
         async with open_orchestrator(crashed, workspace=tmp_path, host=A) as opened:
             assert (await opened.resume(agent, run)).output == "done"
 
@@ -325,9 +308,7 @@ class TestFolders:
         assert reply.outcome.ending is Ending.FAILED
         assert "its workspace is on host-a" in reply.outcome.error
 
-    async def test_a_session_without_files_goes_on_anywhere(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_session_without_files_goes_on_anywhere(self, tmp_path: Path) -> None:
         journal = SharedJournal()
         agent = Agent("talker", model=ScriptedModel.always("yes"))
         async with asked(agent, journal, tmp_path, A) as (_, id_):
@@ -341,9 +322,7 @@ class TestFolders:
             Ending.SUCCEEDED,
         ]
 
-    async def test_a_journal_of_one_machine_names_no_folder(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_journal_of_one_machine_names_no_folder(self, tmp_path: Path) -> None:
         """A file is written on its machine alone: the fact would cost, and say nothing."""
         journal = MemoryJournal()
         async with open_orchestrator(journal, workspace=tmp_path, environ={}) as opened:
@@ -375,11 +354,7 @@ class ReplyDoor:
 
 @asynccontextmanager
 async def asked(
-    agent: Agent,
-    journal: MemoryJournal,
-    workspace: Path,
-    host: str,
-    session: str | None = None,
+    agent: Agent, journal: MemoryJournal, workspace: Path, host: str, session: str | None = None
 ) -> AsyncGenerator[tuple[Orchestrator, str]]:
     """Ask an agent in a session, on a machine."""
     async with open_orchestrator(journal, workspace=workspace, host=host) as opened:
@@ -456,9 +431,7 @@ async def test_no_command_is_told_where_the_database_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rights may hang on the user alone: then no password is in the address."""
-    monkeypatch.setenv(
-        "ORCHESTRATOR_JOURNAL", "postgresql:///orchestrator?host=/run/pg"
-    )
+    monkeypatch.setenv("ORCHESTRATOR_JOURNAL", "postgresql:///orchestrator?host=/run/pg")
     async with on(A, SharedJournal(), tmp_path) as talk:
         manual = await talk.begin()
         shown = await manual.run("env")

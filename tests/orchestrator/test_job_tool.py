@@ -9,8 +9,10 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from orchestrator.schedule import Job, Scheduler
+from orchestrator.simulation import SimulationSettings, simulate
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     DefinitionError,
     Message,
@@ -22,23 +24,21 @@ from agents import (
     raising_one_error,
     tool,
 )
-from delegation import SessionRecord
-from delegation.events import (
+from orchestrator.delegation import SessionRecord
+from orchestrator.delegation.events import (
     JobOccurred,
     JobRemoved,
     JobSet,
     MessageReceived,
     ToolAnswered,
 )
-from orchestrator.doors.inbound import InboundRequest
-from orchestrator.doors.kept import KeptDoor
-from orchestrator.doors.session_kinds import KIND
-from orchestrator.replay.run import replay_sync
-from orchestrator.runtime import Orchestrator
-from orchestrator.schedule import Job, Scheduler
-from orchestrator.schedule.agent_jobs import MOST_JOBS
-from orchestrator.schedule.job_run import JOB
-from orchestrator.simulation import SimulationSettings, simulate
+from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.kernel.doors.kept import KeptDoor
+from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.products.history.replay.run import replay_sync
+from orchestrator.products.schedule.agent_jobs import MOST_JOBS
+from orchestrator.products.schedule.job_run import JOB
 from orchestrator.testing import Harness
 from tests.orchestrator.schedule_kit import (
     BERLIN,
@@ -196,10 +196,9 @@ async def test_jobs_are_listed_changed_and_removed_in_their_own_session_alone() 
             "goal": "Write.",
         }
     ]
-    assert [fact.job.schedule for fact in harness.facts(JobSet)] == [
-        "0 8 * * *",
-        "every 2h",
-    ], "what is as it was is not set again"
+    assert [fact.job.schedule for fact in harness.facts(JobSet)] == ["0 8 * * *", "every 2h"], (
+        "what is as it was is not set again"
+    )
     assert json.loads(answers[4]) == {"removed": "brief"}
     assert "there is no job" in answers[5]
     assert json.loads(answers[6])["jobs"] == []
@@ -253,16 +252,10 @@ async def test_a_session_has_so_many_jobs_at_most_also_by_calls_of_one_answer() 
 
 
 async def test_no_job_is_set_where_its_answer_could_reach_no_one() -> None:
-    harness, clock, agent = (
-        Harness(),
-        WallClock("2026-11-17T12:00"),
-        script(job(**SOON)),
-    )
+    harness, clock, agent = (Harness(), WallClock("2026-11-17T12:00"), script(job(**SOON)))
     async with house(harness, agent, clock) as it:
         await it.orchestrator.run(agent, "Go.")
-        request = InboundRequest(
-            agent=agent, message=UserMessage("Go."), labels={KIND: "run"}
-        )
+        request = InboundRequest(agent=agent, message=UserMessage("Go."), labels={KIND: "run"})
         background = it.door.open_background(request)
         await it.door.wait_over(background)
     [answer] = job_answers(harness)[:1]
@@ -305,9 +298,7 @@ async def test_an_agent_that_the_scheduler_does_not_have_sets_nothing() -> None:
 
 
 @pytest.mark.parametrize("may_schedule", [False, True])
-async def test_a_run_of_a_job_sets_jobs_only_if_its_job_says_so(
-    may_schedule: bool,
-) -> None:
+async def test_a_run_of_a_job_sets_jobs_only_if_its_job_says_so(may_schedule: bool) -> None:
     def answer(transcript: Transcript) -> ToolCall | str:
         first, last = transcript[0].text, transcript[-1]
         if isinstance(last, ToolMessage):
@@ -421,9 +412,7 @@ async def test_a_call_that_is_made_again_after_its_job_is_over_sets_nothing() ->
 
 
 async def test_a_removal_that_is_made_again_after_a_crash_is_no_error() -> None:
-    agent = script(
-        job(name="a", schedule="every 2h", goal="Look."), job("remove", name="a")
-    )
+    agent = script(job(name="a", schedule="every 2h", goal="Look."), job("remove", name="a"))
     clock, whole, harness = WallClock("2026-11-17T12:00"), Harness(), Harness()
     async with house(whole, agent, clock) as it:
         await it.answers(agent)
@@ -468,9 +457,7 @@ def test_an_agent_that_schedules_has_no_tool_of_that_name_and_no_place() -> None
 async def test_a_child_has_no_such_tool() -> None:
     child = Agent("child", model=ScriptedModel([job("list"), "Done."]), schedules=True)
     delegation = ToolCall("delegate_task", {"agent": "child", "goal": "Try."})
-    parent = Agent(
-        "parent", model=ScriptedModel([delegation, "Done."]), delegates=[child]
-    )
+    parent = Agent("parent", model=ScriptedModel([delegation, "Done."]), delegates=[child])
     harness = Harness()
     await harness.run(parent, "Go.")
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import trio
 
-from delegation.events import SessionOpened
-from orchestrator.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.delegation.events import SessionOpened
+from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import facts
 
 PROGRAM = '''
 import os, signal, sys
 import attrs, trio
 from pydantic import BaseModel, PositiveInt
-from agents import Agent, DefinitionError, Hooks, OutputError, ScriptedModel
-from agents import TaskContext, ToolCall, tool
+from orchestrator.agents import Agent, DefinitionError, Hooks, OutputError, ScriptedModel
+from orchestrator.agents import TaskContext, ToolCall, tool
 from orchestrator import open_orchestrator
 
 

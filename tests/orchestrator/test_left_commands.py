@@ -9,15 +9,15 @@ import pytest
 import trio
 
 from orchestrator import open_orchestrator
-from orchestrator.errors import JournalInUseError
-from orchestrator.execution.workspace.background_commands import describe_ended_there
-from orchestrator.postgres.database import open_database
-from orchestrator.postgres.left_commands import (
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.kernel.execution.workspace.background_commands import describe_ended_there
+from orchestrator.products.cluster.database.database import open_database
+from orchestrator.products.cluster.database.left_commands import (
     CommandsLeftHere,
     end_left_commands,
     open_left_commands,
 )
-from orchestrator.postgres.wakeups import open_wakeups
+from orchestrator.products.cluster.database.wakeups import open_wakeups
 from tests.orchestrator.commands_kit import pipe, running_in, talking
 
 pytestmark = pytest.mark.realtime
@@ -59,11 +59,7 @@ def journal(postgres: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 async def killed_on_host_a(postgres: str, journal: str, home: Path) -> str:
     """Kill a process in the middle of its commands, and return its session."""
-    environ = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("COVERAGE")
-    }
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
     with pipe(home / "ready") as ready:
         process = await trio.lowlevel.open_process(
             [sys.executable, "-c", PROGRAM, journal, str(home)], cwd=ROOT, env=environ
@@ -88,9 +84,7 @@ async def test_what_a_killed_process_left_is_ended_on_its_machine_and_told_elsew
             # The turn goes on first: one of its calls was broken off.
             assert "broken off" in await talk.manual.receive()
             talk.manual.end()
-            assert "cannot be seen any more: it was started on host-a" in (
-                await talk.woken()
-            )
+            assert "cannot be seen any more: it was started on host-a" in (await talk.woken())
             left = running_in(tmp_path)
             async with end_left_commands(postgres, "host-c"):
                 assert running_in(tmp_path) == left != []

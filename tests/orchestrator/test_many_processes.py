@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 import trio
 
-from delegation import SessionId
 from orchestrator.cli.app import run_command
 from orchestrator.cli.watch.journal_tail import open_run
-from orchestrator.control.client import connect_control
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.journals import Journals, ListedSession
+from orchestrator.delegation import SessionId
+from orchestrator.kernel.control.client import connect_control
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.journal.journals import Journals, ListedSession
 
 pytestmark = pytest.mark.realtime
 
 RUNS = 10
 AGENTS = """
 import os
-from agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
 
 @tool
 def wait_for_the_test() -> str:
@@ -148,9 +148,7 @@ def ask_server(server: subprocess.Popen[str], home: Path) -> None:
     token = (home / "api_key").read_text().strip()
     asked = urllib.request.Request(
         f"{url}/v1/chat/completions",
-        json.dumps(
-            {"model": "editor", "messages": [{"role": "user", "content": "go"}]}
-        ).encode(),
+        json.dumps({"model": "editor", "messages": [{"role": "user", "content": "go"}]}).encode(),
         {"authorization": f"Bearer {token}", "content-type": "application/json"},
     )
     with urllib.request.urlopen(asked, timeout=60) as answer:
@@ -161,9 +159,7 @@ def test_ten_runs_at_once_beside_a_server_simply_work(
     machine: Machine, command: Callable[..., str]
 ) -> None:
     server = machine.start("serve", "team.py", "--port", "0")
-    processes = [
-        machine.start("run", "team.py:editor", "go", gated=True) for _ in range(RUNS)
-    ]
+    processes = [machine.start("run", "team.py:editor", "go", gated=True) for _ in range(RUNS)]
     ask_server(server, machine.home)
     machine.wait_ready(RUNS)
 

@@ -2,9 +2,9 @@
 
 import trio
 
-from agents import Agent, ScriptedModel, TextDelta
 from orchestrator import TaskModelEvent, open_orchestrator
-from orchestrator.engine.model_events import MAX_BUFFERED_EVENTS
+from orchestrator.agents import Agent, ScriptedModel, TextDelta
+from orchestrator.kernel.engine.model_events import MAX_BUFFERED_EVENTS
 from orchestrator.testing import StreamingModel
 from tests.kit import hand_on, worker
 
@@ -21,9 +21,7 @@ async def test_a_subscriber_receives_the_events_of_every_task_of_a_tree() -> Non
     assert [run.tree[it.task]["agent"] for it in received] == ["worker", "editor"]
 
 
-async def test_a_subscriber_that_falls_behind_misses_events_and_receives_how_many() -> (
-    None
-):
+async def test_a_subscriber_that_falls_behind_misses_events_and_receives_how_many() -> None:
     deltas = [TextDelta(str(number)) for number in range(MAX_BUFFERED_EVENTS + 7)]
     model = StreamingModel([[*deltas, "one"], [*deltas, "two"]])
     agent = Agent("talkative", model=model)

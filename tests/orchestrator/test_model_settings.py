@@ -8,7 +8,8 @@ import msgspec
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Budget,
@@ -23,10 +24,9 @@ from agents import (
     Usage,
     tool,
 )
-from agents.models.wrappers.cassette import RecordingModel, ReplayModel
-from delegation.events import ModelAnswered, ModelCalled, ModelFailed
-from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.replay.run import replay
+from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from orchestrator.delegation.events import ModelAnswered, ModelCalled, ModelFailed
+from orchestrator.products.history.replay.run import replay
 from tests.kit import FunctionModel, facts, hand_on, worker
 from tests.orchestrator.test_cli import Shell
 
@@ -45,14 +45,9 @@ def settings_of(journal: MemoryJournal) -> list[Any]:
     return [fact.settings for fact in facts(journal.entries, ModelAnswered)]
 
 
-async def test_the_journal_has_the_settings_of_each_call_and_no_child_has_them() -> (
-    None
-):
+async def test_the_journal_has_the_settings_of_each_call_and_no_child_has_them() -> None:
     agent = Agent(
-        "editor",
-        model=ScriptedModel([hand_on("a"), "end"]),
-        delegates=[worker()],
-        settings=COLD,
+        "editor", model=ScriptedModel([hand_on("a"), "end"]), delegates=[worker()], settings=COLD
     )
 
     journal = await journal_of(agent)
@@ -104,9 +99,7 @@ async def test_a_replay_compares_the_settings() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_cassette_tells_requests_apart_by_their_settings(
-    tmp_path: Path,
-) -> None:
+async def test_a_cassette_tells_requests_apart_by_their_settings(tmp_path: Path) -> None:
     file = tmp_path / "one.jsonl"
     recorded = RecordingModel(ScriptedModel.always("so"), file)
     cold = Agent("editor", model=recorded, settings=COLD)
@@ -123,9 +116,7 @@ async def test_a_cassette_tells_requests_apart_by_their_settings(
 
 
 @pytest.mark.parametrize("most", [100, 20_000])
-async def test_a_budget_reserves_no_longer_answer_than_the_settings_allow(
-    most: int,
-) -> None:
+async def test_a_budget_reserves_no_longer_answer_than_the_settings_allow(most: int) -> None:
     asked: list[int | None] = []
 
     async def answer(request: Any) -> str:
@@ -186,7 +177,7 @@ async def test_what_only_a_model_knows_is_refused_before_a_call() -> None:
 
 
 AGENT = """
-from agents import Agent, ModelSettings, ScriptedModel
+from orchestrator.agents import Agent, ModelSettings, ScriptedModel
 editor = Agent("editor", model=ScriptedModel(["so"]), settings=ModelSettings(seed=7))
 """
 
@@ -229,9 +220,7 @@ def test_a_pipeline_has_no_model_to_replace(shell: Shell) -> None:
     assert "is a pipeline, which calls no model" in problem
 
 
-async def test_what_a_model_thought_is_in_the_journal_unless_a_secret_is_in_it() -> (
-    None
-):
+async def test_what_a_model_thought_is_in_the_journal_unless_a_secret_is_in_it() -> None:
     """It is signed: with a word removed, its provider would refuse it."""
     call = ToolCall("look", {}, id=CallId("c_1"))
     thoughts = (

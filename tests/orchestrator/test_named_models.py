@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import open_orchestrator
+from orchestrator.agents import (
     Agent,
     CallId,
     Compaction,
@@ -24,12 +25,11 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.registry import model_named
-from agents.models.wrappers.cassette import RecordingModel, ReplayModel
-from agents.models.wrappers.prices import PriceTable
-from agents.models.wrappers.rate_limit import Limiter, limited
-from delegation import Ending
-from orchestrator import open_orchestrator
+from orchestrator.agents.models.registry import model_named
+from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from orchestrator.agents.models.wrappers.prices import PriceTable
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.delegation import Ending
 from tests.fake_provider import FakeProvider, Raw, Reply, Say, Then, open_provider
 
 # Sockets live in real time.
@@ -77,9 +77,7 @@ def script() -> list[Any]:
 async def test_the_same_team_runs_unchanged_on_every_provider(provider: str) -> None:
     async with open_provider() as server:
         server.replies = script()
-        async with open_orchestrator(
-            ":memory:", environ=environ(server)
-        ) as orchestrator:
+        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
             run = await orchestrator.run(team(f"{provider}:any"), "What is a trio?")
 
     assert run.output == "A trio is three of a kind."
@@ -110,10 +108,7 @@ async def test_the_same_team_runs_unchanged_from_a_cassette(tmp_path: Path) -> N
     ("reply", "kind"),
     [
         (Raw(b'{"error": {"message": "no", "code": "invalid_api_key"}}', 401), "auth"),
-        (
-            Raw(b'{"error": {"message": "x", "code": "insufficient_quota"}}', 429),
-            "quota",
-        ),
+        (Raw(b'{"error": {"message": "x", "code": "insufficient_quota"}}', 429), "quota"),
         (
             Raw(b'{"error": {"message": "x", "code": "context_length_exceeded"}}', 400),
             "context_too_long",
@@ -122,14 +117,10 @@ async def test_the_same_team_runs_unchanged_from_a_cassette(tmp_path: Path) -> N
         (Say(refusal="I will not."), "refused"),
     ],
 )
-async def test_every_failure_that_cannot_heal_ends_in_its_own_kind(
-    reply: Any, kind: str
-) -> None:
+async def test_every_failure_that_cannot_heal_ends_in_its_own_kind(reply: Any, kind: str) -> None:
     async with open_provider() as server:
         server.replies = [reply]
-        async with open_orchestrator(
-            ":memory:", environ=environ(server)
-        ) as orchestrator:
+        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
             run = await orchestrator.run(Agent("a", model="openai:any"), "go")
 
     assert run.outcome.ending is Ending.FAILED
@@ -142,9 +133,7 @@ async def test_what_can_heal_is_asked_again_and_whoever_listens_hears_it() -> No
     busy = Raw(b'{"error": {"message": "slow down"}}', 429, {"retry-after": "0"})
     async with open_provider() as server:
         server.replies = [busy, Say(text="at last")]
-        async with open_orchestrator(
-            ":memory:", environ=environ(server)
-        ) as orchestrator:
+        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
             with orchestrator.listen() as events:
                 run = await orchestrator.run(Agent("a", model="openai:any"), "go")
                 heard = [events.receive_nowait().event for _ in range(2)]
@@ -157,27 +146,17 @@ async def test_what_can_heal_is_asked_again_and_whoever_listens_hears_it() -> No
 
 async def test_a_model_that_fails_is_replaced_by_the_next_one() -> None:
     async with open_provider() as server:
-        server.replies = [
-            Raw(b'{"error": {"message": "no"}}', 401),
-            Say(text="I am here"),
-        ]
-        async with open_orchestrator(
-            ":memory:", environ=environ(server)
-        ) as orchestrator:
+        server.replies = [Raw(b'{"error": {"message": "no"}}', 401), Say(text="I am here")]
+        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
             agent = Agent("a", model="openai:first | anthropic:second")
             run = await orchestrator.run(agent, "go")
 
     assert run.output == "I am here"
-    assert [heard.path for heard in server.heard] == [
-        "/v1/chat/completions",
-        "/v1/messages",
-    ]
+    assert [heard.path for heard in server.heard] == ["/v1/chat/completions", "/v1/messages"]
 
 
 async def test_a_table_of_ones_own_prices_a_server_elsewhere() -> None:
-    prices = PriceTable.shipped().with_prices(
-        {"openai:any": Price(input=1000, output=2000)}
-    )
+    prices = PriceTable.shipped().with_prices({"openai:any": Price(input=1000, output=2000)})
     async with open_provider(Say(text="x", read=10, wrote=5)) as server:
         async with open_orchestrator(
             ":memory:", environ=environ(server), prices=prices
@@ -190,9 +169,7 @@ async def test_a_table_of_ones_own_prices_a_server_elsewhere() -> None:
 async def test_a_stream_that_breaks_for_good_keeps_what_was_said() -> None:
     broken = Say(text="half of the answer and more", cut=3, then=Then.HANG_UP)
     async with open_provider(broken) as server:
-        async with open_orchestrator(
-            ":memory:", environ=environ(server)
-        ) as orchestrator:
+        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
             bare = model_named("openai:any", environ(server))
             run = await orchestrator.run(Agent("a", model=bare), "go")
             await bare.aclose()
@@ -250,12 +227,8 @@ async def test_a_long_transcript_is_compacted_and_the_original_kept() -> None:
 
 
 async def test_a_thousand_agents_stream_at_once_through_one_process() -> None:
-    async with open_provider(
-        Say(text="a few words, streamed", read=3, wrote=4)
-    ) as server:
-        async with open_orchestrator(
-            ":memory:", environ=environ(server)
-        ) as orchestrator:
+    async with open_provider(Say(text="a few words, streamed", read=3, wrote=4)) as server:
+        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
             agent = Agent("a", model="openai:any")
             outputs: list[str] = []
 
@@ -306,17 +279,11 @@ def contents(folder: Path) -> list[bytes]:
     return [file.read_bytes() for file in folder.rglob("*") if file.is_file()]
 
 
-async def test_a_file_that_cannot_be_sent_is_refused_once_and_the_session_goes_on() -> (
-    None
-):
+async def test_a_file_that_cannot_be_sent_is_refused_once_and_the_session_goes_on() -> None:
     archive = Part("application/zip", data=b"zip", name="all.zip")
     async with open_provider(Say(text="fine")) as server:
-        async with open_orchestrator(
-            ":memory:", environ=environ(server)
-        ) as orchestrator:
-            async with orchestrator.open_session(
-                Agent("a", model="openai:any")
-            ) as session:
+        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
+            async with orchestrator.open_session(Agent("a", model="openai:any")) as session:
                 refused = await session.ask("look", archive)
                 after = await session.ask("never mind")
 
@@ -354,9 +321,7 @@ async def test_whoever_closes_the_ears_early_disturbs_nobody() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with orchestrator.listen() as events:
             await events.aclose()
-            run = await orchestrator.run(
-                Agent("a", model=ScriptedModel(["said"])), "go"
-            )
+            run = await orchestrator.run(Agent("a", model=ScriptedModel(["said"])), "go")
 
     assert run.output == "said"
 
@@ -373,9 +338,7 @@ async def test_what_failed_attempts_have_used_is_counted() -> None:
     )
     async with open_provider() as server:
         server.replies = [garbled, Say(text="done", read=10, wrote=5)]
-        async with open_orchestrator(
-            ":memory:", environ=environ(server)
-        ) as orchestrator:
+        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
             run = await orchestrator.run(Agent("a", model="openai:any"), "go")
 
     assert run.output == "done"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agents import Sandbox, ScriptedModel, ToolCall
-from delegation.events import NetworkRequested, ToolAnswered
 from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Sandbox, ScriptedModel, ToolCall
 from orchestrator.cli.terminal.transcript import transcript_lines
+from orchestrator.delegation.events import NetworkRequested, ToolAnswered
 from tests.kit import facts
 from tests.orchestrator.commands_kit import shell_user
 
@@ -30,9 +30,7 @@ async def test_a_refused_host_is_told_and_is_a_fact_if_asked(
 ) -> None:
     journal = MemoryJournal()
     model = ScriptedModel([ToolCall("terminal", {"command": ASK}), "done"])
-    agent = shell_user(
-        model, sandbox=Sandbox(network=["pypi"], record_network=is_recorded)
-    )
+    agent = shell_user(model, sandbox=Sandbox(network=["pypi"], record_network=is_recorded))
     async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
         await orchestrator.run(agent, "go")
 

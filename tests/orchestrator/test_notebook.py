@@ -77,9 +77,7 @@ def test_the_notebook_of_the_examples_runs(run_notebook: RunNotebook) -> None:
 
     assert "It is settled." in data(run)["text/html"]
     assert '<iframe sandbox="allow-scripts' in data(run)["text/html"]
-    assert re.fullmatch(
-        r"<Run r_\w+ of editor: succeeded, 3 tasks>", data(run)["text/plain"]
-    )
+    assert re.fullmatch(r"<Run r_\w+ of editor: succeeded, 3 tasks>", data(run)["text/plain"])
     assert data(tree)["image/svg+xml"].startswith("<svg")
     # The picture of what went on has become the viewer of what has ended.
     assert "<iframe" in data(streamed)["text/html"]
@@ -101,9 +99,7 @@ def test_a_picture_changes_while_a_run_goes_on_and_a_kernel_can_run_trio(
     outputs = run_notebook(written(tmp_path / "notebook.ipynb", cells))
 
     assert text_of(outputs[1][0]) == "True True\n"
-    assert "from orchestrator.asyncio import open_orchestrator" in text_of(
-        outputs[2][0]
-    )
+    assert "from orchestrator.asyncio import open_orchestrator" in text_of(outputs[2][0])
     assert "<iframe" in data(outputs[4][0])["text/html"]
 
 

@@ -8,9 +8,9 @@ import attrs
 import msgspec
 import pytest
 
-from agents import Agent, ScriptedModel
-from delegation import Ending
 from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import Ending
 
 
 @attrs.frozen

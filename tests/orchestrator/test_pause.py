@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel, ToolMessage, Transcript
-from delegation import Ending
-from delegation.events import (
+from orchestrator import EndedError, MemoryJournal, Orchestrator, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolMessage, Transcript
+from orchestrator.delegation import Ending
+from orchestrator.delegation.events import (
     Entry,
     SessionOpened,
     StartsPaused,
@@ -17,8 +18,7 @@ from delegation.events import (
     TaskStarted,
     TurnEnded,
 )
-from orchestrator import EndedError, MemoryJournal, Orchestrator, open_orchestrator
-from orchestrator.replay.run import replay_sync
+from orchestrator.products.history.replay.run import replay_sync
 from tests.kit import facts, hand_on, statuses, worker
 from tests.orchestrator.test_replay import muted, recorded
 

@@ -7,25 +7,6 @@ from typing import Any
 
 import trio
 
-from agents import (
-    Agent,
-    Pipeline,
-    ScriptedModel,
-    ToolMessage,
-    Transcript,
-    UserMessage,
-    agent,
-)
-from delegation import Ending
-from delegation.events import (
-    Entry,
-    MessageReceived,
-    ModelAnswered,
-    SessionOpened,
-    TaskRequested,
-    TaskSettled,
-    TurnEnded,
-)
 from orchestrator import (
     MemoryJournal,
     TaskFailedError,
@@ -37,14 +18,32 @@ from orchestrator import (
     race,
     retry,
 )
+from orchestrator.agents import (
+    Agent,
+    Pipeline,
+    ScriptedModel,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    agent,
+)
+from orchestrator.delegation import Ending
+from orchestrator.delegation.events import (
+    Entry,
+    MessageReceived,
+    ModelAnswered,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TurnEnded,
+)
 from tests.kit import facts, hand_on, worker
 
 
 def echo(name: str, seconds: float = 1) -> Agent:
     """Return an agent whose answers depend on its goal, and on nothing else."""
     return Agent(
-        name,
-        model=ScriptedModel.always(lambda said: f"{name} of {said[0].text}", seconds),
+        name, model=ScriptedModel.always(lambda said: f"{name} of {said[0].text}", seconds)
     )
 
 
@@ -95,9 +94,7 @@ def team() -> Agent:
         return steps[answered]
 
     return Agent(
-        "lead",
-        model=ScriptedModel.always(lead),
-        delegates=[whole_pipeline(), worker("other")],
+        "lead", model=ScriptedModel.always(lead), delegates=[whole_pipeline(), worker("other")]
     )
 
 
@@ -123,12 +120,8 @@ def asked_for(entries: Sequence[Entry]) -> Counter[tuple[str, str]]:
 
 
 def how_it_ended(entries: Sequence[Entry]) -> Counter[tuple[str, Ending]]:
-    agents = {
-        fact.request.id: fact.request.agent for fact in facts(entries, TaskRequested)
-    }
-    return Counter(
-        (agents[fact.task], fact.outcome.ending) for fact in facts(entries, TaskSettled)
-    )
+    agents = {fact.request.id: fact.request.agent for fact in facts(entries, TaskRequested)}
+    return Counter((agents[fact.task], fact.outcome.ending) for fact in facts(entries, TaskSettled))
 
 
 async def test_a_crash_after_any_entry_does_nothing_twice() -> None:

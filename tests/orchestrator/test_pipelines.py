@@ -7,7 +7,18 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator import (
+    MemoryJournal,
+    Orchestrator,
+    RunFailedError,
+    TaskFailedError,
+    budget,
+    delegate,
+    detach,
+    map_each,
+    open_orchestrator,
+)
+from orchestrator.agents import (
     Agent,
     Budget,
     DefinitionError,
@@ -22,20 +33,9 @@ from agents import (
     agent,
     tool,
 )
-from delegation import Cause, Ending, Rules, TaskId
-from delegation.events import CancelRequested, QuietChanged, TaskRequested, TaskSettled
-from orchestrator import (
-    MemoryJournal,
-    Orchestrator,
-    RunFailedError,
-    TaskFailedError,
-    budget,
-    delegate,
-    detach,
-    map_each,
-    open_orchestrator,
-)
-from orchestrator.replay.run import replay_sync
+from orchestrator.delegation import Cause, Ending, Rules, TaskId
+from orchestrator.delegation.events import CancelRequested, QuietChanged, TaskRequested, TaskSettled
+from orchestrator.products.history.replay.run import replay_sync
 from tests.kit import facts, hand_on
 
 BROKEN = Agent("broken", model=ScriptedModel.always(RuntimeError("it broke")))
@@ -48,9 +48,7 @@ class Report:
 
 
 def echo(name: str = "echo", seconds: float = 1) -> Agent:
-    return Agent(
-        name, model=ScriptedModel.always(lambda said: f"<{said[0].text}>", seconds)
-    )
+    return Agent(name, model=ScriptedModel.always(lambda said: f"<{said[0].text}>", seconds))
 
 
 def ended(orchestrator: Orchestrator, run: str) -> dict[str, str]:
@@ -136,9 +134,7 @@ async def test_what_fails_is_raised_with_its_path_and_outcome() -> None:
     assert str(error).startswith("/brief/broken[1] failed: RuntimeError: it broke")
 
 
-async def test_what_is_not_caught_fails_the_pipeline_with_the_path_of_the_deepest() -> (
-    None
-):
+async def test_what_is_not_caught_fails_the_pipeline_with_the_path_of_the_deepest() -> None:
     @agent
     async def inner(topic: str) -> str:
         return await delegate(BROKEN, topic)
@@ -171,9 +167,7 @@ async def test_an_error_in_the_function_fails_it_with_the_line_it_comes_from() -
     run = await run_once(wrong)
 
     assert run.outcome.ending is Ending.FAILED
-    assert run.outcome.error.startswith(
-        "IndexError: string index out of range (test_pip"
-    )
+    assert run.outcome.error.startswith("IndexError: string index out of range (test_pip")
 
 
 async def test_errors_out_of_a_nursery_are_told_one_by_one() -> None:
@@ -359,9 +353,7 @@ async def test_a_child_that_is_cancelled_has_ended_with_all_below_it() -> None:
 
 
 @pytest.mark.parametrize("in_background", [False, True])
-async def test_whoever_stops_waiting_ends_the_child_before_going_on(
-    in_background: bool,
-) -> None:
+async def test_whoever_stops_waiting_ends_the_child_before_going_on(in_background: bool) -> None:
     """Law 10, also for a scope of the function: also where all of it could go on after a crash."""
     slow = echo("slow", seconds=60)
     seen: list[str] = []
@@ -376,9 +368,7 @@ async def test_whoever_stops_waiting_ends_the_child_before_going_on(
     async def brief(topic: str) -> str:
         with trio.move_on_after(2) as patience:
             await delegate(inner, topic)
-        seen.extend(
-            str(fact.outcome.ending) for fact in facts(journal.entries, TaskSettled)
-        )
+        seen.extend(str(fact.outcome.ending) for fact in facts(journal.entries, TaskSettled))
         return f"gave up: {patience.cancelled_caught}"
 
     lead = Agent(
@@ -457,9 +447,7 @@ async def test_seconds_of_the_function_are_a_limit_of_it_and_of_all_below() -> N
 
 
 async def test_a_budget_around_a_fan_out_holds_for_all_of_it() -> None:
-    helper = Agent(
-        "helper", model=ScriptedModel.always("x", 1, price=Price(output=100_000))
-    )
+    helper = Agent("helper", model=ScriptedModel.always("x", 1, price=Price(output=100_000)))
     counted: list[int] = []
 
     @agent
@@ -566,8 +554,7 @@ async def test_a_model_that_delegates_to_a_typed_function_writes_json() -> None:
     calls = [
         ToolCall("delegate_task", {"goal": "no JSON"}),
         ToolCall(
-            "delegate_task",
-            {"goal": '{"text": "a", "sources": ["b"]}', "context": "Be quick."},
+            "delegate_task", {"goal": '{"text": "a", "sources": ["b"]}', "context": "Be quick."}
         ),
     ]
     told: list[str] = []
@@ -619,9 +606,7 @@ async def test_a_pipeline_in_the_background_wakes_its_session() -> None:
             assert "map_each[1]" in tree
 
 
-async def test_a_session_may_be_a_pipeline_that_answers_each_message_by_itself() -> (
-    None
-):
+async def test_a_session_may_be_a_pipeline_that_answers_each_message_by_itself() -> None:
     """The same question in another turn is another question."""
     asked: list[str] = []
 
@@ -677,9 +662,7 @@ async def test_a_tool_of_a_child_does_not_speak_for_the_pipeline_above() -> None
         """Delegate outside of the pipeline."""
         return await delegate(echo(), "go")
 
-    meddler = Agent(
-        "meddler", model=ScriptedModel([ToolCall("meddle"), "done"]), tools=[meddle]
-    )
+    meddler = Agent("meddler", model=ScriptedModel([ToolCall("meddle"), "done"]), tools=[meddle])
 
     @agent
     async def brief(topic: str) -> str:
@@ -731,9 +714,7 @@ async def test_what_is_no_agent_is_not_delegated_to() -> None:
     assert "'researcher' cannot be delegated to" in run.outcome.error
 
 
-async def test_the_models_of_all_whom_a_function_names_are_there_before_it_begins() -> (
-    None
-):
+async def test_the_models_of_all_whom_a_function_names_are_there_before_it_begins() -> None:
     far = Agent("far", model="nobody:model")
 
     @agent
@@ -795,9 +776,7 @@ async def test_a_pipeline_that_waits_for_its_children_is_not_silent() -> None:
     async with open_orchestrator(journal) as orchestrator:
         run = await orchestrator.run(brief, "go")
 
-    assert run.output == (
-        "<go>stalled: no sign of life for 40 seconds, in its function"
-    )
+    assert run.output == ("<go>stalled: no sign of life for 40 seconds, in its function")
     assert len(facts(journal.entries, QuietChanged)) == 1
 
 
@@ -873,9 +852,7 @@ async def test_a_crash_is_what_the_agent_says_it_is(
         async with orchestrator.open_session(boss()) as session:
             await session.ask("go")
             await trio.sleep(3)
-    again = Agent(
-        "boss", model=ScriptedModel.always("heard"), delegates=boss().delegates
-    )
+    again = Agent("boss", model=ScriptedModel.always("heard"), delegates=boss().delegates)
     journal = MemoryJournal(journal.entries)
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(again, session=session.id) as back:
@@ -917,16 +894,12 @@ async def test_a_pipeline_that_drains_waits_with_what_can_go_on_later() -> None:
         return await delegate(helper, await delegate(helper, topic))
 
     boss = Agent(
-        "boss",
-        model=ScriptedModel([hand_on("go", background=True), "later"]),
-        delegates=[brief],
+        "boss", model=ScriptedModel([hand_on("go", background=True), "later"]), delegates=[brief]
     )
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(boss) as session:
             await session.ask("go")
             await trio.sleep(1)
             assert not await orchestrator.drain(5)
-            assert ended(orchestrator, session.id)["/boss/brief[1]/echo[1]"] == (
-                "succeeded"
-            )
+            assert ended(orchestrator, session.id)["/boss/brief[1]/echo[1]"] == ("succeeded")
             assert "/boss/brief[1]/echo[2]" not in ended(orchestrator, session.id)

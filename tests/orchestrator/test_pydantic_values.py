@@ -3,10 +3,10 @@
 import pydantic
 import trio
 
-from agents import Agent, Pipeline, ScriptedModel, agent
-from delegation.events import TurnEnded
 from orchestrator import Settled, delegate, map_each
-from orchestrator.replay.run import replay_sync
+from orchestrator.agents import Agent, Pipeline, ScriptedModel, agent
+from orchestrator.delegation.events import TurnEnded
+from orchestrator.products.history.replay.run import replay_sync
 from tests.kit import facts
 from tests.orchestrator.test_pipeline_recovery import asked_for, finish
 from tests.orchestrator.test_replay import run_of
@@ -47,9 +47,7 @@ def report() -> Pipeline[object, str]:
     @agent
     async def write(findings: tuple[Settled[Finding], ...]) -> str:
         checked = [await delegate(check, it.result()) for it in findings[:1]]
-        return (
-            f"{checked[0].stars} {sorted(checked[0].topic.words)} {findings[1].error}"
-        )
+        return f"{checked[0].stars} {sorted(checked[0].topic.words)} {findings[1].error}"
 
     return plan >> map_each(research).settled() >> write
 

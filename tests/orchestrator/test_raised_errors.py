@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 import trio
 
-from agents.errors import ModelError
-from delegation import encode
-from delegation.events import TaskSettled, TurnEnded
 from orchestrator import (
     Agent,
     FanOutFailedError,
@@ -26,11 +23,14 @@ from orchestrator import (
     open_orchestrator,
     tool,
 )
+from orchestrator.agents.errors import ModelError
 from orchestrator.cli.app import run_command
-from orchestrator.errors import explain
-from orchestrator.execution.raised import traceback_text
-from orchestrator.report.packed_tree import columns_of
-from orchestrator.report.run_history import read_history
+from orchestrator.delegation import encode
+from orchestrator.delegation.events import TaskSettled, TurnEnded
+from orchestrator.kernel.errors import explain
+from orchestrator.kernel.execution.raised import traceback_text
+from orchestrator.products.history.report.packed_tree import columns_of
+from orchestrator.products.history.report.run_history import read_history
 from tests.kit import facts, run
 
 SECRET = "sk-kept-from-all-readers"
@@ -197,7 +197,5 @@ async def test_people_find_it_with_show_and_in_the_report(
 
     assert run_command(["show", "/lead/finder[1]", "--journal", str(journal)]) == 0
     assert 'return {"ada": "here"}[user]' in capsys.readouterr().out
-    history = read_history(
-        ended.id, entries, has_writer=True, wants_transcript=lambda _: False
-    )
+    history = read_history(ended.id, entries, has_writer=True, wants_transcript=lambda _: False)
     assert 'return {\\"ada\\": \\"here\\"}[user]' in json.dumps(columns_of(history))

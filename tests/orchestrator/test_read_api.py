@@ -3,17 +3,15 @@
 import pytest
 import trio
 
-from agents import Agent, AssistantMessage, ModelEvent, ScriptedModel, TextDelta
-from delegation import Encoded, TaskId
-from delegation.events import Entry, JournalOpened, TaskRequested, TaskSettled
 from orchestrator import MemoryJournal, Orchestrator, UnknownIdError, open_orchestrator
+from orchestrator.agents import Agent, AssistantMessage, ModelEvent, ScriptedModel, TextDelta
+from orchestrator.delegation import Encoded, TaskId
+from orchestrator.delegation.events import Entry, JournalOpened, TaskRequested, TaskSettled
 from tests.kit import hand_on, worker
 
 
 def editor(says: str = "merged") -> Agent:
-    model = ScriptedModel.always(
-        lambda transcript: hand_on("a") if len(transcript) == 1 else says
-    )
+    model = ScriptedModel.always(lambda transcript: hand_on("a") if len(transcript) == 1 else says)
     return Agent("editor", model=model, delegates=[worker(says="found")])
 
 
@@ -39,10 +37,7 @@ async def test_a_session_is_read_from_memory_and_from_the_journal_alike() -> Non
         # Nothing of this has loaded it again.
         assert not read.ledger.sessions
 
-    assert [type(message).__name__ for message in before] == [
-        "UserMessage",
-        "AssistantMessage",
-    ]
+    assert [type(message).__name__ for message in before] == ["UserMessage", "AssistantMessage"]
 
 
 async def test_an_id_that_names_nothing_is_an_error() -> None:
@@ -82,10 +77,7 @@ async def test_a_subscriber_receives_the_facts_of_one_session_or_of_all() -> Non
     async with open_orchestrator(journal) as orchestrator:
         read = orchestrator.read
         async with orchestrator.open_session(worker()) as session:
-            with (
-                read.subscribe(receive_any),
-                read.subscribe(receive_own, session=session.id),
-            ):
+            with read.subscribe(receive_any), read.subscribe(receive_own, session=session.id):
                 await orchestrator.run(worker(), "go")
                 await session.ask("hello")
             seq = read.last_seq
@@ -93,9 +85,7 @@ async def test_a_subscriber_receives_the_facts_of_one_session_or_of_all() -> Non
 
     assert {entry.session for entry in own} == {session.id}
     assert own == [entry for entry in every if entry.session == session.id]
-    assert every == [
-        entry for entry in journal.entries if every[0].seq <= entry.seq <= seq
-    ]
+    assert every == [entry for entry in journal.entries if every[0].seq <= entry.seq <= seq]
 
 
 async def test_a_queue_gives_each_fact_once_up_to_the_durable_ones() -> None:
@@ -180,9 +170,7 @@ async def test_what_a_subscriber_is_given_is_redacted() -> None:
         assert not isinstance(entry.event, JournalOpened | TaskRequested)
         texts.append(encoded.body.decode())
 
-    async with open_orchestrator(
-        ":memory:", environ={"MY_PASSWORD": secret}
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", environ={"MY_PASSWORD": secret}) as orchestrator:
         with orchestrator.read.subscribe(receive):
             run = await orchestrator.run(worker(says=f"it is {secret}"), "go")
         answer = (await orchestrator.read.transcript(run.id))[-1]

@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     CallKey,
     ScriptedModel,
@@ -19,8 +20,8 @@ from agents import (
     UserMessage,
     tool,
 )
-from delegation import Ending, SessionId, root_of
-from delegation.events import (
+from orchestrator.delegation import Ending, SessionId, root_of
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     ModelAnswered,
@@ -33,7 +34,6 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from orchestrator import MemoryJournal, open_orchestrator
 from tests.kit import facts, hand_on, worker
 from tests.orchestrator import every_kind_kit, every_kind_laws
 
@@ -68,9 +68,7 @@ def team() -> Agent:
         delegates=[worker("leaf", seconds=1)],
     )
     return Agent(
-        "lead",
-        model=ScriptedModel.always(lead, 0.5),
-        delegates=[middle, worker("slow", seconds=7)],
+        "lead", model=ScriptedModel.always(lead, 0.5), delegates=[middle, worker("slow", seconds=7)]
     )
 
 
@@ -101,9 +99,7 @@ async def test_a_crash_after_any_entry_loses_nothing_and_tells_nothing_twice() -
         entries = await finish(whole[:length])
 
         requested = facts(entries, TaskRequested)
-        asked_for = Counter(
-            (task.request.agent, task.request.goal) for task in requested
-        )
+        asked_for = Counter((task.request.agent, task.request.goal) for task in requested)
         settled = Counter(fact.task for fact in facts(entries, TaskSettled))
         read = Counter(seq for turn in facts(entries, TurnStarted) for seq in turn.mail)
         assert asked_for == expected, length
@@ -115,16 +111,11 @@ async def test_a_crash_after_any_entry_loses_nothing_and_tells_nothing_twice() -
             entry.seq
             for entry in entries
             if isinstance(entry.event, MessageReceived)
-            or (
-                isinstance(entry.event, TaskSettled)
-                and is_detached(entries, entry.event)
-            )
+            or (isinstance(entry.event, TaskSettled) and is_detached(entries, entry.event))
         ]
         assert read == Counter(mail), length
         ended = Counter(turn.turn for turn in facts(entries, TurnEnded))
-        assert ended == Counter(turn.turn for turn in facts(entries, ReplyDelivered)), (
-            length
-        )
+        assert ended == Counter(turn.turn for turn in facts(entries, ReplyDelivered)), length
         assert set(ended.values()) == {1}, length
         assert final_answer(entries) == "heard 2", length
 
@@ -227,9 +218,7 @@ def surveyor(on_restart: OnRestart, runs: list[str]) -> Agent:
 
     def survey(transcript: Transcript) -> Any:
         answered = sum(isinstance(message, ToolMessage) for message in transcript)
-        return [ToolCall("measure"), hand_on("look", background=False), "surveyed"][
-            answered
-        ]
+        return [ToolCall("measure"), hand_on("look", background=False), "surveyed"][answered]
 
     return Agent(
         "surveyor",
@@ -245,9 +234,7 @@ def says_what_it_hears(transcript: Transcript) -> Any:
     if isinstance(last, ToolMessage):
         return "on its way"
     if last.text.startswith("A task"):
-        return next(
-            line for line in last.text.splitlines() if line.startswith("Outcome")
-        )
+        return next(line for line in last.text.splitlines() if line.startswith("Outcome"))
     return hand_on("survey it", background=True)
 
 
@@ -279,10 +266,7 @@ async def test_an_agent_says_what_a_restart_does_to_its_task(
         async with orchestrator.open_session(lead, session=session.id) as again:
             heard = (await again.replies.receive()).text
 
-    agents = {
-        fact.request.id: fact.request.agent
-        for fact in facts(journal.entries, TaskRequested)
-    }
+    agents = {fact.request.id: fact.request.agent for fact in facts(journal.entries, TaskRequested)}
     settled: dict[str, list[str]] = {}
     for fact in facts(journal.entries, TaskSettled):
         settled.setdefault(agents[fact.task], []).append(fact.outcome.ending.value)
@@ -337,12 +321,8 @@ async def test_a_call_whose_effect_is_unknown_is_broken_off_and_not_repeated() -
         return "measured"
 
     def say(transcript: Transcript) -> Any:
-        told = [
-            message.text for message in transcript if isinstance(message, ToolMessage)
-        ]
-        return (
-            [ToolCall("launch"), ToolCall("measure")] if not told else "; ".join(told)
-        )
+        told = [message.text for message in transcript if isinstance(message, ToolMessage)]
+        return [ToolCall("launch"), ToolCall("measure")] if not told else "; ".join(told)
 
     agent = Agent("pilot", model=ScriptedModel.always(say), tools=[launch, measure])
     journal = MemoryJournal()

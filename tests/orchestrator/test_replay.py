@@ -10,7 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator import MemoryJournal, Orchestrator, UnknownIdError, budget, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Budget,
@@ -25,25 +26,18 @@ from agents import (
     UserMessage,
     tool,
 )
-from delegation import Grant, Rules
-from delegation.events import (
+from orchestrator.delegation import Grant, Rules
+from orchestrator.delegation.events import (
     Entry,
     ModelAnswered,
     SessionOpened,
     TaskSettled,
     TurnStarted,
 )
-from orchestrator import (
-    MemoryJournal,
-    Orchestrator,
-    UnknownIdError,
-    budget,
-    open_orchestrator,
-)
-from orchestrator.budget_scope import use_grants
-from orchestrator.replay.compare import Difference, ReplayResult
-from orchestrator.replay.record import ReplayError
-from orchestrator.replay.run import replay, replay_sync
+from orchestrator.kernel.budget_scope import use_grants
+from orchestrator.products.history.replay.compare import Difference, ReplayResult
+from orchestrator.products.history.replay.record import ReplayError
+from orchestrator.products.history.replay.run import replay, replay_sync
 from tests.growth import grows_at_most
 from tests.kit import FunctionModel, facts, hand_on, worker
 from tests.orchestrator.test_cli import Shell
@@ -100,9 +94,7 @@ def muted(agent: Agent[Any]) -> Agent[Any]:
     )
 
 
-def same(
-    entries: Sequence[Entry], agent: Agent[Any], rules: Rules | None = None
-) -> int:
+def same(entries: Sequence[Entry], agent: Agent[Any], rules: Rules | None = None) -> int:
     """Require that a run is the same again, and return how many tasks it has."""
     replayed = replay_sync(entries, muted(agent), rules=rules)
     assert replayed.difference is None, replayed.difference
@@ -170,19 +162,13 @@ def test_what_went_wrong_goes_wrong_again() -> None:
     def member(name: str, *steps: Any, **more: Any) -> Agent[Any]:
         return Agent(name, model=stepwise(*steps, seconds=1), **more)
 
-    refusing = member(
-        "refusing", ToolCall("look", {"plaice": "x"}), "well", tools=[look]
-    )
+    refusing = member("refusing", ToolCall("look", {"plaice": "x"}), "well", tools=[look])
     failing = member("failing", ModelError("down", partial="I thi"))
     crashing = member("crashing", [ToolCall("crash"), ToolCall("hang")])
-    slow = Agent(
-        "slow", model=ScriptedModel.always("late", 60), limits=Limits(seconds=5)
-    )
+    slow = Agent("slow", model=ScriptedModel.always("late", 60), limits=Limits(seconds=5))
     stuck = member("stuck", ToolCall("hang"), tools=[hang], limits=Limits(seconds=4))
     silent = Agent(
-        "silent",
-        model=ScriptedModel.always("…", 100),
-        patience=Patience(quiet=5, stalled=20),
+        "silent", model=ScriptedModel.always("…", 100), patience=Patience(quiet=5, stalled=20)
     )
     busy = member("busy", ToolCall("look", {"place": "a"}), tools=[look])
     agents = [
@@ -225,9 +211,7 @@ def test_tasks_that_need_others_and_a_budget_that_runs_out_are_the_same() -> Non
     lead = Agent(
         "lead",
         model=stepwise(
-            ToolCall("delegate_task", {"tasks": tasks}),
-            hand_on(*"efghij", agent="worker"),
-            "done",
+            ToolCall("delegate_task", {"tasks": tasks}), hand_on(*"efghij", agent="worker"), "done"
         ),
         delegates=[
             worker("worker", seconds=1),
@@ -268,9 +252,7 @@ def test_who_is_steered_cancelled_and_waited_for_is_so_again() -> None:
 
     def lead(transcript: Transcript) -> Any:
         answers = [it.text for it in transcript if isinstance(it, ToolMessage)]
-        ids = [
-            part.split('"')[0] for part in "".join(answers[:1]).split('task_id":"')[1:]
-        ]
+        ids = [part.split('"')[0] for part in "".join(answers[:1]).split('task_id":"')[1:]]
         if isinstance(transcript[-1], UserMessage) and answers:
             return f"heard {sum('has ended' in it.text for it in transcript)}"
 
@@ -291,9 +273,7 @@ def test_who_is_steered_cancelled_and_waited_for_is_so_again() -> None:
 
     at_work = Agent(
         "worker",
-        model=stepwise(
-            *(ToolCall("look", {"place": str(n)}) for n in range(4)), "done"
-        ),
+        model=stepwise(*(ToolCall("look", {"place": str(n)}) for n in range(4)), "done"),
         tools=[look],
     )
     agent = Agent("lead", model=ScriptedModel.always(lead, 1), delegates=[at_work])
@@ -350,9 +330,7 @@ def test_an_answer_that_came_just_in_time_comes_in_time_again() -> None:
     def lead(seconds: float) -> Agent[Any]:
         model = ScriptedModel.always("ok", 5)
         slow = Agent("slow", model=model, limits=Limits(seconds=seconds))
-        return Agent(
-            "lead", model=stepwise(hand_on("x", agent="slow"), "ok"), delegates=[slow]
-        )
+        return Agent("lead", model=stepwise(hand_on("x", agent="slow"), "ok"), delegates=[slow])
 
     entries = run_of(lead(5.1))
 
@@ -364,11 +342,7 @@ def test_limits_that_follow_each_other_at_once_are_the_same() -> None:
     """One that has run out of time makes room for the next, time after time."""
     rules = Rules(live_children=1)
     slow = Agent("slow", model=ScriptedModel.always("ok", 9), limits=Limits(seconds=5))
-    lead = Agent(
-        "lead",
-        model=stepwise(hand_on(*"abcdefgh", agent="slow"), "ok"),
-        delegates=[slow],
-    )
+    lead = Agent("lead", model=stepwise(hand_on(*"abcdefgh", agent="slow"), "ok"), delegates=[slow])
     entries = run_of(lead, rules)
 
     assert same(entries, lead, rules) == 9
@@ -376,9 +350,7 @@ def test_limits_that_follow_each_other_at_once_are_the_same() -> None:
 
 async def test_a_fork_is_not_paid_by_the_key_of_the_run() -> None:
     top = Agent(
-        "top",
-        model=ScriptedModel([hand_on("a"), "end", "end of the fork"]),
-        delegates=[worker()],
+        "top", model=ScriptedModel([hand_on("a"), "end", "end of the fork"]), delegates=[worker()]
     )
     async with open_orchestrator(":memory:") as orchestrator:
         day = Grant.standing("key:ann:today", Budget(tokens=10**6))
@@ -398,9 +370,7 @@ async def test_a_fork_has_its_own_share_of_a_budget() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(calls=3):
             run = await orchestrator.run(team_in_a_hurry(), "go")
-        fork = await orchestrator.fork(
-            team_in_a_hurry(), run.id, task="/lead/worker[1]"
-        )
+        fork = await orchestrator.fork(team_in_a_hurry(), run.id, task="/lead/worker[1]")
 
     assert fork.outcome.succeeded
 
@@ -462,11 +432,7 @@ def simple(**changes: Any) -> Agent[Any]:
         model=stepwise(ToolCall("look", {"place": "here"}), "42"),
         **{"tools": [look], **changes},
     )
-    return Agent(
-        "lead",
-        model=stepwise(hand_on("look", agent="looker"), "ok"),
-        delegates=[looker],
-    )
+    return Agent("lead", model=stepwise(hand_on("look", agent="looker"), "ok"), delegates=[looker])
 
 
 def test_the_same_is_the_same() -> None:
@@ -525,9 +491,7 @@ def test_a_budget_of_an_agent_is_a_difference_where_it_is_asked() -> None:
 
 
 def test_a_detached_task_of_which_fewer_may_run_is_a_difference() -> None:
-    lead = changed(
-        simple(), model=stepwise(hand_on("look", agent="looker"), "told later")
-    )
+    lead = changed(simple(), model=stepwise(hand_on("look", agent="looker"), "told later"))
     entries = talk_with(lead)
     found = replay_sync(entries, muted(lead), rules=Rules(detached=0)).difference
 
@@ -561,9 +525,7 @@ def test_a_run_is_replayed_up_to_wherever_its_record_ends() -> None:
 
 def test_a_difference_is_found_before_the_record_ends() -> None:
     entries = run_of(simple())
-    settled = next(
-        i for i, it in enumerate(entries) if isinstance(it.event, TaskSettled)
-    )
+    settled = next(i for i, it in enumerate(entries) if isinstance(it.event, TaskSettled))
     found = replay_sync(entries[:settled], simple(tools=[])).difference
 
     assert found is not None
@@ -575,11 +537,7 @@ def test_a_thousand_tasks_are_replayed_in_ten_times_the_time_of_a_hundred() -> N
     def run(batches: int) -> tuple[Sequence[Entry], Agent]:
         goals = [str(number) for number in range(100)]
         calls = [hand_on(*goals, agent="worker") for _ in range(batches)]
-        lead = Agent(
-            "lead",
-            model=stepwise(calls, "done"),
-            delegates=[worker("worker", seconds=1)],
-        )
+        lead = Agent("lead", model=stepwise(calls, "done"), delegates=[worker("worker", seconds=1)])
         return run_of(lead), lead
 
     def replay_it(run: tuple[Sequence[Entry], Agent]) -> None:
@@ -601,9 +559,7 @@ async def test_a_run_is_replayed_in_a_thread_where_an_event_loop_runs() -> None:
 
 def team_in_a_hurry() -> Agent[Any]:
     return Agent(
-        "lead",
-        model=stepwise(hand_on("x", agent="worker"), "ok"),
-        delegates=[worker("worker")],
+        "lead", model=stepwise(hand_on("x", agent="worker"), "ok"), delegates=[worker("worker")]
     )
 
 
@@ -616,9 +572,7 @@ def counted(agent: Agent[Any], asked: list[str]) -> Agent[Any]:
         return await model.answer(request)
 
     return attrs.evolve(
-        agent,
-        model=FunctionModel(note),
-        delegates=[counted(it, asked) for it in agent.delegates],
+        agent, model=FunctionModel(note), delegates=[counted(it, asked) for it in agent.delegates]
     )
 
 
@@ -648,9 +602,7 @@ async def test_a_fork_asks_nothing_again_and_goes_on_live_from_a_child() -> None
 
     opened = facts(journal.entries, SessionOpened)[-1]
     assert asked == ["second", "go"]
-    assert fork.outcome.succeeded, (
-        "the budget is enough for the two calls that are live"
-    )
+    assert fork.outcome.succeeded, "the budget is enough for the two calls that are live"
     assert fork.usage.calls == 2
     assert run.usage.calls == 5
     assert '"output":"old"' in fork.output
@@ -725,7 +677,7 @@ def test_a_fork_can_be_replayed_too() -> None:
 
 
 AGENTS = """
-from agents import Agent, ScriptedModel, ToolCall, ToolMessage
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage
 
 def lead(transcript):
     told = [message.text for message in transcript if isinstance(message, ToolMessage)]
@@ -751,9 +703,7 @@ def test_the_command_tells_whether_a_run_is_the_same(shell: Shell) -> None:
     shell.write("unasked.py", unasked)
     shell.write("gone.py", AGENTS.replace("delegates=[helper]", "copies=True"))
 
-    assert shell.run("replay", "--file", "unasked.py:editor")[0] == (
-        "the same: 2 tasks, 8 steps\n"
-    )
+    assert shell.run("replay", "--file", "unasked.py:editor")[0] == ("the same: 2 tasks, 8 steps\n")
     out, _ = shell.run("replay", "--file", "gone.py:editor", code=1)
     assert out.splitlines()[0] == "not the same: /editor/helper[1], step 1"
     assert "recorded  is asked for: agent helper; goal part" in out
@@ -779,9 +729,7 @@ def test_the_command_forks_a_run_and_the_link_is_shown(shell: Shell) -> None:
     assert shell.run("run", "agents_file.py", "go")[0] == "they say: SAYS\n"
     shell.write("agents_file.py", AGENTS.replace("SAYS", "something else"))
 
-    out, err = shell.run(
-        "replay", "--file", "agents_file.py", "--from", "/editor/helper[1]"
-    )
+    out, err = shell.run("replay", "--file", "agents_file.py", "--from", "/editor/helper[1]")
     _, run, fork = shell.run("runs")[0].splitlines()
     tree, _ = shell.run("tree")
 

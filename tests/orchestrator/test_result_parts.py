@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, Part, ScriptedModel, ToolCall, tool
-from delegation.events import ToolAnswered
 from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.execution.lending.lent_call import result_of
-from orchestrator.execution.worker_wire import Answered
-from orchestrator.replay.run import replay
+from orchestrator.agents import Agent, Part, ScriptedModel, ToolCall, tool
+from orchestrator.delegation.events import ToolAnswered
+from orchestrator.products.cluster.lending.lent_call import result_of
+from orchestrator.products.cluster.worker.wire import Answered
+from orchestrator.products.history.replay.run import replay
 from tests.kit import facts
 
 SECRET = f"sk-ant-{'aB3dE6gH9k' * 4}"

@@ -14,7 +14,16 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator import (
+    MemoryJournal,
+    NotInterruptedError,
+    Orchestrator,
+    Run,
+    UnknownIdError,
+    budget,
+    open_orchestrator,
+)
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Part,
@@ -26,31 +35,19 @@ from agents import (
     raising_one_error,
     tool,
 )
-from delegation import Cause, Ending
-from delegation.events import (
+from orchestrator.cli.app import run_command
+from orchestrator.delegation import Cause, Ending
+from orchestrator.delegation.events import (
     ModelAnswered,
     SessionOpened,
     TaskRequested,
     TurnResumed,
     TurnStarted,
 )
-from orchestrator import (
-    MemoryJournal,
-    NotInterruptedError,
-    Orchestrator,
-    Run,
-    UnknownIdError,
-    budget,
-    open_orchestrator,
-)
-from orchestrator.cli.app import run_command
-from orchestrator.doors.durable_run import LOOKED_AT, durable_key, goal_key
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.sqlite.journal import (
-    open_sqlite_journal,
-    read_sqlite_journal,
-)
-from orchestrator.replay.run import replay_sync
+from orchestrator.kernel.doors.durable_run import LOOKED_AT, durable_key, goal_key
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
+from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.testing import CrashedError, CrashingJournal, Harness
 from tests.kit import facts, hand_on, worker
 
@@ -76,9 +73,7 @@ def team(asked: Counter[str] | None = None) -> Agent:
 async def test_a_run_goes_on_wherever_its_process_died() -> None:
     whole = Harness()
     await whole.run(team(), "go")
-    first = next(
-        entry.seq for entry in whole.entries if isinstance(entry.event, TurnStarted)
-    )
+    first = next(entry.seq for entry in whole.entries if isinstance(entry.event, TurnStarted))
     for length in range(first, len(whole.entries)):
         harness, asked = Harness(), Counter[str]()
         async with harness.open(crash_after=length) as orchestrator:
@@ -150,10 +145,7 @@ async def test_the_agent_of_another_run_resumes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("on_restart", "ending", "cause"),
-    [
-        ("restart", Ending.SUCCEEDED, Cause.NONE),
-        ("lose", Ending.LOST, Cause.PROCESS_DIED),
-    ],
+    [("restart", Ending.SUCCEEDED, Cause.NONE), ("lose", Ending.LOST, Cause.PROCESS_DIED)],
 )
 async def test_an_agent_may_begin_anew_or_be_lost(
     on_restart: str, ending: Ending, cause: Cause
@@ -171,9 +163,7 @@ async def test_an_agent_may_begin_anew_or_be_lost(
     assert (run.outcome.ending, run.outcome.cause) == (ending, cause)
 
 
-async def test_an_open_call_that_must_not_run_twice_is_answered_as_interrupted() -> (
-    None
-):
+async def test_an_open_call_that_must_not_run_twice_is_answered_as_interrupted() -> None:
     paid: list[int] = []
     harness = Harness()
 
@@ -307,9 +297,7 @@ def test_a_run_that_was_interrupted_is_replayed_and_forked() -> None:
 
 @pytest.mark.memory_only
 @pytest.mark.realtime
-async def test_an_interrupted_run_is_not_read_when_the_journal_is_opened(
-    tmp_path: Path,
-) -> None:
+async def test_an_interrupted_run_is_not_read_when_the_journal_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_sqlite_journal(path) as journal:
         with suppress(CrashedError):
@@ -337,7 +325,7 @@ async def test_an_interrupted_run_is_not_read_when_the_journal_is_opened(
 
 PIPELINE = """
 import os, trio
-from agents import Agent, ScriptedModel, agent
+from orchestrator.agents import Agent, ScriptedModel, agent
 from orchestrator import delegate
 
 PAID = os.environ["PAID"]
@@ -419,9 +407,7 @@ def shell(
 
 
 @pytest.mark.memory_only
-def test_a_run_that_was_killed_is_resumed_and_nothing_is_paid_twice(
-    shell: Shell,
-) -> None:
+def test_a_run_that_was_killed_is_resumed_and_nothing_is_paid_twice(shell: Shell) -> None:
     assert shell.paid() == [1, 2, 3]
     code, said = shell.run("resume", shell.file)
 
@@ -562,9 +548,7 @@ async def test_a_durable_run_that_newer_equal_ones_overtook_goes_on() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_durable_run_goes_on_when_earlier_equal_ones_are_deleted(
-    tmp_path: Path,
-) -> None:
+async def test_a_durable_run_goes_on_when_earlier_equal_ones_are_deleted(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path, runs="durable") as orchestrator:
         ended = [(await orchestrator.run(team(), "go")).id for _ in range(2)]
@@ -591,9 +575,7 @@ async def test_a_durable_run_goes_on_when_earlier_equal_ones_are_deleted(
 
 
 @pytest.mark.realtime
-async def test_equal_durable_runs_of_two_processes_leave_their_goal_free(
-    tmp_path: Path,
-) -> None:
+async def test_equal_durable_runs_of_two_processes_leave_their_goal_free(tmp_path: Path) -> None:
     folder = f"{tmp_path / 'runs'}/"
     found: list[Run[str]] = []
     async with (
@@ -609,9 +591,7 @@ async def test_equal_durable_runs_of_two_processes_leave_their_goal_free(
 
 
 @pytest.mark.realtime
-async def test_a_durable_run_that_waits_in_another_journal_is_found_there(
-    tmp_path: Path,
-) -> None:
+async def test_a_durable_run_that_waits_in_another_journal_is_found_there(tmp_path: Path) -> None:
     folder = f"{tmp_path / 'runs'}/"
     async with open_orchestrator(folder, runs="durable") as one:
         ended = await one.run(team(), "go")

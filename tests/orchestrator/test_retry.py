@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, Orchestrator, Run, delegate, open_orchestrator
+from orchestrator.agents import (
     Agent,
     ModelError,
     ModelRequest,
@@ -19,17 +20,10 @@ from agents import (
     agent,
     tool,
 )
-from delegation import Tree
-from delegation.events import Entry, ModelAnswered, SessionOpened, TaskStarted
-from orchestrator import (
-    MemoryJournal,
-    Orchestrator,
-    Run,
-    delegate,
-    open_orchestrator,
-)
-from orchestrator.replay.record import ReplayError
-from orchestrator.replay.run import replay_sync
+from orchestrator.delegation import Tree
+from orchestrator.delegation.events import Entry, ModelAnswered, SessionOpened, TaskStarted
+from orchestrator.products.history.replay.record import ReplayError
+from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.testing import assert_laws
 from tests.kit import FunctionModel, facts, hand_on, statuses
 from tests.orchestrator import every_kind_kit
@@ -83,9 +77,7 @@ async def test_only_the_task_and_the_next_step_of_its_parent_are_paid_again() ->
     team = asked.team(delegates=[asked.worker()])
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
-        run, again = await failed_and_retried(
-            orchestrator, asked, team, "/lead/worker[2]"
-        )
+        run, again = await failed_and_retried(orchestrator, asked, team, "/lead/worker[2]")
         before = await orchestrator.read_tree(run.id)
 
     assert (run.output, again.output) == ("2 of 3", "3 of 3")
@@ -133,9 +125,7 @@ async def test_what_stays_of_a_parent_are_its_steps_before() -> None:
 
     team = Agent("lead", model=ScriptedModel.always(lead), delegates=[between])
     async with open_orchestrator(":memory:") as orchestrator:
-        run, again = await failed_and_retried(
-            orchestrator, asked, team, "/lead/middle[1]/leaf[2]"
-        )
+        run, again = await failed_and_retried(orchestrator, asked, team, "/lead/middle[1]/leaf[2]")
 
     assert (run.output, again.output) == ("bad", "good")
     assert asked.goals == ["leaf", "middle", "lead"]
@@ -163,9 +153,7 @@ async def test_tasks_that_were_refused_because_of_it_run() -> None:
     workers = [asked.worker()]
     team = Agent("lead", model=ScriptedModel.always(lead), delegates=workers)
     async with open_orchestrator(":memory:") as orchestrator:
-        run, again = await failed_and_retried(
-            orchestrator, asked, team, "/lead/worker[1]"
-        )
+        run, again = await failed_and_retried(orchestrator, asked, team, "/lead/worker[1]")
 
     assert run.tree.counts() == {"succeeded": 1, "failed": 1, "refused": 2}
     assert again.tree.counts() == {"succeeded": 4}
@@ -190,9 +178,7 @@ async def test_a_fan_out_that_was_cut_short_goes_on() -> None:
         return f"{first}, {done[0]}, {done[1]}"
 
     async with open_orchestrator(":memory:") as orchestrator:
-        run, again = await failed_and_retried(
-            orchestrator, asked, both, "/both/quick[2]"
-        )
+        run, again = await failed_and_retried(orchestrator, asked, both, "/both/quick[2]")
 
     assert statuses(run.tree) == {
         "/both": "failed",
@@ -206,9 +192,7 @@ async def test_a_fan_out_that_was_cut_short_goes_on() -> None:
 
 def news(transcript: Transcript) -> list[str]:
     return [
-        it.text
-        for it in transcript
-        if isinstance(it, UserMessage) and it.text.startswith("A task")
+        it.text for it in transcript if isinstance(it, UserMessage) and it.text.startswith("A task")
     ]
 
 
@@ -256,9 +240,7 @@ async def test_a_tool_that_ran_beside_it_is_not_run_twice() -> None:
     model = ScriptedModel.always(lead)
     team = Agent("lead", model=model, tools=[measure], delegates=[asked.worker()])
     async with open_orchestrator(":memory:") as orchestrator:
-        _, again = await failed_and_retried(
-            orchestrator, asked, team, "/lead/worker[1]"
-        )
+        _, again = await failed_and_retried(orchestrator, asked, team, "/lead/worker[1]")
 
     assert (again.output, runs) == ("end", ["measure"])
 
@@ -310,14 +292,10 @@ async def test_a_crash_after_any_entry_of_it_ends_like_the_retry_does() -> None:
     team = asked.team(delegates=[asked.worker()])
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
-        _, again = await failed_and_retried(
-            orchestrator, asked, team, "/lead/worker[2]"
-        )
+        _, again = await failed_and_retried(orchestrator, asked, team, "/lead/worker[2]")
     whole = journal.entries
     started = [
-        it.seq
-        for it in whole
-        if it.session == again.id and isinstance(it.event, TaskStarted)
+        it.seq for it in whole if it.session == again.id and isinstance(it.event, TaskStarted)
     ]
     for length in range(started[-1] - 1, len(whole) - 1):
         journal = MemoryJournal(whole[:length])
@@ -330,9 +308,7 @@ async def test_a_crash_after_any_entry_of_it_ends_like_the_retry_does() -> None:
 
 def paid_for(entries: Sequence[Entry], run: str) -> Counter[str]:
     own = [it for it in entries if it.session == run]
-    return Counter(
-        fact.message.text for fact in facts(own, ModelAnswered) if not fact.copied
-    )
+    return Counter(fact.message.text for fact in facts(own, ModelAnswered) if not fact.copied)
 
 
 async def test_any_task_of_any_kind_can_be_retried() -> None:

@@ -7,7 +7,8 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, Run, RunFailedError, open_orchestrator
+from orchestrator.agents import (
     Agent,
     DefinitionError,
     Limits,
@@ -18,9 +19,8 @@ from agents import (
     Transcript,
     tool,
 )
-from delegation import Cause, Ending, Rules, Tree
-from delegation.events import TaskSettled, TurnEnded
-from orchestrator import MemoryJournal, Run, RunFailedError, open_orchestrator
+from orchestrator.delegation import Cause, Ending, Rules, Tree
+from orchestrator.delegation.events import TaskSettled, TurnEnded
 from tests.kit import facts, hand_on, worker
 
 
@@ -59,12 +59,7 @@ async def test_a_batch_of_children_runs_at_the_same_time_and_joins() -> None:
 
     assert trio.current_time() - before == pytest.approx(10)
     assert finished.output == "merged"
-    assert [node["goal"] for node in nodes(finished.tree).values()] == [
-        "go",
-        "a",
-        "b",
-        "c",
-    ]
+    assert [node["goal"] for node in nodes(finished.tree).values()] == ["go", "a", "b", "c"]
 
 
 async def test_a_background_task_joins_because_nobody_could_be_told_later() -> None:
@@ -113,11 +108,7 @@ async def test_every_node_says_who_what_how_and_for_how_much() -> None:
 
     root, child = nodes(finished.tree).values()
     assert (root["agent"], root["goal"], root["mode"]) == ("editor", "the goal", "root")
-    assert (child["agent"], child["goal"], child["mode"]) == (
-        "worker",
-        "part",
-        "joined",
-    )
+    assert (child["agent"], child["goal"], child["mode"]) == ("worker", "part", "joined")
     assert root["status"] == child["status"] == "succeeded"
     assert root["ended"] - root["started"] == pytest.approx(7)
     assert child["ended"] - child["started"] == pytest.approx(5)
@@ -135,9 +126,7 @@ async def test_children_delegate_further_down() -> None:
         ),
         delegates=[worker("leaf")],
     )
-    top = Agent(
-        "top", model=ScriptedModel([hand_on("a", "b"), "end"]), delegates=[middle]
-    )
+    top = Agent("top", model=ScriptedModel([hand_on("a", "b"), "end"]), delegates=[middle])
 
     finished = await run(top)
 
@@ -175,9 +164,7 @@ async def test_a_failed_child_is_a_result_and_its_parent_goes_on() -> None:
         return "made do"
 
     broken = Agent("broken", model=ScriptedModel([ModelError("no such model")]))
-    editor = Agent(
-        "editor", model=ScriptedModel([hand_on("a"), merge]), delegates=[broken]
-    )
+    editor = Agent("editor", model=ScriptedModel([hand_on("a"), merge]), delegates=[broken])
 
     finished = await run(editor)
 
@@ -287,11 +274,7 @@ async def test_a_deep_chain_survives_a_cancel() -> None:
     """Groups that grew with every level would end in a RecursionError inside trio."""
     agent = worker("bottom", seconds=100)
     for level in range(90):
-        agent = Agent(
-            f"level{level}",
-            model=ScriptedModel([hand_on("on"), "x"]),
-            delegates=[agent],
-        )
+        agent = Agent(f"level{level}", model=ScriptedModel([hand_on("on"), "x"]), delegates=[agent])
     async with open_orchestrator(":memory:", rules=Rules(depth=100)) as orchestrator:
         with trio.move_on_after(10):
             await orchestrator.run(agent, "go")

@@ -5,9 +5,11 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from orchestrator.schedule import Job, JobEdit, open_schedule
 
-from agents import Agent, DefinitionError, ScriptedModel, Transcript, UserMessage
-from delegation.events import (
+from orchestrator import UnknownIdError
+from orchestrator.agents import Agent, DefinitionError, ScriptedModel, Transcript, UserMessage
+from orchestrator.delegation.events import (
     DeliveryFailed,
     JobOccurred,
     JobRemoved,
@@ -16,12 +18,10 @@ from delegation.events import (
     ReplyPartDelivered,
     SessionOpened,
 )
-from delegation.events.jobs import JobId
-from delegation.session_context import get_session_env
-from orchestrator import UnknownIdError
-from orchestrator.doors.kept import KeptDoor
-from orchestrator.schedule import Job, JobEdit, open_schedule
-from orchestrator.schedule.local_zone import local_zone
+from orchestrator.delegation.events.jobs import JobId
+from orchestrator.delegation.session_context import get_session_env
+from orchestrator.kernel.doors.kept import KeptDoor
+from orchestrator.products.schedule.local_zone import local_zone
 from orchestrator.testing import FailingModel, GatedModel, Harness
 from tests.orchestrator.schedule_kit import (
     BERLIN,
@@ -36,9 +36,7 @@ from tests.orchestrator.schedule_kit import (
 )
 
 
-async def test_a_job_runs_each_morning_of_a_fortnight_over_the_change_of_clocks() -> (
-    None
-):
+async def test_a_job_runs_each_morning_of_a_fortnight_over_the_change_of_clocks() -> None:
     harness, clock, chat = Harness(), WallClock("2026-10-18T12:00"), Chat()
     async with scheduled(harness, [brief(deliver="chat:42")], clock, chat):
         await clock.wait_until("2026-11-01T12:00")
@@ -56,9 +54,7 @@ async def test_a_run_reads_its_goal_and_knows_where_its_answer_goes() -> None:
         assert isinstance(message, UserMessage)
         seen.append(message.text)
         names = ["SESSION_PLATFORM"]
-        names += [
-            f"CRON_AUTO_DELIVER_{it}" for it in ("PLATFORM", "CHAT_ID", "THREAD_ID")
-        ]
+        names += [f"CRON_AUTO_DELIVER_{it}" for it in ("PLATFORM", "CHAT_ID", "THREAD_ID")]
         seen.extend(get_session_env(f"ORCHESTRATOR_{name}") for name in names)
         return "Done."
 
@@ -73,9 +69,7 @@ async def test_a_run_reads_its_goal_and_knows_where_its_answer_goes() -> None:
     assert "job writer" in message.instructions
 
 
-async def test_three_days_without_a_process_are_one_late_run_and_what_was_missed_is_said() -> (
-    None
-):
+async def test_three_days_without_a_process_are_one_late_run_and_what_was_missed_is_said() -> None:
     harness, clock = Harness(), WallClock("2026-11-17T12:00")
     job = brief("0 * * * *")
     async with scheduled(harness, [job], clock):
@@ -135,9 +129,7 @@ async def test_a_run_that_takes_long_is_not_overlapped() -> None:
         await clock.wait_until("2026-11-17T12:30")
 
     assert times_of(harness) == ["11-17 08:00", "11-17 12:00"]
-    assert times_of(harness, skipped=True) == [
-        f"11-17 {it}:00" for it in ("09", 10, 11)
-    ]
+    assert times_of(harness, skipped=True) == [f"11-17 {it}:00" for it in ("09", 10, 11)]
     skipped = [it.skipped for it in harness.facts(JobOccurred) if it.skipped]
     assert all("still under way" in why for why in skipped)
 
@@ -187,9 +179,7 @@ async def test_pause_resume_run_now_and_remove() -> None:
     assert times_of(harness)[1] == "11-19 08:00"
 
 
-async def test_an_edit_while_a_run_is_under_way_begins_nothing_of_the_old_schedule() -> (
-    None
-):
+async def test_an_edit_while_a_run_is_under_way_begins_nothing_of_the_old_schedule() -> None:
     model = GatedModel("Late.")
     harness, clock, chat = Harness(), WallClock("2026-11-17T07:30"), Chat()
     job = brief("0 * * * *", Agent("writer", model=model), deliver="chat:42")
@@ -211,9 +201,7 @@ async def test_an_edit_while_a_run_is_under_way_begins_nothing_of_the_old_schedu
     assert chat.texts == ["Late.", "Late."]
 
 
-async def test_an_agent_that_has_nothing_to_tell_is_silent_and_a_failure_never_is() -> (
-    None
-):
+async def test_an_agent_that_has_nothing_to_tell_is_silent_and_a_failure_never_is() -> None:
     harness, clock, chat = Harness(), WallClock("2026-11-17T07:30"), Chat()
     silent = brief(agent=writer("[SILENT]"), deliver="chat:42")
     broken = Agent("broken", model=FailingModel([500, 500, 500]))
@@ -223,11 +211,7 @@ async def test_an_agent_that_has_nothing_to_tell_is_silent_and_a_failure_never_i
 
     assert len(chat.texts) == 3
     assert all(text.startswith("Job broken did not succeed.") for text in chat.texts)
-    assert ["third time in a row" in text for text in chat.texts] == [
-        False,
-        False,
-        True,
-    ]
+    assert ["third time in a row" in text for text in chat.texts] == [False, False, True]
 
 
 async def test_a_reply_goes_to_several_targets_and_to_each_once() -> None:
@@ -250,10 +234,7 @@ async def test_a_reply_goes_to_several_targets_and_to_each_once() -> None:
 @pytest.mark.realtime
 async def test_a_file_has_the_last_reply_whole(tmp_path: Path) -> None:
     job = brief(deliver=f"file:{tmp_path}/news/{{job}}.md")
-    async with (
-        Harness().open() as orchestrator,
-        open_schedule(orchestrator, [job]) as scheduler,
-    ):
+    async with Harness().open() as orchestrator, open_schedule(orchestrator, [job]) as scheduler:
         for _ in range(2):
             run = scheduler.run_now(scheduler.find("writer"))
             session = orchestrator.services.book.ledger.sessions[run]
@@ -282,19 +263,14 @@ async def test_a_job_that_is_set_in_a_session_tells_it_there_and_ends_with_it() 
             door = KeptDoor(orchestrator.services, {"writer": agent}, nursery)
             session = door.open_conversation(agent, {})
             spec = scheduler.find("writer").spec
-            news = attrs.evolve(
-                spec, id=JobId("news"), schedule="0 8 * * *", deliver=("origin",)
-            )
+            news = attrs.evolve(spec, id=JobId("news"), schedule="0 8 * * *", deliver=("origin",))
             scheduler.set(session.id, news)
             await clock.wait_until("2026-11-17T08:30")
             assert [*session.undelivered] == [1], "the reply of the turn that it woke"
             await door.close(session)
             await clock.wait_until("2026-11-18T08:30")
 
-    assert heard[:2] == [
-        "Write the brief.",
-        "[Job news, due 2026-11-17T070000Z]\nanswer 1",
-    ]
+    assert heard[:2] == ["Write the brief.", "[Job news, due 2026-11-17T070000Z]\nanswer 1"]
     assert [it.job for it in harness.facts(JobOccurred)] == ["news", "writer"]
 
 

@@ -15,7 +15,8 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from agents import (
+from orchestrator import MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Model,
@@ -33,12 +34,12 @@ from agents import (
     ask,
     tool,
 )
-from agents.models.providers.scripted import ScriptStep
-from agents.redaction.redactor import Redactor
-from agents.tools.files import FILES
-from agents.tools.result_text import Spill
-from agents.tools.terminal import process, terminal
-from delegation import (
+from orchestrator.agents.models.providers.scripted import ScriptStep
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.tools.files import FILES
+from orchestrator.agents.tools.result_text import Spill
+from orchestrator.agents.tools.terminal import process, terminal
+from orchestrator.delegation import (
     DeliveryCapability,
     Mode,
     Origin,
@@ -49,7 +50,7 @@ from delegation import (
     TaskRequest,
     encode,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     Event,
     MessageReceived,
     ModelAnswered,
@@ -58,11 +59,10 @@ from delegation.events import (
     TaskSettled,
     ToolAnswered,
 )
-from delegation.session_context import bind_session
-from delegation.task import Ending
-from orchestrator import MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
-from orchestrator.journal.fact_redaction import FactRedactor
-from orchestrator.replay.run import replay
+from orchestrator.delegation.session_context import bind_session
+from orchestrator.delegation.task import Ending
+from orchestrator.kernel.journal.fact_redaction import FactRedactor
+from orchestrator.products.history.replay.run import replay
 from tests.kit import FunctionModel, hand_on
 from tests.orchestrator.commands_kit import pipe
 
@@ -115,11 +115,7 @@ class Field:
 
     def open(self, **more: Any) -> AbstractAsyncContextManager[Orchestrator]:
         return open_orchestrator(
-            self.journal,
-            workspace=self.home,
-            environ=self.environ,
-            secrets=["LEGACY_PIN"],
-            **more,
+            self.journal, workspace=self.home, environ=self.environ, secrets=["LEGACY_PIN"], **more
         )
 
     @property
@@ -208,9 +204,7 @@ async def _the_user_says_it(field: Field, orchestrator: Orchestrator) -> None:
 
 
 @a_path
-async def _it_is_in_a_file_that_the_user_sends(
-    field: Field, orchestrator: Orchestrator
-) -> None:
+async def _it_is_in_a_file_that_the_user_sends(field: Field, orchestrator: Orchestrator) -> None:
     agent = Agent("parrot", model=field.model("read"))
     parts = [
         Part("text/plain", data=field.plant("a text").encode(), name="a.txt"),
@@ -243,9 +237,7 @@ async def _it_is_handed_on(field: Field, orchestrator: Orchestrator) -> None:
         },
     )
     look = ToolCall("task", {"action": "list"})
-    parent = Agent(
-        "parent", model=field.model(call, look, "ok", last, last), delegates=[child]
-    )
+    parent = Agent("parent", model=field.model(call, look, "ok", last, last), delegates=[child])
     run = await orchestrator.run(parent, "go")
     field.got += [run.output, run.tree.to_text(), run.tree.to_mermaid()]
     async with orchestrator.open_session(
@@ -271,9 +263,7 @@ async def _the_model_says_it(field: Field, orchestrator: Orchestrator) -> None:
 
     said = field.plant("an argument")
     field.planted["under a telling name"] = "aB3-plain-words-9"
-    call = ToolCall(
-        "login", {"user": "ann", "password": "aB3-plain-words-9", "note": said}
-    )
+    call = ToolCall("login", {"user": "ann", "password": "aB3-plain-words-9", "note": said})
     text = field.plant("a final answer")
     model = field.model(call, ToolCall(said.split()[3], {}), text)
     run = await orchestrator.run(Agent("login", model=model, tools=[login]), "go")
@@ -317,9 +307,7 @@ async def _a_tool_fails_with_it(field: Field, orchestrator: Orchestrator) -> Non
 
 @a_path
 async def _a_provider_fails_with_it(field: Field, orchestrator: Orchestrator) -> None:
-    error = ModelError(
-        field.plant("an error of a provider"), partial=field.plant("half an answer")
-    )
+    error = ModelError(field.plant("an error of a provider"), partial=field.plant("half an answer"))
     run = await orchestrator.run(Agent("unlucky", model=field.model(error)), "go")
     with pytest.raises(RunFailedError) as caught:
         _ = run.output
@@ -327,9 +315,7 @@ async def _a_provider_fails_with_it(field: Field, orchestrator: Orchestrator) ->
 
 
 @a_path
-async def _it_is_in_an_answer_that_does_not_fit(
-    field: Field, orchestrator: Orchestrator
-) -> None:
+async def _it_is_in_an_answer_that_does_not_fit(field: Field, orchestrator: Orchestrator) -> None:
     text = field.plant("an answer of the wrong kind")
     agent = Agent("typed", model=field.model(text, text), output=list[int])
     run = await orchestrator.run(agent, "go")
@@ -410,17 +396,11 @@ async def _a_command_prints_it(field: Field, orchestrator: Orchestrator) -> None
 
 
 @a_path
-async def _a_command_in_the_background_prints_it(
-    field: Field, orchestrator: Orchestrator
-) -> None:
+async def _a_command_in_the_background_prints_it(field: Field, orchestrator: Orchestrator) -> None:
     file = field.plant_file("a watched command")
     with pipe(field.elsewhere / "go") as go:
         command = f"read _ < {field.elsewhere}/go; cat {file}"
-        watching = {
-            "command": command,
-            "background": True,
-            "watch_patterns": ["password="],
-        }
+        watching = {"command": command, "background": True, "watch_patterns": ["password="]}
         model = field.model(
             ToolCall("terminal", watching),
             "begun",
@@ -465,9 +445,7 @@ async def _somebody_is_asked_about_it(field: Field, orchestrator: Orchestrator) 
 
     said = field.plant("a question")
     calls = [ToolCall("send", {"text": said}), ToolCall("send", {"text": said})]
-    agent = Agent(
-        "sender", model=field.model(*calls, last), tools=[send], approve=[ask("send")]
-    )
+    agent = Agent("sender", model=field.model(*calls, last), tools=[send], approve=[ask("send")])
     async with orchestrator.open_session(agent) as session:
         async with trio.open_nursery() as nursery:
 
@@ -501,16 +479,12 @@ async def _it_is_in_a_file(field: Field, orchestrator: Orchestrator) -> None:
         ToolCall("write_file", {"path": "settings.ini", "content": "password=***\n"}),
     ]
     model = field.model(*calls, last)
-    agent = Agent(
-        "reader", model=model, tools=FILES, approve=[allow("*")], workspace=workspace
-    )
+    agent = Agent("reader", model=model, tools=FILES, approve=[allow("*")], workspace=workspace)
     field.got.append((await orchestrator.run(agent, "go")).output)
 
 
 @a_path
-async def _it_is_in_what_is_said_of_a_session(
-    field: Field, orchestrator: Orchestrator
-) -> None:
+async def _it_is_in_what_is_said_of_a_session(field: Field, orchestrator: Orchestrator) -> None:
     field.planted["a user"] = key = "sk-proj-Us12Cd34Ef56Gh78Ij90"
     agent = Agent("shell", model=field.model("ok"))
     with bind_session(user_name=f"Ann ({key})"):
@@ -545,9 +519,7 @@ async def _it_is_forked(field: Field, orchestrator: Orchestrator) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_secret_is_nowhere_whichever_way_it_comes(
-    field: Field, path: str
-) -> None:
+async def test_a_secret_is_nowhere_whichever_way_it_comes(field: Field, path: str) -> None:
     """Not in a file, while it is written or after; not for a model; not for the client."""
     async with field.open() as orchestrator:
         await PATHS[path](field, orchestrator)
@@ -576,7 +548,7 @@ async def test_a_secret_is_nowhere_whichever_way_it_comes(
 
 SHOWN = """
 import os
-from agents import Agent, ModelError, ScriptedModel, ToolCall, tool
+from orchestrator.agents import Agent, ModelError, ScriptedModel, ToolCall, tool
 
 SAID = open(os.environ["SAID"]).read()
 
@@ -650,9 +622,7 @@ async def test_a_run_with_secrets_is_the_same_when_it_is_replayed(field: Field) 
     assert replayed.difference is None
 
 
-async def test_what_waits_for_an_approval_in_a_crash_is_not_run_with_stars(
-    field: Field,
-) -> None:
+async def test_what_waits_for_an_approval_in_a_crash_is_not_run_with_stars(field: Field) -> None:
     """The journal does not have what the model wrote, so it is lost."""
     journal = MemoryJournal()
     ran: list[str] = []
@@ -674,12 +644,8 @@ async def test_what_waits_for_an_approval_in_a_crash_is_not_run_with_stars(
                 nursery.start_soon(session.ask, "go")
                 await session.asks.receive()
                 nursery.cancel_scope.cancel()
-    async with open_orchestrator(
-        journal, environ=field.environ, sandbox="none"
-    ) as orchestrator:
-        async with orchestrator.open_session(
-            sender(last, "ok"), session=session.id
-        ) as again:
+    async with open_orchestrator(journal, environ=field.environ, sandbox="none") as orchestrator:
+        async with orchestrator.open_session(sender(last, "ok"), session=session.id) as again:
             # By now it waits at the gate again, or has been told that it cannot.
             await trio.testing.wait_all_tasks_blocked(0.05)
             for question in again.open_asks:
@@ -697,9 +663,7 @@ def request(**more: Any) -> TaskRequest:
     return TaskRequest(
         id=TaskId("t_12345678"),
         parent=TaskId("t_00001234"),
-        origin=Origin(
-            session=SessionId("r_1234"), turn=1, capability=DeliveryCapability.PUSH
-        ),
+        origin=Origin(session=SessionId("r_1234"), turn=1, capability=DeliveryCapability.PUSH),
         call="call_1234#0",
         agent="postgres",
         **more,
@@ -715,26 +679,11 @@ def request(**more: Any) -> TaskRequest:
         ("succeeded", TaskSettled(TaskId("t_1"), Outcome(Ending.SUCCEEDED))),
         ("ending", TaskSettled(TaskId("t_1"), Outcome(Ending.SUCCEEDED))),
         ("1234", ToolAnswered(TaskId("t_1"), ToolMessage("call_1234", "ok"))),  # type: ignore[arg-type]
-        (
-            "detached",
-            TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT),
-        ),
-        (
-            "wait",
-            TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT),
-        ),
-        (
-            "1234",
-            TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT),
-        ),
-        (
-            "postgres",
-            TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT),
-        ),
-        (
-            "text",
-            MessageReceived(SessionId("r_1"), "", (Part("text/plain", data=b"x"),)),
-        ),
+        ("detached", TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT)),
+        ("wait", TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT)),
+        ("1234", TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT)),
+        ("postgres", TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT)),
+        ("text", MessageReceived(SessionId("r_1"), "", (Part("text/plain", data=b"x"),))),
     ],
     ids=lambda it: it if isinstance(it, str) else type(it).__name__,
 )
@@ -757,9 +706,7 @@ def test_what_is_said_around_them_is_cleaned_all_the_same() -> None:
     )
     kept, encoded = FactRedactor(Redactor(["1234"])).encode(event)
 
-    cleaned = replace(
-        event.request, goal="the pin is ***", label="***", context="t_***"
-    )
+    cleaned = replace(event.request, goal="the pin is ***", label="***", context="t_***")
     assert kept == replace(event, request=cleaned)
     assert encoded == encode(kept)
 
@@ -818,9 +765,7 @@ def test_a_fact_without_secrets_is_the_very_same() -> None:
     assert kept is event
 
 
-@pytest.mark.parametrize(
-    "data", [bytes(range(256)), b"\x89PNG\r\n\x1a\npassword=hunter2X9zQ\xff"]
-)
+@pytest.mark.parametrize("data", [bytes(range(256)), b"\x89PNG\r\n\x1a\npassword=hunter2X9zQ\xff"])
 def test_a_file_that_is_no_text_is_not_touched(data: bytes) -> None:
     """Whatever was cut out of it, it would be an image no more."""
     event = MessageReceived(SessionId("r_1"), "look", (Part("image/png", data=data),))

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, SessionOpenError, UnknownIdError, open_orchestrator
+from orchestrator.agents import (
     Agent,
     ModelError,
     ScriptedModel,
@@ -14,14 +15,8 @@ from agents import (
     Transcript,
     UserMessage,
 )
-from delegation import Cause, DeliveryCapability, Ending
-from delegation.events import TaskSettled, TurnStarted
-from orchestrator import (
-    MemoryJournal,
-    SessionOpenError,
-    UnknownIdError,
-    open_orchestrator,
-)
+from orchestrator.delegation import Cause, DeliveryCapability, Ending
+from orchestrator.delegation.events import TaskSettled, TurnStarted
 from tests.kit import facts, hand_on, worker
 
 
@@ -37,9 +32,7 @@ def chatty(seconds: float = 10, **options: Any) -> Agent:
         return hand_on(last.text, background=True)
 
     helper = worker(seconds=seconds, says="found")
-    return Agent(
-        "chatty", model=ScriptedModel.always(say), delegates=[helper], **options
-    )
+    return Agent("chatty", model=ScriptedModel.always(say), delegates=[helper], **options)
 
 
 async def test_a_detached_child_wakes_a_fresh_turn_of_its_parent() -> None:
@@ -54,10 +47,7 @@ async def test_a_detached_child_wakes_a_fresh_turn_of_its_parent() -> None:
     assert answered == before
     assert (news.text, news.turn) == ("news: found", 2)
     assert trio.current_time() - before == pytest.approx(60)
-    assert [session.tree[task]["mode"] for task in session.tree.graph] == [
-        "root",
-        "detached",
-    ]
+    assert [session.tree[task]["mode"] for task in session.tree.graph] == ["root", "detached"]
 
 
 async def test_the_receipt_says_what_will_happen() -> None:
@@ -104,10 +94,7 @@ async def test_a_child_of_a_detached_task_is_joined() -> None:
             await session.ask("go")
             await session.wait_idle()
 
-    modes = {
-        session.tree[task]["path"]: session.tree[task]["mode"]
-        for task in session.tree.graph
-    }
+    modes = {session.tree[task]["path"]: session.tree[task]["mode"] for task in session.tree.graph}
     assert modes["/top/middle[1]"] == "detached"
     assert modes["/top/middle[1]/leaf[1]"] == "joined"
 

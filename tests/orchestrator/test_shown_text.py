@@ -7,14 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.engine.shown_text import visible, visible_in_short
+from orchestrator.kernel.engine.shown_text import visible, visible_in_short
 
 ODD = " \t\n⟨⟩U+0\u200b\u00a0\u3164\u202e"
 
 
-@pytest.mark.parametrize(
-    "text", ["make", "a\n\tb\n\nc", f"x{' ' * 20}y", "grün ✓ 日本"]
-)
+@pytest.mark.parametrize("text", ["make", "a\n\tb\n\nc", f"x{' ' * 20}y", "grün ✓ 日本"])
 def test_what_is_seen_is_shown_as_it_is(text: str) -> None:
     assert visible(text) == text
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import ClosedError, MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     ScriptedModel,
     ToolCall,
@@ -23,8 +24,8 @@ from agents import (
     raising_one_error,
     tool,
 )
-from delegation import Ending, Ledger, Rules, SessionId
-from delegation.events import (
+from orchestrator.delegation import Ending, Ledger, Rules, SessionId
+from orchestrator.delegation.events import (
     Entry,
     JournalOpened,
     ReplyDelivered,
@@ -34,7 +35,6 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from orchestrator import ClosedError, MemoryJournal, open_orchestrator
 from tests.kit import facts, hand_on, worker
 from tests.orchestrator.terminals import terminal
 
@@ -84,9 +84,7 @@ async def test_whoever_needs_longer_is_cancelled_when_the_orchestrator_closes() 
         async with open_orchestrator(journal) as orchestrator:
             async with trio.open_nursery() as nursery:
                 agent = Agent(
-                    "top",
-                    model=ScriptedModel.always(hand_on("a")),
-                    delegates=[worker(seconds=100)],
+                    "top", model=ScriptedModel.always(hand_on("a")), delegates=[worker(seconds=100)]
                 )
                 nursery.start_soon(orchestrator.run, agent, "go")
                 await trio.sleep(1)
@@ -102,9 +100,7 @@ async def test_whoever_needs_longer_is_cancelled_when_the_orchestrator_closes() 
 
 async def test_a_detached_task_that_needs_longer_goes_on_the_next_time() -> None:
     journal = MemoryJournal()
-    slow = Agent(
-        "lead", model=ScriptedModel.always(on_its_way), delegates=[worker(seconds=100)]
-    )
+    slow = Agent("lead", model=ScriptedModel.always(on_its_way), delegates=[worker(seconds=100)])
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(slow) as session:
             await session.ask("look")
@@ -137,9 +133,7 @@ async def test_nothing_new_is_begun_and_the_error_says_why() -> None:
 async def test_news_that_comes_while_it_stops_is_told_the_next_time() -> None:
     """The task ends within the grace, and the turn that it wakes is not begun."""
     journal = MemoryJournal()
-    agent = Agent(
-        "lead", model=ScriptedModel.always(on_its_way), delegates=[worker(seconds=3)]
-    )
+    agent = Agent("lead", model=ScriptedModel.always(on_its_way), delegates=[worker(seconds=3)])
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("look")
@@ -155,9 +149,7 @@ async def test_news_that_comes_while_it_stops_is_told_the_next_time() -> None:
     assert len(facts(journal.entries, TaskStarted)) == 1
 
 
-async def test_a_run_is_told_that_nothing_is_handed_on_and_ends_with_what_it_has() -> (
-    None
-):
+async def test_a_run_is_told_that_nothing_is_handed_on_and_ends_with_what_it_has() -> None:
     def lead(transcript: Transcript) -> Any:
         last = transcript[-1]
         return last.text if isinstance(last, ToolMessage) else hand_on("a")
@@ -182,9 +174,7 @@ async def test_a_run_is_told_that_nothing_is_handed_on_and_ends_with_what_it_has
 async def test_a_session_that_hands_work_on_waits_with_it_until_the_next_time() -> None:
     """A refusal would spoil for ever what it can well do later."""
     journal = MemoryJournal()
-    agent = Agent(
-        "lead", model=ScriptedModel.always(on_its_way, 3), delegates=[worker()]
-    )
+    agent = Agent("lead", model=ScriptedModel.always(on_its_way, 3), delegates=[worker()])
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             async with trio.open_nursery() as nursery:
@@ -209,9 +199,7 @@ async def test_a_session_that_hands_work_on_waits_with_it_until_the_next_time() 
 async def test_joined_tasks_that_wait_for_room_belong_to_what_runs() -> None:
     model = ScriptedModel([hand_on("a", "b", "c"), "end"])
     agent = Agent("lead", model=model, delegates=[worker(seconds=3)])
-    async with open_orchestrator(
-        ":memory:", rules=Rules(live_children=1)
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", rules=Rules(live_children=1)) as orchestrator:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(orchestrator.run, agent, "go")
             await trio.sleep(1)
@@ -232,9 +220,7 @@ async def test_what_hangs_can_be_written_off() -> None:
         return "late"
 
     release = trio.Event()
-    child = Agent(
-        "child", model=ScriptedModel.always(ToolCall("stubborn")), tools=[stubborn]
-    )
+    child = Agent("child", model=ScriptedModel.always(ToolCall("stubborn")), tools=[stubborn])
     top = Agent("top", model=ScriptedModel.always(hand_on("a")), delegates=[child])
     lead = Agent("lead", model=ScriptedModel.always(on_its_way), delegates=[child])
 
@@ -262,16 +248,16 @@ async def test_what_hangs_can_be_written_off() -> None:
 
 FILES = {
     "quick.py": """
-from agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ScriptedModel
 quick = Agent("quick", model=ScriptedModel.always("the answer", 1.5))
 """,
     "slow.py": """
-from agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ScriptedModel
 slow = Agent("slow", model=ScriptedModel.always("never", 1000))
 """,
     "thread.py": """
 import time
-from agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
 
 @tool
 def hang() -> str:
@@ -282,7 +268,7 @@ thread = Agent("thread", model=ScriptedModel.always(ToolCall("hang")), tools=[ha
 """,
     "stubborn.py": """
 import trio
-from agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
 
 @tool
 async def cling() -> str:
@@ -294,7 +280,7 @@ stubborn = Agent("stubborn", model=ScriptedModel.always(ToolCall("cling")), tool
 """,
     "blocked.py": """
 import sys, time
-from agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
 
 @tool
 async def block() -> str:
@@ -306,7 +292,7 @@ blocked = Agent("blocked", model=ScriptedModel.always(ToolCall("block")), tools=
 """,
     "chatty.py": """
 import os
-from agents import Agent, ScriptedModel, ToolCall, ToolMessage
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage
 
 def say(transcript):
     last = transcript[-1]
@@ -424,9 +410,7 @@ def test_sigterm_lets_a_run_finish_that_needs_less_than_the_grace(home: Path) ->
     assert command.endings() == ["succeeded"]
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_run_that_hangs_is_cancelled_when_the_grace_is_over(
     home: Path, number: signal.Signals, code: int
 ) -> None:
@@ -479,9 +463,7 @@ def test_a_third_signal_ends_even_what_blocks_the_event_loop(home: Path) -> None
     assert command.endings() == []
 
 
-def test_ctrl_c_in_a_chat_interrupts_a_task_that_goes_on_the_next_time(
-    home: Path,
-) -> None:
+def test_ctrl_c_in_a_chat_interrupts_a_task_that_goes_on_the_next_time(home: Path) -> None:
     with started(home, "chat", "chatty.py") as command:
         command.say("look\n")
         command.wait_said("on its way")
@@ -492,9 +474,7 @@ def test_ctrl_c_in_a_chat_interrupts_a_task_that_goes_on_the_next_time(
     assert command.endings() == ["succeeded"]  # the turn, and not the task
     session = one(command.journal, "SELECT session FROM entries WHERE seq = 2")
 
-    with started(
-        home, "chat", "chatty.py", "--session", session, WORKER_SECONDS="0"
-    ) as command:
+    with started(home, "chat", "chatty.py", "--session", session, WORKER_SECONDS="0") as command:
         command.wait_said("heard found")
         assert command.end() == 0
     assert command.endings() == ["succeeded"] * 3
@@ -506,9 +486,7 @@ def test_ctrl_c_in_a_chat_that_only_waits_for_a_line_leaves_at_once(home: Path) 
         command.signal(signal.SIGINT)
         assert command.end() == 130
 
-    assert (
-        "to come back: python -m orchestrator chat chatty.py --session" in command.out
-    )
+    assert "to come back: python -m orchestrator chat chatty.py --session" in command.out
     assert command.err == ""
 
 
@@ -562,11 +540,10 @@ def one(journal: Path, query: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "imported", ["agents.messages", "orchestrator.journal.journal", "cyclopts.core"]
+    "imported",
+    ["orchestrator.agents.messages", "orchestrator.kernel.journal.journal", "cyclopts.core"],
 )
-def test_an_interrupt_while_the_command_is_imported_leaves_no_traceback(
-    imported: str,
-) -> None:
+def test_an_interrupt_while_the_command_is_imported_leaves_no_traceback(imported: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-X", "importtime", "-m", "orchestrator", "runs"],
         stdout=subprocess.DEVNULL,

@@ -12,8 +12,17 @@ import attrs
 import msgspec
 import pytest
 import trio
+from orchestrator.simulation import (
+    Breadth,
+    ProviderRate,
+    Quantiles,
+    SimulationSettings,
+    estimate,
+    simulate,
+    simulate_once,
+)
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     Budget,
     Compaction,
@@ -24,19 +33,10 @@ from agents import (
     ScriptedModel,
     tool,
 )
-from delegation import Mode, Rules, TaskId, Tree
-from delegation.events import ModelAnswered, ToolAnswered
 from orchestrator.cli.app import run_command
-from orchestrator.simulation import (
-    Breadth,
-    ProviderRate,
-    Quantiles,
-    SimulationSettings,
-    estimate,
-    simulate,
-    simulate_once,
-)
-from orchestrator.simulation.wait_chain import (
+from orchestrator.delegation import Mode, Rules, TaskId, Tree
+from orchestrator.delegation.events import ModelAnswered, ToolAnswered
+from orchestrator.products.history.simulation.wait_chain import (
     OverlapCount,
     Wait,
     WaitInterval,
@@ -72,9 +72,7 @@ CROWDED = SimulationSettings(
     fan_out="4",
     failure_rate=0.2,
     rules=Rules(live_tasks=8, live_children=3),
-    provider=ProviderRate(
-        requests_per_minute=40, in_flight=6, tokens_per_minute=90_000
-    ),
+    provider=ProviderRate(requests_per_minute=40, in_flight=6, tokens_per_minute=90_000),
     budget=Budget(tokens=60_000, calls=30),
     seeds=1,
     first_seed=5,
@@ -97,7 +95,7 @@ def test_a_seed_gives_the_same_report_in_another_process(tmp_path: Path) -> None
     """Byte for byte, and whatever hashes strings have there."""
     file = tmp_path / "team.py"
     file.write_text(
-        "from agents import Agent\n"
+        "from orchestrator.agents import Agent\n"
         "workers = [Agent(name, model='openai:gpt-5') for name in ('a', 'b', 'c')]\n"
         "editor = Agent('editor', model='openai:gpt-5-mini', delegates=workers)\n"
     )
@@ -135,9 +133,7 @@ def test_a_simulated_tree_obeys_every_law(seed: int) -> None:
 
 
 def test_hundreds_of_agents_obey_every_law() -> None:
-    settings = SimulationSettings(
-        fan_out="8", failure_rate=0.05, rules=Rules(live_tasks=100)
-    )
+    settings = SimulationSettings(fan_out="8", failure_rate=0.05, rules=Rules(live_tasks=100))
     worker = Agent("worker", model="openai:gpt-5-mini")
     for name in ("lead", "editor", "chief"):
         worker = Agent(name, model="openai:gpt-5", delegates=[worker])
@@ -152,9 +148,7 @@ def test_agents_hand_on_what_the_fan_out_says_and_leaves_answer() -> None:
     settings = SimulationSettings(fan_out="2,3", output_tokens=10)
     run = simulate_once(team(), "go", settings, seed=1)
 
-    assert [run.tree[it]["agent"] for it in run.tree.children(run.tree.root)] == (
-        ["lead"] * 2
-    )
+    assert [run.tree[it]["agent"] for it in run.tree.children(run.tree.root)] == (["lead"] * 2)
     assert run.tasks == 1 + 2 + 2 * 3
     assert run.outcome.succeeded
 
@@ -206,10 +200,7 @@ def test_an_agent_that_promises_a_type_answers_with_one() -> None:
     """So pipelines that use the answer run through; a list is as long as the fan-out."""
     agent = Agent("planner", model="a:b", output=dict[str, int] | list[str])
     run = simulate_once(
-        Agent("lister", model="a:b", output=list[str]),
-        "go",
-        SimulationSettings(fan_out=5),
-        seed=1,
+        Agent("lister", model="a:b", output=list[str]), "go", SimulationSettings(fan_out=5), seed=1
     )
     other = simulate_once(agent, "go", SimulationSettings(), seed=1)
 
@@ -236,12 +227,8 @@ def test_a_transcript_that_grows_too_long_is_compacted_as_usual() -> None:
 
 
 def test_without_spread_times_are_what_they_are_said_to_be() -> None:
-    editor = Agent(
-        "editor", model="a:b", delegates=[Agent("worker", model="openai:gpt-5")]
-    )
-    settings = SimulationSettings(
-        model_seconds=10, output_tokens=100, spread=0, seeds=2
-    )
+    editor = Agent("editor", model="a:b", delegates=[Agent("worker", model="openai:gpt-5")])
+    settings = SimulationSettings(model_seconds=10, output_tokens=100, spread=0, seeds=2)
     report = simulate(editor, "go", settings)
 
     # The question, the workers at the same time, the answer.
@@ -260,9 +247,7 @@ def test_without_spread_times_are_what_they_are_said_to_be() -> None:
         (
             "provider rate",
             SimulationSettings(
-                fan_out="40",
-                provider=ProviderRate(requests_per_minute=10),
-                seeds=3,
+                fan_out="40", provider=ProviderRate(requests_per_minute=10), seeds=3
             ),
         ),
         ("failures", SimulationSettings(failure_rate=0.5, model_seconds=1, seeds=3)),
@@ -441,13 +426,7 @@ def test_a_fan_out_that_makes_no_sense_is_refused(fan_out: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"seeds": 0},
-        {"failure_rate": 1.5},
-        {"model_seconds": -1},
-        {"spread": math.nan},
-    ],
+    "settings", [{"seeds": 0}, {"failure_rate": 1.5}, {"model_seconds": -1}, {"spread": math.nan}]
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match="makes no sense"):
@@ -455,9 +434,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> No
 
 
 def test_an_estimate_has_what_is_expected_and_what_is_possible() -> None:
-    worker = Agent(
-        "worker", model="openai:gpt-5-mini", limits=Limits(model_calls=2, tokens=1_000)
-    )
+    worker = Agent("worker", model="openai:gpt-5-mini", limits=Limits(model_calls=2, tokens=1_000))
     editor = Agent(
         "editor",
         model="openai:gpt-5-mini",
@@ -521,10 +498,7 @@ def test_the_command_prints_a_report_and_draws_a_plot(
 
 @pytest.mark.parametrize(
     ("options", "code"),
-    [
-        (["--failure-rate", "1"], 1),
-        (["--budget-usd", "0.000001", "--price", "1/2.5"], 3),
-    ],
+    [(["--failure-rate", "1"], 1), (["--budget-usd", "0.000001", "--price", "1/2.5"], 3)],
 )
 def test_the_command_exits_as_a_run_does_where_none_succeeds(
     options: list[str], code: int, capsys: pytest.CaptureFixture[str]
@@ -539,9 +513,7 @@ def test_a_local_model_is_free_and_one_without_a_price_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "team.py"
-    file.write_text(
-        "from orchestrator import Agent\na = Agent('a', model='local:smollm2')"
-    )
+    file.write_text("from orchestrator import Agent\na = Agent('a', model='local:smollm2')")
     found = {}
     for model in ("local:smollm2", "openai:gpt-5-mini", "openai:nothing-like-it"):
         command = ["simulate", str(file), "--model", model, "--seeds", "1", "--json"]

@@ -8,9 +8,9 @@ import attrs
 import msgspec
 import pytest
 
-from agents import read_output
-from agents.output.typed import output_schema
-from orchestrator.simulation.schema_sample import sample_value
+from orchestrator.agents import read_output
+from orchestrator.agents.output.typed import output_schema
+from orchestrator.products.history.simulation.schema_sample import sample_value
 
 
 @attrs.frozen
@@ -85,11 +85,7 @@ def test_lists_are_as_long_as_the_fan_out_and_lists_in_lists_have_one() -> None:
     made = sample_value(schema, length=3)
     grown = sample_value(branches, length=2)
 
-    assert [source["url"] for source in made["sources"]] == [
-        "text 2",
-        "text 3",
-        "text 4",
-    ]
+    assert [source["url"] for source in made["sources"]] == ["text 2", "text 3", "text 4"]
     assert len(set(made["tags"])) == 3
     assert "kind" not in made
     below = [branch["below"] for branch in grown["below"]]

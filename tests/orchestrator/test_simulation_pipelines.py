@@ -5,16 +5,11 @@ import math
 import attrs
 import pytest
 import trio
+from orchestrator.simulation import SimulationSettings, estimate, simulate, simulate_once
 
-from agents import Agent, agent
-from delegation import Rules
 from orchestrator import delegate, map_each
-from orchestrator.simulation import (
-    SimulationSettings,
-    estimate,
-    simulate,
-    simulate_once,
-)
+from orchestrator.agents import Agent, agent
+from orchestrator.delegation import Rules
 from orchestrator.testing import assert_laws, assert_tree
 
 
@@ -78,9 +73,7 @@ def test_a_pipeline_that_takes_a_type_is_given_one() -> None:
 
 def test_a_seed_gives_the_same_report_of_a_program_with_nurseries() -> None:
     """Its tasks begin at the same time, in an order that trio shuffles."""
-    settings = SimulationSettings(
-        fan_out=6, failure_rate=0.1, rules=Rules(live_tasks=2), seeds=1
-    )
+    settings = SimulationSettings(fan_out=6, failure_rate=0.1, rules=Rules(live_tasks=2), seeds=1)
     reports = {simulate(brief, "go", settings).to_json() for _ in range(15)}
 
     assert len(reports) == 1
@@ -93,9 +86,7 @@ def test_nothing_bounds_how_often_a_program_asks() -> None:
     assert found.worst.calls is None
 
 
-@pytest.mark.parametrize(
-    ("limit", "limited_by"), [(2, "fan-out limit"), (None, "critical path")]
-)
+@pytest.mark.parametrize(("limit", "limited_by"), [(2, "fan-out limit"), (None, "critical path")])
 def test_the_limit_of_a_fan_out_is_named_where_it_limits(
     limit: int | None, limited_by: str
 ) -> None:

@@ -6,33 +6,17 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    Limits,
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-)
-from delegation import Rules
-from delegation.events import (
-    TaskSettled,
-)
 from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, Limits, ScriptedModel, ToolCall, Transcript
+from orchestrator.delegation import Rules
+from orchestrator.delegation.events import TaskSettled
 from tests.kit import editor, facts, hand_on, last_text, statuses, worker_on
-from tests.orchestrator.slots_kit import (
-    counting,
-    goals,
-    going_on,
-    paths,
-    run_under,
-)
+from tests.orchestrator.slots_kit import counting, goals, going_on, paths, run_under
 
 
 async def test_a_queued_task_that_is_cancelled_settles_at_once_and_never_runs() -> None:
     counter = counting(100)
-    lead = editor(
-        hand_on(*goals(3), background=False), last_text, delegates=[worker_on(counter)]
-    )
+    lead = editor(hand_on(*goals(3), background=False), last_text, delegates=[worker_on(counter)])
     rules = Rules(live_children=1)
     async with open_orchestrator(":memory:", rules=rules) as orchestrator:
         outputs: list[str] = []
@@ -115,9 +99,7 @@ async def test_a_model_can_cancel_what_waits_in_line() -> None:
 async def test_cancelling_a_parent_ends_what_it_has_in_line() -> None:
     counter = counting(100)
     middle = Agent(
-        "middle",
-        model=going_on(hand_on(*goals(5)), then="up"),
-        delegates=[worker_on(counter)],
+        "middle", model=going_on(hand_on(*goals(5)), then="up"), delegates=[worker_on(counter)]
     )
     lead = editor(hand_on("a", "b"), "end", delegates=[middle])
     rules = Rules(live_children=2, live_tasks=2)
@@ -160,9 +142,7 @@ async def test_cancelling_a_session_with_its_tree_ends_what_waits_in_line() -> N
                 await orchestrator.cancel(session.id, tree=True)
 
                 children = session.tree.children(session.tree.root)
-                assert {session.tree[task]["status"] for task in children} == {
-                    "cancelled"
-                }
+                assert {session.tree[task]["status"] for task in children} == {"cancelled"}
             await session.wait_idle()
 
     assert len(counter.goals) == 2

@@ -3,7 +3,8 @@
 import pytest
 import trio
 
-from agents import (
+from orchestrator import open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Limits,
@@ -12,16 +13,9 @@ from agents import (
     ToolCall,
     Transcript,
 )
-from delegation import Rules
-from orchestrator import open_orchestrator
+from orchestrator.delegation import Rules
 from tests.kit import FunctionModel, editor, hand_on, worker_on
-from tests.orchestrator.slots_kit import (
-    bush,
-    counting,
-    going_on,
-    growing,
-    run_under,
-)
+from tests.orchestrator.slots_kit import bush, counting, going_on, growing, run_under
 
 
 @pytest.mark.parametrize(
@@ -32,9 +26,7 @@ from tests.orchestrator.slots_kit import (
         {"live_tasks": 2, "live_children": 3},
     ],
 )
-async def test_a_bush_of_five_levels_finishes_in_a_single_place(
-    rules: dict[str, int],
-) -> None:
+async def test_a_bush_of_five_levels_finishes_in_a_single_place(rules: dict[str, int]) -> None:
     counter = counting(script=growing(3, 5))
     root = Agent(
         "root",
@@ -66,9 +58,7 @@ async def test_bushes_in_the_background_finish_in_a_single_place() -> None:
     counter = counting(script=growing(3, 3))
     lead = Agent(
         "lead",
-        model=going_on(
-            hand_on("/0", "/1", "/2", background=True), hand_on("/3", background=False)
-        ),
+        model=going_on(hand_on("/0", "/1", "/2", background=True), hand_on("/3", background=False)),
         delegates=[bush(counter)],
     )
     rules = Rules(live_tasks=1, detached=1, live_children=1)
@@ -89,9 +79,7 @@ async def test_two_calls_of_one_parent_share_the_place_that_it_lends() -> None:
         delegates=[worker_on(counter)],
     )
 
-    finished = await run_under(
-        editor(hand_on("x", "y"), "end", delegates=[middle]), live_tasks=1
-    )
+    finished = await run_under(editor(hand_on("x", "y"), "end", delegates=[middle]), live_tasks=1)
 
     assert finished.tree.counts() == {"succeeded": 1 + 2 + 6}
     assert counter.most_at_once == 1
@@ -107,9 +95,7 @@ async def test_who_fails_or_is_stopped_gives_its_place_back() -> None:
     broken = Agent("broken", model=ScriptedModel.always(fail))
     middle = Agent(
         "middle",
-        model=going_on(
-            [hand_on("a", agent="broken"), hand_on("b", agent="worker")], then="up"
-        ),
+        model=going_on([hand_on("a", agent="broken"), hand_on("b", agent="worker")], then="up"),
         delegates=[broken, worker_on(counter)],
     )
     lead = editor(hand_on(*"abcd"), "end", delegates=[middle])

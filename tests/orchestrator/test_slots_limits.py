@@ -5,24 +5,13 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    ToolCall,
-    Transcript,
-    tool,
-)
-from agents.models.wrappers.rate_limit import Limiter, limited
-from delegation import Rules
 from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, ToolCall, Transcript, tool
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.delegation import Rules
 from tests.fake_provider import Say, open_provider
 from tests.kit import editor, hand_on, worker_on
-from tests.orchestrator.slots_kit import (
-    counting,
-    goals,
-    going_on,
-    growing,
-    run_under,
-)
+from tests.orchestrator.slots_kit import counting, goals, going_on, growing, run_under
 
 
 async def test_of_one_parent_no_more_children_run_at_once_than_the_rules_say() -> None:
@@ -30,9 +19,7 @@ async def test_of_one_parent_no_more_children_run_at_once_than_the_rules_say() -
     before = trio.current_time()
 
     finished = await run_under(
-        editor(
-            hand_on(*goals(7), background=False), "end", delegates=[worker_on(counter)]
-        ),
+        editor(hand_on(*goals(7), background=False), "end", delegates=[worker_on(counter)]),
         live_children=3,
     )
 
@@ -46,14 +33,10 @@ async def test_each_parent_has_its_own_live_children() -> None:
     """A limit of a parent is not one of the tree: two parents have twice as many."""
     counter = counting(10)
     middle = Agent(
-        "middle",
-        model=going_on(hand_on(*goals(4)), then="up"),
-        delegates=[worker_on(counter)],
+        "middle", model=going_on(hand_on(*goals(4)), then="up"), delegates=[worker_on(counter)]
     )
 
-    await run_under(
-        editor(hand_on("a", "b"), "end", delegates=[middle]), live_children=2
-    )
+    await run_under(editor(hand_on("a", "b"), "end", delegates=[middle]), live_children=2)
 
     assert counter.most_at_once == 4
 
@@ -67,23 +50,17 @@ async def test_of_one_tree_no_more_tasks_work_at_once_than_the_rules_say() -> No
     # All children ask the same counter, those who have children of their own, too.
     asking = counting(1, script=split)
     middle = Agent("middle", model=asking, delegates=[worker_on(counter)])
-    finished = await run_under(
-        editor(hand_on(*"abcde"), "end", delegates=[middle]), live_tasks=4
-    )
+    finished = await run_under(editor(hand_on(*"abcde"), "end", delegates=[middle]), live_tasks=4)
 
     assert finished.tree.counts() == {"succeeded": 1 + 5 + 15}
     assert counter.most_at_once <= 4
     assert asking.most_at_once <= 4
 
 
-async def test_no_more_tasks_of_a_session_run_in_the_background_than_the_rules_say() -> (
-    None
-):
+async def test_no_more_tasks_of_a_session_run_in_the_background_than_the_rules_say() -> None:
     counter = counting(10)
     agent = Agent(
-        "lead",
-        model=going_on(hand_on(*goals(6), background=True)),
-        delegates=[worker_on(counter)],
+        "lead", model=going_on(hand_on(*goals(6), background=True)), delegates=[worker_on(counter)]
     )
     async with open_orchestrator(":memory:", rules=Rules(detached=2)) as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -107,9 +84,7 @@ async def test_what_waits_within_a_call_does_not_count_as_background() -> None:
         ]
     )
     agent = Agent(
-        "lead",
-        model=model,
-        delegates=[worker_on(apart, "apart"), worker_on(within, "within")],
+        "lead", model=model, delegates=[worker_on(apart, "apart"), worker_on(within, "within")]
     )
     async with open_orchestrator(":memory:", rules=Rules(detached=1)) as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -173,11 +148,7 @@ async def test_live_calls_of_a_provider_are_limited_by_its_name() -> None:
     peak = 0
     async with open_provider(Say(text="found", read=1, wrote=1)) as server:
         environ = {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": f"{server.url}/v1"}
-        lead = editor(
-            hand_on(*goals(8)),
-            "end",
-            delegates=[Agent("worker", model="openai:any")],
-        )
+        lead = editor(hand_on(*goals(8)), "end", delegates=[Agent("worker", model="openai:any")])
         async with open_orchestrator(
             ":memory:", environ=environ, limiters={"openai": limiter}
         ) as orchestrator:
@@ -198,9 +169,7 @@ async def test_live_calls_of_a_provider_are_limited_by_its_name() -> None:
     assert 1 <= peak <= 2
 
 
-async def test_a_model_with_no_live_calls_at_all_fails_its_task_and_nobody_waits() -> (
-    None
-):
+async def test_a_model_with_no_live_calls_at_all_fails_its_task_and_nobody_waits() -> None:
     closed = Agent("worker", model=limited(counting(), Limiter(in_flight=0)))
 
     finished = await run_under(editor(hand_on("a"), "end", delegates=[closed]))

@@ -6,31 +6,17 @@ from typing import Any
 
 import trio
 
-from agents import (
-    Agent,
-    ScriptedModel,
-    ToolCall,
-    ToolMessage,
-    Transcript,
-)
-from delegation import Rules
 from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript
+from orchestrator.delegation import Rules
 from orchestrator.testing import CountingModel
 from tests.kit import editor, hand_on, last_text, worker, worker_on
-from tests.orchestrator.slots_kit import (
-    LIST,
-    counting,
-    goals,
-    going_on,
-    run_under,
-)
+from tests.orchestrator.slots_kit import LIST, counting, goals, going_on, run_under
 
 ANY = ToolCall("task", {"action": "wait", "mode": "any"})
 
 
-async def test_without_a_queue_who_finds_no_room_is_refused_and_the_model_goes_on() -> (
-    None
-):
+async def test_without_a_queue_who_finds_no_room_is_refused_and_the_model_goes_on() -> None:
     read: list[str] = []
 
     def fewer(transcript: Transcript) -> ToolCall:
@@ -51,9 +37,7 @@ async def test_without_a_queue_who_finds_no_room_is_refused_and_the_model_goes_o
 
 async def test_a_queue_holds_so_many_and_no_more() -> None:
     counter = counting()
-    agent = editor(
-        hand_on(*goals(5)), hand_on(*goals(4)), "end", delegates=[worker_on(counter)]
-    )
+    agent = editor(hand_on(*goals(5)), hand_on(*goals(4)), "end", delegates=[worker_on(counter)])
 
     finished = await run_under(agent, live_tasks=1, queue=3)
 
@@ -61,9 +45,7 @@ async def test_a_queue_holds_so_many_and_no_more() -> None:
     assert counter.most_at_once == 1
 
 
-async def test_of_racing_calls_exactly_those_are_refused_for_which_there_is_no_room() -> (
-    None
-):
+async def test_of_racing_calls_exactly_those_are_refused_for_which_there_is_no_room() -> None:
     calls = [hand_on(goal, background=False) for goal in goals(10)]
     answers: list[ToolMessage] = []
 
@@ -91,9 +73,7 @@ async def test_racing_calls_in_the_background_are_refused_alike() -> None:
 
     counter = counting()
     agent = Agent(
-        "lead",
-        model=ScriptedModel([calls, *[count] * 10]),
-        delegates=[worker_on(counter)],
+        "lead", model=ScriptedModel([calls, *[count] * 10]), delegates=[worker_on(counter)]
     )
     rules = Rules(detached=4, queue=2)
     async with open_orchestrator(":memory:", rules=rules) as orchestrator:
@@ -111,9 +91,7 @@ async def test_racing_calls_never_pass_a_limit() -> None:
     counter = counting()
     calls = [hand_on(*goals(3, 3 * call), background=False) for call in range(10)]
 
-    finished = await run_under(
-        editor(calls, "end", delegates=[worker_on(counter)]), live_tasks=4
-    )
+    finished = await run_under(editor(calls, "end", delegates=[worker_on(counter)]), live_tasks=4)
 
     assert finished.tree.counts() == {"succeeded": 31}
     assert counter.most_at_once == 4
@@ -172,13 +150,9 @@ async def test_parents_take_turns() -> None:
     assert before_it <= 8 + 4
 
 
-async def test_what_is_waited_for_takes_turns_with_what_runs_in_the_background() -> (
-    None
-):
+async def test_what_is_waited_for_takes_turns_with_what_runs_in_the_background() -> None:
     counter = counting()
-    model = going_on(
-        hand_on(*goals(8), background=True), hand_on("now", background=False)
-    )
+    model = going_on(hand_on(*goals(8), background=True), hand_on("now", background=False))
     agent = Agent("lead", model=model, delegates=[worker_on(counter)])
     async with open_orchestrator(":memory:", rules=Rules(live_tasks=1)) as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -240,9 +214,7 @@ async def test_positions_come_true_between_two_lines() -> None:
 
     def note(transcript: Transcript) -> str:
         answers[:] = [
-            json.loads(message.text)
-            for message in transcript
-            if isinstance(message, ToolMessage)
+            json.loads(message.text) for message in transcript if isinstance(message, ToolMessage)
         ]
         return "end"
 

@@ -9,31 +9,20 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
-    Agent,
-    Model,
-    ScriptedModel,
-    ToolMessage,
-    Transcript,
-)
-from delegation import Ending, Rules, SessionId, Tree
-from delegation.events import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, Model, ScriptedModel, ToolMessage, Transcript
+from orchestrator.delegation import Ending, Rules, SessionId, Tree
+from orchestrator.delegation.events import (
     SessionOpened,
     TaskRequested,
     TaskSettled,
     TaskStarted,
     TurnEnded,
 )
-from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
 from orchestrator.testing import CountingModel, GatedModel
 from tests.kit import facts, hand_on, statuses, worker, worker_on
-from tests.orchestrator.slots_kit import (
-    LIST,
-    counting,
-    goals,
-    going_on,
-)
+from tests.orchestrator.slots_kit import LIST, counting, goals, going_on
 
 
 def in_line(model: Model, count: int = 5) -> Agent:
@@ -69,9 +58,7 @@ async def test_queued_tasks_survive_a_crash_and_run_once(tmp_path: Path) -> None
     session_id = await crash_when_one_runs(path, 5, rules)
     model = CountingModel()
     async with open_orchestrator(path, rules=rules) as orchestrator:
-        async with orchestrator.open_session(
-            in_line(model), session=session_id
-        ) as session:
+        async with orchestrator.open_session(in_line(model), session=session_id) as session:
             await session.wait_idle()
             tree = session.tree
 
@@ -95,9 +82,7 @@ async def test_a_restart_under_tighter_rules_keeps_what_waits(tmp_path: Path) ->
         detached=1, live_tasks=1, live_children=1, queue=0, children_per_call=1, depth=1
     )
     async with open_orchestrator(path, rules=tighter) as orchestrator:
-        async with orchestrator.open_session(
-            in_line(model, 9), session=session_id
-        ) as session:
+        async with orchestrator.open_session(in_line(model, 9), session=session_id) as session:
             await session.wait_idle()
             tree = session.tree
 
@@ -113,9 +98,7 @@ async def test_a_restart_under_wider_rules_lets_all_in(tmp_path: Path) -> None:
     gate = GatedModel()
     model = CountingModel(gate)
     async with open_orchestrator(path) as orchestrator:
-        async with orchestrator.open_session(
-            in_line(model), session=session_id
-        ) as session:
+        async with orchestrator.open_session(in_line(model), session=session_id) as session:
             await gate.wait_called(5)
             gate.release()
             await session.wait_idle()
@@ -125,9 +108,7 @@ async def test_a_restart_under_wider_rules_lets_all_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("none", ["detached", "live_tasks", "live_children"])
-async def test_a_restart_under_rules_that_allow_nothing_keeps_tasks_for_the_next(
-    none: str,
-) -> None:
+async def test_a_restart_under_rules_that_allow_nothing_keeps_tasks_for_the_next(none: str) -> None:
     journal = MemoryJournal()
     gate = GatedModel()
     with trio.move_on_after(10):
@@ -138,16 +119,12 @@ async def test_a_restart_under_rules_that_allow_nothing_keeps_tasks_for_the_next
     closed: dict[str, Any] = {none: 0}
     model = CountingModel()
     async with open_orchestrator(journal, rules=Rules(**closed)) as orchestrator:
-        async with orchestrator.open_session(
-            in_line(model), session=session.id
-        ) as session:
+        async with orchestrator.open_session(in_line(model), session=session.id) as session:
             await trio.testing.wait_all_tasks_blocked()
             assert model.goals == []
             assert "succeeded" not in set(statuses(session.tree).values())
     async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(
-            in_line(model), session=session.id
-        ) as session:
+        async with orchestrator.open_session(in_line(model), session=session.id) as session:
             await session.wait_idle()
 
     assert sorted(model.goals) == goals(5)
@@ -156,9 +133,7 @@ async def test_a_restart_under_rules_that_allow_nothing_keeps_tasks_for_the_next
 async def interrupted_in_line(journal: MemoryJournal, rules: Rules) -> SessionId:
     """Leave four tasks behind, one of which ran while the others waited in line."""
     agent = Agent(
-        "lead",
-        model=going_on(hand_on(*goals(4), background=True)),
-        delegates=[worker(seconds=100)],
+        "lead", model=going_on(hand_on(*goals(4), background=True)), delegates=[worker(seconds=100)]
     )
     with trio.move_on_after(10):
         async with open_orchestrator(journal, rules=rules) as orchestrator:
@@ -177,9 +152,7 @@ async def test_after_a_restart_a_list_shows_who_waits_and_where() -> None:
         last = transcript[-1]
         return last.text if isinstance(last, ToolMessage) else LIST
 
-    agent = Agent(
-        "lead", model=ScriptedModel.always(look), delegates=[worker(seconds=100)]
-    )
+    agent = Agent("lead", model=ScriptedModel.always(look), delegates=[worker(seconds=100)])
     async with open_orchestrator(journal, rules=rules) as orchestrator:
         async with orchestrator.open_session(agent, session=session_id) as session:
             listed = json.loads((await session.ask("look")).text)["tasks"]
@@ -206,9 +179,7 @@ async def test_a_session_opened_again_and_again_waits_in_line_once() -> None:
         return hand_on(*goals(4), background=True) if is_asked else "news"
 
     counter = counting()
-    agent = Agent(
-        "lead", model=ScriptedModel.always(once_more), delegates=[worker_on(counter)]
-    )
+    agent = Agent("lead", model=ScriptedModel.always(once_more), delegates=[worker_on(counter)])
     async with open_orchestrator(journal, rules=rules) as orchestrator:
         for _ in range(3):
             async with orchestrator.open_session(agent, session=session_id):
@@ -236,9 +207,7 @@ async def joined_under_other_rules(length: int, before: Rules, after: Rules) -> 
             await session.ask("go")
     whole = journal.entries
     requested = [
-        place
-        for place, entry in enumerate(whole)
-        if isinstance(entry.event, TaskRequested)
+        place for place, entry in enumerate(whole) if isinstance(entry.event, TaskRequested)
     ]
     cut = MemoryJournal(whole[: requested[-1] + 1 + length])
     async with open_orchestrator(cut, rules=after) as orchestrator:
@@ -258,9 +227,7 @@ async def joined_under_other_rules(length: int, before: Rules, after: Rules) -> 
     ids=str,
 )
 @pytest.mark.parametrize("length", [0, 2, 4])
-async def test_a_joined_batch_goes_on_under_tighter_rules(
-    length: int, after: Rules
-) -> None:
+async def test_a_joined_batch_goes_on_under_tighter_rules(length: int, after: Rules) -> None:
     """It was requested, and its parent still waits for it."""
     tree = await joined_under_other_rules(length, Rules(), after)
 
@@ -290,9 +257,7 @@ async def test_a_crash_after_any_entry_leaves_nobody_waiting_in_line() -> None:
     async def finish(journal: MemoryJournal) -> Tree:
         opened = facts(journal.entries, SessionOpened)
         said = opened[0].session if opened else None
-        async with open_orchestrator(
-            journal, rules=Rules(live_tasks=1)
-        ) as orchestrator:
+        async with open_orchestrator(journal, rules=Rules(live_tasks=1)) as orchestrator:
             async with orchestrator.open_session(lead(), session=said) as session:
                 if len(journal.entries) < 5:
                     await session.ask("go")

@@ -6,22 +6,12 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-)
-from delegation import Rules
 from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, Transcript
+from orchestrator.delegation import Rules
 from orchestrator.testing import SpyModel
 from tests.kit import editor, hand_on, last_text, worker, worker_on
-from tests.orchestrator.slots_kit import (
-    counting,
-    goals,
-    paths,
-    run_under,
-)
+from tests.orchestrator.slots_kit import counting, goals, paths, run_under
 
 
 @pytest.mark.parametrize(
@@ -54,9 +44,7 @@ async def test_none_at_all_is_honoured_and_the_model_goes_on(
 
 async def test_nothing_in_the_background_means_within_the_call_with_a_note() -> None:
     counter = counting(10)
-    agent = editor(
-        hand_on("part", background=True), last_text, delegates=[worker_on(counter)]
-    )
+    agent = editor(hand_on("part", background=True), last_text, delegates=[worker_on(counter)])
     async with open_orchestrator(":memory:", rules=Rules(detached=0)) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             answer = json.loads((await session.ask("go")).text)
@@ -106,14 +94,8 @@ async def test_the_deepest_level_is_refused_and_the_one_above_is_not() -> None:
 async def test_the_tool_shows_the_limits_that_hold() -> None:
     lower, upper = SpyModel("x"), SpyModel([hand_on("a", background=False), "x"])
     below = Agent("below", model=lower, delegates=[worker()])
-    agent = Agent(
-        "editor",
-        model=upper,
-        delegates=[below],
-    )
-    await run_under(
-        agent, depth=4, children_per_call=9, live_children=5, live_tasks=6, detached=7
-    )
+    agent = Agent("editor", model=upper, delegates=[below])
+    await run_under(agent, depth=4, children_per_call=9, live_children=5, live_tasks=6, detached=7)
 
     above, under = (it.requests[0].tools[0].description for it in (upper, lower))
     assert "at most 9 in one call" in above

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from agents import Agent, ScriptedModel, Tool, ToolCall, Transcript, allow
-from agents.sandbox.detection import SandboxChoice, detect
-from agents.tools.files import FILES
-from agents.tools.terminal import terminal
 from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, Tool, ToolCall, Transcript, allow
+from orchestrator.agents.sandbox.detection import SandboxChoice, detect
+from orchestrator.agents.tools.files import FILES
+from orchestrator.agents.tools.terminal import terminal
 from orchestrator.cli.commands.serve import JournalOpener
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
 from orchestrator.cli.retention import Retention
-from orchestrator.journal.backends import journals_at
-from orchestrator.server.keys.file import FILE as KEYS
-from orchestrator.server.transport.api_key import FILE as API_KEY
-from orchestrator.server.webhook import FILE as WEBHOOK_SECRET
-from orchestrator.server.webhook import FOLDER as WEBHOOK_SECRETS
-from orchestrator.state_files import CHAT_HISTORY, SERVER_FILES, real_paths
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.state_files import CHAT_HISTORY, SERVER_FILES, real_paths
+from orchestrator.products.server.keys.file import FILE as KEYS
+from orchestrator.products.server.transport.api_key import FILE as API_KEY
+from orchestrator.products.server.webhook import FILE as WEBHOOK_SECRET
+from orchestrator.products.server.webhook import FOLDER as WEBHOOK_SECRETS
 from tests.orchestrator.approvals_kit import stepwise, tool_texts
 
 pytestmark = pytest.mark.realtime
@@ -32,12 +32,7 @@ def test_every_file_of_a_server_is_known() -> None:
 
 
 async def said_by(workspace: Path, call: ToolCall, **options: Any) -> str:
-    agent = Agent(
-        "main",
-        model=stepwise(call, tool_texts),
-        tools=FILES,
-        approve=[allow("*")],
-    )
+    agent = Agent("main", model=stepwise(call, tool_texts), tools=FILES, approve=[allow("*")])
     journal = workspace / "journal.db"
     options = {"workspace": workspace, "sandbox": "none", **options}
     async with open_orchestrator(journal, **options) as opened:
@@ -47,18 +42,14 @@ async def said_by(workspace: Path, call: ToolCall, **options: Any) -> str:
 @pytest.mark.parametrize(
     "name", ["journal.db", "journal.db-wal", "journal.db.lock", "journal.db.sock"]
 )
-async def test_a_journal_in_the_workspace_is_not_for_agents(
-    tmp_path: Path, name: str
-) -> None:
+async def test_a_journal_in_the_workspace_is_not_for_agents(tmp_path: Path, name: str) -> None:
     for tool, more in (("read_file", {}), ("write_file", {"content": "mine"})):
         said = await said_by(tmp_path, ToolCall(tool, {"path": name, **more}))
         assert "is hidden" in said
 
 
 @pytest.mark.parametrize("name", [*SERVER_FILES, CHAT_HISTORY])
-async def test_a_key_in_the_workspace_is_not_for_agents(
-    tmp_path: Path, name: str
-) -> None:
+async def test_a_key_in_the_workspace_is_not_for_agents(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("key")
     (tmp_path / "link").symlink_to(name)
 
@@ -68,9 +59,7 @@ async def test_a_key_in_the_workspace_is_not_for_agents(
     assert (tmp_path / name).read_text() == "key"
 
 
-async def test_the_state_folder_is_hidden_but_for_the_worktrees_in_it(
-    tmp_path: Path,
-) -> None:
+async def test_the_state_folder_is_hidden_but_for_the_worktrees_in_it(tmp_path: Path) -> None:
     (tmp_path / "state" / "worktrees" / "t_1").mkdir(parents=True)
     (tmp_path / "state" / "worktrees" / "t_1" / "a").write_text("mine")
     environ = {"ORCHESTRATOR_HOME": str(tmp_path / "state")}
@@ -84,9 +73,7 @@ async def test_the_state_folder_is_hidden_but_for_the_worktrees_in_it(
         approve=[allow("*")],
         workspace=tmp_path / "state" / "worktrees" / "t_1",
     )
-    async with open_orchestrator(
-        ":memory:", environ=environ, sandbox="none"
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", environ=environ, sandbox="none") as orchestrator:
         assert "mine" in (await orchestrator.run(agent, "go")).output
 
 
@@ -110,9 +97,7 @@ async def test_a_journal_that_another_process_makes_later_is_not_for_agents(
                 make_another,
                 ToolCall("write_file", {"path": path, "content": "mine"}),
                 ToolCall("search_files", {"pattern": "secret"}),
-                ToolCall(
-                    "terminal", {"command": f"cat {path}; ls {Path(path).parent}"}
-                ),
+                ToolCall("terminal", {"command": f"cat {path}; ls {Path(path).parent}"}),
                 lambda it: "\n".join(message.text for message in it),
             ]
         ),
@@ -151,8 +136,7 @@ def test_a_journal_in_the_workspace_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("journal", "tools"),
-    [("../journal.db", FILES), (":memory:", FILES), ("journal.db", ())],
+    ("journal", "tools"), [("../journal.db", FILES), (":memory:", FILES), ("journal.db", ())]
 )
 def test_a_journal_that_no_agent_reaches_is_not_warned_of(
     warning: Callable[[str, Sequence[Tool]], str], journal: str, tools: Sequence[Tool]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, Orchestrator, Session, UnknownIdError, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Limits,
@@ -20,8 +21,8 @@ from agents import (
     UserMessage,
     tool,
 )
-from delegation import Ending, Receipt, Rules, TaskId
-from delegation.events import (
+from orchestrator.delegation import Ending, Receipt, Rules, TaskId
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     ModelAnswered,
@@ -30,13 +31,6 @@ from delegation.events import (
     SteeringSeen,
     TaskSettled,
     TurnEnded,
-)
-from orchestrator import (
-    MemoryJournal,
-    Orchestrator,
-    Session,
-    UnknownIdError,
-    open_orchestrator,
 )
 from orchestrator.testing import SpyModel
 from tests.kit import dispatched, facts, hand_on, tool_answers, worker
@@ -112,10 +106,7 @@ def pause(seconds: float) -> ToolCall:
 
 
 async def hold(
-    lead: Lead,
-    *delegates: Agent,
-    rules: Rules | None = None,
-    journal: MemoryJournal | None = None,
+    lead: Lead, *delegates: Agent, rules: Rules | None = None, journal: MemoryJournal | None = None
 ) -> Session:
     """Ask a session once, and wait until all is quiet."""
     agent = Agent("lead", model=lead, delegates=delegates)
@@ -209,12 +200,7 @@ async def test_a_task_in_line_sees_it_before_its_first_request() -> None:
         steer("use the sea", 0, 1, seconds=0),
         pause(100),
     )
-    await hold(
-        lead,
-        working(first, "first"),
-        working(second, "second"),
-        rules=Rules(detached=1),
-    )
+    await hold(lead, working(first, "first"), working(second, "second"), rules=Rules(detached=1))
     late = max(first, second, key=lambda model: len(model.steering[0]))
 
     assert late.steering == [[from_lead("use the sea")]]
@@ -246,12 +232,7 @@ async def test_several_messages_at_once_are_seen_in_order() -> None:
     def both(transcript: Transcript) -> list[ToolCall]:
         return [steer("one")(transcript), steer("two")(transcript)]
 
-    lead = Lead(
-        background("a"),
-        pause(5),
-        steer("zero", seconds=0),
-        both,
-    )
+    lead = Lead(background("a"), pause(5), steer("zero", seconds=0), both)
     await hold(lead, working(child))
     first, *others = child.steering[1]
 
@@ -272,9 +253,7 @@ async def test_several_tasks_at_once_have_a_receipt_each() -> None:
         pause(5),
         steer("hello"),
     )
-    await hold(
-        lead, working(quick, "quick"), working(late, "late"), working(slow, "slow")
-    )
+    await hold(lead, working(quick, "quick"), working(late, "late"), working(slow, "slow"))
 
     assert sorted(lead.receipts[0]) == [
         "gone: it had ended already",
@@ -292,11 +271,7 @@ async def test_a_grandchild_can_be_told_and_its_parent_hears_nothing() -> None:
         middle_heard.append(asides(transcript))
         return "up" if isinstance(transcript[-1], ToolMessage) else hand_on("leaf")
 
-    middle = Agent(
-        "middle",
-        model=ScriptedModel.always(manage),
-        delegates=[working(leaf, "leaf")],
-    )
+    middle = Agent("middle", model=ScriptedModel.always(manage), delegates=[working(leaf, "leaf")])
 
     def to_the_leaf(transcript: Transcript) -> ToolCall:
         tasks = tool_answers(transcript)[-1]["tasks"]
@@ -321,9 +296,7 @@ async def test_who_waits_for_its_children_sees_it_when_they_have_ended() -> None
         return "up" if len(shown) == 2 else hand_on("leaf")
 
     middle = Agent(
-        "middle",
-        model=ScriptedModel.always(manage),
-        delegates=[worker("leaf", seconds=20)],
+        "middle", model=ScriptedModel.always(manage), delegates=[worker("leaf", seconds=20)]
     )
     lead = Lead(background("a"), pause(5), steer("how is it?"))
     await hold(lead, middle)
@@ -415,9 +388,7 @@ async def steered_run(
     **options: Any,
 ) -> tuple[Receipt, Session]:
     """Say something at some time to the only child of a session."""
-    agent = Agent(
-        "lead", model=Lead(background("a")), delegates=[working(child, **options)]
-    )
+    agent = Agent("lead", model=Lead(background("a")), delegates=[working(child, **options)])
     async with open_orchestrator(journal or MemoryJournal()) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
@@ -494,9 +465,7 @@ async def test_a_turn_that_runs_can_be_steered_from_outside() -> None:
 
             async def talk() -> None:
                 await trio.sleep(5)
-                receipts.append(
-                    await orchestrator.steer(session.id, "use the sea", seconds=100)
-                )
+                receipts.append(await orchestrator.steer(session.id, "use the sea", seconds=100))
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(talk)
@@ -530,9 +499,7 @@ async def test_what_came_too_late_for_a_turn_is_not_seen_in_the_next() -> None:
 
             async def talk() -> None:
                 await trio.sleep(5)
-                receipts.append(
-                    await orchestrator.steer(session.id, "use the sea", seconds=100)
-                )
+                receipts.append(await orchestrator.steer(session.id, "use the sea", seconds=100))
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(talk)
@@ -552,9 +519,7 @@ async def test_the_receipt_of_a_turn_says_what_became_of_it_in_that_turn() -> No
 
             async def talk() -> None:
                 await trio.sleep(5)
-                receipts.append(
-                    await orchestrator.steer(session.id, "use the sea", seconds=100)
-                )
+                receipts.append(await orchestrator.steer(session.id, "use the sea", seconds=100))
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(talk)
@@ -592,17 +557,13 @@ async def interrupted(agent: Agent) -> tuple[MemoryJournal, Session]:
 async def test_an_interrupted_task_sees_it_when_it_goes_on() -> None:
     child = StepwiseModel(2)
     agent = Agent(
-        "lead",
-        model=ScriptedModel([background("a"), pause(100), "x"]),
-        delegates=[working(child)],
+        "lead", model=ScriptedModel([background("a"), pause(100), "x"]), delegates=[working(child)]
     )
     journal, session = await interrupted(agent)
     async with open_orchestrator(journal) as orchestrator:
         task = only_child(session)
         assert await orchestrator.steer(task, "use the sea") == Receipt("waiting")
-        again = Agent(
-            "lead", model=ScriptedModel.always("ok"), delegates=[working(child)]
-        )
+        again = Agent("lead", model=ScriptedModel.always("ok"), delegates=[working(child)])
         async with orchestrator.open_session(again, session=session.id) as opened:
             await opened.wait_idle()
 
@@ -610,9 +571,7 @@ async def test_an_interrupted_task_sees_it_when_it_goes_on() -> None:
     assert len(child.steering[-1]) == 1
 
 
-async def test_an_interrupted_turn_can_be_told_something_or_says_that_it_cannot() -> (
-    None
-):
+async def test_an_interrupted_turn_can_be_told_something_or_says_that_it_cannot() -> None:
     agent = working(StepwiseModel(2), "lead")
     journal, session = await interrupted(agent)
     async with open_orchestrator(journal) as orchestrator:
@@ -704,9 +663,7 @@ def steered_team(child: StepwiseModel) -> Agent:
             return [each(transcript) for each in step]
         return step(transcript) if callable(step) else step
 
-    return Agent(
-        "lead", model=ScriptedModel.always(lead, 0.5), delegates=[working(child)]
-    )
+    return Agent("lead", model=ScriptedModel.always(lead, 0.5), delegates=[working(child)])
 
 
 async def finish(entries: Sequence[Entry], agent: Agent) -> list[Entry]:
@@ -732,11 +689,9 @@ async def test_a_crash_after_any_entry_loses_no_message_and_shows_none_twice() -
         said = Counter(fact.id for fact in facts(entries, Steered))
         seen = Counter(id_ for fact in facts(entries, SteeringSeen) for id_ in fact.ids)
         assert said == seen, length
-        assert sorted(fact.text for fact in facts(entries, Steered)) == [
-            "one",
-            "three",
-            "two",
-        ], length
+        assert sorted(fact.text for fact in facts(entries, Steered)) == ["one", "three", "two"], (
+            length
+        )
         if child.shown:
             assert sorted(child.steering[-1]) == [
                 from_lead(text) for text in ("one", "three", "two")
@@ -783,9 +738,7 @@ async def test_a_crash_after_any_entry_keeps_the_one_repair_of_a_steered_task() 
 
         (settled,) = facts(entries, TaskSettled)
         assert settled.outcome.ending is Ending.SUCCEEDED, length
-        answered = [
-            fact for fact in facts(entries, ModelAnswered) if fact.task == settled.task
-        ]
+        answered = [fact for fact in facts(entries, ModelAnswered) if fact.task == settled.task]
         assert len(answered) == 2, length
 
 
@@ -820,9 +773,7 @@ async def test_after_a_restart_whoever_has_ended_is_gone(tmp_path: Path) -> None
     assert before == after == [Receipt("gone")] * 2
 
 
-async def test_the_orchestrator_can_be_closed_while_somebody_waits_for_a_receipt() -> (
-    None
-):
+async def test_the_orchestrator_can_be_closed_while_somebody_waits_for_a_receipt() -> None:
     child = StepwiseModel(2, 1_000)
     journal = MemoryJournal()
     agent = Agent("lead", model=Lead(background("a")), delegates=[working(child)])

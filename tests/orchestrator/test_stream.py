@@ -7,22 +7,6 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
-    Agent,
-    AssistantMessage,
-    CallId,
-    Failure,
-    Hooks,
-    ModelRequest,
-    ReasoningDelta,
-    Retrying,
-    ScriptedModel,
-    TaskContext,
-    ToolCall,
-    ask,
-    tool,
-)
-from delegation import Cause, Ending, Mode
 from orchestrator import (
     ApprovalNeeded,
     ModelRetried,
@@ -37,6 +21,22 @@ from orchestrator import (
     ToolReturned,
     open_orchestrator,
 )
+from orchestrator.agents import (
+    Agent,
+    AssistantMessage,
+    CallId,
+    Failure,
+    Hooks,
+    ModelRequest,
+    ReasoningDelta,
+    Retrying,
+    ScriptedModel,
+    TaskContext,
+    ToolCall,
+    ask,
+    tool,
+)
+from orchestrator.delegation import Cause, Ending, Mode
 from orchestrator.testing import StreamingModel
 from tests.kit import hand_on, worker
 from tests.orchestrator.held_journal import HeldJournal
@@ -71,9 +71,7 @@ async def test_text_calls_delegations_and_results_come_in_their_order() -> None:
             ["It has ", "four."],
         ]
     )
-    editor = Agent(
-        "editor", model=model, tools=[count], delegates=[worker(says="found")]
-    )
+    editor = Agent("editor", model=model, tools=[count], delegates=[worker(says="found")])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.stream(editor, "Count.") as run:
             events = joined([event async for event in run])
@@ -112,11 +110,7 @@ def joined(events: list[RunEvent]) -> list[RunEvent]:
     found: list[RunEvent] = []
     for event in events:
         last = found[-1] if found else None
-        if (
-            isinstance(event, TextPiece)
-            and isinstance(last, TextPiece)
-            and last.task == event.task
-        ):
+        if isinstance(event, TextPiece) and isinstance(last, TextPiece) and last.task == event.task:
             found[-1] = attrs.evolve(last, text=last.text + event.text)
         else:
             found.append(event)
@@ -167,9 +161,7 @@ async def test_parallel_tasks_may_give_their_calls_the_same_id() -> None:
         return Agent(name, model=ScriptedModel([call, "ok"]), tools=[act])
 
     both = [ToolCall("delegate_task", {"agent": it, "goal": "go"}) for it in called]
-    lead = Agent(
-        "lead", model=ScriptedModel([both, "done"]), delegates=[actor("a"), actor("b")]
-    )
+    lead = Agent("lead", model=ScriptedModel([both, "done"]), delegates=[actor("a"), actor("b")])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.stream(lead, "go") as run:
             returned = {
@@ -188,10 +180,7 @@ async def test_parallel_tasks_may_give_their_calls_the_same_id() -> None:
     ("last", "facts"),
     [
         ([], ["TaskEnded"]),
-        (
-            [ToolCall("look", {})],
-            ["ToolCalled", "ToolReturned", "TextPiece", "TaskEnded"],
-        ),
+        ([ToolCall("look", {})], ["ToolCalled", "ToolReturned", "TextPiece", "TaskEnded"]),
     ],
 )
 async def test_text_is_read_at_once_and_a_fact_when_it_is_durable(
@@ -242,9 +231,7 @@ async def test_leaving_the_block_cancels_the_tree_and_joins_it() -> None:
             ended.append(hole)
         return ""
 
-    digger = Agent(
-        "digger", model=ScriptedModel([ToolCall("dig", {"hole": "a"})]), tools=[dig]
-    )
+    digger = Agent("digger", model=ScriptedModel([ToolCall("dig", {"hole": "a"})]), tools=[dig])
     boss = Agent("boss", model=ScriptedModel([hand_on("dig")]), delegates=[digger])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.stream(boss, "Dig.") as run:
@@ -257,9 +244,7 @@ async def test_leaving_the_block_cancels_the_tree_and_joins_it() -> None:
         done = await run.wait()
 
     assert done.outcome.ending is Ending.CANCELLED
-    assert [event async for event in run][-1] == TaskEnded(
-        done.tree.root, "/boss", done.outcome
-    )
+    assert [event async for event in run][-1] == TaskEnded(done.tree.root, "/boss", done.outcome)
 
 
 async def test_an_error_in_the_block_ends_the_run_and_is_raised_as_it_is() -> None:
@@ -289,11 +274,7 @@ async def test_reasoning_is_apart_from_the_answer() -> None:
         async with orchestrator.stream(Agent("thinker", model=model), "go") as run:
             events = [event async for event in run]
 
-    assert [shape(event)[0] for event in events] == [
-        "ReasoningPiece",
-        "TextPiece",
-        "TaskEnded",
-    ]
+    assert [shape(event)[0] for event in events] == ["ReasoningPiece", "TextPiece", "TaskEnded"]
     assert isinstance(events[0], ReasoningPiece)
     assert events[0].text == "Hm."
 
@@ -309,20 +290,14 @@ async def test_an_answer_that_a_hook_has_changed_replaces_its_pieces() -> None:
             events = joined([event async for event in run])
             done = await run.wait()
 
-    assert [shape(event)[0] for event in events] == [
-        "TextPiece",
-        "TextReplaced",
-        "TaskEnded",
-    ]
+    assert [shape(event)[0] for event in events] == ["TextPiece", "TextReplaced", "TaskEnded"]
     assert isinstance(events[1], TextReplaced)
     assert events[1].text == done.output == "ONCE UPON."
 
 
 async def test_a_secret_in_pieces_is_in_no_piece() -> None:
     model = StreamingModel([["The key is s3cr", "3t-w0rd", " indeed."]])
-    async with open_orchestrator(
-        ":memory:", environ={"SHOP_KEY": "s3cr3t-w0rd"}
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", environ={"SHOP_KEY": "s3cr3t-w0rd"}) as orchestrator:
         async with orchestrator.stream(Agent("leak", model=model), "go") as run:
             events = [event async for event in run]
             done = await run.wait()

@@ -6,17 +6,9 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    ToolCall,
-    Transcript,
-)
-from delegation import Rules
-from orchestrator import (
-    MemoryJournal,
-    budget,
-    open_orchestrator,
-)
+from orchestrator import MemoryJournal, budget, open_orchestrator
+from orchestrator.agents import Agent, ToolCall, Transcript
+from orchestrator.delegation import Rules
 from orchestrator.testing import SpyModel
 from tests.kit import dispatched, tool_answers, worker
 from tests.orchestrator.task_control_kit import (
@@ -45,9 +37,7 @@ async def test_a_list_says_what_each_task_does() -> None:
 
 
 async def test_a_list_shows_what_runs_first_and_then_what_has_ended() -> None:
-    lead = Lead(
-        background("10", "50"), control("wait", mode="any"), control("list"), "on it"
-    )
+    lead = Lead(background("10", "50"), control("wait", mode="any"), control("list"), "on it")
     await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
     listed = lead.answers[2]["tasks"]
 
@@ -162,10 +152,7 @@ async def test_a_result_is_read_on_page_by_page_without_loss() -> None:
     lead = Lead(background("a"), on_each("wait"), *[next_page] * 4)
     helper = worker(says=text)
     await hold(Agent("lead", model=lead, delegates=[helper]))
-    pages = [
-        answer["results"][0]["output"].partition("\n[")[0]
-        for answer in lead.answers[1:]
-    ]
+    pages = [answer["results"][0]["output"].partition("\n[")[0] for answer in lead.answers[1:]]
 
     assert len(pages) == -(-len(text) // 50_000)
     assert "".join(pages) == text
@@ -274,9 +261,7 @@ async def test_who_is_meant_must_be_said(action: str) -> None:
         {},
     ],
 )
-async def test_what_makes_no_sense_is_answered_and_harms_nobody(
-    arguments: dict[str, Any],
-) -> None:
+async def test_what_makes_no_sense_is_answered_and_harms_nobody(arguments: dict[str, Any]) -> None:
     lead = Lead(ToolCall("task", arguments))
     session = await hold(Agent("lead", model=lead, delegates=[worker()]))
 

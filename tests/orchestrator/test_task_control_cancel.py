@@ -5,26 +5,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    Price,
-    ScriptedModel,
-    Tool,
-    ToolCall,
-    Usage,
-    tool,
-)
-from delegation import Ending, Rules
-from delegation.events import (
-    CancelRequested,
-    TaskSettled,
-)
-from orchestrator import (
-    MemoryJournal,
-    Orchestrator,
-    Run,
-    open_orchestrator,
-)
+from orchestrator import MemoryJournal, Orchestrator, Run, open_orchestrator
+from orchestrator.agents import Agent, Price, ScriptedModel, Tool, ToolCall, Usage, tool
+from orchestrator.delegation import Ending, Rules
+from orchestrator.delegation.events import CancelRequested, TaskSettled
 from orchestrator.testing import StreamingModel
 from tests.kit import facts, hand_on, tool_answers, worker
 from tests.orchestrator.task_control_kit import (
@@ -84,14 +68,10 @@ async def test_cancelling_a_turn_ends_what_it_waits_for_and_nothing_else() -> No
     assert "done 50" in lead.notices[0]
 
 
-async def test_cancelling_a_turn_leaves_its_detached_tasks_free_to_act_meanwhile() -> (
-    None
-):
+async def test_cancelling_a_turn_leaves_its_detached_tasks_free_to_act_meanwhile() -> None:
     """Its joined child takes long to tidy up; what is detached knows nothing of that."""
     log: list[str] = []
-    joined = Agent(
-        "joined", model=ScriptedModel([ToolCall("tidy")]), tools=[untidy(100, log)]
-    )
+    joined = Agent("joined", model=ScriptedModel([ToolCall("tidy")]), tools=[untidy(100, log)])
 
     @tool
     async def think() -> str:
@@ -105,9 +85,7 @@ async def test_cancelling_a_turn_leaves_its_detached_tasks_free_to_act_meanwhile
         delegates=[worker("leaf", seconds=10)],
     )
     lead = Lead(
-        background("a", agent="detached"),
-        hand_on("b", agent="joined", background=False),
-        "news",
+        background("a", agent="detached"), hand_on("b", agent="joined", background=False), "news"
     )
     agent = Agent("lead", model=lead, delegates=[joined, detached])
     async with open_orchestrator(":memory:") as orchestrator:
@@ -127,9 +105,7 @@ async def test_cancelling_a_turn_leaves_its_detached_tasks_free_to_act_meanwhile
 
 async def test_cancelling_a_turn_lets_its_detached_tasks_begin_meanwhile() -> None:
     log: list[str] = []
-    joined = Agent(
-        "joined", model=ScriptedModel([ToolCall("tidy")]), tools=[untidy(100, log)]
-    )
+    joined = Agent("joined", model=ScriptedModel([ToolCall("tidy")]), tools=[untidy(100, log)])
     lead = Lead(
         background("20", "30", agent="detached"),
         hand_on("b", agent="joined", background=False),
@@ -154,14 +130,10 @@ async def test_cancelling_a_turn_lets_its_detached_tasks_begin_meanwhile() -> No
 async def test_cancelling_a_turn_does_not_change_how_a_detached_task_ends() -> None:
     """How a task ended is what happened to it, not what happened to another task."""
     log: list[str] = []
-    joined = Agent(
-        "joined", model=ScriptedModel([ToolCall("tidy")]), tools=[untidy(100, log)]
-    )
+    joined = Agent("joined", model=ScriptedModel([ToolCall("tidy")]), tools=[untidy(100, log)])
     broken = Agent("broken", model=ScriptedModel([ValueError("a bug")], 50))
     lead = Lead(
-        background("a", agent="broken"),
-        hand_on("b", agent="joined", background=False),
-        "news",
+        background("a", agent="broken"), hand_on("b", agent="joined", background=False), "news"
     )
     agent = Agent("lead", model=lead, delegates=[joined, broken])
     async with open_orchestrator(":memory:") as orchestrator:
@@ -178,9 +150,7 @@ async def test_cancelling_a_turn_does_not_change_how_a_detached_task_ends() -> N
 
 async def test_cancelling_the_tree_of_a_session_ends_everything() -> None:
     middle = Agent(
-        "middle",
-        model=ScriptedModel.always(hand_on("100", "200")),
-        delegates=[sleeper("leaf")],
+        "middle", model=ScriptedModel.always(hand_on("100", "200")), delegates=[sleeper("leaf")]
     )
     lead = Lead(background("a", "b"), hand_on("c", background=False), "news")
     agent = Agent("lead", model=lead, delegates=[middle])
@@ -220,9 +190,7 @@ async def test_cancelling_the_tree_of_a_session_between_two_turns() -> None:
 async def test_cancel_returns_when_the_cleanup_of_every_descendant_is_over() -> None:
     log: list[str] = []
     deepest = Agent(
-        "deepest",
-        model=ScriptedModel.always(ToolCall("slow")),
-        tools=[untidy(7, log, "slow")],
+        "deepest", model=ScriptedModel.always(ToolCall("slow")), tools=[untidy(7, log, "slow")]
     )
     middle = Agent(
         "middle",
@@ -244,10 +212,7 @@ async def test_cancel_returns_when_the_cleanup_of_every_descendant_is_over() -> 
 
             assert log == ["quick", "slow"]
             assert trio.current_time() == pytest.approx(17)
-            assert [*statuses(orchestrator, session.id).values()][1:] == [
-                "cancelled",
-                "cancelled",
-            ]
+            assert [*statuses(orchestrator, session.id).values()][1:] == ["cancelled", "cancelled"]
 
 
 async def test_a_model_that_cancels_reads_what_was_said_and_spent_by_then() -> None:
@@ -290,11 +255,7 @@ async def test_a_model_that_cancels_reads_what_was_said_and_spent_by_then() -> N
 
 async def test_a_model_that_cancels_waits_for_the_cleanup_too() -> None:
     log: list[str] = []
-    helper = Agent(
-        "helper",
-        model=ScriptedModel.always(ToolCall("tidy")),
-        tools=[untidy(7, log)],
-    )
+    helper = Agent("helper", model=ScriptedModel.always(ToolCall("tidy")), tools=[untidy(7, log)])
     lead = Lead(background("a"), control("wait", seconds=5), on_each("cancel"))
     await hold(Agent("lead", model=lead, delegates=[helper]))
 
@@ -371,9 +332,7 @@ async def test_what_waits_in_line_can_be_cancelled_and_never_begins() -> None:
 
 
 @pytest.mark.realtime
-async def test_after_a_restart_what_has_ended_can_be_cancelled_as_before(
-    tmp_path: Path,
-) -> None:
+async def test_after_a_restart_what_has_ended_can_be_cancelled_as_before(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     model = ScriptedModel([hand_on("a"), "end"])
     agent = Agent("lead", model=model, delegates=[worker()])
@@ -389,9 +348,7 @@ async def test_after_a_restart_what_has_ended_can_be_cancelled_as_before(
 
 
 @pytest.mark.parametrize("ticks", range(8))
-async def test_a_cancel_and_an_end_in_the_same_moment_make_one_settlement(
-    ticks: int,
-) -> None:
+async def test_a_cancel_and_an_end_in_the_same_moment_make_one_settlement(ticks: int) -> None:
     journal = MemoryJournal()
     lead = Lead(background("10"), "later", "news")
     agent = Agent("lead", model=lead, delegates=[sleeper("worker")])

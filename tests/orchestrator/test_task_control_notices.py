@@ -7,7 +7,8 @@ from typing import Any
 
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     ScriptedModel,
     ToolCall,
@@ -16,8 +17,8 @@ from agents import (
     UserMessage,
     tool,
 )
-from delegation import Ending
-from delegation.events import (
+from orchestrator.delegation import Ending
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     SessionOpened,
@@ -26,10 +27,6 @@ from delegation.events import (
     ToolAnswered,
     TurnEnded,
     TurnStarted,
-)
-from orchestrator import (
-    MemoryJournal,
-    open_orchestrator,
 )
 from tests.kit import dispatched, facts, tool_answers
 from tests.orchestrator.task_control_kit import (
@@ -56,9 +53,7 @@ async def test_what_a_wait_has_told_is_not_told_again() -> None:
     assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
-async def test_what_ended_meanwhile_and_was_read_as_a_result_is_not_told_again() -> (
-    None
-):
+async def test_what_ended_meanwhile_and_was_read_as_a_result_is_not_told_again() -> None:
     @tool
     async def think() -> str:
         await trio.sleep(100)
@@ -77,12 +72,7 @@ async def test_what_ended_meanwhile_and_was_read_as_a_result_is_not_told_again()
 
 async def test_what_is_only_listed_is_still_told() -> None:
     journal = MemoryJournal()
-    lead = Lead(
-        background("10", "20"),
-        on_the(1, "wait"),
-        control("list"),
-        "seen the list",
-    )
+    lead = Lead(background("10", "20"), on_the(1, "wait"), control("list"), "seen the list")
     await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]), journal)
     listed = {task["goal"]: task["status"] for task in lead.answers[2]["tasks"]}
 

@@ -6,31 +6,13 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-)
-from delegation import Ending, TaskId, root_of
-from delegation.events import (
-    CancelRequested,
-    TaskSettled,
-)
-from orchestrator import (
-    MemoryJournal,
-    open_orchestrator,
-)
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, Transcript
+from orchestrator.delegation import Ending, TaskId, root_of
+from orchestrator.delegation.events import CancelRequested, TaskSettled
 from orchestrator.testing import GatedModel
 from tests.kit import dispatched, facts, hand_on, tool_answers, worker
-from tests.orchestrator.task_control_kit import (
-    Lead,
-    background,
-    control,
-    hold,
-    on_each,
-    sleeper,
-)
+from tests.orchestrator.task_control_kit import Lead, background, control, hold, on_each, sleeper
 
 VERBS: list[dict[str, Any]] = [
     {"action": "list"},
@@ -44,9 +26,7 @@ VERBS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: str(verb["action"]))
 async def test_the_task_of_another_session_is_no_task(verb: dict[str, Any]) -> None:
     journal = MemoryJournal()
-    victim = Agent(
-        "lead", model=Lead(background("100")), delegates=[sleeper("worker", says="ok")]
-    )
+    victim = Agent("lead", model=Lead(background("100")), delegates=[sleeper("worker", says="ok")])
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(victim) as theirs:
             await theirs.ask("go")
@@ -91,9 +71,7 @@ async def test_a_child_reaches_neither_its_parent_nor_its_siblings_nor_itself(
             return "gave up"
         return ToolCall("task", verb | {"ids": [list(ids.values())[len(tried)]]})
 
-    meddler = Agent(
-        "meddler", model=ScriptedModel.always(meddle, 5), delegates=[worker("leaf")]
-    )
+    meddler = Agent("meddler", model=ScriptedModel.always(meddle, 5), delegates=[worker("leaf")])
     lead = Lead([background("a", agent="meddler"), background("100", agent="other")])
     agent = Agent("lead", model=lead, delegates=[meddler, sleeper("other")])
     async with open_orchestrator(":memory:") as orchestrator:
@@ -104,9 +82,7 @@ async def test_a_child_reaches_neither_its_parent_nor_its_siblings_nor_itself(
             await session.wait_idle()
 
             assert session.tree.counts() == {"succeeded": 3}
-    assert read == [
-        f"there is no such task: {id_!r}; nothing was done" for id_ in ids.values()
-    ]
+    assert read == [f"there is no such task: {id_!r}; nothing was done" for id_ in ids.values()]
 
 
 async def test_a_child_looks_after_its_own_descendants_only() -> None:
@@ -119,9 +95,7 @@ async def test_a_child_looks_after_its_own_descendants_only() -> None:
             return "done"
         return control("list") if done else hand_on("x", "y")
 
-    middle = Agent(
-        "middle", model=ScriptedModel.always(look), delegates=[worker("leaf")]
-    )
+    middle = Agent("middle", model=ScriptedModel.always(look), delegates=[worker("leaf")])
     lead = Lead([background("a", agent="middle"), background("50", agent="other")])
     agent = Agent("lead", model=lead, delegates=[middle, sleeper("other")])
     session = await hold(agent)

@@ -12,7 +12,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from agents import (
+from orchestrator import MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
+from orchestrator.agents import (
     Agent,
     Limits,
     Sandbox,
@@ -23,22 +24,16 @@ from agents import (
     allow,
     tool,
 )
-from agents.models.providers.scripted import ScriptStep
-from agents.sandbox.detection import detect
-from agents.tools.context import current_tool_context
-from agents.tools.files import list_files, read_file, write_file
-from agents.tools.files.own_code import own_code_in
-from agents.tools.terminal import process, terminal
-from delegation import Ending
-from delegation.events import TaskSettled
-from delegation.session_context import bind_session, reset_session_vars
-from orchestrator import (
-    MemoryJournal,
-    Orchestrator,
-    RunFailedError,
-    open_orchestrator,
-)
-from orchestrator.execution.workspace import task_workspace
+from orchestrator.agents.models.providers.scripted import ScriptStep
+from orchestrator.agents.sandbox.detection import detect
+from orchestrator.agents.tools.context import current_tool_context
+from orchestrator.agents.tools.files import list_files, read_file, write_file
+from orchestrator.agents.tools.files.own_code import own_code_in
+from orchestrator.agents.tools.terminal import process, terminal
+from orchestrator.delegation import Ending
+from orchestrator.delegation.events import TaskSettled
+from orchestrator.delegation.session_context import bind_session, reset_session_vars
+from orchestrator.kernel.execution.workspace import task_workspace
 from tests.kit import facts, hand_on
 from tests.orchestrator.commands_kit import is_alive, pipe
 from tests.orchestrator.test_worktrees import commit, git, left_of
@@ -174,9 +169,7 @@ async def test_a_command_gets_the_environment_without_its_secrets(
     assert found["GITHUB_TOKEN"] == "***"
     assert not {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "LEGACY_PIN"} & found.keys()
     unchanged = ("PLAIN", "GIT_AUTHOR_NAME", "GIT_SSH_COMMAND", "LANG", "PATH", "HOME")
-    assert {name: found[name] for name in unchanged} == {
-        name: given[name] for name in unchanged
-    }
+    assert {name: found[name] for name in unchanged} == {name: given[name] for name in unchanged}
 
 
 async def test_what_is_handed_on_really_arrives(
@@ -186,10 +179,7 @@ async def test_what_is_handed_on_really_arrives(
     token = "ghp_Ab12Cd34Ef56Gh78Ij90Kl12Mn34Op56"
     call = output_of('printf %s "$GITHUB_TOKEN" | wc -c; printf "[$OTHER_TOKEN]"')
     agent = Agent(
-        "shell",
-        model=ScriptedModel([call, outputs]),
-        tools=[terminal],
-        approve=[allow("*")],
+        "shell", model=ScriptedModel([call, outputs]), tools=[terminal], approve=[allow("*")]
     )
     given = {**environ, "GITHUB_TOKEN": token, "OTHER_TOKEN": token}
 
@@ -208,10 +198,7 @@ async def test_commands_of_sessions_at_the_same_time_get_their_own_variables(
     async def talk(orchestrator: Orchestrator, chat: str) -> None:
         held = output_of(f"echo > {tmp_path}/ready; read _ < {tmp_path}/{chat}; {say}")
         child = Agent(
-            "child",
-            model=ScriptedModel([held, outputs]),
-            tools=[terminal],
-            approve=[allow("*")],
+            "child", model=ScriptedModel([held, outputs]), tools=[terminal], approve=[allow("*")]
         )
         parent = Agent(
             "parent",
@@ -249,10 +236,7 @@ async def test_commands_of_sessions_at_the_same_time_get_their_own_variables(
 
     for chat, (session, said) in found.items():
         lines = [line for line in said.splitlines() if line]
-        assert lines == [
-            f"{chat} {session} /parent",
-            f"{chat} {session} /parent/child[1]",
-        ]
+        assert lines == [f"{chat} {session} /parent", f"{chat} {session} /parent/child[1]"]
     assert found["A"][0] != found["B"][0]
 
 
@@ -261,17 +245,12 @@ async def test_a_command_in_the_background_keeps_the_variables_of_its_turn(
 ) -> None:
     """The next message may come from another chat, and is none of its business."""
     say = 'echo "for $ORCHESTRATOR_SESSION_CHAT_ID"'
-    start = output_of(
-        f"read _ < {tmp_path}/go; {say}", background=True, notify_on_complete=True
-    )
+    start = output_of(f"read _ < {tmp_path}/go; {say}", background=True, notify_on_complete=True)
     model = ScriptedModel([start, "started", "other", last])
     agent = Agent("shell", model=model, tools=[terminal], approve=[allow("*")])
 
     with pipe(tmp_path / "go") as go:
-        async with (
-            house() as orchestrator,
-            orchestrator.open_session(agent) as session,
-        ):
+        async with house() as orchestrator, orchestrator.open_session(agent) as session:
             with bind_session(chat_id="A"):
                 await session.ask("go")
             with bind_session(chat_id="B"):
@@ -284,11 +263,7 @@ async def test_nothing_of_a_session_around_leaks_into_a_run_that_clears_it(
     house: Open, environ: dict[str, str]
 ) -> None:
     """An orchestrator may itself be started by a command of another."""
-    given = {
-        **environ,
-        "ORCHESTRATOR_TASK": "/outer",
-        "ORCHESTRATOR_SESSION_ID": "r_outer",
-    }
+    given = {**environ, "ORCHESTRATOR_TASK": "/outer", "ORCHESTRATOR_SESSION_ID": "r_outer"}
     agent = Agent("shell", model=showing(), tools=[terminal], approve=[allow("*")])
     reset_session_vars()
 
@@ -349,9 +324,7 @@ async def test_tools_work_where_the_process_is_unless_somebody_says_otherwise(
         return ""
 
     agent = Agent(
-        "here",
-        model=asking(ToolCall("leave"), ToolCall("where_async")),
-        tools=[leave, where_async],
+        "here", model=asking(ToolCall("leave"), ToolCall("where_async")), tools=[leave, where_async]
     )
     async with open_orchestrator(":memory:", environ=environ) as orchestrator:
         assert (await orchestrator.run(agent, "go")).output == str(tmp_path)
@@ -362,9 +335,7 @@ async def test_a_relative_workspace_of_an_orchestrator_is_below_where_it_was_ope
 ) -> None:
     monkeypatch.chdir(tmp_path)
     agent = Agent("here", model=asking(ToolCall("where")), tools=[where])
-    async with open_orchestrator(
-        ":memory:", environ=environ, workspace="a/b"
-    ) as orchestrator:
+    async with open_orchestrator(":memory:", environ=environ, workspace="a/b") as orchestrator:
         monkeypatch.chdir("/")
         assert (await orchestrator.run(agent, "go")).output == str(tmp_path / "a/b")
 
@@ -423,9 +394,7 @@ async def test_the_workspace_of_a_child_stays_inside_that_of_its_parent(
     house: Open, linked: Path
 ) -> None:
     """A link that leads elsewhere in the folder of the server leads out as well."""
-    child = Agent(
-        "child", model=ScriptedModel(["never"]), tools=[where], workspace=Path("up")
-    )
+    child = Agent("child", model=ScriptedModel(["never"]), tools=[where], workspace=Path("up"))
     model = ScriptedModel([hand_on("go", agent="child"), last])
     agent = Agent("main", model=model, delegates=[child], workspace=Path("docs"))
 
@@ -435,15 +404,10 @@ async def test_the_workspace_of_a_child_stays_inside_that_of_its_parent(
     assert "leads out of the workspace" in run.output
 
 
-async def test_a_workspace_may_be_a_link_to_a_folder_inside(
-    house: Open, linked: Path
-) -> None:
+async def test_a_workspace_may_be_a_link_to_a_folder_inside(house: Open, linked: Path) -> None:
     call = ToolCall("read_file", {"path": "note"})
     agent = Agent(
-        "reader",
-        model=ScriptedModel([call, last]),
-        tools=[read_file],
-        workspace=Path("inside"),
+        "reader", model=ScriptedModel([call, last]), tools=[read_file], workspace=Path("inside")
     )
 
     async with house(workspace=linked) as orchestrator:
@@ -472,14 +436,10 @@ async def test_a_workspace_that_becomes_a_link_under_way_is_not_followed(
         assert "theirs" not in (await orchestrator.run(agent, "go")).output
 
 
-async def test_a_copy_of_an_agent_works_where_the_agent_does(
-    house: Open, tmp_path: Path
-) -> None:
+async def test_a_copy_of_an_agent_works_where_the_agent_does(house: Open, tmp_path: Path) -> None:
     """It is the same agent: its folder is not once more inside its folder."""
     model = ScriptedModel([hand_on("go"), ToolCall("where"), last, told])
-    agent = Agent(
-        "copied", model=model, tools=[where], copies=True, workspace=Path("docs")
-    )
+    agent = Agent("copied", model=model, tools=[where], copies=True, workspace=Path("docs"))
     async with house() as orchestrator:
         assert (await orchestrator.run(agent, "go")).output == str(tmp_path / "docs")
 
@@ -545,9 +505,7 @@ async def test_a_task_works_where_the_message_said_that_it_works_for(
     assert places == [tmp_path / "two", tmp_path / "one"]
 
 
-async def test_file_tools_and_commands_are_in_the_same_folder(
-    house: Open, tmp_path: Path
-) -> None:
+async def test_file_tools_and_commands_are_in_the_same_folder(house: Open, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     model = asking(
         ToolCall("write_file", {"path": "a.txt", "content": "mine\n"}),
@@ -584,19 +542,13 @@ WRITE = ToolCall("write", {"name": "new.txt"})
 WHERE = ToolCall("where")
 
 
-async def test_children_at_the_same_time_have_a_worktree_each(
-    house: Open, repo: Path
-) -> None:
+async def test_children_at_the_same_time_have_a_worktree_each(house: Open, repo: Path) -> None:
     """What is clean is gone when they have ended; what has work in it is kept, and said."""
     child = Agent(
         "child",
         model=ScriptedModel.always(
             lambda said: (
-                said[-1].text
-                if len(said) > 1
-                else WRITE
-                if "dirty" in said[0].text
-                else WHERE
+                said[-1].text if len(said) > 1 else WRITE if "dirty" in said[0].text else WHERE
             )
         ),
         tools=[where, write],
@@ -604,9 +556,7 @@ async def test_children_at_the_same_time_have_a_worktree_each(
     )
     goals = ("clean one", "dirty", "clean two")
     parent = Agent(
-        "parent",
-        model=ScriptedModel([hand_on(*goals, agent="child"), last]),
-        delegates=[child],
+        "parent", model=ScriptedModel([hand_on(*goals, agent="child"), last]), delegates=[child]
     )
     async with house(workspace=repo / "part") as orchestrator:
         run = await orchestrator.run(parent, "go")
@@ -630,10 +580,7 @@ async def test_a_session_is_told_where_the_work_of_a_detached_task_lies(
     model = ScriptedModel([hand_on("go", agent="child"), "begun", last])
     parent = Agent("parent", model=model, delegates=[child])
 
-    async with (
-        house(workspace=repo) as orchestrator,
-        orchestrator.open_session(parent) as session,
-    ):
+    async with house(workspace=repo) as orchestrator, orchestrator.open_session(parent) as session:
         await session.ask("go")
         said = (await session.replies.receive()).text
 
@@ -641,17 +588,13 @@ async def test_a_session_is_told_where_the_work_of_a_detached_task_lies(
     assert "is kept: 1 new file" in said
 
 
-async def test_a_child_in_the_worktree_of_its_parent_works_there(
-    house: Open, repo: Path
-) -> None:
+async def test_a_child_in_the_worktree_of_its_parent_works_there(house: Open, repo: Path) -> None:
     """And one with a worktree of its own begins where that one's HEAD is."""
     grand = brancher(output_of("git log --format=%s -1"), name="grand")
     plain = Agent("plain", model=asking(WHERE), tools=[where], workspace=Path("part"))
     model = ScriptedModel(
         [
-            output_of(
-                "git -c user.name=T -c user.email=t@x commit -q --allow-empty -m parents"
-            ),
+            output_of("git -c user.name=T -c user.email=t@x commit -q --allow-empty -m parents"),
             ToolCall("where"),
             hand_on("go", agent="grand"),
             hand_on("go", agent="plain"),
@@ -683,13 +626,8 @@ async def test_a_session_with_a_worktree_works_in_it_from_turn_to_turn(
     """A clean turn leaves nothing; work is found again by the next one."""
     read = ToolCall("read_file", {"path": "new.txt"})
     model = ScriptedModel([WHERE, last, WRITE, last, read, last])
-    agent = Agent(
-        "root", model=model, tools=[where, write, read_file], workspace="worktree"
-    )
-    async with (
-        house(workspace=repo) as orchestrator,
-        orchestrator.open_session(agent) as session,
-    ):
+    agent = Agent("root", model=model, tools=[where, write, read_file], workspace="worktree")
+    async with house(workspace=repo) as orchestrator, orchestrator.open_session(agent) as session:
         clean = await session.ask("look")
         assert clean.outcome.note == ""
         assert left_of(repo) == []
@@ -717,13 +655,8 @@ async def test_a_task_that_begins_when_the_turn_is_over_works_in_its_worktree(
     slow = Agent("slow", model=asking(ToolCall("hold")), tools=[hold])
     late = Agent("late", model=asking(WRITE), tools=[write])
     model = ScriptedModel([ONE_AFTER_THE_OTHER, "begun", "a", "b", "c"])
-    agent = Agent(
-        "root", model=model, tools=[where], delegates=[slow, late], workspace="worktree"
-    )
-    async with (
-        house(workspace=repo) as orchestrator,
-        orchestrator.open_session(agent) as session,
-    ):
+    agent = Agent("root", model=model, tools=[where], delegates=[slow, late], workspace="worktree")
+    async with house(workspace=repo) as orchestrator, orchestrator.open_session(agent) as session:
         first = await session.ask("go")
         assert first.outcome.note.startswith("Its tasks still work in ")
         begin.set()
@@ -757,10 +690,7 @@ async def test_a_detached_task_goes_on_in_the_worktree_of_its_session_after_a_re
         child = Agent("child", model=asking(ToolCall("work")), tools=[work])
         if not held:
             child = Agent("child", model=ScriptedModel([last]), tools=[work])
-        begin: list[ScriptStep] = [
-            [hand_on("go", agent="child", background=True), WHERE],
-            "begun",
-        ]
+        begin: list[ScriptStep] = [[hand_on("go", agent="child", background=True), WHERE], "begun"]
         return Agent(
             "root",
             model=ScriptedModel(begin if held else [last]),
@@ -774,9 +704,7 @@ async def test_a_detached_task_goes_on_in_the_worktree_of_its_session_after_a_re
             first = await session.ask("go")
             await entered.wait()
     async with house(journal, workspace=repo) as orchestrator:
-        async with orchestrator.open_session(
-            team(held=False), session=session.id
-        ) as again:
+        async with orchestrator.open_session(team(held=False), session=session.id) as again:
             reply = await again.replies.receive()
 
     worktree = Path(first.outcome.note.removeprefix("Its tasks still work in "))
@@ -790,18 +718,10 @@ async def test_a_worktree_is_not_taken_from_a_command_that_runs_in_it(
 ) -> None:
     """A command of a session goes on when the turn has ended; the turn it wakes tidies up."""
     start = output_of(
-        f"read _ < {tmp_path}/go; ls -d $PWD",
-        background=True,
-        notify_on_complete=True,
+        f"read _ < {tmp_path}/go; ls -d $PWD", background=True, notify_on_complete=True
     )
     model = ScriptedModel([start, "started", last])
-    agent = Agent(
-        "root",
-        model=model,
-        tools=[terminal],
-        approve=[allow("*")],
-        workspace="worktree",
-    )
+    agent = Agent("root", model=model, tools=[terminal], approve=[allow("*")], workspace="worktree")
 
     with pipe(tmp_path / "go") as go:
         async with (
@@ -820,9 +740,7 @@ async def test_a_worktree_is_not_taken_from_a_command_that_runs_in_it(
     assert left_of(repo) == []
 
 
-async def test_a_task_that_is_interrupted_goes_on_in_its_worktree(
-    house: Open, repo: Path
-) -> None:
+async def test_a_task_that_is_interrupted_goes_on_in_its_worktree(house: Open, repo: Path) -> None:
     """Closing the orchestrator ends no detached task, so its folder stays, clean or not."""
     journal = MemoryJournal()
     entered = trio.Event()
@@ -839,9 +757,7 @@ async def test_a_task_that_is_interrupted_goes_on_in_its_worktree(
             return "done"
 
         steps: list[ScriptStep] = [ToolCall("work"), last] if held else [last]
-        child = Agent(
-            "child", model=ScriptedModel(steps), tools=[work], workspace="worktree"
-        )
+        child = Agent("child", model=ScriptedModel(steps), tools=[work], workspace="worktree")
         begin: list[ScriptStep] = [hand_on("go", agent="child"), "begun"]
         said = begin if held else [last]
         return Agent("boss", model=ScriptedModel(said), delegates=[child])
@@ -852,9 +768,7 @@ async def test_a_task_that_is_interrupted_goes_on_in_its_worktree(
             await entered.wait()
     assert places[0].exists()
     async with house(journal, workspace=repo) as orchestrator:
-        async with orchestrator.open_session(
-            team(held=False), session=session.id
-        ) as again:
+        async with orchestrator.open_session(team(held=False), session=session.id) as again:
             await again.replies.receive()
 
     assert places[0] == places[1]
@@ -933,9 +847,7 @@ async def test_a_worktree_is_closed_when_whoever_waited_for_its_task_is_gone(
         await entered.wait()
         raise ZeroDivisionError
 
-    child = Agent(
-        "child", model=asking(ToolCall("work")), tools=[work], workspace="worktree"
-    )
+    child = Agent("child", model=asking(ToolCall("work")), tools=[work], workspace="worktree")
     calls = [hand_on("go", agent="child")]
     middle = Agent(
         "middle",
@@ -959,10 +871,7 @@ async def test_a_worktree_is_closed_when_whoever_waited_for_its_task_is_gone(
         await session.replies.receive()
 
     endings = [it.outcome.ending for it in facts(journal.entries, TaskSettled)]
-    assert endings == [
-        Ending.CANCELLED,
-        Ending.TIMED_OUT if way == "times out" else Ending.FAILED,
-    ]
+    assert endings == [Ending.CANCELLED, Ending.TIMED_OUT if way == "times out" else Ending.FAILED]
     assert left_of(repo) == []
 
 
@@ -971,9 +880,7 @@ async def test_where_there_is_no_repository_the_task_fails_with_a_sentence(
 ) -> None:
     child = brancher(WHERE, name="child")
     parent = Agent(
-        "parent",
-        model=ScriptedModel([hand_on("go", agent="child"), last]),
-        delegates=[child],
+        "parent", model=ScriptedModel([hand_on("go", agent="child"), last]), delegates=[child]
     )
     async with house() as orchestrator:
         result = result_of((await orchestrator.run(parent, "go")).output)
@@ -1000,9 +907,7 @@ async def test_the_commands_of_a_child_end_with_it(house: Open, tmp_path: Path) 
         return "ok"
 
     parent = Agent(
-        "parent",
-        model=ScriptedModel([hand_on("go", agent="child"), check]),
-        delegates=[child],
+        "parent", model=ScriptedModel([hand_on("go", agent="child"), check]), delegates=[child]
     )
     async with house() as orchestrator:
         await orchestrator.run(parent, "go")
@@ -1022,9 +927,7 @@ async def test_the_commands_of_a_session_outlive_the_turn_and_end_with_the_sessi
     house: Open,
 ) -> None:
     start = output_of("sleep 1000", background=True)
-    agent = Agent(
-        "shell", model=asking(start), tools=[terminal, process], approve=[allow("*")]
-    )
+    agent = Agent("shell", model=asking(start), tools=[terminal, process], approve=[allow("*")])
     async with house() as orchestrator:
         async with orchestrator.open_session(agent) as session:
             pid = json.loads((await session.ask("go")).text)["pid"]
@@ -1055,10 +958,7 @@ async def test_a_turn_that_is_cancelled_leaves_the_commands_of_its_session_alone
         return ToolCall("hold")
 
     agent = Agent(
-        "shell",
-        model=ScriptedModel([start, note]),
-        tools=[terminal, hold],
-        approve=[allow("*")],
+        "shell", model=ScriptedModel([start, note]), tools=[terminal, hold], approve=[allow("*")]
     )
     async with (
         house() as orchestrator,
@@ -1080,16 +980,9 @@ async def test_a_command_commits_in_its_worktree_and_changes_no_setting(
     settings = (repo / ".git" / "config").read_text()
     command = "echo new > new.txt; git add . && git -c user.name=a -c user.email=b commit -qm made"
     model = asking(
-        output_of(command),
-        output_of("git config --local core.fsmonitor 'touch pwned'; echo over"),
+        output_of(command), output_of("git config --local core.fsmonitor 'touch pwned'; echo over")
     )
-    agent = Agent(
-        "root",
-        model=model,
-        tools=[terminal],
-        workspace="worktree",
-        approve=[allow("*")],
-    )
+    agent = Agent("root", model=model, tools=[terminal], workspace="worktree", approve=[allow("*")])
     held_by = detect(os.environ.get("ORCHESTRATOR_SANDBOX", "auto")).backend
     async with house(workspace=repo, sandbox=held_by.name) as orchestrator:
         await orchestrator.run(agent, "go")
@@ -1099,9 +992,7 @@ async def test_a_command_commits_in_its_worktree_and_changes_no_setting(
         assert (repo / ".git" / "config").read_text() == settings
 
 
-async def test_a_child_has_what_it_and_all_above_it_allow(
-    house: Open, tmp_path: Path
-) -> None:
+async def test_a_child_has_what_it_and_all_above_it_allow(house: Open, tmp_path: Path) -> None:
     seen: list[Sandbox] = []
 
     @tool
@@ -1133,11 +1024,7 @@ async def test_a_child_has_what_it_and_all_above_it_allow(
     assert (first.network, second.network) == (False, False)
     assert first.write == (tmp_path / "named",)
     # The workspace of the parent, and nothing outside of what that may write.
-    assert set(second.write) == {
-        tmp_path / "below" / "below",
-        tmp_path / "named",
-        tmp_path,
-    }
+    assert set(second.write) == {tmp_path / "below" / "below", tmp_path / "named", tmp_path}
     assert (second.memory, second.processes) == (9, 7)
 
 

@@ -11,7 +11,8 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Budget,
@@ -22,9 +23,9 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.wrappers.retry import retrying
-from delegation import Ending, Mode, Outcome, Rules
-from delegation.events import (
+from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.delegation import Ending, Mode, Outcome, Rules
+from orchestrator.delegation.events import (
     DeliveryFailed,
     Entry,
     Event,
@@ -37,7 +38,6 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from orchestrator import MemoryJournal, open_orchestrator
 from orchestrator.testing import (
     CrashedError,
     CrashingJournal,
@@ -75,9 +75,7 @@ def team(seconds: float = 1) -> Agent:
 def test_the_kit_needs_no_pytest() -> None:
     """A demonstration with scripted models has no provider installed."""
     code = "import sys, orchestrator.testing; print('pytest' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "False\n"
 
@@ -107,9 +105,7 @@ async def test_a_fault_ends_a_task_as_the_provider_s_would(
 
 
 async def test_faults_are_retried_where_somebody_retries(harness: Harness) -> None:
-    model = faulty(
-        ScriptedModel(["fine"]), [429, None, 500, "timeout"], retry_after=100
-    )
+    model = faulty(ScriptedModel(["fine"]), [429, None, 500, "timeout"], retry_after=100)
     run = await harness.run(Agent("a", model=retrying(model)), "go")
 
     assert run.output == "fine"
@@ -121,9 +117,7 @@ async def test_garbage_is_repaired_once_and_then_a_failure(harness: Harness) -> 
     once = faulty(ScriptedModel(["[1]"]), ["garbage"])
     twice = faulty(ScriptedModel([]), ["garbage", "garbage"])
 
-    assert (
-        await harness.run(Agent("a", model=once, output=list[int]), "go")
-    ).output == [1]
+    assert (await harness.run(Agent("a", model=once, output=list[int]), "go")).output == [1]
     run = await harness.run(Agent("a", model=twice, output=list[int]), "go")
     assert run.outcome.ending is Ending.FAILED
     assert run.outcome.schema_errors
@@ -248,9 +242,9 @@ async def test_a_crashing_journal_says_that_it_has_crashed() -> None:
 KILLED = """
 import sys, trio
 from pathlib import Path
-from agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ScriptedModel
 from orchestrator import open_orchestrator
-from orchestrator.journal.sqlite.journal import open_sqlite_journal
+from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal
 from orchestrator.testing import CrashingJournal
 
 async def main():
@@ -267,9 +261,7 @@ trio.run(main)
 @pytest.mark.realtime
 async def test_a_process_can_really_be_killed_after_an_entry(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
-    done = await trio.run_process(
-        [sys.executable, "-c", KILLED, str(journal)], check=False
-    )
+    done = await trio.run_process([sys.executable, "-c", KILLED, str(journal)], check=False)
 
     assert done.returncode == -signal.SIGKILL
     async with open_orchestrator(journal) as orchestrator:
@@ -314,9 +306,7 @@ async def test_a_tree_is_compared_with_as_much_as_is_said(harness: Harness) -> N
         "...\neditor\n  ...\neditor",
     ],
 )
-async def test_a_tree_that_is_another_one_is_noticed(
-    expected: str, harness: Harness
-) -> None:
+async def test_a_tree_that_is_another_one_is_noticed(expected: str, harness: Harness) -> None:
     run = await harness.run(team(), "go")
 
     with pytest.raises(AssertionError, match="the tree is another one"):
@@ -337,9 +327,7 @@ async def test_a_difference_shows_only_what_differs(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "editor\n   helper[1]", "editor\n    helper[1]"])
-async def test_an_expected_tree_that_is_none_is_refused(
-    text: str, harness: Harness
-) -> None:
+async def test_an_expected_tree_that_is_none_is_refused(text: str, harness: Harness) -> None:
     run = await harness.run(team(), "go")
     with pytest.raises(DefinitionError):
         assert_tree(run, text)
@@ -410,9 +398,7 @@ async def test_more_tasks_than_may_work_are_found() -> None:
         assert any(problem in law for law in laws_of(entries, rules)), problem
 
 
-async def test_usage_that_does_not_add_up_and_a_budget_that_is_passed_are_found() -> (
-    None
-):
+async def test_usage_that_does_not_add_up_and_a_budget_that_is_passed_are_found() -> None:
     entries = await entries_of(attrs.evolve(team(), budget=Budget(calls=4, tasks=2)))
     assert_laws(entries)
     at = place(entries, SessionOpened)
@@ -432,10 +418,7 @@ async def test_usage_that_does_not_add_up_and_a_budget_that_is_passed_are_found(
 
 async def test_mail_that_is_read_twice_and_a_turn_that_ends_twice_are_found() -> None:
     entries = await entries_of(team())
-    for kind, problem in (
-        (TurnStarted, "reads mail again"),
-        (TurnEnded, "a turn again"),
-    ):
+    for kind, problem in ((TurnStarted, "reads mail again"), (TurnEnded, "a turn again")):
         again = replace(entries[-1], seq=99, event=entries[place(entries, kind)].event)
         assert any(problem in law for law in laws_of([*entries, again]))
 
@@ -456,9 +439,7 @@ async def test_facts_are_found_by_their_kind(harness: Harness) -> None:
     assert facts(harness.entries, ModelAnswered) == harness.facts(ModelAnswered)
     assert isinstance(harness.facts(ModelAnswered)[0].message, AssistantMessage)
     assert {it.mode for it in harness.facts(TaskRequested)} == {Mode.JOINED}
-    assert harness.facts(TurnEnded)[0].outcome == Outcome(
-        Ending.SUCCEEDED, "both are there"
-    )
+    assert harness.facts(TurnEnded)[0].outcome == Outcome(Ending.SUCCEEDED, "both are there")
 
 
 async def test_names_of_the_first_version_keep_working(house: TrialHouse) -> None:

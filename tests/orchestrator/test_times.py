@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
-from delegation import SessionId, Status
 from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.cli.app import run_command
 from orchestrator.cli.watch.journal_tail import open_run
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.reader import EntriesReader
-from orchestrator.report import read_history
-from orchestrator.report.run_history import RunHistory
+from orchestrator.delegation import SessionId, Status
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.journal.reader import EntriesReader
+from orchestrator.products.history.report import read_history
+from orchestrator.products.history.report.run_history import RunHistory
 from tests.kit import hand_on, worker
 
 DAY = 86_400
@@ -26,9 +26,7 @@ def history_of(journal: MemoryJournal, run: SessionId) -> RunHistory:
     return read_history(run, entries, has_writer=True, wants_transcript=lambda _: False)
 
 
-async def test_a_report_ends_with_the_last_turn_and_not_with_the_door_or_the_next_process() -> (
-    None
-):
+async def test_a_report_ends_with_the_last_turn_and_not_with_the_door_or_the_next_process() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(worker(seconds=2)) as session:
@@ -63,9 +61,7 @@ async def test_a_report_of_an_interrupted_run_ends_with_its_last_fact() -> None:
 @pytest.mark.memory_only
 @pytest.mark.realtime
 async def test_commands_show_the_same_time_of_an_interrupted_run_a_day_later(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The journal has a writer, which may run other things."""
     path = tmp_path / "journal.db"

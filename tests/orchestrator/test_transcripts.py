@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Message,
@@ -16,7 +17,6 @@ from agents import (
     Transcript,
     tool,
 )
-from orchestrator import open_orchestrator
 from tests.kit import FunctionModel
 
 

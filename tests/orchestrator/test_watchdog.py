@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from agents import (
+from orchestrator import MemoryJournal, Orchestrator, budget, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Limits,
@@ -26,15 +27,14 @@ from agents import (
     Usage,
     tool,
 )
-from delegation import Cause, Ending, Rules, TaskId
-from delegation.events import (
+from orchestrator.delegation import Cause, Ending, Rules, TaskId
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     QuietChanged,
     SessionOpened,
     TaskSettled,
 )
-from orchestrator import MemoryJournal, Orchestrator, budget, open_orchestrator
 from orchestrator.testing import SpyModel, StreamingModel
 from orchestrator.testing.models import Piece
 from tests.kit import FunctionModel, facts, hand_on, worker
@@ -42,14 +42,10 @@ from tests.kit import FunctionModel, facts, hand_on, worker
 NEVER = Patience(quiet=None, stalled=None, stalled_in_tool=None)
 
 
-def streaming(
-    words: int, every: float = 50, event: ModelEvent | None = None
-) -> StreamingModel:
+def streaming(words: int, every: float = 50, event: ModelEvent | None = None) -> StreamingModel:
     """Return a model that emits an event now and then, and answers after so many of them."""
     pieces: list[Piece] = [every, event or TextDelta("word ")] * words
-    return StreamingModel.always(
-        *pieces, AssistantMessage("done", usage=Usage(calls=1))
-    )
+    return StreamingModel.always(*pieces, AssistantMessage("done", usage=Usage(calls=1)))
 
 
 def tool_of(seconds: float, *, idempotent: bool = False) -> Tool:
@@ -134,9 +130,7 @@ async def settled(child: Agent) -> tuple[TaskSettled, list[Entry]]:
 # Quiet.
 
 
-async def test_who_shows_no_sign_of_life_for_a_minute_is_quiet_and_harmed_by_nobody() -> (
-    None
-):
+async def test_who_shows_no_sign_of_life_for_a_minute_is_quiet_and_harmed_by_nobody() -> None:
     child = Agent("child", model=ScriptedModel.always("late", 500))
     seen, entries = await statuses_at(child, 1, 59, 61, 499, 501)
 
@@ -172,15 +166,7 @@ async def test_who_falls_silent_again_is_quiet_again_after_as_long() -> None:
     child = Agent("child", model=streaming(4, every=100))
     seen, _ = await statuses_at(child, 61, 101, 159, 161, 201, 259, 261)
 
-    assert seen == [
-        "quiet",
-        "running",
-        "running",
-        "quiet",
-        "running",
-        "running",
-        "quiet",
-    ]
+    assert seen == ["quiet", "running", "running", "quiet", "running", "running", "quiet"]
 
 
 async def test_who_is_never_stopped_is_still_quiet_again() -> None:
@@ -246,11 +232,7 @@ async def test_the_drawn_tree_shows_who_is_quiet() -> None:
 
 async def test_who_waits_for_its_children_is_never_quiet() -> None:
     leaf = Agent("leaf", model=streaming(100, every=50))
-    middle = Agent(
-        "middle",
-        model=steps(hand_on("x"), "up"),
-        delegates=[leaf],
-    )
+    middle = Agent("middle", model=steps(hand_on("x"), "up"), delegates=[leaf])
     fact, entries = await settled_of(middle, "/top/middle[1]")
 
     assert fact.outcome.ending is Ending.SUCCEEDED
@@ -268,11 +250,7 @@ async def settled_of(child: Agent, path: str) -> tuple[TaskSettled, list[Entry]]
 
 async def test_who_waits_for_children_that_wait_in_line_is_never_quiet() -> None:
     leaf = Agent("leaf", model=streaming(30, every=49))
-    middle = Agent(
-        "middle",
-        model=steps(hand_on("x", "y", "z"), "up"),
-        delegates=[leaf],
-    )
+    middle = Agent("middle", model=steps(hand_on("x", "y", "z"), "up"), delegates=[leaf])
     journal = MemoryJournal()
     rules = Rules(live_tasks=1)
     async with open_orchestrator(journal, rules=rules) as orchestrator:
@@ -284,9 +262,7 @@ async def test_who_waits_for_children_that_wait_in_line_is_never_quiet() -> None
 
 
 @pytest.mark.parametrize("attempt", range(8))
-async def test_who_is_looked_at_when_its_last_child_ends_is_not_quiet(
-    attempt: int,
-) -> None:
+async def test_who_is_looked_at_when_its_last_child_ends_is_not_quiet(attempt: int) -> None:
     """It is looked at every minute, and its child ends in the second one."""
     leaf = Agent("leaf", model=streaming(4, every=30))
     middle = Agent("middle", model=steps(hand_on("x"), "up"), delegates=[leaf])
@@ -296,17 +272,10 @@ async def test_who_is_looked_at_when_its_last_child_ends_is_not_quiet(
 
 
 @pytest.mark.parametrize("attempt", range(8))
-async def test_who_is_looked_at_when_its_last_child_ends_is_not_stalled(
-    attempt: int,
-) -> None:
+async def test_who_is_looked_at_when_its_last_child_ends_is_not_stalled(attempt: int) -> None:
     patience = Patience(quiet=None, stalled=60, stalled_in_tool=60)
     leaf = Agent("leaf", model=streaming(4, every=30))
-    middle = Agent(
-        "middle",
-        model=steps(hand_on("x"), "up"),
-        delegates=[leaf],
-        patience=patience,
-    )
+    middle = Agent("middle", model=steps(hand_on("x"), "up"), delegates=[leaf], patience=patience)
     fact, _ = await settled_of(middle, "/top/middle[1]")
 
     assert fact.outcome.error == "", attempt
@@ -322,9 +291,7 @@ async def test_a_quiet_child_does_not_make_its_parent_quiet() -> None:
             nursery.start_soon(orchestrator.run, lead(middle), "go")
             await trio.sleep(1_500)
             tree = orchestrator.tree(orchestrator.runs[-1])
-            seen = {
-                tree[task]["path"]: str(tree[task]["status"]) for task in tree.graph
-            }
+            seen = {tree[task]["path"]: str(tree[task]["status"]) for task in tree.graph}
 
     assert seen == {
         "/top": "running",
@@ -378,17 +345,13 @@ async def test_who_is_never_quiet_can_still_be_stalled() -> None:
 # Stalled.
 
 
-async def test_a_stalled_child_is_stopped_and_says_where_and_its_parent_goes_on() -> (
-    None
-):
+async def test_a_stalled_child_is_stopped_and_says_where_and_its_parent_goes_on() -> None:
     child = Agent("child", model=ScriptedModel.always("never", 100_000))
     fact, entries = await settled(child)
 
     assert fact.outcome.ending is Ending.TIMED_OUT
     assert fact.outcome.cause is Cause.STALLED
-    assert fact.outcome.error == (
-        "stalled: no sign of life for 900 seconds, waiting for its model"
-    )
+    assert fact.outcome.error == ("stalled: no sign of life for 900 seconds, waiting for its model")
     assert quiet_changes(entries) == [True]
     assert trio.current_time() == pytest.approx(900)
 
@@ -514,9 +477,7 @@ async def test_a_stalled_child_that_answers_all_the_same_settles_once() -> None:
 
 
 async def test_a_limit_that_is_nearer_than_patience_is_what_ends_a_child() -> None:
-    child = Agent(
-        "child", model=ScriptedModel.always("never", 10_000), limits=Limits(seconds=500)
-    )
+    child = Agent("child", model=ScriptedModel.always("never", 10_000), limits=Limits(seconds=500))
     fact, _ = await settled(child)
 
     assert fact.outcome.cause is Cause.DEADLINE
@@ -667,9 +628,7 @@ async def test_thousands_of_tasks_leave_nothing_to_look_at() -> None:
         most = 0
         for _ in range(20):
             model = ScriptedModel([hand_on(*goals), "end"])
-            await orchestrator.run(
-                Agent("top", model=model, delegates=[worker()]), "go"
-            )
+            await orchestrator.run(Agent("top", model=model, delegates=[worker()]), "go")
             most = max(most, len(watch._checks))
         assert most <= 1_200
         # And when their time has come, the others are forgotten as well.
@@ -683,9 +642,7 @@ async def test_one_after_another_leaves_no_growing_heap() -> None:
         most = 0
         for _ in range(2_000):
             model = ScriptedModel([hand_on("x"), "end"])
-            await orchestrator.run(
-                Agent("top", model=model, delegates=[worker()]), "go"
-            )
+            await orchestrator.run(Agent("top", model=model, delegates=[worker()]), "go")
             most = max(most, len(watch._checks))
 
     assert most <= 1_200

@@ -10,20 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import agents
-import orchestrator
-from agents import Agent, DefinitionError, ScriptedModel, agent
-from delegation import Ending
-from orchestrator import (
-    WrongLoopError,
-    budget,
-    delegate,
-    open_orchestrator,
-    run_sync,
-)
 from orchestrator.asyncio import open_orchestrator as open_on_asyncio
-from orchestrator.runtime import open_orchestrator as of_runtime
+
+import orchestrator
+from orchestrator import WrongLoopError, agents, budget, delegate, open_orchestrator, run_sync
+from orchestrator.agents import Agent, DefinitionError, ScriptedModel, agent
+from orchestrator.delegation import Ending
+from orchestrator.kernel.runtime import open_orchestrator as of_runtime
 from tests.kit import run_on_asyncio
 
 greeter = Agent("greeter", model=ScriptedModel.always("Hello."))
@@ -45,9 +38,7 @@ def test_a_budget_around_a_script_counts() -> None:
 
 
 async def test_a_loop_that_runs_is_not_blocked() -> None:  # noqa: RUF029 (trio runs it)
-    with pytest.raises(
-        WrongLoopError, match=r"^trio runs here.*`from orchestrator import"
-    ):
+    with pytest.raises(WrongLoopError, match=r"^trio runs here.*`from orchestrator import"):
         run_sync(greeter, "Greet.", journal=":memory:")
 
 
@@ -55,9 +46,7 @@ def test_run_sync_does_not_advise_itself_to_asyncio() -> None:
     async def main() -> None:  # noqa: RUF029 (asyncio runs it)
         run_sync(greeter, "Greet.", journal=":memory:")
 
-    with pytest.raises(
-        WrongLoopError, match=r"^asyncio runs here.*orchestrator\.asyncio"
-    ):
+    with pytest.raises(WrongLoopError, match=r"^asyncio runs here.*orchestrator\.asyncio"):
         asyncio.run(main())
 
 
@@ -130,7 +119,7 @@ def test_the_late_function_looks_like_the_function() -> None:
     assert inspect.signature(open_orchestrator) == inspect.signature(of_runtime)
     assert open_orchestrator.__doc__ == of_runtime.__doc__
     assert open_orchestrator.__name__ == "open_orchestrator"
-    assert "orchestrator.runtime.open_orchestrator" in repr(open_orchestrator)
+    assert "orchestrator.kernel.runtime.open_orchestrator" in repr(open_orchestrator)
 
 
 def test_a_program_that_defines_agents_imports_nothing_that_runs_them() -> None:
@@ -140,11 +129,15 @@ def test_a_program_that_defines_agents_imports_nothing_that_runs_them() -> None:
         " from orchestrator import Agent, agent, tool, open_orchestrator, run_sync;"
         " print(*set(sys.modules) - before)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    heavy = {"orchestrator.runtime", "agents.turn", "delegation", "sqlite3", "asyncio"}
+    heavy = {
+        "orchestrator.kernel.runtime",
+        "orchestrator.agents.turn",
+        "delegation",
+        "sqlite3",
+        "asyncio",
+    }
     assert heavy & set(done.stdout.split()) == set()
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
-from delegation import Ending, Rules
 from orchestrator import budget, open_orchestrator
-from orchestrator.engine.reservations import Reservation
-from orchestrator.pipelines.combinators.fan_out import map_each
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import Ending, Rules
+from orchestrator.kernel.engine.reservations import Reservation
+from orchestrator.kernel.pipelines.combinators.fan_out import map_each
 from tests.kit import hand_on, worker
 
 pytestmark = pytest.mark.realtime

@@ -12,13 +12,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from agents import AgentError
-from orchestrator.execution.workspace.git import HALF_MADE, GitError
-from orchestrator.execution.workspace.worktrees import (
-    Worktree,
-    WorktreeError,
-    Worktrees,
-)
+from orchestrator.agents import AgentError
+from orchestrator.kernel.execution.workspace.git import HALF_MADE, GitError
+from orchestrator.kernel.execution.workspace.worktrees import Worktree, WorktreeError, Worktrees
 
 realtime = pytest.mark.realtime
 
@@ -107,19 +103,14 @@ async def test_a_task_has_what_is_committed_on_a_branch_of_its_own(
 
 
 @realtime
-async def test_no_other_user_can_look_into_a_worktree(
-    repo: Path, trees: Worktrees
-) -> None:
+async def test_no_other_user_can_look_into_a_worktree(repo: Path, trees: Worktrees) -> None:
     before = os.umask(0)
     try:
         tree = await trees.open(repo, name="t1")
     finally:
         os.umask(before)
 
-    assert [it.stat().st_mode & 0o777 for it in (tree.path, tree.path.parent)] == [
-        0o700,
-        0o700,
-    ]
+    assert [it.stat().st_mode & 0o777 for it in (tree.path, tree.path.parent)] == [0o700, 0o700]
 
 
 @realtime
@@ -248,9 +239,7 @@ async def test_what_has_work_in_it_is_kept(
 
 
 @realtime
-async def test_what_the_repository_ignores_is_no_work(
-    repo: Path, trees: Worktrees
-) -> None:
+async def test_what_the_repository_ignores_is_no_work(repo: Path, trees: Worktrees) -> None:
     """It can be made again. Otherwise every run of a test would leave a worktree behind."""
     tree = await trees.open(repo, name="t1")
     (tree.path / "run.log").touch()
@@ -278,24 +267,18 @@ async def test_what_cannot_be_inspected_is_kept_and_says_so(
 
     kept = await trees.close(tree)
 
-    assert (
-        "is kept, for whether there is work in it could not be found out: git" in kept
-    )
+    assert "is kept, for whether there is work in it could not be found out: git" in kept
     assert len(left_of(repo)) == 3
 
 
 @realtime
-async def test_what_is_locked_by_somebody_is_not_removed(
-    repo: Path, trees: Worktrees
-) -> None:
+async def test_what_is_locked_by_somebody_is_not_removed(repo: Path, trees: Worktrees) -> None:
     tree = await trees.open(repo, name="t1")
     git(repo, "worktree", "lock", str(tree.path))
 
     kept = await trees.close(tree)
 
-    assert (
-        "has no work in it, and could not be removed altogether: git worktree" in kept
-    )
+    assert "has no work in it, and could not be removed altogether: git worktree" in kept
     assert (tree.path / "b.txt").exists()
 
 
@@ -382,7 +365,7 @@ async def test_what_a_crash_left_half_made_is_made_anew(
 
 HOUSE = """
 import os, pathlib, sys, trio
-from orchestrator.execution.workspace.worktrees import Worktrees
+from orchestrator.kernel.execution.workspace.worktrees import Worktrees
 
 async def main(repo, folder):
     await Worktrees(pathlib.Path(folder), os.environ).open(pathlib.Path(repo), name="t1")
@@ -486,9 +469,7 @@ async def test_a_checkout_that_fails_leaves_nothing(
 
 
 @realtime
-async def test_many_siblings_open_and_close_at_the_same_time(
-    repo: Path, trees: Worktrees
-) -> None:
+async def test_many_siblings_open_and_close_at_the_same_time(repo: Path, trees: Worktrees) -> None:
     """Git locks what all worktrees share, and does not wait for others to let go."""
     said: dict[str, str] = {}
 
@@ -755,10 +736,7 @@ async def a_locked_one_without_its_folder(repo: Path, trees: Worktrees) -> None:
         (the_git_folder, "the inside of a .git folder"),
         (a_file_for_a_folder, "trees'; make .*trees one that can be written to"),
         (a_taken_place, "t1' already exists"),
-        (
-            a_branch_in_use,
-            "is checked out in .*elsewhere already; remove that worktree",
-        ),
+        (a_branch_in_use, "is checked out in .*elsewhere already; remove that worktree"),
         (a_branch_of_somebody, "there is a branch orchestrator/t1 already.*rename it"),
         (a_branch_in_the_way, "'refs/heads/orchestrator' exists; cannot create"),
         (a_lost_note, "the base of the worktree .* is not known"),

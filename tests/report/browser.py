@@ -52,9 +52,7 @@ class Browser:
         self._rest = b""
         self._listeners: dict[str, Callable[[str, Any], None]] = {}
 
-    def call(
-        self, method: str, params: Mapping[str, Any] | None = None, session: str = ""
-    ) -> Any:
+    def call(self, method: str, params: Mapping[str, Any] | None = None, session: str = "") -> Any:
         """Send a command, and return its result; meanwhile events go to their listeners."""
         sent = self.send(method, params, session)
         while (message := self.receive()).get("id") != sent:
@@ -63,9 +61,7 @@ class Browser:
             raise PageError(f"{method}: {message['error']['message']}")
         return message["result"]
 
-    def send(
-        self, method: str, params: Mapping[str, Any] | None = None, session: str = ""
-    ) -> int:
+    def send(self, method: str, params: Mapping[str, Any] | None = None, session: str = "") -> int:
         """Send a command without waiting for what comes of it, and return its number."""
         self._last_id += 1
         command = {"id": self._last_id, "method": method, "params": params or {}}
@@ -93,9 +89,7 @@ class Browser:
         message, _, self._rest = self._rest.partition(b"\0")
         return json.loads(message)
 
-    def open(
-        self, where: Path | str, *, width: int = 1440, height: int = 860
-    ) -> "Page":
+    def open(self, where: Path | str, *, width: int = 1440, height: int = 860) -> "Page":
         """Open a file, or a URL, in a window of its own."""
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         how = {"targetId": target, "flatten": True}
@@ -132,8 +126,7 @@ class Page:
         elif method == "Runtime.exceptionThrown":
             self.complaints.append(str(params["exceptionDetails"]))
         elif method == "Log.entryAdded" or (
-            method == "Runtime.consoleAPICalled"
-            and params["type"] in {"error", "warning"}
+            method == "Runtime.consoleAPICalled" and params["type"] in {"error", "warning"}
         ):
             self.complaints.append(str(params))
 
@@ -161,9 +154,7 @@ class Page:
 
     def settle(self) -> None:
         """Wait until what has changed is drawn."""
-        self.run(
-            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        )
+        self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def press(self, *keys: str) -> None:
         """Press keys as quickly as a machine can."""
@@ -173,12 +164,7 @@ class Page:
             text = {"Enter": "\r"}.get(name, name if len(name) == 1 else "")
             code = KEYS.get(name, ord(name.upper()) if len(name) == 1 else 0)
             modifiers = 8 if shifted else 0
-            how = {
-                "key": name,
-                "windowsVirtualKeyCode": code,
-                "modifiers": modifiers,
-                "text": text,
-            }
+            how = {"key": name, "windowsVirtualKeyCode": code, "modifiers": modifiers, "text": text}
             self.call("Input.dispatchKeyEvent", type="keyDown", **how)
             self.call("Input.dispatchKeyEvent", type="keyUp", key=name)
         self.settle()
@@ -197,14 +183,7 @@ class Page:
 
     def click_at(self, x: float, y: float) -> None:
         for kind in ("mousePressed", "mouseReleased"):
-            self.call(
-                "Input.dispatchMouseEvent",
-                type=kind,
-                x=x,
-                y=y,
-                button="left",
-                clickCount=1,
-            )
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
         self.settle()
 
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
@@ -233,8 +212,7 @@ class Page:
     def prefer(self, **features: str) -> None:
         """Tell the page what its reader prefers, such as `prefers_color_scheme="dark"`."""
         media = [
-            {"name": name.replace("_", "-"), "value": value}
-            for name, value in features.items()
+            {"name": name.replace("_", "-"), "value": value} for name, value in features.items()
         ]
         self.call("Emulation.setEmulatedMedia", features=media)
         self.settle()

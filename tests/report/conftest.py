@@ -7,9 +7,9 @@ from typing import TypeAlias
 import attrs
 import pytest
 
-from delegation import SessionId, Tree
-from delegation.events import Entry
-from orchestrator.report import RunHistory, Transcripts, build_report, read_history
+from orchestrator.delegation import SessionId, Tree
+from orchestrator.delegation.events import Entry
+from orchestrator.products.history.report import RunHistory, Transcripts, build_report, read_history
 from tests.report.browser import Browser, Page, chromium, open_browser
 from tests.report.synthetic import SESSION, run_of
 
@@ -36,9 +36,7 @@ def write(
     transcripts: Transcripts = Transcripts.ALL,
     is_written: bool = True,
 ) -> Written:
-    history = read_history(
-        run, entries, has_writer=is_written, wants_transcript=transcripts.wants
-    )
+    history = read_history(run, entries, has_writer=is_written, wants_transcript=transcripts.wants)
     report = build_report(history, version="0.1.0", transcripts=transcripts)
     file.write_text(report.html, encoding="utf-8")
     return Written(file, history)

@@ -21,9 +21,7 @@ def main(folder: Path) -> None:
         page = opened(browser, many.file)
         page.settle()
         page.picture(folder / "report.png")
-        some = write(
-            Path(home) / "some.html", run_of(500, seed=3, asking=0.03, until=75)
-        )
+        some = write(Path(home) / "some.html", run_of(500, seed=3, asking=0.03, until=75))
         page = opened(browser, some.file)
         page.prefer(prefers_color_scheme="dark")
         page.run("delegation.viewer.grid.focus()")

@@ -11,15 +11,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from agents import (
-    AssistantMessage,
-    CallId,
-    MessageId,
-    ToolCall,
-    ToolMessage,
-    Usage,
-)
-from delegation import (
+from orchestrator.agents import AssistantMessage, CallId, MessageId, ToolCall, ToolMessage, Usage
+from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     Mode,
@@ -31,7 +24,7 @@ from delegation import (
     TaskRequest,
     root_of,
 )
-from delegation.events import (
+from orchestrator.delegation.events import (
     ApprovalAsked,
     DoorOpened,
     Entry,
@@ -48,19 +41,11 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from delegation.events.approvals import ApprovalId
+from orchestrator.delegation.events.approvals import ApprovalId
 
 EPOCH: Final = 1_790_000_000.0
 SESSION: Final = SessionId("s_quarterly")
-AGENTS: Final = (
-    "researcher",
-    "coder",
-    "reviewer",
-    "tester",
-    "writer",
-    "fetcher",
-    "summarizer",
-)
+AGENTS: Final = ("researcher", "coder", "reviewer", "tester", "writer", "fetcher", "summarizer")
 TOPICS: Final = (
     "vendor quotes",
     "API changelog",
@@ -275,20 +260,14 @@ class Script:
             cached_tokens=tokens // 3,
         )
         calls = (
-            (
-                ToolCall(
-                    "delegate_task", {"goal": "…"}, id=CallId(f"c{len(self.entries)}")
-                ),
-            )
+            (ToolCall("delegate_task", {"goal": "…"}, id=CallId(f"c{len(self.entries)}")),)
             if delegating
             else ()
         )
         model = MODELS.get(task.agent, "haiku")
         message_id = MessageId(f"m_{len(self.entries)}")
         self.post(
-            ModelAnswered(
-                task.id, AssistantMessage(text, calls, usage, model, id=message_id)
-            )
+            ModelAnswered(task.id, AssistantMessage(text, calls, usage, model, id=message_id))
         )
 
     def use_tool(self, task: Task) -> Steps:

@@ -23,9 +23,7 @@ def sources() -> list[Path]:
 def test_what_is_built_is_that_of_these_sources(script: str) -> None:
     """`make viewer` builds it anew. Not every machine has node, so a hash is compared."""
     digest = hashlib.sha256()
-    named = {
-        file.relative_to(VIEWER / "sources").as_posix(): file for file in sources()
-    }
+    named = {file.relative_to(VIEWER / "sources").as_posix(): file for file in sources()}
     for name in sorted(filter(SOURCES.fullmatch, named)):
         digest.update(name.encode() + b"\0" + named[name].read_bytes() + b"\0")
 
@@ -53,13 +51,7 @@ def test_the_viewer_never_reads_markup() -> None:
         if file.suffix != ".js":
             continue
         text = file.read_text()
-        for word in (
-            "innerHTML",
-            "outerHTML",
-            "insertAdjacent",
-            "document.write",
-            "eval(",
-        ):
+        for word in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("):
             assert word not in text, file
 
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from delegation import Encoded, Ledger, SessionRecord, TaskId, Tree, decode
-from delegation.events import Entry, Event
-from delegation.tree.collapse import collapse_tree
-from delegation.tree.tally import STATUSES
 from orchestrator import viewer
-from orchestrator.journal.journal import fold_entries
-from orchestrator.report.packed_tree import columns_of
-from orchestrator.report.run_history import read_history
-from orchestrator.report.summary import STATUS_DISPLAY
+from orchestrator.delegation import Encoded, Ledger, SessionRecord, TaskId, Tree, decode
+from orchestrator.delegation.events import Entry, Event
+from orchestrator.delegation.tree.collapse import collapse_tree
+from orchestrator.delegation.tree.tally import STATUSES
+from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.products.history.report.packed_tree import columns_of
+from orchestrator.products.history.report.run_history import read_history
+from orchestrator.products.history.report.summary import STATUS_DISPLAY
 from tests.delegation.fact_strategies import Facts
 from tests.golden.make import lines
 from tests.report.browser import Browser, Page
@@ -70,9 +70,7 @@ columns => delegation.peakOf(delegation.workChanges(delegation.modelOf(columns))
 def test_the_viewer_folds_every_kind_of_fact() -> None:
     sources = Path(viewer.__file__).parent / "sources"
     ledger = (sources / "run" / "ledger.js").read_text()
-    kinds = [
-        it.__name__ for union in get_args(Event) for it in get_args(union) or (union,)
-    ]
+    kinds = [it.__name__ for union in get_args(Event) for it in get_args(union) or (union,)]
 
     missing = [kind for kind in kinds if not re.search(rf"\b{kind}\b", ledger)]
     assert missing == []
@@ -158,9 +156,7 @@ def read_text(text: str) -> list[Entry]:
 
 def _entry(line: str) -> Entry:
     fact = json.loads(line)
-    event = decode(
-        Encoded(fact["kind"], fact["version"], json.dumps(fact["body"]).encode())
-    )
+    event = decode(Encoded(fact["kind"], fact["version"], json.dumps(fact["body"]).encode()))
     return Entry(fact["seq"], fact["at"], fact["session"], event)
 
 
@@ -210,9 +206,7 @@ def test_both_folds_know_the_same_whatever_happens(page: Page) -> None:
 def test_both_fold_a_tree_into_the_same_rows(file: Path, page: Page) -> None:
     entries = read(file)
     run = next(entry.session for entry in entries if entry.session)
-    history = read_history(
-        run, entries, has_writer=True, wants_transcript=lambda _: False
-    )
+    history = read_history(run, entries, has_writer=True, wants_transcript=lambda _: False)
     columns = msgspec.to_builtins(columns_of(history), str_keys=True)
 
     there = call(page, FOLD, columns, BUDGETS)

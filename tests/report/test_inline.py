@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
 from orchestrator import Run, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel
 from tests.kit import hand_on, worker
 from tests.report.browser import Browser, Page
 

@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from agents import Usage, UserMessage
-from delegation import TaskId
-from delegation.events import Entry, ModelAnswered, TurnEnded
-from orchestrator.errors import JournalError
-from orchestrator.report import Transcripts, build_report, read_history, transcripts
-from orchestrator.report.failure_groups import failure_groups
-from orchestrator.report.model_costs import model_costs
+from orchestrator.agents import Usage, UserMessage
+from orchestrator.delegation import TaskId
+from orchestrator.delegation.events import Entry, ModelAnswered, TurnEnded
+from orchestrator.kernel.errors import JournalError
+from orchestrator.products.history.report import (
+    Transcripts,
+    build_report,
+    read_history,
+    transcripts,
+)
+from orchestrator.products.history.report.failure_groups import failure_groups
+from orchestrator.products.history.report.model_costs import model_costs
 from tests.golden.make import HOSTILE, ROOT, S, hostile, one_shot
 from tests.report.conftest import Written
 from tests.report.synthetic import SESSION, run_of
@@ -22,15 +27,10 @@ KINDS = [*Transcripts]
 
 
 def html_of(
-    entries: list[Entry],
-    *,
-    kind: Transcripts = Transcripts.ALL,
-    is_written: bool = True,
+    entries: list[Entry], *, kind: Transcripts = Transcripts.ALL, is_written: bool = True
 ) -> str:
     run = next(entry.session for entry in entries if entry.session)
-    history = read_history(
-        run, entries, has_writer=is_written, wants_transcript=kind.wants
-    )
+    history = read_history(run, entries, has_writer=is_written, wants_transcript=kind.wants)
     return build_report(history, version="0.1.0", transcripts=kind).html
 
 
@@ -40,9 +40,7 @@ def test_the_same_run_gives_the_same_file() -> None:
 
 def test_another_fact_gives_another_hash() -> None:
     digests = {
-        read_history(
-            SESSION, entries, has_writer=True, wants_transcript=lambda _: False
-        ).digest
+        read_history(SESSION, entries, has_writer=True, wants_transcript=lambda _: False).digest
         for entries in (run_of(5), run_of(5), run_of(5)[:-1])
     }
 
@@ -79,9 +77,7 @@ def test_a_summary_is_as_short_as_it_says(many: Written) -> None:
 
 def test_what_the_run_has_answered_is_on_top() -> None:
     entries = one_shot().entries
-    answer = next(
-        it.event.outcome.output for it in entries if isinstance(it.event, TurnEnded)
-    )
+    answer = next(it.event.outcome.output for it in entries if isinstance(it.event, TurnEnded))
     html = html_of(entries, kind=Transcripts.FAILED)
 
     assert answer
@@ -115,9 +111,7 @@ def test_a_small_file_has_room_for_what_did_not_succeed_first(
     monkeypatch.setattr(transcripts, "AUTO_BYTES", 250)
     monkeypatch.setattr(transcripts, "PACKET_CHARACTERS", 1)
     entries = one_shot().entries
-    history = read_history(
-        S, entries, has_writer=False, wants_transcript=lambda _: True
-    )
+    history = read_history(S, entries, has_writer=False, wants_transcript=lambda _: True)
     carried = transcripts.pack_transcripts(history, Transcripts.AUTO)
     whole = transcripts.pack_transcripts(history, Transcripts.ALL)
 
@@ -161,9 +155,7 @@ def test_hostile_words_are_escaped_in_the_summary() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_transcripts_that_are_wanted_are_in_the_file(
-    kind: Transcripts,
-) -> None:
+def test_only_the_transcripts_that_are_wanted_are_in_the_file(kind: Transcripts) -> None:
     entries = one_shot().entries
     history = read_history(S, entries, has_writer=False, wants_transcript=kind.wants)
     carried = transcripts.pack_transcripts(history, kind)
@@ -186,16 +178,12 @@ def test_only_the_transcripts_that_are_wanted_are_in_the_file(
 def test_a_full_file_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcripts, "REPORT_CHARACTERS", 100)
     entries = one_shot().entries
-    history = read_history(
-        S, entries, has_writer=False, wants_transcript=lambda _: True
-    )
+    history = read_history(S, entries, has_writer=False, wants_transcript=lambda _: True)
     carried = transcripts.pack_transcripts(history, Transcripts.ALL)
 
     assert "t2" in carried.index
     assert carried.left_out == 4 - len(carried.index) > 0
-    assert (
-        f"{carried.left_out} more are left out: the file is full." in carried.sentence
-    )
+    assert f"{carried.left_out} more are left out: the file is full." in carried.sentence
 
 
 def test_what_was_said_before_an_end_is_kept() -> None:
@@ -211,9 +199,7 @@ def test_what_was_said_before_an_end_is_kept() -> None:
         for entry in entries
         if isinstance(entry.event, ModelAnswered) and entry.event.task == "t1"
     ]
-    assert [
-        it for it in transcripts_by_task[TaskId("t1")].messages if it in spoken
-    ] == spoken
+    assert [it for it in transcripts_by_task[TaskId("t1")].messages if it in spoken] == spoken
 
 
 class Shell:
@@ -273,9 +259,7 @@ def test_the_command_writes_where_it_is_told_to(shell: Shell) -> None:
         (["--journal", "none.db"], "there is no journal none.db"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    arguments: list[str], words: str, shell: Shell
-) -> None:
+def test_a_mistake_is_one_sentence(arguments: list[str], words: str, shell: Shell) -> None:
     out, err = shell("report", *arguments, code=2)
 
     assert out == ""

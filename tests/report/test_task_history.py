@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from delegation import TaskId
-from delegation.events import Entry
-from orchestrator.journal.reader import EntriesReader
-from orchestrator.report.run_history import read_history
-from orchestrator.report.task_history import read_task_transcript
+from orchestrator.delegation import TaskId
+from orchestrator.delegation.events import Entry
+from orchestrator.kernel.journal.reader import EntriesReader
+from orchestrator.products.history.report.run_history import read_history
+from orchestrator.products.history.report.task_history import read_task_transcript
 from tests.delegation.fact_strategies import Facts
 
 
@@ -41,10 +41,7 @@ def test_whatever_happens_it_is_the_transcript_of_the_whole_run() -> None:
         reader = EntriesReader(entries)
         for session in reader.sessions():
             history = read_history(
-                session,
-                reader.entries(session),
-                has_writer=True,
-                wants_transcript=lambda _: True,
+                session, reader.entries(session), has_writer=True, wants_transcript=lambda _: True
             )
             for task, whole in history.transcripts.items():
                 if whole.outcome is None or task == history.tree.root:
@@ -57,8 +54,6 @@ def test_whatever_happens_it_is_the_transcript_of_the_whole_run() -> None:
                     continue
                 compared["alone"] += 1
                 assert own == whole
-                assert [it.id for it in own.messages] == [
-                    it.id for it in whole.messages
-                ]
+                assert [it.id for it in own.messages] == [it.id for it in whole.messages]
     assert compared["alone"] > 30, compared
     assert compared["not alone"] < compared["alone"] / 10, compared

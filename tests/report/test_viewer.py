@@ -11,9 +11,9 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
-from agents import AssistantMessage, CallId, ToolCall, ToolMessage, Usage
-from delegation import Mode, TaskId, root_of
-from delegation.events import (
+from orchestrator.agents import AssistantMessage, CallId, ToolCall, ToolMessage, Usage
+from orchestrator.delegation import Mode, TaskId, root_of
+from orchestrator.delegation.events import (
     MessageReceived,
     ModelAnswered,
     ModelFailed,
@@ -87,9 +87,7 @@ def test_twenty_thousand_agents_are_a_small_page(many: Written, opened: Opened) 
     assert "of 20,000 agents" in page.run("document.querySelector('.footer').innerText")
 
 
-def test_a_tree_that_is_all_open_is_no_larger_a_page(
-    many: Written, opened: Opened
-) -> None:
+def test_a_tree_that_is_all_open_is_no_larger_a_page(many: Written, opened: Opened) -> None:
     page = opened(many)
     page.run(f"{VIEWER}.expandAll()")
     focus_tree(page)
@@ -108,8 +106,7 @@ def test_sums_are_those_of_the_journal(many: Written, opened: Opened) -> None:
     ids = random.Random(1).sample([*many.tree.graph], 200)
 
     there = page.run(
-        f"{json.dumps(ids)}.map(id =>"
-        f" {VIEWER}.model.task({VIEWER}.model.numbers.get(id)))"
+        f"{json.dumps(ids)}.map(id => {VIEWER}.model.task({VIEWER}.model.numbers.get(id)))"
     )
 
     for task in there:
@@ -131,9 +128,7 @@ def test_the_details_say_own_and_subtree(some: Written, opened: Opened) -> None:
     ) == ["own", "subtree"]
 
 
-def test_what_a_broken_off_call_used_is_shown_as_an_estimate(
-    folder: Path, opened: Opened
-) -> None:
+def test_what_a_broken_off_call_used_is_shown_as_an_estimate(folder: Path, opened: Opened) -> None:
     story = Story()
     story.begin(PUSH)
     used = Usage(calls=1, input_tokens=7, output_tokens=15, cost=3, estimated=1)
@@ -151,9 +146,7 @@ def test_what_a_broken_off_call_used_is_shown_as_an_estimate(
 # 4
 
 
-def test_a_wide_fan_out_is_one_group_whose_counts_add_up(
-    many: Written, opened: Opened
-) -> None:
+def test_a_wide_fan_out_is_one_group_whose_counts_add_up(many: Written, opened: Opened) -> None:
     page = opened(many)
     group = page.run(
         f"(() => {{const row = {VIEWER}.rows.find(row => row.kind === 'group');"
@@ -163,17 +156,13 @@ def test_a_wide_fan_out_is_one_group_whose_counts_add_up(
         "}})()"
     )
     root = many.tree.root
-    members = [
-        it for it in many.tree.children(root) if many.tree[it]["agent"] == "coder"
-    ]
+    members = [it for it in many.tree.children(root) if many.tree[it]["agent"] == "coder"]
     tallies = [many.tree.tally(it) for it in members]
 
     assert group["members"] == len(members) > 8
     assert group["below"] == sum(it.tasks for it in tallies)
     assert group["failed"] == sum(it.failed for it in tallies)
-    assert f"×{len(members)}" in page.run(
-        "document.querySelector('.row.group').innerText"
-    )
+    assert f"×{len(members)}" in page.run("document.querySelector('.row.group').innerText")
 
 
 def test_next_failed_opens_nothing_but_its_path(many: Written, opened: Opened) -> None:
@@ -205,11 +194,7 @@ def test_a_search_shows_what_is_found_and_all_above_and_escape_restores(
     page.press("/")
     page.type("oauth scopes #1")
 
-    hits = {
-        task
-        for task in some.tree.graph
-        if "OAuth scopes #1" in some.tree[task]["label"]
-    }
+    hits = {task for task in some.tree.graph if "OAuth scopes #1" in some.tree[task]["label"]}
     above = {it for hit in hits for it in some.tree.ancestors(hit)}
     assert set(shown(page)) == hits | above
     assert f"{len(hits)} found" in page.run("document.querySelector('.rows').innerText")
@@ -225,13 +210,9 @@ def test_a_filter_shows_one_status_and_all_above(some: Written, opened: Opened) 
     page.click("[data-group=waiting]")
 
     hits = {it for it in some.tree.graph if some.tree[it]["status"] == "waiting"}
-    assert set(shown(page)) == hits | {
-        it for hit in hits for it in some.tree.ancestors(hit)
-    }
+    assert set(shown(page)) == hits | {it for hit in hits for it in some.tree.ancestors(hit)}
     assert (
-        page.run(
-            "document.querySelector('[data-group=waiting]').getAttribute('aria-pressed')"
-        )
+        page.run("document.querySelector('[data-group=waiting]').getAttribute('aria-pressed')")
         == "true"
     )
 
@@ -260,11 +241,7 @@ def test_the_keyboard_alone_is_enough(some: Written, opened: Opened) -> None:
             break
     row = active(page)
     assert row["role"] == "treegrid"
-    assert (row["aria-level"], row["aria-posinset"], row["aria-setsize"]) == (
-        "1",
-        "1",
-        "1",
-    )
+    assert (row["aria-level"], row["aria-posinset"], row["aria-setsize"]) == ("1", "1", "1")
     assert (row["aria-expanded"], row["aria-selected"]) == ("true", "true")
 
     page.press("ArrowDown")
@@ -500,9 +477,7 @@ def test_no_label_of_the_axis_stands_on_another(folder: Path, opened: Opened) ->
         story.post(TurnEnded(S, number, DONE))
         story.post(MessageReceived(S, "And then?"), after=pause)
         story.post(TurnStarted(S, number + 1, PUSH, (len(story.entries),)))
-    quick = [
-        replace(entry, at=first + (entry.at - first) / 100) for entry in story.entries
-    ]
+    quick = [replace(entry, at=first + (entry.at - first) / 100) for entry in story.entries]
     page = opened(write(folder / "quick.html", quick, run=S))
     page.run(LISTEN)
 
@@ -527,9 +502,7 @@ def test_a_recording_says_so_and_has_nothing_that_would_change_it(
     page = opened(few)
 
     assert "replay · read-only" in page.run("document.querySelector('.top').innerText")
-    actions = page.run(
-        "[...document.querySelectorAll('.actions button')].map(it => it.innerText)"
-    )
+    actions = page.run("[...document.querySelectorAll('.actions button')].map(it => it.innerText)")
     assert actions == ["Zoom", "Copy id"]
 
 
@@ -569,14 +542,7 @@ def test_every_status_has_a_sign_and_a_word(some: Written, opened: Opened) -> No
         assert glyph
         assert any(
             word in text
-            for word in (
-                "done",
-                "failed",
-                "running",
-                "waiting",
-                "timed out",
-                "cancelled",
-            )
+            for word in ("done", "failed", "running", "waiting", "timed out", "cancelled")
         )
 
 
@@ -602,16 +568,12 @@ def test_the_theme_can_be_switched(some: Written, opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("width", [800, 420])
-def test_a_narrow_screen_keeps_the_tree(
-    width: int, some: Written, opened: Opened
-) -> None:
+def test_a_narrow_screen_keeps_the_tree(width: int, some: Written, opened: Opened) -> None:
     page = opened(some, width=width, height=900)
 
     assert page.run("document.documentElement.scrollWidth") <= width
     assert page.run("document.querySelectorAll('.row').length") > 8
-    name = page.run(
-        "document.querySelector('.row .name').getBoundingClientRect().width"
-    )
+    name = page.run("document.querySelector('.row .name').getBoundingClientRect().width")
     assert name > 150
     page.run(f"{VIEWER}.showTab('summary')")
     page.settle()
@@ -639,17 +601,13 @@ def test_whatever_an_agent_says_is_text(folder: Path, opened: Opened) -> None:
     assert page.run("globalThis.pwned") is None
     assert page.complaints == []
     assert len(page.requests) == 1
-    assert (
-        page.run("document.querySelectorAll('img, iframe, object, link').length") == 0
-    )
+    assert page.run("document.querySelectorAll('img, iframe, object, link').length") == 0
     shown_text = page.run("document.body.innerText")
     assert HOSTILE[0] in shown_text
     assert not set("\u202e\u2066\u200f\x1b") & set(shown_text)
 
 
-def test_a_line_of_a_megabyte_is_cut_and_that_is_said(
-    folder: Path, opened: Opened
-) -> None:
+def test_a_line_of_a_megabyte_is_cut_and_that_is_said(folder: Path, opened: Opened) -> None:
     report = write(folder / "long.html", hostile().entries, run=S, is_written=False)
     page = opened(report)
     page.run(f"{VIEWER}.reveal({VIEWER}.model.numbers.get('long'))")
@@ -665,9 +623,7 @@ def test_a_line_of_a_megabyte_is_cut_and_that_is_said(
 # The rest of the page
 
 
-def test_a_link_of_the_summary_leads_into_the_tree(
-    some: Written, opened: Opened
-) -> None:
+def test_a_link_of_the_summary_leads_into_the_tree(some: Written, opened: Opened) -> None:
     page = opened(some)
     page.run(f"{VIEWER}.showTab('summary')")
     task = page.run("document.querySelector('#summary a[data-task]').dataset.task")
@@ -683,18 +639,11 @@ def test_without_a_script_there_is_the_summary(some: Written, browser: Browser) 
     text = page.run("document.body.innerText")
     page.close()
 
-    for words in (
-        "Failures (",
-        "Costliest subtrees",
-        "Critical path",
-        "runs no script",
-    ):
+    for words in ("Failures (", "Costliest subtrees", "Critical path", "runs no script"):
         assert words in text
 
 
-def test_a_click_in_the_flame_selects_who_is_there(
-    some: Written, opened: Opened
-) -> None:
+def test_a_click_in_the_flame_selects_who_is_there(some: Written, opened: Opened) -> None:
     page = opened(some)
     page.run(f"{VIEWER}.showTab('flame')")
     page.settle()
@@ -733,9 +682,7 @@ def test_a_run_that_is_too_wide_for_bars_is_bands_that_add_up(
     assert page.run(f"{VIEWER}.model.depth[{VIEWER}.selected]") == 1
 
 
-def test_a_part_of_the_time_is_laid_out_as_deep_as_fits(
-    many: Written, opened: Opened
-) -> None:
+def test_a_part_of_the_time_is_laid_out_as_deep_as_fits(many: Written, opened: Opened) -> None:
     page = opened(many)
     flame = f"{VIEWER}.views.flame"
     page.run(f"{VIEWER}.showTab('flame')")
@@ -750,16 +697,12 @@ def test_a_part_of_the_time_is_laid_out_as_deep_as_fits(
     assert page.run(f"{flame}.depth") > whole
 
 
-def test_arrows_lead_to_the_tasks_that_needed_others(
-    folder: Path, opened: Opened
-) -> None:
+def test_arrows_lead_to_the_tasks_that_needed_others(folder: Path, opened: Opened) -> None:
     page = opened(write(folder / "needs.html", needs().entries, run=S))
     page.run(f"{VIEWER}.showTab('graph')")
     page.settle()
 
-    arrows = page.run(
-        f"{VIEWER}.views.graph.needs.map(pair => pair.map(it => it.row.key))"
-    )
+    arrows = page.run(f"{VIEWER}.views.graph.needs.map(pair => pair.map(it => it.row.key))")
     assert arrows == [["t1", "t3"], ["t2", "t3"], ["t1", "t4"]]
 
 
@@ -774,9 +717,7 @@ def test_the_boxes_of_the_costs_add_up(many: Written, opened: Opened) -> None:
     assert cost == many.tree.total.cost
 
 
-def test_a_graph_that_no_browser_could_move_is_not_drawn(
-    many: Written, opened: Opened
-) -> None:
+def test_a_graph_that_no_browser_could_move_is_not_drawn(many: Written, opened: Opened) -> None:
     page = opened(many)
     page.run(f"{VIEWER}.expandAll(); {VIEWER}.showTab('graph')")
     page.settle()

@@ -6,22 +6,15 @@ from typing import Any, TypeAlias
 import msgspec
 import trio
 
-from agents import (
-    AssistantMessage,
-    ModelRequest,
-    ToolCall,
-    Usage,
-)
-from orchestrator.server.app import application
-from orchestrator.server.state import ServerState
+from orchestrator.agents import AssistantMessage, ModelRequest, ToolCall, Usage
+from orchestrator.products.server.app import application
+from orchestrator.products.server.state import ServerState
 from orchestrator.testing import SpyModel, StreamingModel
 from orchestrator.testing.models import Piece
 from tests.kit import FunctionModel
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
-USAGE = Usage(
-    calls=1, input_tokens=10, output_tokens=4, cached_tokens=3, reasoning_tokens=2
-)
+USAGE = Usage(calls=1, input_tokens=10, output_tokens=4, cached_tokens=3, reasoning_tokens=2)
 
 Answer: TypeAlias = str | Sequence[ToolCall]
 
@@ -78,8 +71,7 @@ class Client:
                 "query_string": b"",
                 "scheme": "http",
                 "headers": [
-                    (name.encode(), value.encode())
-                    for name, value in self._headers.items()
+                    (name.encode(), value.encode()) for name, value in self._headers.items()
                 ],
                 "server": ("localhost", 80),
                 "client": ("localhost", 1),

@@ -1,6 +1,6 @@
 """Finds routes that open sessions without the door of requests, in the source of their modules.
 
-One place decides what can be delivered after a request: `orchestrator/doors/`. A route calls that
+One place decides what can be delivered after a request: `orchestrator/kernel/doors/`. A route calls that
 door, and does nothing that the door does; it reads with `Orchestrator.read`. This looks for
 other calls in the module of each handler, and in every module of the server that it imports.
 """
@@ -13,22 +13,22 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Final, get_args
 
-from delegation.events import Event
-from orchestrator.server.operation import Operation
+from orchestrator.delegation.events import Event
+from orchestrator.products.server.operation import Operation
 
 SERVER: Final = "orchestrator.server"
-OURS: Final = (f"{SERVER}.", "orchestrator.mcp_server.")
+OURS: Final = (f"{SERVER}.", "orchestrator.products.mcp.server.")
 """How the names of the modules begin that handle requests."""
 FORBIDDEN_MODULES: Final = frozenset(
     {
-        "orchestrator.doors.lifecycle",
-        "orchestrator.doors.one_shot",
-        "orchestrator.doors.session",
-        "orchestrator.engine.delegator",
-        "orchestrator.engine.deliveries",
-        "orchestrator.engine.turns",
-        "orchestrator.execution.local",
-        "orchestrator.journal.bookkeeper",
+        "orchestrator.kernel.doors.lifecycle",
+        "orchestrator.kernel.doors.one_shot",
+        "orchestrator.kernel.doors.session",
+        "orchestrator.kernel.engine.delegator",
+        "orchestrator.kernel.engine.deliveries",
+        "orchestrator.kernel.engine.turns",
+        "orchestrator.kernel.execution.local",
+        "orchestrator.kernel.journal.bookkeeper",
         "orchestrator.services",
     }
 )
@@ -68,8 +68,8 @@ VERBS: Final = {
 }
 """The methods of each service that only a door calls."""
 CAPABILITY: Final = "DeliveryCapability"
-INBOUND: Final = "orchestrator.doors.inbound"
-EVENTS: Final = "delegation.events"
+INBOUND: Final = "orchestrator.kernel.doors.inbound"
+EVENTS: Final = "orchestrator.delegation.events"
 FACTS: Final = frozenset(kind.__name__ for kind in get_args(Event))
 
 
@@ -113,12 +113,10 @@ def _breaches(node: ast.AST, facts: set[str], *, is_compared: bool) -> Iterator[
             yield from _forbidden_imports(node)
         case ast.Call(func=ast.Name(id=name)) if name in facts:
             yield f"makes the fact {name}"
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if (
-            name in NAMES
-        ):
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in NAMES:
             yield f"calls {name}"
-        case ast.Call(func=ast.Attribute(value=receiver, attr=verb)) if (
-            verb in VERBS.get(_last_name(receiver), ())
+        case ast.Call(func=ast.Attribute(value=receiver, attr=verb)) if verb in VERBS.get(
+            _last_name(receiver), ()
         ):
             yield f"calls {_last_name(receiver)}.{verb}"
         case ast.Attribute(attr="services" | "_services" as name):

@@ -23,7 +23,7 @@ import os
 
 import trio
 
-from agents import Agent, ScriptedModel, ToolCall, ToolMessage, ask, tool
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, ask, tool
 
 
 @tool(idempotent=True)
@@ -118,9 +118,7 @@ class ClusterServer(ServerProcess):
 class Cluster:
     """Servers, and clients of each."""
 
-    def __init__(
-        self, stack: AsyncExitStack, folder: Path, journal: str, oracle: Oracle
-    ) -> None:
+    def __init__(self, stack: AsyncExitStack, folder: Path, journal: str, oracle: Oracle) -> None:
         self._stack = stack
         self._folder = folder
         self._journal = journal

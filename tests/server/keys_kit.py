@@ -8,10 +8,10 @@ from typing import Any
 
 import attrs
 
-from agents import Agent
-from orchestrator.server.keys.changes import add_key
-from orchestrator.server.keys.key import ORDINARY, Scope
-from orchestrator.server.state import Settings
+from orchestrator.agents import Agent
+from orchestrator.products.server.keys.changes import add_key
+from orchestrator.products.server.keys.key import ORDINARY, Scope
+from orchestrator.products.server.state import Settings
 from tests.server.kit import TOKEN, Served, serving
 
 
@@ -22,9 +22,7 @@ class KeyedServer:
     served: Served
     file: Path
 
-    def new_token(
-        self, name: str, *, scopes: Iterable[Scope] = ORDINARY, **more: Any
-    ) -> str:
+    def new_token(self, name: str, *, scopes: Iterable[Scope] = ORDINARY, **more: Any) -> str:
         _, token = add_key(self.file, name, now=time.time(), scopes=scopes, **more)
         return token
 
@@ -34,10 +32,7 @@ class KeyedServer:
         """Return the answer to a request of the key with this token."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         return await self.served.http.request(
-            method,
-            path,
-            json=body,
-            headers={**sent, "authorization": f"Bearer {token}"},
+            method, path, json=body, headers={**sent, "authorization": f"Bearer {token}"}
         )
 
 

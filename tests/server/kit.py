@@ -10,13 +10,13 @@ import attrs
 import httpx2
 import openai
 
-from agents import Agent
-from delegation import Rules
 from orchestrator import Orchestrator, open_orchestrator
-from orchestrator.journal.journal import Journal
-from orchestrator.server.server import Server, open_server
-from orchestrator.server.state import Settings
-from orchestrator.server.transport.listener import Listening
+from orchestrator.agents import Agent
+from orchestrator.delegation import Rules
+from orchestrator.kernel.journal.journal import Journal
+from orchestrator.products.server.server import Server, open_server
+from orchestrator.products.server.state import Settings
+from orchestrator.products.server.transport.listener import Listening
 
 TOKEN = "a-token-of-the-tests"
 # Nothing here is encrypted, and reading the certificates of the world takes a tenth of a second.
@@ -79,6 +79,4 @@ async def serving(
                 http_client=openai.DefaultAsyncHttpxClient(verify=NO_CERTIFICATES),
             ) as client,
         ):
-            yield Served(
-                server=server, orchestrator=orchestrator, http=http, openai=client
-            )
+            yield Served(server=server, orchestrator=orchestrator, http=http, openai=client)

@@ -104,7 +104,6 @@ async def asking(url: str, path: str) -> trio.SocketStream:
     host, _, port = address.rpartition(":")
     connection = await trio.open_tcp_stream(host, int(port))
     await connection.send_all(
-        f"GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n"
-        "\r\n".encode()
+        f"GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
     )
     return connection

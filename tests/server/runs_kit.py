@@ -7,7 +7,7 @@ import attrs
 import httpx2
 import trio
 
-from agents import Agent, ScriptedModel, ToolMessage, Transcript, UserMessage
+from orchestrator.agents import Agent, ScriptedModel, ToolMessage, Transcript, UserMessage
 from tests.kit import hand_on, worker
 from tests.server.kit import TOKEN, Served
 
@@ -26,9 +26,7 @@ def events_in(text: str) -> list[Event]:
     events: list[Event] = []
     for block in text.split("\n\n"):
         fields = dict(
-            line.split(": ", 1)
-            for line in block.split("\n")
-            if line[:1] not in {":", ""}
+            line.split(": ", 1) for line in block.split("\n") if line[:1] not in {":", ""}
         )
         if fields:
             id_ = int(fields["id"]) if "id" in fields else None
@@ -36,9 +34,7 @@ def events_in(text: str) -> list[Event]:
     return events
 
 
-async def events_of(
-    served: Served, run: str, query: str = "", **headers: str
-) -> list[Event]:
+async def events_of(served: Served, run: str, query: str = "", **headers: str) -> list[Event]:
     """Read the events of a run until the stream ends."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     answer = await served.http.get(f"/v1/runs/{run}/events{query}", headers=names)
@@ -77,9 +73,7 @@ def _unchunked(body: bytes) -> bytes:
 
 async def started(served: Served, agent: str, goal: Any = "go", **more: Any) -> Any:
     """Begin a run, and return how it is shown."""
-    answer = await served.http.post(
-        "/v1/runs", json={"agent": agent, "input": goal, **more}
-    )
+    answer = await served.http.post("/v1/runs", json={"agent": agent, "input": goal, **more})
     assert answer.status_code == 202, answer.text
     return answer.json()
 

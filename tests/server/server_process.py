@@ -24,7 +24,7 @@ ROOT: Final = Path(__file__).parent.parent.parent
 PATIENCE: Final = 30
 """How many seconds a process may take for anything before a test fails."""
 AGENTS: Final = """
-from agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ScriptedModel
 
 worker = Agent("worker", model=ScriptedModel.always("done", 0))
 """
@@ -129,20 +129,14 @@ class ServerProcess:
     async def openai(self) -> AsyncGenerator[openai.AsyncOpenAI]:
         """Give the official client, which asks once and not again."""
         async with openai.AsyncOpenAI(
-            base_url=f"{self.url}/v1",
-            api_key=self.token,
-            max_retries=0,
-            timeout=PATIENCE,
+            base_url=f"{self.url}/v1", api_key=self.token, max_retries=0, timeout=PATIENCE
         ) as client:
             yield client
 
 
 @asynccontextmanager
 async def server_process(
-    folder: Path,
-    agents: str = AGENTS,
-    *arguments: str,
-    environ: Mapping[str, str] | None = None,
+    folder: Path, agents: str = AGENTS, *arguments: str, environ: Mapping[str, str] | None = None
 ) -> AsyncGenerator[ServerProcess]:
     """Run a server as long as the block lasts, unless the test ends it before.
 

@@ -3,7 +3,7 @@
 import attrs
 import trio
 
-from agents import Usage
+from orchestrator.agents import Usage
 from orchestrator.testing import SpyModel, StreamingModel
 from orchestrator.testing.models import Piece
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.server.state import Settings
-from orchestrator.server.transport.access import accepted_hosts
+from orchestrator.products.server.state import Settings
+from orchestrator.products.server.transport.access import accepted_hosts
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
 from tests.server.raw_http import RawResponse, connected, exchanged, read_answers
@@ -50,13 +50,7 @@ FOREIGN = [
     "X-Forwarded-Host: localhost\r\nHost: evil.example",
 ]
 
-OURS = [
-    "localhost",
-    "LocalHost:8642",
-    "127.0.0.1:1",
-    "[::1]:8642",
-    "robots.EXAMPLE:443",
-]
+OURS = ["localhost", "LocalHost:8642", "127.0.0.1:1", "[::1]:8642", "robots.EXAMPLE:443"]
 
 KINDS = [
     "Content-Type: text/plain",
@@ -84,9 +78,7 @@ async def ask(served: Served, path: str, *headers: str, **given: Any) -> RawResp
     return await exchanged(served.url, "\r\n".join(lines).encode("latin-1"), method)
 
 
-async def test_an_error_says_how_to_send_the_token(
-    served: Served,
-) -> None:
+async def test_an_error_says_how_to_send_the_token(served: Served) -> None:
     for shown in NOT_SHOWN:
         answer = await ask(served, "/v1/models", "Host: localhost", *shown)
 
@@ -114,9 +106,7 @@ async def test_nothing_else_may_be_asked_without_a_token(served: Served) -> None
         assert (await ask(served, path, "Host: localhost")).status == 401
 
 
-async def test_a_foreign_page_does_not_reach_the_server_under_its_own_name(
-    served: Served,
-) -> None:
+async def test_a_foreign_page_does_not_reach_the_server_under_its_own_name(served: Served) -> None:
     """A name that its owner has resolved to 127.0.0.1."""
     for host in FOREIGN:
         answer = await ask(served, "/v1/models", host, BEARER)
@@ -180,9 +170,7 @@ async def test_a_body_that_turns_out_to_be_too_long_is_not_read_to_its_end() -> 
     assert answer.error["code"] == "body_too_large"
 
 
-async def test_every_answer_has_an_id_and_a_client_may_choose_it(
-    served: Served,
-) -> None:
+async def test_every_answer_has_an_id_and_a_client_may_choose_it(served: Served) -> None:
     own = await ask(served, "/health", "Host: localhost", "X-Request-Id: mine-1")
     made = await ask(served, "/health", "Host: localhost")
     odd = await ask(served, "/health", "Host: localhost", f"X-Request-Id: {'x' * 129}")
@@ -194,24 +182,18 @@ async def test_every_answer_has_an_id_and_a_client_may_choose_it(
 
 async def test_a_method_that_a_path_does_not_take_is_refused(served: Served) -> None:
     for method in METHODS:
-        answer = await ask(
-            served, "/v1/models", "Host: localhost", BEARER, method=method
-        )
+        answer = await ask(served, "/v1/models", "Host: localhost", BEARER, method=method)
 
         assert answer.status == 405
         assert answer.error["code"] == "method_not_allowed"
         assert answer.headers["allow"]
 
 
-async def test_a_browser_that_asks_whether_it_may_is_told_nothing(
-    served: Served,
-) -> None:
+async def test_a_browser_that_asks_whether_it_may_is_told_nothing(served: Served) -> None:
     """No foreign page may read a response, so there is nothing to allow."""
     preflight = ("Origin: https://evil.example", "Access-Control-Request-Method: POST")
 
-    answer = await ask(
-        served, "/v1/models", "Host: localhost", *preflight, method="OPTIONS"
-    )
+    answer = await ask(served, "/v1/models", "Host: localhost", *preflight, method="OPTIONS")
 
     assert answer.status == 401
     assert not any(name.startswith("access-control") for name in answer.headers)

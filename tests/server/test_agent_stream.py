@@ -2,7 +2,8 @@
 
 import trio
 
-from agents import (
+from orchestrator import open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Failure,
@@ -12,15 +13,10 @@ from agents import (
     ToolCall,
     tool,
 )
-from orchestrator import open_orchestrator
-from orchestrator.doors.inbound import InboundRequest, goal_message
-from orchestrator.server.live.agent_stream import (
-    FullText,
-    PartialText,
-    open_agent_stream,
-)
-from orchestrator.server.server import open_server_state
-from orchestrator.server.state import ServerState, Settings
+from orchestrator.kernel.doors.inbound import InboundRequest, goal_message
+from orchestrator.products.server.live.agent_stream import FullText, PartialText, open_agent_stream
+from orchestrator.products.server.server import open_server_state
+from orchestrator.products.server.state import ServerState, Settings
 from orchestrator.testing import StreamingModel
 from tests.growth import grows_at_most
 
@@ -38,14 +34,10 @@ async def heard_of(agent: Agent) -> tuple[list[str], list[str]]:
     kept: list[str] = []
     async with (
         open_orchestrator(":memory:", environ={}) as orchestrator,
-        open_server_state(
-            orchestrator, {agent.name: agent}, Settings(token="x" * 16)
-        ) as state,
+        open_server_state(orchestrator, {agent.name: agent}, Settings(token="x" * 16)) as state,
     ):
         session = state.journals.first.door.open_background(
-            InboundRequest(
-                agent=agent, message=goal_message(agent, "go"), labels={"http": "run"}
-            )
+            InboundRequest(agent=agent, message=goal_message(agent, "go"), labels={"http": "run"})
         )
         with open_agent_stream(state.journals.first, session) as agent_stream:
             while (update := await agent_stream.next()) is not None:
@@ -74,9 +66,7 @@ async def all_of(state: ServerState, session: str) -> list[str]:
 
 
 async def test_what_is_said_on_the_way_and_the_answer_are_heard_in_pieces() -> None:
-    model = StreamingModel(
-        [["let ", "me look", ToolCall("look")], ["it ", "is ", "there"]]
-    )
+    model = StreamingModel([["let ", "me look", ToolCall("look")], ["it ", "is ", "there"]])
 
     pieces, kept = await heard_of(Agent("a", model=model, tools=[look]))
 
@@ -92,9 +82,7 @@ async def test_a_model_that_is_asked_again_is_not_heard_twice() -> None:
     assert pieces == kept == ["it is there"]
 
 
-async def test_a_model_that_tells_nothing_meanwhile_is_heard_when_it_has_answered() -> (
-    None
-):
+async def test_a_model_that_tells_nothing_meanwhile_is_heard_when_it_has_answered() -> None:
     pieces, kept = await heard_of(
         Agent("a", model=StreamingModel.always(AssistantMessage("all at once")))
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import ServerSetupError
-from orchestrator.server.transport.api_key import (
+from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.products.server.transport.api_key import (
     is_loopback,
     load_or_create_secret,
     token_for,
@@ -56,13 +56,7 @@ def test_two_that_start_at_once_have_the_same_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        *(
-            "short",
-            "x" * 40,
-            "changeme-changeme-1",
-            "your-api-key-goes-here",
-            "${TOKEN:-0}",
-        ),
+        *("short", "x" * 40, "changeme-changeme-1", "your-api-key-goes-here", "${TOKEN:-0}"),
         *("with a space 123456", "mit-ümlaut-1234567", "YOUR_TOKEN_01234567"),
     ],
 )
@@ -88,9 +82,7 @@ def test_a_link_to_elsewhere_is_refused(tmp_path: Path) -> None:
         token_for({}, tmp_path, is_local=True)
 
 
-def test_other_machines_get_no_token_that_the_owner_has_not_seen(
-    tmp_path: Path,
-) -> None:
+def test_other_machines_get_no_token_that_the_owner_has_not_seen(tmp_path: Path) -> None:
     with pytest.raises(ServerSetupError, match="set ORCHESTRATOR_API_KEY"):
         token_for({}, tmp_path, is_local=False)
 
@@ -131,10 +123,7 @@ def test_what_is_wrong_is_said_in_a_sentence(
     with socket.create_server(("127.0.0.1", 0)) as busy:
         named = [it.format(busy=busy.getsockname()[1]) for it in arguments]
         ended = subprocess.run(
-            [
-                *(*python, "-m", "orchestrator", "serve", *named),
-                *("--journal", "journal.db"),
-            ],
+            [*(*python, "-m", "orchestrator", "serve", *named), *("--journal", "journal.db")],
             cwd=tmp_path,
             env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
             capture_output=True,

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 import trio
+from orchestrator.schedule import Job
 from trio.testing import MockClock
 
-from agents import Agent, ScriptedModel
-from agents.approval import ask
-from delegation import Ledger, SessionId
 from orchestrator import MemoryJournal
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.agents.approval import ask
 from orchestrator.cli.app import run_command
-from orchestrator.journal.audit import AuditEvent, AuditLog
-from orchestrator.journal.bookkeeper import Bookkeeper
-from orchestrator.journal.refusals import MOST_ROWS, SPAN_SECONDS, RefusalCounter
-from orchestrator.journal.sqlite.journal import open_sqlite_journal
-from orchestrator.journal.sqlite.store import SQLiteStore
-from orchestrator.schedule import Job
-from orchestrator.server.app import OPERATIONS
-from orchestrator.server.keys.file import FILE
-from orchestrator.server.state import Settings
+from orchestrator.delegation import Ledger, SessionId
+from orchestrator.kernel.journal.audit import AuditEvent, AuditLog
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.journal.refusals import MOST_ROWS, SPAN_SECONDS, RefusalCounter
+from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal
+from orchestrator.kernel.journal.sqlite.store import SQLiteStore
+from orchestrator.products.server.app import OPERATIONS
+from orchestrator.products.server.keys.file import FILE
+from orchestrator.products.server.state import Settings
 from tests.kit import hand_on, worker
 from tests.orchestrator.approvals_kit import Shell
 from tests.orchestrator.approvals_kit import run as shell_run
@@ -34,9 +34,7 @@ to_thread = trio.to_thread.run_sync
 
 def recorded(journal: MemoryJournal) -> list[AuditEvent]:
     """Return what was done over HTTP: neither start nor stop of the server."""
-    return [
-        row.event for row in journal.audit if not row.event.action.startswith("server.")
-    ]
+    return [row.event for row in journal.audit if not row.event.action.startswith("server.")]
 
 
 def actions(events: Sequence[AuditEvent]) -> list[tuple[str, str]]:
@@ -111,8 +109,7 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
         )
         expect("create_chat_completion", chat.headers["x-run-id"])
         made = await served.http.post(
-            "/v1/responses",
-            json={"model": "lazy", "input": "x", "background": True},
+            "/v1/responses", json={"model": "lazy", "input": "x", "background": True}
         )
         expect("create_response", made.headers["x-run-id"])
         response = made.json()["id"]
@@ -121,17 +118,11 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
         await served.http.delete(f"/v1/responses/{response}")
         expect("delete_response", made.headers["x-run-id"])
 
-        text = await served.http.post(
-            "/v1/completions", json={"model": "worker", "prompt": "x"}
-        )
+        text = await served.http.post("/v1/completions", json={"model": "worker", "prompt": "x"})
         expect("create_completion", text.headers["x-run-id"])
         chat = await served.http.post(
             "/v1/chat/completions",
-            json={
-                "model": "worker",
-                "messages": [{"role": "user", "content": "x"}],
-                "store": True,
-            },
+            json={"model": "worker", "messages": [{"role": "user", "content": "x"}], "store": True},
         )
         path = f"/v1/chat/completions/{chat.json()['id']}"
         await post(served, path, metadata={})
@@ -193,14 +184,9 @@ async def test_a_verdict_is_recorded_with_the_approval_it_is_about() -> None:
     async with serving(slow, journal=journal) as served:
         run = (await started(served, "slow"))["id"]
         while not (waiting := served.orchestrator.approvals):
-            await served.orchestrator.wait_changed(
-                after=served.orchestrator.read.last_seq
-            )
+            await served.orchestrator.wait_changed(after=served.orchestrator.read.last_seq)
         await post(served, f"/v1/approvals/{waiting[0].id}", answer="once")
-    assert actions(recorded(journal)) == [
-        ("create_run", run),
-        ("answer_approval", waiting[0].id),
-    ]
+    assert actions(recorded(journal)) == [("create_run", run), ("answer_approval", waiting[0].id)]
 
 
 async def test_a_write_and_its_row_share_one_commit(tmp_path: Path) -> None:
@@ -219,9 +205,7 @@ async def test_a_write_and_its_row_share_one_commit(tmp_path: Path) -> None:
     assert AuditLog(rows=rows, head=log.head).find_break() is None
 
 
-async def test_requests_that_are_refused_are_counted_and_not_recorded_one_by_one() -> (
-    None
-):
+async def test_requests_that_are_refused_are_counted_and_not_recorded_one_by_one() -> None:
     journal = MemoryJournal()
     async with serving(worker(), journal=journal) as served:
         for number in range(40):
@@ -308,9 +292,7 @@ async def test_an_attacker_with_many_addresses_gets_a_bounded_number_of_rows(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(counter.record_forever)
         for number in range(10_000):
-            counter.count(
-                AuditEvent(actor="unknown", action="request", peer=f"10.{number}")
-            )
+            counter.count(AuditEvent(actor="unknown", action="request", peer=f"10.{number}"))
         await trio.sleep(SPAN_SECONDS + 1)
         assert len(rows()) == MOST_ROWS + 1
         assert sum(it.count for it in rows()) == 10_000

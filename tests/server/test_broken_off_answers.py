@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, Limits, ModelError
+from orchestrator.agents import Agent, Limits, ModelError
 from tests.kit import hand_on
 from tests.server.kit import serving
 from tests.server.runs_kit import ended, started
@@ -21,16 +21,12 @@ def poet(**options: Any) -> Agent[Any]:
     return Agent("poet", model=speaker(("It is ", "so ", trio.Event())), **options)
 
 
-async def test_a_response_that_is_cancelled_reads_the_same_live_and_later(
-    tmp_path: Path,
-) -> None:
+async def test_a_response_that_is_cancelled_reads_the_same_live_and_later(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     live: list[dict[str, Any]] = []
     async with serving(poet(), journal=journal) as served:
         responses = served.openai.responses
-        stream = await responses.create(
-            model="poet", input="?", background=True, stream=True
-        )
+        stream = await responses.create(model="poet", input="?", background=True, stream=True)
         async with trio.open_nursery() as nursery:
             cancelled: list[Any] = []
 
@@ -48,9 +44,7 @@ async def test_a_response_that_is_cancelled_reads_the_same_live_and_later(
         task = (await served.http.get(f"/v1/tasks/{run}")).json()
         said = (await served.http.get(f"/v1/tasks/{run}/transcript")).json()["data"]
     async with serving(poet(), journal=journal) as served:
-        after_restart = (await served.openai.responses.retrieve(id_)).to_dict(
-            mode="json"
-        )
+        after_restart = (await served.openai.responses.retrieve(id_)).to_dict(mode="json")
 
     (answer,) = cancelled
     (item,) = live[-1]["response"]["output"]

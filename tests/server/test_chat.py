@@ -7,16 +7,10 @@ import openai
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    AssistantMessage,
-    ScriptedModel,
-    UserMessage,
-    agent,
-)
-from delegation import SessionId
-from delegation.events import SessionOpened
 from orchestrator import delegate
+from orchestrator.agents import Agent, AssistantMessage, ScriptedModel, UserMessage, agent
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events import SessionOpened
 from orchestrator.testing import hand_on
 from tests.kit import worker
 from tests.server.chat_kit import HELLO, answering, streaming
@@ -53,23 +47,15 @@ async def test_usage_is_that_of_the_whole_tree() -> None:
     asks = hand_on("what is it?")
     parent = Agent(
         "parent",
-        model=answering(
-            lambda request: [asks] if len(request.transcript) == 1 else "it is 42"
-        ),
+        model=answering(lambda request: [asks] if len(request.transcript) == 1 else "it is 42"),
         delegates=[child],
     )
     async with serving(parent) as served:
-        answer = await served.openai.chat.completions.create(
-            model="parent", messages=HELLO
-        )
+        answer = await served.openai.chat.completions.create(model="parent", messages=HELLO)
 
     used = answer.usage
     assert used is not None
-    assert (used.prompt_tokens, used.completion_tokens, used.total_tokens) == (
-        30,
-        12,
-        42,
-    )
+    assert (used.prompt_tokens, used.completion_tokens, used.total_tokens) == (30, 12, 42)
     assert used.prompt_tokens_details is not None
     assert used.prompt_tokens_details.cached_tokens == 9
     assert used.completion_tokens_details is not None
@@ -86,10 +72,7 @@ async def test_a_conversation_reaches_the_model_as_it_was_led() -> None:
                 {"role": "system", "content": "Speak like a pirate."},
                 {"role": "user", "content": "who are you?"},
                 {"role": "assistant", "content": "a helper"},
-                {
-                    "role": "developer",
-                    "content": [{"type": "text", "text": "No oaths."}],
-                },
+                {"role": "developer", "content": [{"type": "text", "text": "No oaths."}]},
                 {"role": "user", "content": "really?", "name": "anna"},
             ],
         )
@@ -125,10 +108,7 @@ async def test_images_and_files_reach_the_model() -> None:
                                 "detail": "low",
                             },
                         },
-                        {
-                            "type": "image_url",
-                            "image_url": {"url": "https://example.org/cat"},
-                        },
+                        {"type": "image_url", "image_url": {"url": "https://example.org/cat"}},
                         {
                             "type": "file",
                             "file": {
@@ -136,10 +116,7 @@ async def test_images_and_files_reach_the_model() -> None:
                                 "filename": "a.pdf",
                             },
                         },
-                        {
-                            "type": "file",
-                            "file": {"file_data": "aGk=", "filename": "a.txt"},
-                        },
+                        {"type": "file", "file": {"file_data": "aGk=", "filename": "a.txt"}},
                         {"type": "text", "text": "well?"},
                     ],
                 }
@@ -150,23 +127,15 @@ async def test_images_and_files_reach_the_model() -> None:
     assert isinstance(message, UserMessage)
     assert message.text == "look:\n\nwell?"
     png, webp, unknown, pdf, txt = message.parts
-    assert (png.media_type, png.data) == (
-        "image/png",
-        b"\x89PNG\r\n\x1a\n not a real one",
-    )
-    assert (webp.media_type, webp.url) == (
-        "image/webp",
-        "https://example.org/a/cat.webp?x=1",
-    )
+    assert (png.media_type, png.data) == ("image/png", b"\x89PNG\r\n\x1a\n not a real one")
+    assert (webp.media_type, webp.url) == ("image/webp", "https://example.org/a/cat.webp?x=1")
     assert unknown.media_type == "image/jpeg"
     assert (pdf.media_type, pdf.data, pdf.name) == ("application/pdf", b"%PDF", "a.pdf")
     assert (txt.media_type, txt.data) == ("text/plain", b"hi")
 
 
 async def test_a_pipeline_takes_the_last_user_message_as_its_goal() -> None:
-    shouter = Agent(
-        "shouter", model=ScriptedModel.always(lambda said: said[-1].text.upper())
-    )
+    shouter = Agent("shouter", model=ScriptedModel.always(lambda said: said[-1].text.upper()))
 
     @agent
     async def twice(goal: str) -> str:
@@ -199,18 +168,14 @@ async def test_an_agent_with_a_type_answers_in_json() -> None:
     said = '{"title":"Bees","pages":3}'
     reporter = Agent("reporter", model=ScriptedModel(["no json", said]), output=Report)
     async with serving(reporter) as served:
-        answer = await served.openai.chat.completions.create(
-            model="reporter", messages=HELLO
-        )
+        answer = await served.openai.chat.completions.create(model="reporter", messages=HELLO)
 
     assert answer.choices[0].message.content == said
 
 
 async def test_an_empty_answer_is_an_answer() -> None:
     async with serving(worker(says="")) as served:
-        answer = await served.openai.chat.completions.create(
-            model="worker", messages=HELLO
-        )
+        answer = await served.openai.chat.completions.create(model="worker", messages=HELLO)
 
     assert answer.choices[0].message.content == ""
     assert answer.choices[0].finish_reason == "stop"
@@ -230,29 +195,21 @@ async def test_whatever_can_be_written_can_be_said() -> None:
 async def test_a_huge_answer_arrives_whole() -> None:
     text = "wörd " * 400_000
     async with serving(worker(says=text)) as served:
-        answer = await served.openai.chat.completions.create(
-            model="worker", messages=HELLO
-        )
+        answer = await served.openai.chat.completions.create(model="worker", messages=HELLO)
 
     assert answer.choices[0].message.content == text
 
 
-async def test_what_is_delegated_in_the_background_joins_and_the_model_is_told() -> (
-    None
-):
+async def test_what_is_delegated_in_the_background_joins_and_the_model_is_told() -> None:
     """Nothing can be delivered later: the result of the tool has the outcome, and says why."""
     child = Agent("child", model=ScriptedModel.always("the child's result"))
     parent = Agent(
         "parent",
-        model=ScriptedModel(
-            [hand_on("dig", background=True), lambda said: said[-1].text]
-        ),
+        model=ScriptedModel([hand_on("dig", background=True), lambda said: said[-1].text]),
         delegates=[child],
     )
     async with serving(parent) as served:
-        answer = await served.openai.chat.completions.create(
-            model="parent", messages=HELLO
-        )
+        answer = await served.openai.chat.completions.create(model="parent", messages=HELLO)
 
     told = answer.choices[0].message.content
     assert told is not None
@@ -270,9 +227,7 @@ async def test_the_same_key_is_the_same_answer_and_the_agent_runs_once() -> None
         again = await create(model="helper", messages=HELLO, extra_headers=key)
         with pytest.raises(openai.UnprocessableEntityError) as caught:
             await create(
-                model="helper",
-                messages=[{"role": "user", "content": "other"}],
-                extra_headers=key,
+                model="helper", messages=[{"role": "user", "content": "other"}], extra_headers=key
             )
 
     assert again == first
@@ -301,9 +256,7 @@ async def test_the_same_key_while_the_first_is_under_way_waits_for_its_answer() 
             goes_on.set()
         opened = [
             entry
-            for entry in await served.orchestrator.read.entries(
-                SessionId(answers[0].run_id)
-            )
+            for entry in await served.orchestrator.read.entries(SessionId(answers[0].run_id))
             if isinstance(entry.event, SessionOpened)
         ]
 

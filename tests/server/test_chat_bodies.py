@@ -5,7 +5,7 @@ from typing import Any
 import openai
 import pytest
 
-from agents import Agent, ScriptedModel, agent, tool
+from orchestrator.agents import Agent, ScriptedModel, agent, tool
 from tests.kit import worker
 from tests.server.chat_kit import HELLO
 from tests.server.kit import serving
@@ -28,11 +28,7 @@ async def program(goal: str) -> str:  # noqa: RUF029 (a program may not wait)
 
 
 def call(id_: str = "c1", arguments: str = "{}") -> Any:
-    return {
-        "id": id_,
-        "type": "function",
-        "function": {"name": "weather", "arguments": arguments},
-    }
+    return {"id": id_, "type": "function", "function": {"name": "weather", "arguments": arguments}}
 
 
 def function(name: str) -> Any:
@@ -80,12 +76,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ),
     ({"tools": [function("a b")]}, "tools[0].function.name", "invalid_body", "64"),
     ({"tools": [{"type": "custom"}]}, "tools[0].custom", "invalid_body", "a name"),
-    (
-        {"tools": [{"type": "function"}]},
-        "tools[0].function",
-        "invalid_body",
-        "function",
-    ),
+    ({"tools": [{"type": "function"}]}, "tools[0].function", "invalid_body", "function"),
     ({"model": 7}, "model", "invalid_body", "Expected `str`"),
     ({"stream": "yes"}, "stream", "invalid_body", "Expected `bool"),
     ({"messages": []}, "messages", "invalid_body", "length >= 1"),
@@ -97,12 +88,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "invalid_body",
         "waits for its result",
     ),
-    (
-        {"messages": [{"role": "user"}]},
-        "messages[0].content",
-        "invalid_body",
-        "content",
-    ),
+    ({"messages": [{"role": "user"}]}, "messages[0].content", "invalid_body", "content"),
     (
         {"messages": [{"role": "user", "content": None}]},
         "messages[0].content",
@@ -139,12 +125,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "invalid_body",
         "no tool message for the tool call 'c1'",
     ),
-    (
-        {"messages": [*HELLO, ANSWER]},
-        "messages[1].tool_call_id",
-        "invalid_body",
-        "has the id 'c1'",
-    ),
+    ({"messages": [*HELLO, ANSWER]}, "messages[1].tool_call_id", "invalid_body", "has the id 'c1'"),
     (
         {"messages": [*HELLO, CALLS, ANSWER, ANSWER]},
         "messages[3].tool_call_id",
@@ -152,13 +133,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "has the id 'c1'",
     ),
     (
-        {
-            "messages": [
-                *HELLO,
-                {**CALLS, "tool_calls": [call(arguments="[1]")]},
-                ANSWER,
-            ]
-        },
+        {"messages": [*HELLO, {**CALLS, "tool_calls": [call(arguments="[1]")]}, ANSWER]},
         "messages[1].tool_calls[0].function.arguments",
         "invalid_body",
         "JSON object",
@@ -188,21 +163,13 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "base64",
     ),
     (
-        {
-            "messages": part(
-                type="image_url", image_url={"url": "data:image/png;base64,%"}
-            )
-        },
+        {"messages": part(type="image_url", image_url={"url": "data:image/png;base64,%"})},
         "messages[0].content[0]",
         "invalid_body",
         "no base64",
     ),
     (
-        {
-            "messages": part(
-                type="image_url", image_url={"url": "data:image/png;base64,"}
-            )
-        },
+        {"messages": part(type="image_url", image_url={"url": "data:image/png;base64,"})},
         "messages[0].content[0]",
         "invalid_body",
         "cannot be empty",
@@ -219,12 +186,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "invalid_body",
         "of what kind",
     ),
-    (
-        {"model": "program", "tools": [function("f")]},
-        "tools",
-        "unsupported",
-        "is a pipeline",
-    ),
+    ({"model": "program", "tools": [function("f")]}, "tools", "unsupported", "is a pipeline"),
     (
         {"model": "program", "messages": [*HELLO, CALLS, ANSWER]},
         "messages[2]",
@@ -234,9 +196,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     (
         {
             "model": "program",
-            "messages": part(
-                type="image_url", image_url={"url": "https://example.org/a.png"}
-            ),
+            "messages": part(type="image_url", image_url={"url": "https://example.org/a.png"}),
         },
         "messages[0]",
         "unsupported",
@@ -249,40 +209,25 @@ async def test_what_cannot_be_had_is_refused_by_name() -> None:
     async with serving(HELPER, program) as served:
         for body, param, code, words in REFUSED:
             answer = await served.http.post(
-                "/v1/chat/completions",
-                json={"model": "helper", "messages": HELLO, **body},
+                "/v1/chat/completions", json={"model": "helper", "messages": HELLO, **body}
             )
 
             error = answer.json()["error"]
-            assert (answer.status_code, error["param"], error["code"]) == (
-                400,
-                param,
-                code,
-            ), body
+            assert (answer.status_code, error["param"], error["code"]) == (400, param, code), body
             assert words in error["message"], body
             assert error["type"] == "invalid_request_error"
         # Nothing was begun for any of them.
         assert not served.orchestrator.read.ledger.sessions
 
 
-NO_SUCH_JSON = (
-    b"",
-    b"{",
-    b"[]",
-    b"null",
-    b"\xff",
-    b'{"model": "\\ud800"}',
-    b"[" * 100_000,
-)
+NO_SUCH_JSON = (b"", b"{", b"[]", b"null", b"\xff", b'{"model": "\\ud800"}', b"[" * 100_000)
 
 
 async def test_what_is_no_such_json_is_refused() -> None:
     async with serving(worker()) as served:
         for body in NO_SUCH_JSON:
             answer = await served.http.post(
-                "/v1/chat/completions",
-                content=body,
-                headers={"content-type": "application/json"},
+                "/v1/chat/completions", content=body, headers={"content-type": "application/json"}
             )
 
             assert answer.status_code == 400, body

@@ -6,10 +6,10 @@ import openai
 import pytest
 import trio
 
-from agents import Agent, ModelRequest
-from delegation import Ending
-from orchestrator.server.keys.key import KeyLimits
-from orchestrator.server.openai.choices import MOST_CHOICES
+from orchestrator.agents import Agent, ModelRequest
+from orchestrator.delegation import Ending
+from orchestrator.products.server.keys.key import KeyLimits
+from orchestrator.products.server.openai.choices import MOST_CHOICES
 from tests.kit import worker
 from tests.server.chat_kit import HELLO, USAGE, answering
 from tests.server.keys_kit import serving_with_keys
@@ -34,13 +34,9 @@ def counter() -> Agent[str]:
     return Agent("helper", model=answering(count))
 
 
-async def test_each_choice_is_an_answer_of_its_own_and_the_usage_is_that_of_all() -> (
-    None
-):
+async def test_each_choice_is_an_answer_of_its_own_and_the_usage_is_that_of_all() -> None:
     async with serving(counter()) as served:
-        answer = await served.openai.chat.completions.create(
-            model="helper", messages=HELLO, n=3
-        )
+        answer = await served.openai.chat.completions.create(model="helper", messages=HELLO, n=3)
         assert len(served.orchestrator.read.session_ids) == 3
 
     assert [it.index for it in answer.choices] == [0, 1, 2]
@@ -54,11 +50,7 @@ async def test_each_choice_is_an_answer_of_its_own_and_the_usage_is_that_of_all(
 async def test_choices_are_streamed_beside_each_other_with_one_end() -> None:
     async with serving(counter()) as served:
         stream = await served.openai.chat.completions.create(
-            model="helper",
-            messages=HELLO,
-            n=2,
-            stream=True,
-            stream_options={"include_usage": True},
+            model="helper", messages=HELLO, n=2, stream=True, stream_options={"include_usage": True}
         )
         async with stream:
             chunks = [chunk async for chunk in stream]
@@ -102,9 +94,7 @@ async def test_one_choice_that_fails_fails_the_request() -> None:
 
     async with serving(Agent("helper", model=answering(fails_second))) as served:
         with pytest.raises(openai.InternalServerError, match="out of ink"):
-            await served.openai.chat.completions.create(
-                model="helper", messages=HELLO, n=2
-            )
+            await served.openai.chat.completions.create(model="helper", messages=HELLO, n=2)
 
 
 async def test_a_client_that_hangs_up_ends_all_choices() -> None:
@@ -146,7 +136,5 @@ async def test_no_request_has_more_choices_than_the_limit() -> None:
     async with serving(worker()) as served:
         for n in (0, MOST_CHOICES + 1):
             with pytest.raises(openai.BadRequestError) as refused:
-                await served.openai.chat.completions.create(
-                    model="worker", messages=HELLO, n=n
-                )
+                await served.openai.chat.completions.create(model="worker", messages=HELLO, n=n)
             assert refused.value.param == "n"

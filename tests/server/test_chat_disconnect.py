@@ -10,19 +10,12 @@ import attrs
 import pytest
 import trio
 
-from agents import Agent, ToolCall, allow
-from agents.tools.terminal import terminal
-from delegation import Ending, SessionRecord
-from delegation.events import TaskSettled, TurnEnded
+from orchestrator.agents import Agent, ToolCall, allow
+from orchestrator.agents.tools.terminal import terminal
+from orchestrator.delegation import Ending, SessionRecord
+from orchestrator.delegation.events import TaskSettled, TurnEnded
 from orchestrator.testing import facts, hand_on
-from tests.orchestrator.commands_kit import (
-    Pipe,
-    children,
-    has_ended,
-    is_alive,
-    outside,
-    pipe,
-)
+from tests.orchestrator.commands_kit import Pipe, children, has_ended, is_alive, outside, pipe
 from tests.server.chat_kit import HELLO, USAGE, Client, answering, streaming
 from tests.server.kit import TOKEN, Served, serving
 
@@ -59,9 +52,7 @@ async def busy(folder: Path) -> AsyncGenerator[Busy]:
         tools=[terminal],
         approve=[allow("*")],
     )
-    parent = Agent(
-        "parent", model=streaming("I delegate.", hand_on("dig")), delegates=[child]
-    )
+    parent = Agent("parent", model=streaming("I delegate.", hand_on("dig")), delegates=[child])
     with pipe(folder / "started") as started:
         async with serving(
             parent,
@@ -115,9 +106,7 @@ async def test_a_client_that_closes_its_connection_ends_the_tree(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_nothing_of_it_runs_when_the_request_has_ended(
-    stream: bool, tmp_path: Path
-) -> None:
+async def test_nothing_of_it_runs_when_the_request_has_ended(stream: bool, tmp_path: Path) -> None:
     async with busy(tmp_path) as chat:
         body = {"model": "parent", "messages": HELLO, "stream": stream}
         client = Client(chat.served.server.state, body)
@@ -133,9 +122,7 @@ async def test_nothing_of_it_runs_when_the_request_has_ended(
         await assert_all_was_cancelled(chat)
 
 
-async def test_one_who_only_asks_again_under_the_same_key_ends_nothing(
-    tmp_path: Path,
-) -> None:
+async def test_one_who_only_asks_again_under_the_same_key_ends_nothing(tmp_path: Path) -> None:
     async with busy(tmp_path) as chat:
         body = {"model": "parent", "messages": HELLO}
         state = chat.served.server.state

@@ -6,7 +6,7 @@ import openai
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     Budget,
     Failure,
@@ -16,7 +16,7 @@ from agents import (
     ToolCall,
     tool,
 )
-from delegation import Ending, SessionId
+from orchestrator.delegation import Ending, SessionId
 from tests.server.chat_kit import HELLO, streaming
 from tests.server.kit import serving
 
@@ -40,8 +40,7 @@ FAILURES = {
 async def test_each_failure_of_a_provider_has_its_status(stream: bool) -> None:
     """Also of a stream, as long as nothing was said in it."""
     agents = [
-        Agent(kind.value, model=streaming(ModelError("it said no", kind=kind)))
-        for kind in FAILURES
+        Agent(kind.value, model=streaming(ModelError("it said no", kind=kind))) for kind in FAILURES
     ]
     async with serving(*agents) as served:
         for kind, expected in FAILURES.items():
@@ -67,9 +66,7 @@ async def test_a_rate_limit_says_when_to_come_back_and_no_client_retries_by_itse
     async with serving(Agent("helper", model=streaming(failure))) as served:
         patient = served.openai.with_options(max_retries=2)
         with pytest.raises(openai.RateLimitError) as caught:
-            await patient.chat.completions.create(
-                model="helper", messages=HELLO, stream=stream
-            )
+            await patient.chat.completions.create(model="helper", messages=HELLO, stream=stream)
         assert len(served.orchestrator.read.ledger.sessions) == 1
 
     assert caught.value.response.headers["retry-after"] == "3"
@@ -91,9 +88,7 @@ async def test_a_tool_that_breaks_is_an_error_of_the_server() -> None:
     assert "ZeroDivisionError" in caught.value.message
 
 
-@pytest.mark.parametrize(
-    "given", [{"budget": Budget(tokens=1)}, {"limits": Limits(model_calls=0)}]
-)
+@pytest.mark.parametrize("given", [{"budget": Budget(tokens=1)}, {"limits": Limits(model_calls=0)}])
 async def test_who_is_over_budget_says_so(given: Any) -> None:
     helper = Agent("helper", model=ScriptedModel.always("x" * 100), **given)
     async with serving(helper) as served:
@@ -116,17 +111,13 @@ async def test_a_cancelled_run_has_no_answer() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cancel)
             with pytest.raises(openai.APIStatusError) as caught:
-                await served.openai.chat.completions.create(
-                    model="helper", messages=HELLO
-                )
+                await served.openai.chat.completions.create(model="helper", messages=HELLO)
 
     assert caught.value.status_code == 499
     assert caught.value.code == "cancelled"
 
 
-async def test_a_context_that_is_too_long_is_said_in_the_words_that_libraries_know() -> (
-    None
-):
+async def test_a_context_that_is_too_long_is_said_in_the_words_that_libraries_know() -> None:
     """LangChain and litellm read no code."""
     error = ModelError("it is too long", kind=Failure.CONTEXT_TOO_LONG)
     async with serving(Agent("a", model=ScriptedModel.always(error))) as served:

@@ -4,14 +4,10 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, Failure, ModelError
-from delegation import Ending
-from orchestrator.engine.shutdown import abandon
-from orchestrator.server.transport.sse import (
-    HEARTBEAT,
-    HEARTBEAT_SECONDS,
-    WRITE_SECONDS,
-)
+from orchestrator.agents import Agent, Failure, ModelError
+from orchestrator.delegation import Ending
+from orchestrator.kernel.engine.shutdown import abandon
+from orchestrator.products.server.transport.sse import HEARTBEAT, HEARTBEAT_SECONDS, WRITE_SECONDS
 from tests.orchestrator.commands_kit import let_pass
 from tests.server.chat_kit import HELLO, Client, streaming
 from tests.server.kit import serving
@@ -19,9 +15,7 @@ from tests.server.kit import serving
 BODY = {"model": "helper", "messages": HELLO, "stream": True}
 
 
-async def test_a_stream_begins_before_the_client_gives_up_and_sends_heartbeats() -> (
-    None
-):
+async def test_a_stream_begins_before_the_client_gives_up_and_sends_heartbeats() -> None:
     goes_on = trio.Event()
     async with serving(Agent("helper", model=streaming(goes_on, "at last"))) as served:
         client = Client(served.server.state, BODY)
@@ -113,9 +107,7 @@ async def test_the_official_client_takes_no_offence_at_heartbeats(
 async def test_heartbeats_are_really_sent(clock: trio.testing.MockClock) -> None:
     goes_on = trio.Event()
     async with serving(Agent("helper", model=streaming("well ", goes_on))) as served:
-        async with served.http.stream(
-            "POST", "/v1/chat/completions", json=BODY
-        ) as answer:
+        async with served.http.stream("POST", "/v1/chat/completions", json=BODY) as answer:
             text = ""
             async for piece in answer.aiter_text():
                 text += piece
@@ -137,9 +129,7 @@ async def test_an_orchestrator_that_is_closed_in_the_midst_ends_the_stream() -> 
             await client.answered.wait()
             await trio.testing.wait_all_tasks_blocked()
             goes_on.set()
-            await abandon(
-                services.book, services.runner.settlement, services.background
-            )
+            await abandon(services.book, services.runner.settlement, services.background)
 
     events = client.sent.removesuffix(b"\n\n").split(b"\n\n")
     assert b"so far" in client.sent

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     ModelRequest,
@@ -37,10 +37,7 @@ async def test_reasoning_and_delegations_are_streamed_to_who_asks() -> None:
     content = ""
     async with serving(team(go)) as served:
         stream = await served.openai.chat.completions.create(
-            model="boss",
-            messages=HELLO,
-            stream=True,
-            extra_body={"include_reasoning": True},
+            model="boss", messages=HELLO, stream=True, extra_body={"include_reasoning": True}
         )
         async for chunk in stream:
             delta = chunk.choices[0].delta
@@ -77,9 +74,7 @@ async def test_the_message_of_a_plain_answer_has_the_reasoning_for_who_asks() ->
     go.set()
     async with serving(team(go)) as served:
         create = served.openai.chat.completions.create
-        answer = await create(
-            model="boss", messages=HELLO, extra_body={"include_reasoning": True}
-        )
+        answer = await create(model="boss", messages=HELLO, extra_body={"include_reasoning": True})
         message = answer.choices[0].message.to_dict()
 
     assert message["content"] == "It is Lima."
@@ -101,10 +96,7 @@ async def test_a_thought_is_shown_however_fast_the_answer_is() -> None:
     async with serving(Agent("quick", model=Quick())) as served:
         for _ in range(20):
             stream = await served.openai.chat.completions.create(
-                model="quick",
-                messages=HELLO,
-                stream=True,
-                extra_body={"include_reasoning": True},
+                model="quick", messages=HELLO, stream=True, extra_body={"include_reasoning": True}
             )
             told = [
                 str(chunk.choices[0].delta.to_dict().get("reasoning_content") or "")

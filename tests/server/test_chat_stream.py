@@ -6,7 +6,8 @@ import openai
 import pytest
 import trio
 
-from agents import (
+from orchestrator import delegate
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -18,8 +19,7 @@ from agents import (
     agent,
     tool,
 )
-from agents.models.wrappers.retry import retrying
-from orchestrator import delegate
+from orchestrator.agents.models.wrappers.retry import retrying
 from orchestrator.testing import StreamingModel
 from orchestrator.testing.models import Piece
 from tests.kit import worker
@@ -125,9 +125,7 @@ async def test_what_is_said_on_the_way_is_told_with_a_blank_line_between() -> No
     model = StreamingModel(answers * 2)
     async with serving(Agent("helper", model=model, tools=[look])) as served:
         read = await chunks(served, "helper")
-        plain = await served.openai.chat.completions.create(
-            model="helper", messages=HELLO
-        )
+        plain = await served.openai.chat.completions.create(model="helper", messages=HELLO)
 
     assert text_of(read) == "I look.\n\nA cat."
     assert plain.choices[0].message.content == "A cat."
@@ -188,9 +186,7 @@ async def test_whatever_can_be_written_can_be_streamed() -> None:
     text = 'Grüße, 世界 👩‍🚀 \u2028\u0085 \x00 "quoted" \\ \r\n data: [DONE]\n\n: end'
     model = ScriptedModel.always(lambda said: said[-1].text)
     async with serving(Agent("echo", model=model)) as served:
-        read = await chunks(
-            served, "echo", messages=[{"role": "user", "content": text}]
-        )
+        read = await chunks(served, "echo", messages=[{"role": "user", "content": text}])
 
     assert text_of(read) == text
 
@@ -205,9 +201,7 @@ async def test_a_huge_answer_is_streamed_whole() -> None:
 
 async def test_a_failure_in_the_midst_is_the_end_and_what_was_said_stays_said() -> None:
     tells = trio.Event()
-    model = streaming(
-        "so far so ", tells, ModelError("too many", kind=Failure.RATE_LIMIT)
-    )
+    model = streaming("so far so ", tells, ModelError("too many", kind=Failure.RATE_LIMIT))
     async with serving(Agent("helper", model=model)) as served:
         stream = await served.openai.chat.completions.create(
             model="helper", messages=HELLO, stream=True
@@ -228,9 +222,7 @@ async def test_a_failure_in_the_midst_is_the_only_end() -> None:
     model = streaming("so far", tells, ModelError("gone", kind=Failure.CONNECTION))
     async with serving(Agent("helper", model=model)) as served:
         body = {"model": "helper", "messages": HELLO, "stream": True}
-        async with served.http.stream(
-            "POST", "/v1/chat/completions", json=body
-        ) as answer:
+        async with served.http.stream("POST", "/v1/chat/completions", json=body) as answer:
             text = ""
             async for piece in answer.aiter_text():
                 text += piece

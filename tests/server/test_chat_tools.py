@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -21,9 +21,7 @@ from tests.server.kit import serving
 pytestmark = pytest.mark.realtime
 
 
-async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answers() -> (
-    None
-):
+async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answers() -> None:
     @tool
     def clock() -> str:
         """Tell the time."""
@@ -44,10 +42,7 @@ async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answ
         "function": {
             "name": "weather",
             "description": "How it is outside.",
-            "parameters": {
-                "type": "object",
-                "properties": {"city": {"type": "string"}},
-            },
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
             "strict": True,
         },
     }
@@ -83,9 +78,7 @@ async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answ
     assert second.choices[0].message.content == "it is sunny"
     assert [*model.requests[1].transcript] == [
         UserMessage("hello"),
-        AssistantMessage(
-            "", (ToolCall("weather", {"city": "Köln"}, id=CallId("call_a")),)
-        ),
+        AssistantMessage("", (ToolCall("weather", {"city": "Köln"}, id=CallId("call_a")),)),
         ToolMessage(CallId("call_a"), "sunny"),
     ]
 
@@ -130,11 +123,7 @@ async def test_a_request_with_results_is_a_turn_of_its_own() -> None:
     """What the model had answered before is neither its first answer, nor counted as one."""
     model = answering(lambda request: [ToolCall("look", {}, id=CallId("call_b"))])
     agent = Agent("helper", model=model, limits=Limits(model_calls=1))
-    call = {
-        "id": "call_a",
-        "type": "function",
-        "function": {"name": "look", "arguments": "{}"},
-    }
+    call = {"id": "call_a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     messages: Any = [
         *HELLO,
         {"role": "assistant", "tool_calls": [call]},

@@ -9,24 +9,17 @@ import openai
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    AssistantMessage,
-    CallId,
-    ModelRequest,
-    ToolCall,
-    ToolMessage,
-)
-from delegation import Mode
-from delegation.events import (
+from orchestrator.agents import Agent, AssistantMessage, CallId, ModelRequest, ToolCall, ToolMessage
+from orchestrator.delegation import Mode
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     TaskRequested,
     ToolAnswered,
     TurnEnded,
 )
-from orchestrator.journal.memory import MemoryJournal
-from orchestrator.server.state import Settings
+from orchestrator.kernel.journal.memory import MemoryJournal
+from orchestrator.products.server.state import Settings
 from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
 from tests.kit import FunctionModel, facts, hand_on, worker
 from tests.server.chat_kit import HELLO
@@ -53,10 +46,7 @@ CHAT_SHELL: Any = {
     "type": "custom",
     "custom": {
         "name": "shell",
-        "format": {
-            "type": "grammar",
-            "grammar": {"syntax": "lark", "definition": 'start: "ls"'},
-        },
+        "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": 'start: "ls"'}},
     },
 }
 ASK = ToolCall("weather", {"city": "Lima"}, id=CallId("call_w"))
@@ -87,9 +77,7 @@ async def answer_the_call(client: openai.AsyncOpenAI, id_: str) -> Any:
         previous_response_id=id_,
         tools=[WEATHER],
         background=True,
-        input=[
-            {"type": "function_call_output", "call_id": ASK.id, "output": "foggy"},
-        ],
+        input=[{"type": "function_call_output", "call_id": ASK.id, "output": "foggy"}],
     )
 
 
@@ -159,7 +147,7 @@ from pathlib import Path
 
 import trio
 
-from agents import Agent, AssistantMessage, ToolCall, ToolMessage
+from orchestrator.agents import Agent, AssistantMessage, ToolCall, ToolMessage
 
 
 class Hanging:
@@ -189,18 +177,10 @@ async def test_tools_of_the_client_are_there_after_kill_9(tmp_path: Path) -> Non
         (tmp_path / "go").touch()
         await server.start()
         async with server.openai() as client:
-            events = [
-                it
-                async for it in await client.responses.retrieve(begun.id, stream=True)
-            ]
+            events = [it async for it in await client.responses.retrieve(begun.id, stream=True)]
             asked = await client.responses.retrieve(begun.id)
             going_on = await answer_the_call(client, begun.id)
-            told = [
-                it
-                async for it in await client.responses.retrieve(
-                    going_on.id, stream=True
-                )
-            ]
+            told = [it async for it in await client.responses.retrieve(going_on.id, stream=True)]
         assert await server.terminate() == 0
 
     assert events[-1].type == "response.completed"
@@ -210,41 +190,27 @@ async def test_tools_of_the_client_are_there_after_kill_9(tmp_path: Path) -> Non
 
 
 async def test_a_custom_tool_of_a_response_is_called_with_a_text() -> None:
-    model = speaker(
-        ToolCall("shell", {"input": "ls -l"}, id=CallId("c_1")), "done", "!"
-    )
+    model = speaker(ToolCall("shell", {"input": "ls -l"}, id=CallId("c_1")), "done", "!")
     async with serving(Agent("a", model=model)) as served:
         responses = served.openai.responses
-        raw = await responses.with_raw_response.create(
-            model="a", input="?", tools=[SHELL]
-        )
+        raw = await responses.with_raw_response.create(model="a", input="?", tools=[SHELL])
         first = raw.parse()
         call: Any = first.output[0]
-        result: Any = {
-            "type": "custom_tool_call_output",
-            "call_id": "c_1",
-            "output": "a.txt",
-        }
+        result: Any = {"type": "custom_tool_call_output", "call_id": "c_1", "output": "a.txt"}
         second = await responses.create(
             model="a", previous_response_id=first.id, input=[result], tools=[SHELL]
         )
-        listed = [
-            it async for it in await responses.input_items.list(second.id, order="asc")
-        ]
+        listed = [it async for it in await responses.input_items.list(second.id, order="asc")]
         stateless = await responses.create(
             model="a",
-            input=[
-                {"role": "user", "content": "?"},
-                call.model_dump(exclude_none=True),
-                result,
-            ],
+            input=[{"role": "user", "content": "?"}, call.model_dump(exclude_none=True), result],
         )
 
     assert first.tools[0].model_dump(exclude_none=True) == SHELL
     assert (call.type, call.name, call.input) == ("custom_tool_call", "shell", "ls -l")
     assert (second.output_text, stateless.output_text) == ("done", "!")
     assert [it.type for it in listed] == [
-        *("message", "custom_tool_call", "custom_tool_call_output"),
+        *("message", "custom_tool_call", "custom_tool_call_output")
     ]
     (tool,) = model.requests[0].tools
     assert tool.parameters["required"] == ["input"]
@@ -285,11 +251,7 @@ async def test_a_custom_tool_of_a_chat_is_called_with_a_text() -> None:
         read = await chunks(served, "a", tools=[CHAT_SHELL])
 
     assert first.choices[0].finish_reason == "tool_calls"
-    expected = {
-        "id": "c_1",
-        "type": "custom",
-        "custom": {"name": "shell", "input": "ls"},
-    }
+    expected = {"id": "c_1", "type": "custom", "custom": {"name": "shell", "input": "ls"}}
     assert message["tool_calls"] == [expected]
     assert second.choices[0].message.content == "done"
     calls = [it.choices[0].delta.tool_calls for it in read]
@@ -305,9 +267,7 @@ async def test_a_strict_server_refuses_a_grammar_that_no_model_keeps() -> None:
         with pytest.raises(openai.BadRequestError, match=r"tools\.custom\.format"):
             await served.openai.responses.create(model="a", input="?", tools=[SHELL])
         plain: Any = {"type": "custom", "name": "shell"}
-        answer = await served.openai.responses.create(
-            model="a", input="?", tools=[plain]
-        )
+        answer = await served.openai.responses.create(model="a", input="?", tools=[plain])
 
     assert answer.output_text == "x"
 
@@ -319,10 +279,7 @@ async def test_functions_are_tools_in_the_older_form() -> None:
     async with serving(Agent("a", model=model)) as served:
         create = served.openai.chat.completions.create
         first = await create(
-            model="a",
-            messages=HELLO,
-            functions=[function],
-            function_call={"name": "weather"},
+            model="a", messages=HELLO, functions=[function], function_call={"name": "weather"}
         )
         message = first.choices[0].message
         conversation: Any = [
@@ -362,8 +319,7 @@ async def test_only_the_allowed_tools_are_there() -> None:
             model="a", input="?", tools=[WEATHER, SHELL, other], tool_choice=allowed
         )
         tools: Any = [
-            {"type": "function", "function": {"name": name}}
-            for name in ("weather", "other")
+            {"type": "function", "function": {"name": name}} for name in ("weather", "other")
         ]
         choice: Any = {
             "type": "allowed_tools",
@@ -386,9 +342,7 @@ async def test_only_the_allowed_tools_are_there() -> None:
     assert len(response.tools) == 3
 
 
-async def test_a_client_may_call_its_tools_as_ours_where_the_agent_delegates_nothing() -> (
-    None
-):
+async def test_a_client_may_call_its_tools_as_ours_where_the_agent_delegates_nothing() -> None:
     """An agent that delegates keeps its names, and the error says so."""
     model = speaker("1")
     task: Any = {"type": "function", "name": "task", "parameters": {}}

@@ -11,10 +11,10 @@ import httpx2
 import pytest
 import trio
 
-from orchestrator.journal.shards import shard_of
-from orchestrator.server.keys.changes import add_key
-from orchestrator.server.keys.file import FILE, make_keys_file
-from orchestrator.server.keys.key import KeyLimits
+from orchestrator.kernel.journal.shards import shard_of
+from orchestrator.products.server.keys.changes import add_key
+from orchestrator.products.server.keys.file import FILE, make_keys_file
+from orchestrator.products.server.keys.key import KeyLimits
 from tests.server.cluster_kit import SHARDS, TOKEN, Client, Cluster, open_cluster
 from tests.server.server_process import PATIENCE, ROOT
 
@@ -25,9 +25,7 @@ LEASE = 2
 
 
 @pytest.fixture(params=["folder", "postgres"])
-async def cluster(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncGenerator[Cluster]:
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Cluster]:
     if request.param == "postgres":
         url = request.getfixturevalue("postgres")
         journal = f"{url}{'&' if '?' in url else '?'}lease={LEASE}"
@@ -76,9 +74,7 @@ async def test_a_conversation_goes_on_at_any_server(cluster: Cluster) -> None:
     assert begun.status_code == 200, begun.text
     call = await cluster.oracle.next()
     for client in (first, second):
-        locked = await client.http.post(
-            "/v1/responses", json={"model": "quick", **body}
-        )
+        locked = await client.http.post("/v1/responses", json={"model": "quick", **body})
         assert locked.json()["error"]["code"] == "conversation_locked"
     await call.answer("yes")
     await second.end_of(begun.json()["run"])
@@ -114,9 +110,7 @@ async def test_cancels_and_approvals_reach_the_writer(database: Cluster) -> None
     (asked,) = (await first.get("/v1/approvals"))["data"]
     assert asked["run"] == run
     assert (await second.get("/v1/approvals"))["data"] == [asked]
-    answer = await second.http.post(
-        f"/v1/approvals/{asked['id']}", json={"answer": "once"}
-    )
+    answer = await second.http.post(f"/v1/approvals/{asked['id']}", json={"answer": "once"})
     if answer.status_code == 200:
         await (await database.oracle.next()).answer("approved")
         assert (await second.end_of(run))["output"] == "it said approved"
@@ -148,9 +142,7 @@ async def database(postgres: str, tmp_path: Path) -> AsyncGenerator[Cluster]:
         yield opened
 
 
-async def test_a_server_that_stops_hands_over_and_no_request_is_lost(
-    database: Cluster,
-) -> None:
+async def test_a_server_that_stops_hands_over_and_no_request_is_lost(database: Cluster) -> None:
     first, second = await database.start(), await database.start()
     run = await first.begin("editor", "go on")
     call = await database.oracle.next()
@@ -213,9 +205,7 @@ async def test_a_server_that_was_stopped_past_its_lease_writes_nothing_any_more(
     assert "was lost" in first.server.errors
 
 
-async def test_a_client_that_hangs_up_cancels_its_tree_at_the_writer(
-    database: Cluster,
-) -> None:
+async def test_a_client_that_hangs_up_cancels_its_tree_at_the_writer(database: Cluster) -> None:
     """A chat completion belongs to its request, also when another server runs it."""
     first, second = await database.start(), await database.start()
     body = {"model": "editor", "messages": [{"role": "user", "content": "hang up"}]}
@@ -227,9 +217,7 @@ async def test_a_client_that_hangs_up_cancels_its_tree_at_the_writer(
 
                 async def ask(key: str = f"k{number}") -> None:
                     headers = {"idempotency-key": key}
-                    await first.http.post(
-                        "/v1/chat/completions", json=body, headers=headers
-                    )
+                    await first.http.post("/v1/chat/completions", json=body, headers=headers)
 
                 nursery.start_soon(ask)
                 call = await database.oracle.next()

@@ -5,7 +5,7 @@ from typing import Any
 import openai
 import pytest
 
-from agents import Agent, ModelRequest, UserMessage
+from orchestrator.agents import Agent, ModelRequest, UserMessage
 from tests.kit import worker
 from tests.server.chat_kit import USAGE, answering
 from tests.server.kit import serving
@@ -83,14 +83,10 @@ async def test_a_stream_has_the_pieces_of_each_text_and_one_end() -> None:
         ({"prompt": ["more"] * 17}, "prompt"),
     ],
 )
-async def test_what_no_agent_can_do_is_refused_by_name(
-    body: dict[str, Any], param: str
-) -> None:
+async def test_what_no_agent_can_do_is_refused_by_name(body: dict[str, Any], param: str) -> None:
     async with serving(worker()) as served:
         with pytest.raises(openai.BadRequestError) as refused:
-            await served.openai.completions.create(
-                **{"model": "worker", "prompt": "hello", **body}
-            )
+            await served.openai.completions.create(**{"model": "worker", "prompt": "hello", **body})
         assert not served.orchestrator.read.session_ids, "nothing was begun"
 
     assert refused.value.param == param

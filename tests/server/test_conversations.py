@@ -9,10 +9,10 @@ import pytest
 import trio
 from openai.types.responses import FunctionToolParam
 
-from agents import Agent, ModelRequest, ToolCall, UserMessage
-from delegation import SessionRecord
-from orchestrator.journal.journal import Journal
-from orchestrator.journal.memory import MemoryJournal
+from orchestrator.agents import Agent, ModelRequest, ToolCall, UserMessage
+from orchestrator.delegation import SessionRecord
+from orchestrator.kernel.journal.journal import Journal
+from orchestrator.kernel.journal.memory import MemoryJournal
 from orchestrator.testing import CrashedError, CrashingJournal
 from tests.kit import worker
 from tests.server.chat_kit import answering
@@ -52,16 +52,13 @@ async def texts(served: Served, conversation: str) -> list[tuple[str, str]]:
 async def test_a_conversation_is_made_shown_changed_and_deleted() -> None:
     async with serving(worker()) as served:
         made = await served.openai.conversations.create(
-            metadata={"for": "tea"},
-            items=[{"type": "message", "role": "user", "content": "hello"}],
+            metadata={"for": "tea"}, items=[{"type": "message", "role": "user", "content": "hello"}]
         )
         assert made.id.startswith("conv_")
         assert made.metadata == {"for": "tea"}
         shown = await served.openai.conversations.retrieve(made.id)
         assert shown == made
-        changed = await served.openai.conversations.update(
-            made.id, metadata={"for": "milk"}
-        )
+        changed = await served.openai.conversations.update(made.id, metadata={"for": "milk"})
         assert changed.metadata == {"for": "milk"}
         assert await texts(served, made.id) == [("user", "hello")]
         gone = await served.openai.conversations.delete(made.id)
@@ -83,12 +80,7 @@ async def test_items_are_added_listed_in_pages_and_deleted() -> None:
                     "role": "user",
                     "content": [{"type": "input_text", "text": "hello"}],
                 },
-                {
-                    "type": "function_call",
-                    "call_id": "c1",
-                    "name": "weather",
-                    "arguments": "{}",
-                },
+                {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"},
                 {"type": "function_call_output", "call_id": "c1", "output": "rain"},
             ],
         )
@@ -139,9 +131,7 @@ async def test_a_response_reads_a_conversation_and_adds_to_it() -> None:
     assert page.data[0].id == second.output[0].id
 
 
-async def test_a_function_of_the_client_is_called_and_answered_in_a_conversation() -> (
-    None
-):
+async def test_a_function_of_the_client_is_called_and_answered_in_a_conversation() -> None:
     def call_or_tell(request: ModelRequest) -> Any:
         last = request.transcript[-1]
         if isinstance(last, UserMessage):
@@ -160,13 +150,7 @@ async def test_a_function_of_the_client_is_called_and_answered_in_a_conversation
             model="helper",
             conversation=made.id,
             tools=[WEATHER],
-            input=[
-                {
-                    "type": "function_call_output",
-                    "call_id": call.call_id,
-                    "output": "rainy",
-                }
-            ],
+            input=[{"type": "function_call_output", "call_id": call.call_id, "output": "rainy"}],
         )
         items = await served.openai.conversations.items.list(made.id, order="asc")
 
@@ -241,19 +225,14 @@ async def test_a_deleted_response_leaves_its_items_in_the_conversation() -> None
             model="listener", input="tea", conversation=made.id
         )
         await served.openai.responses.delete(answer.id)
-        assert await texts(served, made.id) == [
-            ("user", "tea"),
-            ("assistant", "I heard tea"),
-        ]
+        assert await texts(served, made.id) == [("user", "tea"), ("assistant", "I heard tea")]
 
 
 async def test_a_conversation_is_there_after_a_restart(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     async with serving(listener(), journal=journal) as served:
         made = await served.openai.conversations.create(metadata={"for": "tea"})
-        await served.openai.responses.create(
-            model="listener", input="tea", conversation=made.id
-        )
+        await served.openai.responses.create(model="listener", input="tea", conversation=made.id)
     async with serving(listener(), journal=journal) as served:
         again = await served.openai.conversations.retrieve(made.id)
         answer = await served.openai.responses.create(
@@ -319,11 +298,7 @@ async def test_only_its_owner_sees_a_conversation(tmp_path: Path) -> None:
         made = await server.ask(ann, "POST", "/v1/conversations", {})
         path = f"/v1/conversations/{made.json()['id']}"
         assert (await server.ask(ann, "GET", path)).status_code == 200
-        for method, where in (
-            ("GET", path),
-            ("GET", f"{path}/items"),
-            ("DELETE", path),
-        ):
+        for method, where in (("GET", path), ("GET", f"{path}/items"), ("DELETE", path)):
             assert (await server.ask(bob, method, where)).status_code == 404
         body = {"model": "listener", "input": "hi", "conversation": made.json()["id"]}
         refused = await server.ask(bob, "POST", "/v1/responses", body)

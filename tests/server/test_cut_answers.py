@@ -6,7 +6,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from agents import Agent, Failure, ModelError
+from orchestrator.agents import Agent, Failure, ModelError
 from tests.server.chat_kit import HELLO
 from tests.server.kit import serving
 from tests.server.streaming_kit import speaker
@@ -39,9 +39,7 @@ async def test_a_chat_says_why_it_ends_too_soon(kind: Failure) -> None:
     async with serving(cut(kind)) as served:
         answer = await served.openai.chat.completions.create(model="a", messages=HELLO)
     async with serving(cut(kind)) as served:
-        stream = await served.openai.chat.completions.create(
-            model="a", messages=HELLO, stream=True
-        )
+        stream = await served.openai.chat.completions.create(model="a", messages=HELLO, stream=True)
         chunks = [chunk.choices[0] async for chunk in stream]
 
     (choice,) = answer.choices
@@ -59,9 +57,7 @@ async def test_a_response_is_incomplete_and_can_be_continued(kind: Failure) -> N
         more = await served.openai.responses.create(
             model="a", input="go on", previous_response_id=response.id
         )
-        stream = await served.openai.responses.create(
-            model="a", input="go", stream=True
-        )
+        stream = await served.openai.responses.create(model="a", input="go", stream=True)
         events = [event async for event in stream]
 
     assert response.status == "incomplete"
@@ -80,17 +76,13 @@ async def test_a_refusal_is_told_in_the_words_of_the_model() -> None:
             model="a", messages=HELLO, response_format=Sum
         )
     async with serving(refuser()) as served:
-        stream = await served.openai.chat.completions.create(
-            model="a", messages=HELLO, stream=True
-        )
+        stream = await served.openai.chat.completions.create(model="a", messages=HELLO, stream=True)
         chunks = [chunk.choices[0] async for chunk in stream]
 
     (choice,) = answer.choices
     assert choice.message.refusal == "I will not say that."
     assert (choice.message.parsed, choice.finish_reason) == (None, "stop")
-    assert [it.delta.refusal for it in chunks if it.delta.refusal] == [
-        "I will not say that."
-    ]
+    assert [it.delta.refusal for it in chunks if it.delta.refusal] == ["I will not say that."]
     assert chunks[-1].finish_reason == "stop"
 
 
@@ -98,9 +90,7 @@ async def test_a_refused_response_has_a_refusal() -> None:
     async with serving(refuser()) as served:
         response = await served.openai.responses.create(model="a", input="go")
     async with serving(refuser()) as served:
-        stream = await served.openai.responses.create(
-            model="a", input="go", stream=True
-        )
+        stream = await served.openai.responses.create(model="a", input="go", stream=True)
         events = [event async for event in stream]
 
     assert response.status == "completed"

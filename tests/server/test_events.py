@@ -7,27 +7,14 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    ScriptedModel,
-    ToolCall,
-    tool,
-)
-from delegation.events import TurnEnded
-from orchestrator.server.transport import listener, sse
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator.delegation.events import TurnEnded
+from orchestrator.products.server.transport import listener, sse
 from orchestrator.testing import GatedModel, StreamingModel
 from tests.kit import worker
 from tests.server.kit import Served, serving
 from tests.server.raw_http import asking
-from tests.server.runs_kit import (
-    boss,
-    ended,
-    events_in,
-    events_of,
-    problem,
-    read_raw,
-    started,
-)
+from tests.server.runs_kit import boss, ended, events_in, events_of, problem, read_raw, started
 
 pytestmark = pytest.mark.realtime
 
@@ -220,9 +207,7 @@ async def test_a_reader_that_stops_reading_is_disconnected_and_blocks_no_run(
                 assert (await ended(served, run))["status"] == "completed"
 
 
-async def test_a_silent_stream_says_that_it_is_still_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_silent_stream_says_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
     model = gated("late")
     async with serving(Agent("gated", model=model)) as served:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from delegation import SessionId
-from delegation.events import Entry, MessageReceived, SessionClosed
 from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.server.server import open_server_state
-from orchestrator.server.state import Settings
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events import Entry, MessageReceived, SessionClosed
+from orchestrator.products.server.server import open_server_state
+from orchestrator.products.server.state import Settings
 from tests.kit import worker
 
 
@@ -94,9 +94,7 @@ class Counted(MemoryJournal):
         super().__init__()
         self.reads: list[tuple[int, int]] = []
 
-    async def read_session(
-        self, session: SessionId, *, after: int = 0
-    ) -> Sequence[Entry]:
+    async def read_session(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
         read = await super().read_session(session, after=after)
         self.reads.append((after, len(read)))
         return read

@@ -13,29 +13,29 @@ import httpx2
 import pytest
 import trio
 
-from agents import raising_one_error
-from agents.redaction.redactor import Redactor
-from agents.sandbox.detection import SandboxChoice
-from delegation import SessionId
-from delegation.events import Entry, SessionOpened
 from orchestrator import JournalError, Orchestrator, open_orchestrator
-from orchestrator.doors.session_kinds import KIND
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.journals import HeldJournal, Journals
-from orchestrator.journal.shards import shard_names
-from orchestrator.postgres.servers import ClusterView, ServerPlace
-from orchestrator.server.cluster import router
-from orchestrator.server.cluster.cluster_server import (
+from orchestrator.agents import raising_one_error
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events import Entry, SessionOpened
+from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.journal.journals import HeldJournal, Journals
+from orchestrator.kernel.journal.shards import shard_names
+from orchestrator.products.cluster.database.servers import ClusterView, ServerPlace
+from orchestrator.products.server.cluster import router
+from orchestrator.products.server.cluster.cluster_server import (
     ClusterServer,
     ClusterSettings,
     open_cluster_server,
 )
-from orchestrator.server.cluster.shard_keeper import ShardKeeper
-from orchestrator.server.keys.changes import add_key
-from orchestrator.server.keys.file import make_keys_file
-from orchestrator.server.keys.key import KeyLimits
-from orchestrator.server.state import Settings
-from orchestrator.server.transport.listener import Listening
+from orchestrator.products.server.cluster.shard_keeper import ShardKeeper
+from orchestrator.products.server.keys.changes import add_key
+from orchestrator.products.server.keys.file import make_keys_file
+from orchestrator.products.server.keys.key import KeyLimits
+from orchestrator.products.server.state import Settings
+from orchestrator.products.server.transport.listener import Listening
 from tests.journal.contract.kit import append, message
 from tests.kit import worker
 from tests.server.kit import NO_CERTIFICATES, TOKEN
@@ -143,9 +143,7 @@ async def test_a_damaged_journal_in_which_a_session_waits_stops_no_server(
     assert disk.said == ["journal.db cannot be taken: it is damaged"]
 
 
-async def test_a_server_whose_only_journal_failed_takes_another_one(
-    journals: Journals,
-) -> None:
+async def test_a_server_whose_only_journal_failed_takes_another_one(journals: Journals) -> None:
     disk = Disk()
     async with serving(journals, disk) as served:
         disk.fails.set()
@@ -167,10 +165,7 @@ async def test_a_server_that_drains_takes_no_journal_for_a_client_that_asks(
     journals: Journals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(router, "WAIT_SECONDS", 0)
-    async with (
-        open_orchestrator(journals.address),
-        open_orchestrator(journals.address) as second,
-    ):
+    async with open_orchestrator(journals.address), open_orchestrator(journals.address) as second:
         run = await second.run(WORKER, "go")
     async with serving(journals, Disk()) as served:
         served.cluster.server.state.is_draining = True
@@ -197,10 +192,7 @@ async def test_what_a_key_does_not_see_is_unknown_wherever_it_is_written(
 
             unknown = "r_0123456789abcdef"
             status, said = await ask(f"/v1/runs/{unknown}", **ann)
-            assert await ask(f"/v1/runs/{run.id}", **ann) == (
-                404,
-                said.replace(unknown, "ID"),
-            )
+            assert await ask(f"/v1/runs/{run.id}", **ann) == (404, said.replace(unknown, "ID"))
             assert status == 404
             assert (await ask(f"/v1/tasks/{run.id}", **ann))[0] == 404
             assert (await ask(f"/v1/runs/{run.id}"))[0] == 409
@@ -217,10 +209,7 @@ async def test_pruning_reaches_journals_that_no_process_writes_and_leaves_those_
         for orchestrator in (first, second, third):
             await orchestrator.run(WORKER, "go")
     body = {"older_than": 0}
-    async with (
-        serving(journals, Disk()) as served,
-        open_orchestrator(journals.address),
-    ):
+    async with serving(journals, Disk()) as served, open_orchestrator(journals.address):
         assert served.names == ["journal.db"]
         path = "/v1/runs/prune"
         dry = (await served.http.post(path, json={**body, "dry_run": True})).json()
@@ -348,14 +337,10 @@ class Holder:
         self.names.append(name)
 
 
-async def test_a_damaged_shard_keeps_no_server_from_starting_and_is_tried_last() -> (
-    None
-):
+async def test_a_damaged_shard_keeps_no_server_from_starting_and_is_tried_last() -> None:
     names = shard_names(4)
     holder, said = Holder(names[0]), list[str]()
-    view = ClusterView(
-        servers={it: ServerPlace("", "", "") for it in ("me", "other")}, writers={}
-    )
+    view = ClusterView(servers={it: ServerPlace("", "", "") for it in ("me", "other")}, writers={})
 
     class Database:
         async def run(self, work: object) -> ClusterView:

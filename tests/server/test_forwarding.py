@@ -13,26 +13,26 @@ import pytest
 import trio
 from starlette.responses import Response
 
-from orchestrator.journal.store import Writer
-from orchestrator.postgres.address import parse_address
-from orchestrator.server.cluster.cluster_server import secret_of_database
-from orchestrator.server.cluster.forwarded_header import (
+from orchestrator.kernel.journal.store import Writer
+from orchestrator.products.cluster.database.address import parse_address
+from orchestrator.products.server.cluster.cluster_server import secret_of_database
+from orchestrator.products.server.cluster.forwarded_header import (
     HEADER,
     StaleHeaderError,
     forwarded_peer,
     sign,
 )
-from orchestrator.server.cluster.proxy import (
+from orchestrator.products.server.cluster.proxy import (
     ForwardedAnswer,
     may_reach,
     open_proxy,
     url_at,
 )
-from orchestrator.server.keys.changes import revoke_key
-from orchestrator.server.operation import ApiCall
-from orchestrator.server.state import Settings
-from orchestrator.server.transport.errors import HttpError
-from orchestrator.server.transport.listener import Listening
+from orchestrator.products.server.keys.changes import revoke_key
+from orchestrator.products.server.operation import ApiCall
+from orchestrator.products.server.state import Settings
+from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.transport.listener import Listening
 from tests.kit import worker
 from tests.server.cluster_kit import AGENTS
 from tests.server.keys_kit import serving_with_keys
@@ -45,12 +45,9 @@ WRITER = "http://10.0.0.5:8642"
 
 @pytest.mark.realtime
 @pytest.mark.parametrize(
-    "target",
-    ["%2Fv1%2Fruns%2Fabc@169.254.169.254:80", "%2Fhealth", "http://localhost/health"],
+    "target", ["%2Fv1%2Fruns%2Fabc@169.254.169.254:80", "%2Fhealth", "http://localhost/health"]
 )
-async def test_a_target_that_is_no_path_is_refused_before_it_is_routed(
-    target: str,
-) -> None:
+async def test_a_target_that_is_no_path_is_refused_before_it_is_routed(target: str) -> None:
     async with serving(worker()) as served:
         answer = await exchanged(
             served.url,
@@ -71,8 +68,7 @@ def test_a_path_leads_to_the_writer_whatever_is_in_it(target: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "target",
-    [b"%2Fv1%2Fruns%2Fabc@169.254.169.254:80", b"@evil.example/", b"", b"/\xff"],
+    "target", [b"%2Fv1%2Fruns%2Fabc@169.254.169.254:80", b"@evil.example/", b"", b"/\xff"]
 )
 def test_what_is_no_path_makes_no_url(target: bytes) -> None:
     with pytest.raises(HttpError) as caught:
@@ -134,9 +130,7 @@ HERE = platform.node()
         *("http://0.0.0.0:1", "http://[::]:1", "http://[::ffff:127.0.0.1]:1"),
     ],
 )
-async def test_no_key_is_sent_to_the_loopback_address_of_another_machine(
-    address: str,
-) -> None:
+async def test_no_key_is_sent_to_the_loopback_address_of_another_machine(address: str) -> None:
     call = cast(ApiCall, None)  # nothing of it is looked at
     elsewhere = Writer(process=1, host=HERE, network=f"not-{HERE}", address=address)
     # Also if this server has the same one.
@@ -167,11 +161,7 @@ async def test_a_server_of_a_database_says_where_others_reach_it_safely(
     ended = await trio.run_process(
         [*command, *options, "--journal", "postgresql://nobody@127.0.0.1:1/none"],
         cwd=tmp_path,
-        env={
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT),
-            "ORCHESTRATOR_API_KEY": TOKEN,
-        },
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "ORCHESTRATOR_API_KEY": TOKEN},
         capture_stdout=True,
         capture_stderr=True,
         check=False,
@@ -186,12 +176,7 @@ async def test_the_clients_of_another_server_do_not_count_as_one() -> None:
     settings = Settings(token=TOKEN, may_default_approve=True, cluster_secret=SECRET)
     target = "/v1/models"
     signed = sign(
-        SECRET,
-        peer="192.0.2.1",
-        method="GET",
-        target=target,
-        request="request-1",
-        now=time.time(),
+        SECRET, peer="192.0.2.1", method="GET", target=target, request="request-1", now=time.time()
     )
     request = (
         f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -200,9 +185,7 @@ async def test_the_clients_of_another_server_do_not_count_as_one() -> None:
     forwarded = f"{request}{HEADER}: {signed}\r\n\r\n".encode()
     async with (
         serving(
-            worker(),
-            settings=settings,
-            listening=Listening(port=0, connections_per_peer=2),
+            worker(), settings=settings, listening=Listening(port=0, connections_per_peer=2)
         ) as served,
         AsyncExitStack() as kept,
     ):
@@ -219,9 +202,7 @@ async def test_the_clients_of_another_server_do_not_count_as_one() -> None:
 
 
 @pytest.mark.realtime
-async def test_an_answer_for_a_key_that_was_revoked_meanwhile_is_hung_up_on(
-    tmp_path: Path,
-) -> None:
+async def test_an_answer_for_a_key_that_was_revoked_meanwhile_is_hung_up_on(tmp_path: Path) -> None:
     closed = trio.Event()
 
     class Body(httpx2.ByteStream):

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from orchestrator.server.app import OPERATIONS
-from orchestrator.server.state import Settings
-from orchestrator.server.transport.listener import Listening
-from orchestrator.server.transport.peers import PeerConnections, peer_of
+from orchestrator.products.server.app import OPERATIONS
+from orchestrator.products.server.state import Settings
+from orchestrator.products.server.transport.listener import Listening
+from orchestrator.products.server.transport.peers import PeerConnections, peer_of
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
 from tests.server.raw_http import connected, exchanged, read_answers, until_closed
@@ -58,11 +58,7 @@ NO_REQUESTS = [
 ODD_PATHS = [
     *("/v1/models/%00", "/v1/models/%ff%fe", "/v1/models/..%2f..%2fetc%2fpasswd"),
     *("/../../etc/passwd", "/v1/models?%00=%ff&x=%", "/%", "/v1/%2e%2e/x", "*"),
-    *(
-        "//evil.example/x",
-        "http://evil.example/v1/models/nobody",
-        "/?" + "x=1&" * 3000,
-    ),
+    *("//evil.example/x", "http://evil.example/v1/models/nobody", "/?" + "x=1&" * 3000),
 ]
 
 FRAMES = [b"", b"\x81\x85abcd\x00\x00\x00\x00\x00", b"\xff" * 9]
@@ -83,27 +79,17 @@ async def served(capsys: pytest.CaptureFixture[str]) -> AsyncGenerator[Served]:
     assert capsys.readouterr().err == ""
 
 
-async def test_what_is_no_request_is_refused_and_the_connection_closed(
-    served: Served,
-) -> None:
+async def test_what_is_no_request_is_refused_and_the_connection_closed(served: Served) -> None:
     """Nothing of it gets as far as us, so the answer has no body."""
     for request_ in NO_REQUESTS:
         async with connected(served.url) as stream:
             await stream.send_all(request_)
             answer = await until_closed(stream)
 
-        assert not answer or answer.split()[1] in {
-            b"400",
-            b"431",
-            b"501",
-            b"505",
-            b"405",
-        }
+        assert not answer or answer.split()[1] in {b"400", b"431", b"501", b"505", b"405"}
 
 
-async def test_a_length_and_chunks_together_hide_no_second_request(
-    served: Served,
-) -> None:
+async def test_a_length_and_chunks_together_hide_no_second_request(served: Served) -> None:
     """What follows the last chunk is a request of its own, or nothing: it has no token."""
     hidden = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     request = POST.encode() + (
@@ -133,10 +119,7 @@ async def test_what_is_no_json_is_refused_by_every_route(served: Served) -> None
         path = re.sub(r"{\w+}", "nothing", route.path)
         for body in NO_JSON if route.body is not None else ():
             answer = await served.http.request(
-                route.method,
-                path,
-                content=body,
-                headers={"content-type": "application/json"},
+                route.method, path, content=body, headers={"content-type": "application/json"}
             )
             assert answer.status_code in {400, 404, 422}, (path, body[:40])
             assert answer.json()["error"]["message"]
@@ -151,9 +134,7 @@ async def test_requests_in_one_packet_are_answered_in_order(served: Served) -> N
     assert [answer.status for answer in answers] == [200, 404, 200]
 
 
-async def test_no_request_gets_a_websocket_whatever_comes_with_it(
-    served: Served,
-) -> None:
+async def test_no_request_gets_a_websocket_whatever_comes_with_it(served: Served) -> None:
     for frame in FRAMES:
         async with connected(served.url) as stream:
             await stream.send_all(UPGRADE + frame)
@@ -162,9 +143,7 @@ async def test_no_request_gets_a_websocket_whatever_comes_with_it(
         assert answer.split()[1] == b"403"
 
 
-async def test_another_version_of_http_is_refused_and_the_connection_closed(
-    served: Served,
-) -> None:
+async def test_another_version_of_http_is_refused_and_the_connection_closed(served: Served) -> None:
     """HTTP/2 without TLS, begun without an upgrade: 33 bytes held a connection for ever."""
     for rest in (b"", b"SM\r\n\r\n" + b"\x00" * 9 + b"\xff" * 64):
         async with connected(served.url) as stream:
@@ -198,9 +177,7 @@ async def test_a_body_is_not_taken_where_none_is_needed(served: Served) -> None:
 async def test_a_body_that_breaks_off_is_refused_and_writes_nothing_to_the_log(
     served: Served,
 ) -> None:
-    head = (
-        b"GET /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
+    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     for rest in (b"ZZ\r\n", b"2\r\n{}XX0\r\n\r\n"):
         async with connected(served.url) as stream:
             await stream.send_all(head + rest)
@@ -218,13 +195,9 @@ async def test_without_a_key_no_large_body_is_taken(served: Served) -> None:
     assert answer.status == 413
 
 
-async def test_half_a_request_blocks_no_other_and_is_closed(
-    served: Served,
-) -> None:
+async def test_half_a_request_blocks_no_other_and_is_closed(served: Served) -> None:
     async with AsyncExitStack() as slow:
-        streams = [
-            await slow.enter_async_context(connected(served.url)) for _ in range(50)
-        ]
+        streams = [await slow.enter_async_context(connected(served.url)) for _ in range(50)]
         for number, stream in enumerate(streams):
             await stream.send_all(GOOD[: 1 + number])
         with trio.fail_after(30):
@@ -233,9 +206,7 @@ async def test_half_a_request_blocks_no_other_and_is_closed(
             await until_closed(stream)
 
 
-async def test_a_disconnect_at_any_point_leaves_nothing_behind(
-    served: Served,
-) -> None:
+async def test_a_disconnect_at_any_point_leaves_nothing_behind(served: Served) -> None:
     long = POST.encode() + b"Content-Length: 1000\r\n\r\n{"
     chunked = POST.encode() + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"
     public = b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nab"
@@ -247,9 +218,7 @@ async def test_a_disconnect_at_any_point_leaves_nothing_behind(
                 if is_rude:
                     # Closing then resets the connection instead of ending it.
                     linger = struct.pack("ii", 1, 0)
-                    stream.socket.setsockopt(
-                        socket.SOL_SOCKET, socket.SO_LINGER, linger
-                    )
+                    stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 await stream.send_all(request)
 
 
@@ -263,9 +232,7 @@ async def test_many_silent_connections_block_no_request(served: Served) -> None:
 
 async def test_one_peer_does_not_take_the_connections_of_all_others() -> None:
     """It is told so at once, and has one again when it closes another."""
-    async with serving(
-        worker(), listening=Listening(port=0, connections_per_peer=3)
-    ) as limited:
+    async with serving(worker(), listening=Listening(port=0, connections_per_peer=3)) as limited:
         async with AsyncExitStack() as idle:
             for _ in range(3):
                 await idle.enter_async_context(connected(limited.url))

@@ -11,9 +11,9 @@ import trio.testing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from orchestrator.server.transport.connections import Connections
-from orchestrator.server.transport.http11 import IDLE_SECONDS, MOST_UNREAD
-from orchestrator.server.transport.listener import Listening, bind
+from orchestrator.products.server.transport.connections import Connections
+from orchestrator.products.server.transport.http11 import IDLE_SECONDS, MOST_UNREAD
+from orchestrator.products.server.transport.listener import Listening, bind
 from tests.server.raw_http import connected, read_answer, read_answers, until_closed
 
 pytestmark = pytest.mark.realtime
@@ -22,9 +22,7 @@ GET = b"GET /a%20b?c=d HTTP/1.1\r\nHost: it\r\n\r\n"
 
 
 @asynccontextmanager
-async def answering(
-    app: Callable[[Any, Any, Any], Awaitable[None]],
-) -> AsyncGenerator[str]:
+async def answering(app: Callable[[Any, Any, Any], Awaitable[None]]) -> AsyncGenerator[str]:
     """Serve an application as long as the block lasts."""
     connections = Connections(app, logging.getLogger(__name__))
     shutdown = trio.Event()
@@ -38,9 +36,7 @@ async def answering(
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     request = Request(scope, receive, send)
     body = await request.body()
-    text = (
-        f"{request.method} {scope['path']} {scope['query_string'].decode()} {len(body)}"
-    )
+    text = f"{request.method} {scope['path']} {scope['query_string'].decode()} {len(body)}"
     await Response(text)(scope, receive, send)
 
 
@@ -69,10 +65,7 @@ async def test_a_body_longer_than_what_is_read_ahead_arrives_whole() -> None:
         await stream.send_all(head + b"x" * length + GET)
         answers = await read_answers(stream, 2)
 
-    assert [it.body for it in answers] == [
-        f"POST /  {length}".encode(),
-        b"GET /a b c=d 0",
-    ]
+    assert [it.body for it in answers] == [f"POST /  {length}".encode(), b"GET /a b c=d 0"]
 
 
 async def test_a_connection_goes_on_after_a_body_that_was_not_read() -> None:
@@ -106,9 +99,7 @@ async def test_an_old_client_gets_a_stream_that_ends_with_its_connection() -> No
         del receive
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for more in (True, False):
-            await send(
-                {"type": "http.response.body", "body": b"word ", "more_body": more}
-            )
+            await send({"type": "http.response.body", "body": b"word ", "more_body": more})
 
     async with answering(stream_of_two) as url, connected(url) as stream:
         await stream.send_all(b"GET / HTTP/1.0\r\n\r\n")
@@ -151,9 +142,7 @@ async def test_an_answer_that_is_not_complete_is_the_last_one() -> None:
     assert answer.endswith(b"half\r\n")
 
 
-async def test_a_client_that_is_silent_is_disconnected(
-    mock_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_client_that_is_silent_is_disconnected(mock_clock: trio.testing.MockClock) -> None:
     mock_clock.rate = 1
     async with answering(echo) as url, connected(url) as stream:
         await stream.send_all(GET)

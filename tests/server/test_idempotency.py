@@ -7,8 +7,8 @@ import openai
 import pytest
 import trio
 
-from agents import Agent, Failure, ModelError
-from delegation import Ending
+from orchestrator.agents import Agent, Failure, ModelError
+from orchestrator.delegation import Ending
 from orchestrator.testing import SpyModel
 from tests.server.chat_kit import HELLO, Client
 from tests.server.kit import Served, serving
@@ -25,9 +25,7 @@ def chat(**more: Any) -> dict[str, Any]:
 
 
 async def ask(served: Served, **more: Any) -> str:
-    answer = await served.openai.chat.completions.create(
-        **chat(**more), extra_headers=KEY
-    )
+    answer = await served.openai.chat.completions.create(**chat(**more), extra_headers=KEY)
     return answer.choices[0].message.content or ""
 
 
@@ -71,9 +69,7 @@ async def test_who_waits_is_not_hurt_by_another_who_hangs_up(stream: bool) -> No
     assert len(model.requests) == 1
 
 
-async def test_what_all_have_left_is_cancelled_and_runs_again_when_one_comes_back() -> (
-    None
-):
+async def test_what_all_have_left_is_cancelled_and_runs_again_when_one_comes_back() -> None:
     model = speaker(("It is ", trio.Event()), "It is Lima.")
     async with serving(Agent("a", model=model)) as served:
         callers = [caller(served, chat()) for _ in range(2)]
@@ -97,9 +93,7 @@ async def test_a_rate_limit_is_not_remembered(path: str) -> None:
     model = speaker((busy,), "It is Lima.")
     body = chat() if path == CHAT else {"model": "a", "input": "hello"}
     async with serving(Agent("a", model=model)) as served:
-        answers = [
-            await served.http.post(path, json=body, headers=KEY) for _ in range(3)
-        ]
+        answers = [await served.http.post(path, json=body, headers=KEY) for _ in range(3)]
 
     assert [it.status_code for it in answers] == [429, 200, 200]
     assert answers[1].json()["id"] == answers[2].json()["id"]
@@ -107,9 +101,7 @@ async def test_a_rate_limit_is_not_remembered(path: str) -> None:
 
 
 async def test_a_failure_of_the_request_itself_is_the_same_again() -> None:
-    model: SpyModel = speaker(
-        (ModelError("too long", kind=Failure.CONTEXT_TOO_LONG),), "unused"
-    )
+    model: SpyModel = speaker((ModelError("too long", kind=Failure.CONTEXT_TOO_LONG),), "unused")
     async with serving(Agent("a", model=model)) as served:
         for _ in range(2):
             with pytest.raises(openai.BadRequestError):
@@ -124,9 +116,7 @@ async def test_the_order_of_names_does_not_matter() -> None:
     async with serving(Agent("a", model=model)) as served:
         answers = [
             await served.http.post(
-                CHAT,
-                content=text,
-                headers={**KEY, "content-type": "application/json"},
+                CHAT, content=text, headers={**KEY, "content-type": "application/json"}
             )
             for text in (
                 json.dumps(body),

@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     ModelRequest,
@@ -20,10 +20,10 @@ from agents import (
     allow,
     tool,
 )
-from agents.tools.context import current_tool_context
-from agents.tools.terminal import terminal
-from delegation import SessionId
-from delegation.session_context import async_delivery_supported, get_session_env
+from orchestrator.agents.tools.context import current_tool_context
+from orchestrator.agents.tools.terminal import terminal
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.session_context import async_delivery_supported, get_session_env
 from orchestrator.testing import hand_on
 from tests.server.chat_kit import HELLO, streaming
 from tests.server.kit import Served, serving
@@ -117,11 +117,7 @@ def inspector(meeting: Meeting) -> Agent:
         """Look from a worker thread."""
         return surroundings()
 
-    child = Agent(
-        "child",
-        model=Inspecting(lambda _: [LOOK_IN_A_THREAD]),
-        tools=[look_in_a_thread],
-    )
+    child = Agent("child", model=Inspecting(lambda _: [LOOK_IN_A_THREAD]), tools=[look_in_a_thread])
     return Agent(
         "inspector",
         model=Inspecting(
@@ -207,11 +203,7 @@ async def ask_for_a_response(served: Served, number: int) -> Answered:
 async def ask_for_a_run(served: Served, number: int) -> Answered:
     begun = await served.http.post(
         "/v1/runs",
-        json={
-            "model": "inspector",
-            "input": f"I am {number}",
-            "instructions": only_for(number),
-        },
+        json={"model": "inspector", "input": f"I am {number}", "instructions": only_for(number)},
         headers=headers_of(number),
         timeout=PATIENCE,
     )
@@ -220,12 +212,7 @@ async def ask_for_a_run(served: Served, number: int) -> Answered:
     return Answered(run["id"], run["output"], used)
 
 
-ASKING: Final = (
-    ask_for_a_completion,
-    ask_for_a_stream,
-    ask_for_a_response,
-    ask_for_a_run,
-)
+ASKING: Final = (ask_for_a_completion, ask_for_a_stream, ask_for_a_response, ask_for_a_run)
 """The ways to ask: a request takes the one of its number."""
 
 
@@ -263,9 +250,7 @@ def assert_own_shell(said: str, number: int, run: str, folder: Path) -> None:
     assert OF_THE_SERVER not in output
 
 
-def assert_all_own(
-    answered: Answered, number: int, served: Served, folder: Path
-) -> None:
+def assert_all_own(answered: Answered, number: int, served: Served, folder: Path) -> None:
     report = json.loads(answered.text)
     look, thread, shell, child = report["found"]
     run = answered.run
@@ -326,9 +311,7 @@ async def test_a_request_without_headers_is_not_taken_for_the_owner_of_the_serve
 ) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, OF_THE_SERVER)
-    async with serving(
-        inspector(Meeting(1)), workspace=tmp_path, environ=os.environ
-    ) as served:
+    async with serving(inspector(Meeting(1)), workspace=tmp_path, environ=os.environ) as served:
         answer = await served.openai.chat.completions.create(
             model="inspector", messages=[{"role": "user", "content": "I am 7"}]
         )

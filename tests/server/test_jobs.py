@@ -10,30 +10,27 @@ import attrs
 import httpx2
 import pytest
 import trio
+from orchestrator.schedule import Job
 
-from agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript, Usage
-from agents.redaction.redactor import Redactor
-from agents.sandbox.detection import SandboxChoice
-from delegation.events import JobOccurred, JobSet, SessionOpened
-from delegation.events.jobs import JobId
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript, Usage
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.sandbox.detection import SandboxChoice
 from orchestrator.cli.app import run_command
 from orchestrator.cli.exit_codes import USAGE
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.journal import Journal
-from orchestrator.journal.journals import HeldJournal
-from orchestrator.schedule import Job
-from orchestrator.schedule.job import session_of
-from orchestrator.server.app import application
-from orchestrator.server.cluster.cluster_server import (
-    ClusterSettings,
-    open_cluster_server,
-)
-from orchestrator.server.keys.changes import add_key, revoke_key
-from orchestrator.server.keys.key import ORDINARY, KeyLimits, Scope
-from orchestrator.server.server import open_server_state
-from orchestrator.server.state import Settings
-from orchestrator.server.transport.listener import Listening
+from orchestrator.delegation.events import JobOccurred, JobSet, SessionOpened
+from orchestrator.delegation.events.jobs import JobId
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.journal.journal import Journal
+from orchestrator.kernel.journal.journals import HeldJournal
+from orchestrator.products.schedule.job import session_of
+from orchestrator.products.server.app import application
+from orchestrator.products.server.cluster.cluster_server import ClusterSettings, open_cluster_server
+from orchestrator.products.server.keys.changes import add_key, revoke_key
+from orchestrator.products.server.keys.key import ORDINARY, KeyLimits, Scope
+from orchestrator.products.server.server import open_server_state
+from orchestrator.products.server.state import Settings
+from orchestrator.products.server.transport.listener import Listening
 from tests.kit import facts, worker
 from tests.orchestrator.schedule_kit import BERLIN, DAY, HOUR, WallClock, brief
 from tests.server.kit import NO_CERTIFICATES, TOKEN
@@ -64,17 +61,13 @@ class Served:
     http: httpx2.AsyncClient
     file: Path
 
-    def key(
-        self, name: str, scopes: Iterable[Scope] = ORDINARY, **more: Any
-    ) -> dict[str, str]:
+    def key(self, name: str, scopes: Iterable[Scope] = ORDINARY, **more: Any) -> dict[str, str]:
         """Make a key, and return the header of its requests."""
         now = self.orchestrator.now()
         _, token = add_key(self.file, name, now=now, scopes=scopes, **more)
         return {"authorization": f"Bearer {token}"}
 
-    async def ask(
-        self, method: str, path: str, body: Any = None, **given: Any
-    ) -> httpx2.Response:
+    async def ask(self, method: str, path: str, body: Any = None, **given: Any) -> httpx2.Response:
         return await self.http.request(method, path, json=body, **given)
 
     async def converse(self, **given: Any) -> str:
@@ -99,9 +92,7 @@ async def serving(
     settings = Settings(token=TOKEN, keys=file, jobs=jobs, clock=clock)
     async with (
         open_orchestrator(journal, environ={}) as orchestrator,
-        open_server_state(
-            orchestrator, {it.name: it for it in agents}, settings
-        ) as state,
+        open_server_state(orchestrator, {it.name: it for it in agents}, settings) as state,
         httpx2.AsyncClient(
             transport=httpx2.ASGITransport(application(state)),
             base_url="http://test",
@@ -112,9 +103,7 @@ async def serving(
         yield Served(orchestrator=orchestrator, http=http, file=file)
 
 
-async def test_a_job_of_the_program_is_seen_changed_and_run_over_http(
-    tmp_path: Path,
-) -> None:
+async def test_a_job_of_the_program_is_seen_changed_and_run_over_http(tmp_path: Path) -> None:
     clock = WallClock("2026-11-17T07:00")
     # Its agent is served to no client.
     async with serving(HOST, jobs=[brief()], folder=tmp_path, clock=clock) as it:
@@ -178,18 +167,14 @@ async def test_a_wrong_request_is_refused_and_changes_nothing(
     tmp_path: Path, method: str, path: str, body: Any, status: int
 ) -> None:
     journal, clock = MemoryJournal(), WallClock("2026-11-17T07:00")
-    async with serving(
-        HOST, jobs=[brief()], folder=tmp_path, clock=clock, journal=journal
-    ) as it:
+    async with serving(HOST, jobs=[brief()], folder=tmp_path, clock=clock, journal=journal) as it:
         answer = await it.ask(method, path, body)
 
     assert answer.status_code == status, answer.text
     assert len(facts(journal.entries, JobSet)) == 1
 
 
-async def test_no_request_closes_the_session_of_a_job_of_the_program(
-    tmp_path: Path,
-) -> None:
+async def test_no_request_closes_the_session_of_a_job_of_the_program(tmp_path: Path) -> None:
     journal, clock = MemoryJournal(), WallClock("2026-11-17T07:00")
     own = session_of(JobId("writer"))
     for _ in range(2):
@@ -210,9 +195,7 @@ async def test_no_request_closes_the_session_of_a_job_of_the_program(
             assert job["id"] == "writer"
 
 
-async def test_a_job_of_another_owner_hides_no_job_of_the_program(
-    tmp_path: Path,
-) -> None:
+async def test_a_job_of_another_owner_hides_no_job_of_the_program(tmp_path: Path) -> None:
     jobs, clock = [brief(name="look")], WallClock("2026-11-17T07:00")
     async with serving(HOST, jobs=jobs, folder=tmp_path, clock=clock) as it:
         bob = {"headers": it.key("bob")}
@@ -225,9 +208,7 @@ async def test_a_job_of_another_owner_hides_no_job_of_the_program(
     assert (of_bob["session"], of_bob["goal"]) == (session, "Look.")
 
 
-async def test_a_job_of_an_agent_is_its_owners_and_survives_the_server(
-    tmp_path: Path,
-) -> None:
+async def test_a_job_of_an_agent_is_its_owners_and_survives_the_server(tmp_path: Path) -> None:
     journal, clock = MemoryJournal(), WallClock("2026-11-17T12:00")
     async with serving(HOST, folder=tmp_path, clock=clock, journal=journal) as it:
         ann, bob = {"headers": it.key("ann")}, {"headers": it.key("bob")}
@@ -248,9 +229,7 @@ async def test_a_job_of_an_agent_is_its_owners_and_survives_the_server(
         await clock.wait_until("2026-11-17T13:30")
         inbox = (await it.ask("GET", f"/v1/sessions/{session}/inbox", **ann)).json()
         assert [reply["text"] for reply in inbox["data"]] == ["I will.", "Seen."]
-        [time_] = (await it.ask("GET", f"/v1/jobs/{name}/history", **ann)).json()[
-            "data"
-        ]
+        [time_] = (await it.ask("GET", f"/v1/jobs/{name}/history", **ann)).json()["data"]
         run = (await it.ask("GET", f"/v1/runs/{time_['run']}", **ann)).json()
         assert run["output"] == "Nothing new."
         assert (await it.ask("GET", f"/v1/runs/{run['id']}", **bob)).status_code == 404
@@ -297,9 +276,7 @@ async def test_the_limits_of_a_key_hold_for_its_jobs(tmp_path: Path) -> None:
     assert run.labels["key"] == "ann"
 
 
-async def test_a_day_that_is_used_up_pays_for_no_job_and_the_next_one_does(
-    tmp_path: Path,
-) -> None:
+async def test_a_day_that_is_used_up_pays_for_no_job_and_the_next_one_does(tmp_path: Path) -> None:
     journal, clock = MemoryJournal(), WallClock("2026-11-17T12:00")
     async with serving(HOST, folder=tmp_path, clock=clock, journal=journal) as it:
         # A day begins.
@@ -317,9 +294,7 @@ async def test_a_day_that_is_used_up_pays_for_no_job_and_the_next_one_does(
 
 
 @pytest.mark.realtime
-async def test_servers_of_one_folder_begin_each_job_of_the_file_once(
-    tmp_path: Path,
-) -> None:
+async def test_servers_of_one_folder_begin_each_job_of_the_file_once(tmp_path: Path) -> None:
     """It stays a tenth of a second to the full hour until both know the job."""
     now, journals = [1_800_000_000 - 0.1], journals_at(f"{tmp_path / 'runs'}/")
     job = Job("0 * * * *", worker("worker"), "Write.", name="brief", zone="UTC")
@@ -348,12 +323,7 @@ async def test_servers_of_one_folder_begin_each_job_of_the_file_once(
         servers = [
             await opened.enter_async_context(
                 open_cluster_server(
-                    journals,
-                    agents,
-                    settings,
-                    Listening(port=0),
-                    push={},
-                    cluster=cluster,
+                    journals, agents, settings, Listening(port=0), push={}, cluster=cluster
                 )
             )
             for _ in range(2)
@@ -377,9 +347,7 @@ async def test_servers_of_one_folder_begin_each_job_of_the_file_once(
                 seen = read.last_seq
         # Each server shows and changes the jobs that another one begins.
         assert len((await times(second))["data"]) == 1
-        assert (await second.get("/v1/jobs")).json() == (
-            await first.get("/v1/jobs")
-        ).json()
+        assert (await second.get("/v1/jobs")).json() == (await first.get("/v1/jobs")).json()
         assert (await second.post("/v1/jobs/brief/run")).status_code == 202
         assert len((await times(first))["data"]) == 2
 
@@ -406,9 +374,7 @@ async def test_the_command_sees_and_changes_the_jobs_of_a_server_that_was_killed
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def jobs(*arguments: str) -> int:
-        return run_command(
-            ["jobs", *arguments, "--journal", str(tmp_path / "journal.db")]
-        )
+        return run_command(["jobs", *arguments, "--journal", str(tmp_path / "journal.db")])
 
     async with server_process(tmp_path, FILE) as server:
         command = trio.to_thread.run_sync
@@ -424,6 +390,4 @@ async def test_the_command_sees_and_changes_the_jobs_of_a_server_that_was_killed
         async with server.http() as http:
             # The stream ends with the run.
             await http.get(f"/v1/runs/{run}/events")
-            assert (await http.get(f"/v1/runs/{run}")).json()[
-                "output"
-            ] == "All is well."
+            assert (await http.get(f"/v1/runs/{run}")).json()["output"] == "All is well."

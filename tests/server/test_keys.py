@@ -12,23 +12,23 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, ScriptedModel, ToolCall
-from agents.approval import allow
-from agents.redaction.redactor import redacted
-from agents.sandbox.detection import detect
-from agents.tools.terminal.process_tags import TAG_VARIABLE
-from agents.tools.terminal.tools import terminal
 from orchestrator import open_orchestrator
+from orchestrator.agents import Agent, ScriptedModel, ToolCall
+from orchestrator.agents.approval import allow
+from orchestrator.agents.redaction.redactor import redacted
+from orchestrator.agents.sandbox.detection import detect
+from orchestrator.agents.tools.terminal.process_tags import TAG_VARIABLE
+from orchestrator.agents.tools.terminal.tools import terminal
 from orchestrator.cli.app import run_command
-from orchestrator.errors import ServerSetupError
-from orchestrator.server.app import OPERATIONS, application
-from orchestrator.server.keys.changes import add_key, revoke_key, rotate_key
-from orchestrator.server.keys.file import FILE, make_keys_file, read_keys
-from orchestrator.server.keys.key import DEFAULT, ORDINARY, Key, KeyLimits, Scope
-from orchestrator.server.keys.store import KeyStore
-from orchestrator.server.server import open_server_state
-from orchestrator.server.state import ServerState, Settings
-from orchestrator.server.transport.sse import HEARTBEAT_SECONDS
+from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.products.server.app import OPERATIONS, application
+from orchestrator.products.server.keys.changes import add_key, revoke_key, rotate_key
+from orchestrator.products.server.keys.file import FILE, make_keys_file, read_keys
+from orchestrator.products.server.keys.key import DEFAULT, ORDINARY, Key, KeyLimits, Scope
+from orchestrator.products.server.keys.store import KeyStore
+from orchestrator.products.server.server import open_server_state
+from orchestrator.products.server.state import ServerState, Settings
+from orchestrator.products.server.transport.sse import HEARTBEAT_SECONDS
 from tests.kit import worker
 from tests.server.keys_kit import serving_with_keys
 from tests.server.kit import TOKEN, serving
@@ -55,25 +55,12 @@ def file(tmp_path: Path) -> Path:
 def test_a_key_is_found_by_its_token_only(file: Path) -> None:
     key, token = add_key(file, "ann", now=1, limits=KeyLimits(tokens_per_day=5))
     store = KeyStore(file)
-    changed = [
-        f"{token[:-1]}{'1' if token[-1] == '0' else '0'}",
-        token[:-1],
-        token + "0",
-    ]
+    changed = [f"{token[:-1]}{'1' if token[-1] == '0' else '0'}", token[:-1], token + "0"]
 
     assert store.find(token) is not None
     assert store.find(token) == (key, token.split("_")[1])
-    assert key == Key(
-        name="ann", owner="ann", created=1, limits=KeyLimits(tokens_per_day=5)
-    )
-    for wrong in (
-        *changed,
-        "",
-        "orc__",
-        token.upper(),
-        f"orc_{'0' * 16}_{'0' * 64}",
-        "ü",
-    ):
+    assert key == Key(name="ann", owner="ann", created=1, limits=KeyLimits(tokens_per_day=5))
+    for wrong in (*changed, "", "orc__", token.upper(), f"orc_{'0' * 16}_{'0' * 64}", "ü"):
         assert store.find(wrong) is None, wrong
 
 
@@ -88,10 +75,7 @@ def test_the_file_is_private_and_has_no_token_in_it(file: Path) -> None:
         _, _, secret = token.split("_")
         assert len(secret) == 64
         assert secret not in text
-    assert sorted(it.name for it in file.parent.iterdir()) == [
-        "keys.json",
-        "keys.json.lock",
-    ]
+    assert sorted(it.name for it in file.parent.iterdir()) == ["keys.json", "keys.json.lock"]
 
 
 def test_tokens_are_redacted_wherever_they_are_said(file: Path) -> None:
@@ -197,16 +181,13 @@ def test_every_route_needs_one_scope_or_is_known_to_be_public() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_route_refuses_a_key_without_its_scope_and_says_which(
-    tmp_path: Path,
-) -> None:
+async def test_a_route_refuses_a_key_without_its_scope_and_says_which(tmp_path: Path) -> None:
     wrong: list[Any] = []
     async with serving_with_keys(worker(), folder=tmp_path) as server:
         # An admin has the ordinary scopes, so that it lacks but one.
         tokens = {
             it: server.new_token(
-                f"no-{it}",
-                scopes=ALL - {it} - ({Scope.ADMIN} if it in ORDINARY else set()),
+                f"no-{it}", scopes=ALL - {it} - ({Scope.ADMIN} if it in ORDINARY else set())
             )
             for it in Scope
         }
@@ -303,9 +284,7 @@ async def test_a_stream_ends_when_its_key_expires(file: Path) -> None:
             for name, reader in readers.items():
                 reader.token = token
                 body = asked(stream=True, store=name == "stored")
-                nursery.start_soon(
-                    reader.ask, application(state), "/v1/responses", body
-                )
+                nursery.start_soon(reader.ask, application(state), "/v1/responses", body)
         took = trio.current_time() - began
         under_way = {
             it.labels.get("store", ""): it.root.is_running
@@ -319,14 +298,10 @@ async def test_a_stream_ends_when_its_key_expires(file: Path) -> None:
         last = json.loads(reader.sent.decode().strip().rpartition("data: ")[2])
         assert last["code"] == "invalid_api_key"
         assert reader.is_complete
-    assert under_way == {"": True, "false": False}, (
-        "what is stored belongs to the owner"
-    )
+    assert under_way == {"": True, "false": False}, "what is stored belongs to the owner"
 
 
-@pytest.mark.parametrize(
-    ("asks", "within"), [(True, 1), (False, HEARTBEAT_SECONDS + 1)]
-)
+@pytest.mark.parametrize(("asks", "within"), [(True, 1), (False, HEARTBEAT_SECONDS + 1)])
 async def test_a_stream_ends_when_its_key_is_revoked(
     file: Path, *, asks: bool, within: float
 ) -> None:
@@ -350,30 +325,22 @@ async def test_a_stream_ends_when_its_key_is_revoked(
     assert reader.is_complete
 
 
-async def test_a_stream_goes_on_through_a_rotation_until_its_grace_is_over(
-    file: Path,
-) -> None:
+async def test_a_stream_goes_on_through_a_rotation_until_its_grace_is_over(file: Path) -> None:
     reader = Reader()
     async with slow_server(file) as state:
         _, reader.token = add_key(file, "ann", now=0)
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(
-                reader.ask, application(state), "/v1/responses", asked(stream=True)
-            )
+            nursery.start_soon(reader.ask, application(state), "/v1/responses", asked(stream=True))
             await trio.testing.wait_all_tasks_blocked()
-            rotate_key(
-                file, "ann", now=state.journals.first.orchestrator.now(), grace=100
-            )
+            rotate_key(file, "ann", now=state.journals.first.orchestrator.now(), grace=100)
         took = trio.current_time() - began
 
     assert took == pytest.approx(100, abs=1)
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
-async def test_no_answer_is_given_to_a_key_that_expired_meanwhile(
-    file: Path, path: str
-) -> None:
+async def test_no_answer_is_given_to_a_key_that_expired_meanwhile(file: Path, path: str) -> None:
     reader = Reader()
     body = asked()
     if "chat" in path:
@@ -404,9 +371,7 @@ def test_the_command_line_shows_a_token_once(
     assert found[0].scopes == ORDINARY
     assert found[0].expires == pytest.approx(found[0].created + 30 * 86_400)
 
-    code, shown, _ = keys(
-        "add", "ci", "--json", "--scope", "read", "--runs-at-once", "3"
-    )
+    code, shown, _ = keys("add", "ci", "--json", "--scope", "read", "--runs-at-once", "3")
     made = json.loads(shown)
     limits = KeyStore(file).find(made["token"])
     assert limits is not None
@@ -443,9 +408,7 @@ def test_a_folder_that_others_may_change_has_no_valid_keys(file: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="makes a link of another user")
-def test_a_folder_that_another_user_has_linked_has_no_valid_keys(
-    tmp_path: Path,
-) -> None:
+def test_a_folder_that_another_user_has_linked_has_no_valid_keys(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     file = tmp_path / FILE
@@ -514,9 +477,7 @@ async def test_two_who_add_a_key_at_once_both_have_one(file: Path) -> None:
 
 
 @pytest.mark.realtime
-async def test_a_command_behind_a_wall_forges_no_key_while_keys_change(
-    tmp_path: Path,
-) -> None:
+async def test_a_command_behind_a_wall_forges_no_key_while_keys_change(tmp_path: Path) -> None:
     """Even where the keys are in its workspace: their folder is hidden, and not one file."""
     if not detect().backend.is_wall:
         pytest.skip("no sandbox of this machine is a wall")

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
-from delegation import SessionId
+from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.cli.retention import size_on_disk
-from orchestrator.server.transport.json_body import (
+from orchestrator.delegation import SessionId
+from orchestrator.products.server.transport.json_body import (
     LARGE,
     MOST_MARKS,
     decoded,
@@ -78,8 +78,7 @@ async def test_many_files_of_a_message_are_searched_beside_the_event_loop() -> N
         session = opened.json()["id"]
         with searched_texts() as texts:
             told = await served.http.post(
-                f"/v1/sessions/{session}/messages",
-                json={"text": "go", "parts": [part] * 500},
+                f"/v1/sessions/{session}/messages", json={"text": "go", "parts": [part] * 500}
             )
         assert told.status_code == 202
         record = served.orchestrator.read.ledger.sessions[SessionId(session)]
@@ -100,8 +99,7 @@ async def test_the_long_schema_of_a_tool_is_searched_beside_the_event_loop() -> 
     async with serving(worker()) as served:
         with searched_texts() as texts:
             answer = await served.http.post(
-                "/v1/responses",
-                json={"model": "worker", "input": "go", "tools": [tool]},
+                "/v1/responses", json={"model": "worker", "input": "go", "tools": [tool]}
             )
         assert answer.status_code == 200
         assert answer.json()["tools"][0]["parameters"]["properties"] == properties
@@ -149,9 +147,7 @@ def test_what_is_in_strings_is_no_value(text: str, marks: int) -> None:
     assert has_too_many_marks(b"[" + raw, marks)
 
 
-async def test_an_image_is_stored_once_however_many_chats_have_it(
-    tmp_path: Path,
-) -> None:
+async def test_an_image_is_stored_once_however_many_chats_have_it(tmp_path: Path) -> None:
     """It stands beside the facts, which refer to it: in chats, responses and what goes on."""
     image = random.Random(7).randbytes(300_000)
     url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
@@ -167,8 +163,6 @@ async def test_an_image_is_stored_once_however_many_chats_have_it(
         first = await it.openai.responses.create(
             model="a", input=[{"role": "user", "content": [part]}]
         )
-        await it.openai.responses.create(
-            model="a", input="and now?", previous_response_id=first.id
-        )
+        await it.openai.responses.create(model="a", input="and now?", previous_response_id=first.id)
 
     assert size_on_disk(path) < 1.6 * len(url)

@@ -12,23 +12,23 @@ import httpx2
 import pytest
 import trio
 
-from agents import Agent, Price, ScriptedModel, Usage
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
-from orchestrator.journal.journal import Journal
-from orchestrator.server.app import application
-from orchestrator.server.keys.changes import add_key
-from orchestrator.server.keys.file import FILE
-from orchestrator.server.keys.key import KeyLimits
-from orchestrator.server.keys.wrong_keys import (
+from orchestrator.agents import Agent, Price, ScriptedModel, Usage
+from orchestrator.kernel.journal.journal import Journal
+from orchestrator.products.server.app import application
+from orchestrator.products.server.keys.changes import add_key
+from orchestrator.products.server.keys.file import FILE
+from orchestrator.products.server.keys.key import KeyLimits
+from orchestrator.products.server.keys.wrong_keys import (
     FORGET_SECONDS,
     FREE,
     LONGEST_SECONDS,
     MOST_PEERS,
     WrongKeys,
 )
-from orchestrator.server.quotas import TokenBucket, too_many
-from orchestrator.server.server import open_server_state
-from orchestrator.server.state import Settings
+from orchestrator.products.server.quotas import TokenBucket, too_many
+from orchestrator.products.server.server import open_server_state
+from orchestrator.products.server.state import Settings
 from tests.kit import hand_on, worker
 from tests.orchestrator.budgets_kit import Meter, chatty, lead
 from tests.server.kit import TOKEN
@@ -50,9 +50,7 @@ class Limited:
     def key(self, name: str, owner: Any = None, **limits: Any) -> dict[str, str]:
         """Make a key, and return the header of its requests."""
         now = self.orchestrator.now()
-        _, token = add_key(
-            self.file, name, owner=owner, now=now, limits=KeyLimits(**limits)
-        )
+        _, token = add_key(self.file, name, owner=owner, now=now, limits=KeyLimits(**limits))
         return {"authorization": f"Bearer {token}"}
 
     async def chat(self, key: dict[str, str], model: str = "worker") -> httpx2.Response:
@@ -61,24 +59,19 @@ class Limited:
         )
 
     async def begin(self, key: dict[str, str], model: str) -> httpx2.Response:
-        return await self.http.post(
-            "/v1/runs", json={"agent": model, "input": "go"}, headers=key
-        )
+        return await self.http.post("/v1/runs", json={"agent": model, "input": "go"}, headers=key)
 
     async def wait_idle(self) -> None:
         seen = 0
         while any(
-            not it.has_nothing_pending
-            for it in self.orchestrator.read.ledger.sessions.values()
+            not it.has_nothing_pending for it in self.orchestrator.read.ledger.sessions.values()
         ):
             seen = await self.orchestrator.wait_changed(after=seen)
 
     def used_today(self, name: str) -> int:
         """Return how many tokens the newest account of a key has paid for."""
         accounts = self.orchestrator.read.ledger.accounts
-        return [it.used.tokens for id_, it in accounts.items() if f":{name}:" in id_][
-            -1
-        ]
+        return [it.used.tokens for id_, it in accounts.items() if f":{name}:" in id_][-1]
 
 
 @asynccontextmanager
@@ -89,13 +82,9 @@ async def limited(
     settings = Settings(token=TOKEN, keys=file)
     async with (
         open_orchestrator(journal, environ={}) as orchestrator,
-        open_server_state(
-            orchestrator, {it.name: it for it in agents}, settings
-        ) as state,
+        open_server_state(orchestrator, {it.name: it for it in agents}, settings) as state,
         httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(application(state)),
-            base_url="http://test",
-            timeout=None,
+            transport=httpx2.ASGITransport(application(state)), base_url="http://test", timeout=None
         ) as http,
     ):
         yield Limited(orchestrator=orchestrator, http=http, file=file)
@@ -168,9 +157,7 @@ async def test_a_key_has_so_many_runs_at_once(tmp_path: Path) -> None:
         assert (third.status_code, said.status_code) == (202, 429)
 
 
-async def test_a_turn_counts_for_the_key_of_the_message_that_began_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_turn_counts_for_the_key_of_the_message_that_began_it(tmp_path: Path) -> None:
     slow = worker("slow", seconds=1_000)
     async with limited(slow, folder=tmp_path) as server:
         ann = server.key("ann", "us", runs_at_once=2)
@@ -213,9 +200,7 @@ def priced(meter: Meter, name: str = "worker") -> Agent:
     return attrs.evolve(meter.worker(), name=name, model=meter.on(model))
 
 
-@pytest.mark.parametrize(
-    "limits", [{"tokens_per_day": 900}, {"dollars_per_day": 0.006}]
-)
+@pytest.mark.parametrize("limits", [{"tokens_per_day": 900}, {"dollars_per_day": 0.006}])
 async def test_the_budget_of_a_day_holds_across_runs_restarts_and_a_fan_out(
     tmp_path: Path, limits: dict[str, float]
 ) -> None:
@@ -276,17 +261,13 @@ async def test_a_used_up_day_is_429_until_midnight_utc(tmp_path: Path) -> None:
         assert (server.orchestrator.now() + wait) % DAY < 2
 
 
-async def test_what_wakes_a_conversation_later_is_paid_by_its_last_message(
-    tmp_path: Path,
-) -> None:
+async def test_what_wakes_a_conversation_later_is_paid_by_its_last_message(tmp_path: Path) -> None:
     """A turn that a notice begins has no request; its key pays all the same."""
     meter = Meter()
     agent = chatty(meter, meter.worker(seconds=10))
     async with limited(agent, folder=tmp_path) as server:
         ann = server.key("ann", tokens_per_day=1_000_000)
-        made = await server.http.post(
-            "/v1/sessions", json={"model": "chatty"}, headers=ann
-        )
+        made = await server.http.post("/v1/sessions", json={"model": "chatty"}, headers=ann)
         path = f"/v1/sessions/{made.json()['id']}/messages"
         for _ in range(2):
             before = meter.used.tokens
@@ -300,15 +281,11 @@ async def test_what_wakes_a_conversation_later_is_paid_by_its_last_message(
     assert len([it for it in accounts if ":ann:" in it]) == 2
 
 
-async def test_a_key_without_a_limit_does_not_use_the_day_of_another(
-    tmp_path: Path,
-) -> None:
+async def test_a_key_without_a_limit_does_not_use_the_day_of_another(tmp_path: Path) -> None:
     meter = Meter()
     async with limited(meter.worker(), folder=tmp_path) as server:
         ann = server.key("ann", tokens_per_day=1_000_000)
-        made = await server.http.post(
-            "/v1/sessions", json={"model": "worker"}, headers=ann
-        )
+        made = await server.http.post("/v1/sessions", json={"model": "worker"}, headers=ann)
         path = f"/v1/sessions/{made.json()['id']}/messages"
         await server.http.post(path, json={"text": "one"}, headers=ann)
         await server.wait_idle()
@@ -320,16 +297,10 @@ async def test_a_key_without_a_limit_does_not_use_the_day_of_another(
         assert meter.used.tokens > used == server.used_today("ann")
 
 
-async def test_a_run_that_meets_the_limit_in_its_middle_ends_over_budget(
-    tmp_path: Path,
-) -> None:
+async def test_a_run_that_meets_the_limit_in_its_middle_ends_over_budget(tmp_path: Path) -> None:
     meter = Meter()
     steps: list[Any] = [hand_on(str(number)) for number in range(50)]
-    top = Agent(
-        "top",
-        model=meter.on(ScriptedModel([*steps, "end"])),
-        delegates=[meter.worker()],
-    )
+    top = Agent("top", model=meter.on(ScriptedModel([*steps, "end"])), delegates=[meter.worker()])
     async with limited(top, folder=tmp_path) as server:
         ann = server.key("ann", tokens_per_day=5_000)
         run = (await server.begin(ann, "top")).json()["id"]
@@ -354,16 +325,11 @@ def test_wrong_keys_of_a_peer_wait_longer_and_longer() -> None:
     assert len(wrong) == MOST_PEERS
 
 
-async def test_wrong_keys_are_429_and_right_ones_are_never_refused_for_them(
-    tmp_path: Path,
-) -> None:
+async def test_wrong_keys_are_429_and_right_ones_are_never_refused_for_them(tmp_path: Path) -> None:
     async with limited(worker(), folder=tmp_path) as server:
         ann = server.key("ann")
         wrong = {"authorization": "Bearer wrong"}
-        seen = [
-            (await server.http.get("/v1/models", headers=wrong))
-            for _ in range(FREE + 3)
-        ]
+        seen = [(await server.http.get("/v1/models", headers=wrong)) for _ in range(FREE + 3)]
         assert [it.status_code for it in seen] == [401] * FREE + [429] * 3
         assert [it.headers["retry-after"] for it in seen[FREE:]] == ["1", "2", "4"]
         assert problem(seen[-1])["code"] == "too_many_wrong_keys"
@@ -377,7 +343,7 @@ import math
 import os
 import pathlib
 import trio
-from agents import Agent, Price, ScriptedModel, ToolMessage
+from orchestrator.agents import Agent, Price, ScriptedModel, ToolMessage
 from orchestrator.testing.scripts import hand_on
 
 PRICE = Price(input=1, output=10)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import trio
 
-from agents.sandbox.network.allowed_hosts import AllowedHosts
-from agents.sandbox.network.proxy import NetworkProxy
-from agents.tools.terminal.process_origin import PROCESSES
-from orchestrator.server.transport.errors import HttpError
-from orchestrator.server.transport.local_peer import TABLES, require_person
+from orchestrator.agents.sandbox.network.allowed_hosts import AllowedHosts
+from orchestrator.agents.sandbox.network.proxy import NetworkProxy
+from orchestrator.agents.tools.terminal.process_origin import PROCESSES
+from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.transport.local_peer import TABLES, require_person
 
 pytestmark = [
     pytest.mark.realtime,
@@ -24,24 +24,18 @@ pytestmark = [
 
 def ends_of(accepted: socket.socket | trio.socket.SocketType) -> dict[str, Any]:
     """Return what the server knows of a connection."""
-    return {
-        "client": accepted.getpeername()[:2],
-        "server": accepted.getsockname()[:2],
-    }
+    return {"client": accepted.getpeername()[:2], "server": accepted.getsockname()[:2]}
 
 
 @pytest.mark.parametrize(
-    ("bound", "host"),
-    [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")],
+    ("bound", "host"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")]
 )
 async def test_it_is_found_by_addresses_of_both_kinds(bound: str, host: str) -> None:
     is_new = ":" in bound
     if is_new and not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
     with socket.create_server(
-        (bound, 0),
-        family=socket.AF_INET6 if is_new else socket.AF_INET,
-        dualstack_ipv6=is_new,
+        (bound, 0), family=socket.AF_INET6 if is_new else socket.AF_INET, dualstack_ipv6=is_new
     ) as listening:
         with socket.create_connection((host, listening.getsockname()[1])):
             accepted, _ = listening.accept()
@@ -59,9 +53,7 @@ async def test_what_a_proxy_sends_for_a_command_approves_nothing() -> None:
     async with listener, front, trio.open_nursery() as nursery:
         nursery.start_soon(proxy.serve, front)
         async with await trio.open_tcp_stream("127.0.0.1", port) as command:
-            await command.send_all(
-                f"CONNECT {here} HTTP/1.1\r\nHost: {here}\r\n\r\n".encode()
-            )
+            await command.send_all(f"CONNECT {here} HTTP/1.1\r\nHost: {here}\r\n\r\n".encode())
             async with await listener.accept() as accepted:
                 await command.receive_some()
                 with pytest.raises(HttpError):
@@ -100,9 +92,7 @@ async def test_one_that_has_left_may_not_approve_and_another_machine_may() -> No
             leaving.close()
             with pytest.raises(HttpError) as caught:
                 await require_person(ends_of(accepted))
-            await require_person(
-                {"client": ("192.0.2.1", 5), "server": accepted.getsockname()}
-            )
+            await require_person({"client": ("192.0.2.1", 5), "server": accepted.getsockname()})
 
     assert caught.value.status == 403
     for unknown in ({}, {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 1)}):

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, AssistantMessage, ModelRequest, Usage
-from agents.logprobs import TokenLogprob, TokenOption
-from agents.models.providers.http_model import HttpModel
-from agents.models.providers.openai_chat import OpenAIModel
-from agents.models.providers.openai_responses import ResponsesModel
-from delegation.events import ModelAnswered
-from orchestrator.server.openai.requested_settings import IGNORED
-from orchestrator.server.state import Settings
+from orchestrator.agents import Agent, AssistantMessage, ModelRequest, Usage
+from orchestrator.agents.logprobs import TokenLogprob, TokenOption
+from orchestrator.agents.models.providers.http_model import HttpModel
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel
+from orchestrator.agents.models.providers.openai_responses import ResponsesModel
+from orchestrator.delegation.events import ModelAnswered
+from orchestrator.products.server.openai.requested_settings import IGNORED
+from orchestrator.products.server.state import Settings
 from tests.fake_provider import FakeProvider, Say, logprob_of, open_provider
 from tests.server.chat_kit import HELLO
 from tests.server.kit import TOKEN, Served, serving
@@ -61,9 +61,7 @@ def dumped(tokens: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("is_plain", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_chat_has_them_plain_and_streamed(
-    kind: type[HttpModel], is_plain: bool
-) -> None:
+async def test_a_chat_has_them_plain_and_streamed(kind: type[HttpModel], is_plain: bool) -> None:
     say = Say(text=TEXT, has_logprobs=True, is_plain=is_plain)
     async with asked(kind, say) as (served, provider):
         chats = served.openai.chat.completions
@@ -89,9 +87,7 @@ async def test_a_chat_has_them_plain_and_streamed(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_response_has_them_plain_streamed_and_later(
-    kind: type[HttpModel],
-) -> None:
+async def test_a_response_has_them_plain_streamed_and_later(kind: type[HttpModel]) -> None:
     async with asked(kind, Say(text=TEXT, has_logprobs=True)) as (served, provider):
         responses = served.openai.responses
         first: Any = await responses.create(
@@ -128,22 +124,16 @@ async def test_the_helpers_of_the_client_collect_the_streamed_ones() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_secret_that_is_cut_into_tokens_takes_them_along(
-    kind: type[HttpModel],
-) -> None:
+async def test_a_secret_that_is_cut_into_tokens_takes_them_along(kind: type[HttpModel]) -> None:
     say = Say(text=f"the key is {KEY}, keep it", has_logprobs=True)
     async with asked(kind, say) as (served, _):
         options: Any = {"logprobs": True, "top_logprobs": 1}
         body = {"model": "helper", "messages": HELLO, **options}
         chat = await served.http.post("/v1/chat/completions", json=body)
-        stream = await served.http.post(
-            "/v1/chat/completions", json={**body, "stream": True}
-        )
+        stream = await served.http.post("/v1/chat/completions", json={**body, "stream": True})
         asking = {"model": "helper", "input": "?", "include": INCLUDE}
         response = await served.http.post("/v1/responses", json=asking)
-        events = await served.http.post(
-            "/v1/responses", json={**asking, "stream": True}
-        )
+        events = await served.http.post("/v1/responses", json={**asking, "stream": True})
         facts = [
             it.event
             for id_ in served.orchestrator.runs
@@ -189,8 +179,7 @@ async def test_no_token_and_no_alternative_leaks_a_secret(
 ) -> None:
     async with serving(Agent("odd", model=OddModel(*tokens))) as served:
         answer = await served.http.post(
-            "/v1/chat/completions",
-            json={"model": "odd", "messages": HELLO, "logprobs": True},
+            "/v1/chat/completions", json={"model": "odd", "messages": HELLO, "logprobs": True}
         )
 
     assert KEY[10:] not in answer.text

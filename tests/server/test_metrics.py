@@ -6,7 +6,7 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ScriptedModel
 from tests.kit import worker
 from tests.server.chat_kit import HELLO
 from tests.server.kit import Served, serving
@@ -37,9 +37,7 @@ async def test_requests_runs_and_what_they_used_are_counted() -> None:
     async with serving(worker(), failing) as served:
         await ended(served, (await started(served, "worker"))["id"])
         await ended(served, (await started(served, "failing"))["id"])
-        await exchanged(
-            served.url, b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        )
+        await exchanged(served.url, b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         got = await scraped(served)
         last = served.orchestrator.read.ledger.last_seq
 
@@ -85,9 +83,7 @@ async def test_a_stream_that_fails_before_it_begins_is_counted_by_its_status() -
     assert ("http_requests_total", labels(**asked, status="200")) not in got
 
 
-async def test_a_conversation_is_under_way_during_its_turns_and_ends_when_it_is_closed() -> (
-    None
-):
+async def test_a_conversation_is_under_way_during_its_turns_and_ends_when_it_is_closed() -> None:
     async with serving(worker()) as served:
         opened = await served.http.post("/v1/sessions", json={"model": "worker"})
         session = f"/v1/sessions/{opened.json()['id']}"

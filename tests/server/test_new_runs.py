@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import trio
-
-from agents import Agent, Hooks, ScriptedModel, Transcript, agent
-from orchestrator.server.api import simulations
-from orchestrator.server.state import Settings
 from orchestrator.simulation import SimulationSettings, simulate
+
+from orchestrator.agents import Agent, Hooks, ScriptedModel, Transcript, agent
+from orchestrator.products.server.api import simulations
+from orchestrator.products.server.state import Settings
 from tests.fake_provider import Say, Then, open_provider
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
@@ -86,9 +86,7 @@ async def test_a_run_takes_a_model_that_the_operator_allows_and_keeps_it_over_a_
             assert (await ended(served, own["id"]))["output"] == "my own"
 
 
-async def refusal(
-    served: Served, path: str = "/v1/runs", **body: Any
-) -> tuple[int, Any]:
+async def refusal(served: Served, path: str = "/v1/runs", **body: Any) -> tuple[int, Any]:
     answer = await served.http.post(path, json={"input": "go", **body})
     return answer.status_code, problem(answer)["code"]
 

@@ -13,10 +13,10 @@ import pytest
 import trio
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
-from agents import Agent, ScriptedModel
-from agents.approval import ask
-from orchestrator.server.app import OPERATIONS
-from orchestrator.server.keys import wrong_keys
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.agents.approval import ask
+from orchestrator.products.server.app import OPERATIONS
+from orchestrator.products.server.keys import wrong_keys
 from tests.kit import worker
 from tests.orchestrator.approvals_kit import Shell
 from tests.orchestrator.approvals_kit import run as shell_run
@@ -78,9 +78,7 @@ async def test_the_document_says_what_a_route_takes() -> None:
     assert paths["/health"]["get"]["security"] == []
 
 
-async def test_schemathesis_finds_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_schemathesis_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # It sends hundreds of wrong tokens, and expects 401 for each.
     monkeypatch.setattr(wrong_keys, "FREE", 10_000)
     async with serving(worker(), boss(), careful()) as served:
@@ -145,8 +143,7 @@ async def furnished(served: Served) -> dict[str, list[str]]:
     for session in closed:
         await served.http.post(f"/v1/sessions/{session}/close")
     responses = [
-        await served.openai.responses.create(model="worker", input="hello")
-        for _ in range(8)
+        await served.openai.responses.create(model="worker", input="hello") for _ in range(8)
     ]
     return {
         "run": runs,
@@ -161,9 +158,7 @@ async def furnished(served: Served) -> dict[str, list[str]]:
 
 
 async def opened(served: Served) -> str:
-    id_: str = (
-        await served.http.post("/v1/sessions", json={"model": "worker"})
-    ).json()["id"]
+    id_: str = (await served.http.post("/v1/sessions", json={"model": "worker"})).json()["id"]
     return id_
 
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from agents import Agent
-from orchestrator.server.state import Settings
+from orchestrator.agents import Agent
+from orchestrator.products.server.state import Settings
 from tests.server.chat_kit import HELLO
 from tests.server.kit import TOKEN, serving
 from tests.server.streaming_kit import speaker
@@ -34,9 +34,7 @@ async def test_a_page_of_a_named_origin_may_ask(origins: tuple[str, ...]) -> Non
         del served.http.headers["authorization"]
         asked = await served.http.options(CHAT, headers={"origin": PAGE, **PREFLIGHT})
         answer = await served.http.post(
-            CHAT,
-            json=BODY,
-            headers={"origin": PAGE, "authorization": f"Bearer {TOKEN}"},
+            CHAT, json=BODY, headers={"origin": PAGE, "authorization": f"Bearer {TOKEN}"}
         )
         refused = await served.http.post(CHAT, json=BODY, headers={"origin": PAGE})
 
@@ -63,9 +61,7 @@ async def test_no_other_page_may(origins: tuple[str, ...]) -> None:
         assert not [name for name in each.headers if name.startswith("access-control")]
 
 
-async def test_a_line_is_logged_for_each_request(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_a_line_is_logged_for_each_request(capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings(token=TOKEN, logs_access=True)
     async with serving(Agent("a", model=speaker("42")), settings=settings) as served:
         answer = await served.http.post(CHAT, json=BODY)

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel
-from agents.approval import ask
-from delegation import SessionId
-from delegation.events.jobs import JobId, JobSpec
 from orchestrator import server as server_package
-from orchestrator.errors import ServerSetupError
-from orchestrator.server.app import OPERATIONS
-from orchestrator.server.keys.key import ORDINARY, Scope
-from orchestrator.server.operation import Operation
-from orchestrator.server.webhook import open_webhooks, webhooks_for
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.agents.approval import ask
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events.jobs import JobId, JobSpec
+from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.products.server.app import OPERATIONS
+from orchestrator.products.server.keys.key import ORDINARY, Scope
+from orchestrator.products.server.operation import Operation
+from orchestrator.products.server.webhook import open_webhooks, webhooks_for
 from tests.kit import worker
 from tests.orchestrator.approvals_kit import Shell
 from tests.orchestrator.approvals_kit import run as shell_run
@@ -70,9 +70,7 @@ async def made_by(server: KeyedServer, token: str) -> dict[str, str]:
     """Make one of everything that has an id, and return the ids by the names in paths."""
     said = await server.ask(token, "POST", "/v1/sessions", {"model": "worker"})
     session = said.json()["id"]
-    await server.ask(
-        token, "POST", f"/v1/sessions/{session}/messages", {"text": "hello"}
-    )
+    await server.ask(token, "POST", f"/v1/sessions/{session}/messages", {"text": "hello"})
     await server.ask(token, "GET", f"/v1/sessions/{session}/inbox?wait=5")
     body = {"model": "worker", "input": "go"}
     response = (await server.ask(token, "POST", "/v1/responses", body)).json()["id"]
@@ -91,9 +89,7 @@ async def made_by(server: KeyedServer, token: str) -> dict[str, str]:
             await server.served.orchestrator.wait_changed(after=seq)
     (question,) = server.served.orchestrator.read.open_questions()
     transcript = await server.ask(token, "GET", f"/v1/tasks/{run}/transcript")
-    job = JobSpec(
-        id=JobId("look"), schedule="0 8 1 1 *", zone="UTC", agent="worker", goal="Look."
-    )
+    job = JobSpec(id=JobId("look"), schedule="0 8 1 1 *", zone="UTC", agent="worker", goal="Look.")
     journal = server.served.server.state.journals.first
     journal.scheduler.set(SessionId(session), job)
     return {
@@ -116,9 +112,7 @@ def with_ids(operation: Operation) -> list[str]:
     return [it for it in re.findall(r"\{(\w+)\}", operation.path) if it != "model"]
 
 
-def compared(
-    answer: Any, ids: dict[str, str]
-) -> tuple[int, str, list[tuple[str, str]]]:
+def compared(answer: Any, ids: dict[str, str]) -> tuple[int, str, list[tuple[str, str]]]:
     """Return all of an answer but the ids that were asked for, and what each request has anew."""
     text = answer.text
     for name, id_ in ids.items():
@@ -128,9 +122,7 @@ def compared(
     return answer.status_code, text, headers
 
 
-async def test_another_owner_s_id_is_answered_like_one_that_does_not_exist(
-    tmp_path: Path,
-) -> None:
+async def test_another_owner_s_id_is_answered_like_one_that_does_not_exist(tmp_path: Path) -> None:
     """Over every route with an id, whatever the method."""
     differing: dict[str, Any] = {}
     own: dict[str, int] = {}
@@ -143,10 +135,7 @@ async def test_another_owner_s_id_is_answered_like_one_that_does_not_exist(
             body = BODIES.get(operation.name)
             answers = [
                 compared(
-                    await server.ask(
-                        bob, operation.method, operation.path.format(**ids), body
-                    ),
-                    ids,
+                    await server.ask(bob, operation.method, operation.path.format(**ids), body), ids
                 )
                 for ids in (made, UNKNOWN)
             ]
@@ -198,16 +187,12 @@ async def test_another_owner_s_ids_are_in_no_list_and_no_request_can_name_them(
     assert [it["owner"] for it in everything] == ["ann"] * 4, "an admin sees it all"
 
 
-async def test_the_same_idempotency_key_of_two_owners_is_two_keys(
-    tmp_path: Path,
-) -> None:
+async def test_the_same_idempotency_key_of_two_owners_is_two_keys(tmp_path: Path) -> None:
     async with serving_with_keys(worker(), folder=tmp_path) as server:
         tokens = [server.new_token("ann"), server.new_token("bob"), TOKEN]
         body = {"model": "worker", "input": "go"}
         made = [
-            (
-                await server.ask(it, "POST", "/v1/runs", body, idempotency_key="once")
-            ).json()["id"]
+            (await server.ask(it, "POST", "/v1/runs", body, idempotency_key="once")).json()["id"]
             for it in (*tokens, *tokens)
         ]
 
@@ -215,9 +200,7 @@ async def test_the_same_idempotency_key_of_two_owners_is_two_keys(
     assert len(set(made)) == 3
 
 
-async def test_owners_outlive_the_server_and_the_sessions_in_memory(
-    tmp_path: Path,
-) -> None:
+async def test_owners_outlive_the_server_and_the_sessions_in_memory(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     body = {"model": "worker", "input": "go"}
     async with serving_with_keys(worker(), folder=tmp_path, journal=journal) as server:
@@ -227,8 +210,7 @@ async def test_owners_outlive_the_server_and_the_sessions_in_memory(
     async with serving_with_keys(worker(), folder=tmp_path, journal=journal) as server:
         kept = server.served.orchestrator.read.ledger.sessions
         found = [
-            (await server.ask(it, "GET", f"/v1/runs/{run}")).status_code
-            for it in (ann, bob, TOKEN)
+            (await server.ask(it, "GET", f"/v1/runs/{run}")).status_code for it in (ann, bob, TOKEN)
         ]
         listed = [
             len((await server.ask(it, "GET", "/v1/runs")).json()["data"])
@@ -277,10 +259,7 @@ async def test_a_webhook_is_told_what_its_owner_s_runs_reply_and_nothing_else(
             await server.ask(TOKEN, "GET", f"/v1/runs/{made['bob']}/events")
             left = [it.got.statistics().current_buffer_used for it in (anns, others)]
 
-    assert [json.loads(it.body)["data"]["run"] for it in got] == [
-        made["ann"],
-        made["default"],
-    ]
+    assert [json.loads(it.body)["data"]["run"] for it in got] == [made["ann"], made["default"]]
     assert left == [0, 0], "bob has no webhook"
     assert len({it.secret.value for it in told}) == 2
     with pytest.raises(ServerSetupError):

@@ -11,8 +11,8 @@ from openai.resources.chat.completions import Completions as Chats
 from openai.resources.completions import Completions
 from openai.resources.responses import Responses
 
-from orchestrator.server.openai.requested_settings import IGNORED
-from orchestrator.server.state import Settings
+from orchestrator.products.server.openai.requested_settings import IGNORED
+from orchestrator.products.server.state import Settings
 from tests.kit import worker
 from tests.server.chat_kit import HELLO
 from tests.server.kit import TOKEN, serving
@@ -127,10 +127,7 @@ ROUTES: list[tuple[str, Any, dict[str, tuple[Fate, Any]], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("path", "resource", "table", "least"), ROUTES)
 async def test_every_parameter_of_the_client_has_its_fate(
-    path: str,
-    resource: Any,
-    table: dict[str, tuple[Fate, Any]],
-    least: dict[str, Any],
+    path: str, resource: Any, table: dict[str, tuple[Fate, Any]], least: dict[str, Any]
 ) -> None:
     known = set(inspect.signature(resource.create).parameters) - OF_THE_CLIENT
     assert known == set(table), "decide what becomes of a parameter that is new"
@@ -150,10 +147,7 @@ async def test_every_parameter_of_the_client_has_its_fate(
             assert (name in named) == (fate == "named"), (name, named)
             if fate == "named":
                 error = refused.json()["error"]
-                assert (error["param"], error["code"]) == (
-                    name,
-                    "unsupported_parameter",
-                )
+                assert (error["param"], error["code"]) == (name, "unsupported_parameter")
             else:
                 assert refused.status_code == 200, (name, refused.text)
 

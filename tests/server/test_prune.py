@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.journal.backends import store_at
-from orchestrator.server.console.topics import RunsTopic
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.products.server.console.topics import RunsTopic
 from tests.kit import worker
 from tests.server.keys_kit import serving_with_keys
 from tests.server.kit import TOKEN
@@ -53,18 +53,12 @@ async def test_what_would_go_is_counted_and_then_goes_for_good(tmp_path: Path) -
         assert (await http.get(f"/v1/runs/{past[0]}")).status_code == 404
         assert (await http.post(f"/v1/runs/{awake}/cancel")).status_code == 200
     with store_at(journal).open_reader(verify=False) as reader:
-        rows = [
-            it.event for it in reader.audit().rows if it.event.action == "prune_runs"
-        ]
-    assert [(it.actor, it.count) for it in rows if it.outcome == "accepted"] == [
-        ("key:default", 3)
-    ]
+        rows = [it.event for it in reader.audit().rows if it.event.action == "prune_runs"]
+    assert [(it.actor, it.count) for it in rows if it.outcome == "accepted"] == [("key:default", 3)]
     assert TOKEN not in str(rows)
 
 
-async def test_pages_learn_that_runs_were_pruned_deleted_or_left_memory(
-    tmp_path: Path,
-) -> None:
+async def test_pages_learn_that_runs_were_pruned_deleted_or_left_memory(tmp_path: Path) -> None:
     async with serving_with_keys(
         worker(), folder=tmp_path, journal=tmp_path / "journal.db"
     ) as keyed:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agents import Agent, Compaction, ScriptedModel
+from orchestrator.agents import Agent, Compaction, ScriptedModel
 from tests.kit import worker
 from tests.server.kit import serving
 from tests.server.server_process import server_process
@@ -36,11 +36,7 @@ async def test_an_agent_without_a_key_makes_the_server_unready() -> None:
     "agent",
     [
         Agent("boss", model=MODEL, delegates=[KEYLESS]),
-        Agent(
-            "boss",
-            model=MODEL,
-            compaction=Compaction(window=9_000, summarizer="openai:gpt-5"),
-        ),
+        Agent("boss", model=MODEL, compaction=Compaction(window=9_000, summarizer="openai:gpt-5")),
     ],
     ids=["a delegate", "a summarizer"],
 )
@@ -63,7 +59,7 @@ async def test_with_a_key_it_is_ready_and_no_key_is_shown() -> None:
 
 async def test_serve_warns_when_it_starts(tmp_path: Path) -> None:
     file = """
-from agents import Agent
+from orchestrator.agents import Agent
 keyless = Agent("keyless", model="anthropic:some-model")
 """
     async with server_process(tmp_path, file) as server:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallId,
@@ -13,7 +13,7 @@ from agents import (
     ToolCall,
     Usage,
 )
-from delegation.events import ModelAnswered
+from orchestrator.delegation.events import ModelAnswered
 from orchestrator.testing import SpyModel
 from tests.server.kit import serving
 from tests.server.streaming_kit import speaker
@@ -30,9 +30,7 @@ SECRET = "correct-horse-battery"
 
 def thinker(*answers: Any) -> SpyModel:
     """Return a model that thinks before each of its answers."""
-    return speaker(
-        *((ReasoningDelta("Let me "), ReasoningDelta("see."), it) for it in answers)
-    )
+    return speaker(*((ReasoningDelta("Let me "), ReasoningDelta("see."), it) for it in answers))
 
 
 def caller() -> SpyModel:
@@ -82,10 +80,7 @@ async def test_it_is_streamed_with_the_events_of_openai_and_can_be_resumed() -> 
         later = [it async for it in await responses.retrieve(id_, stream=True)]
         numbers = [it.sequence_number for it in events]
         rest = [
-            it
-            async for it in await responses.retrieve(
-                id_, stream=True, starting_after=numbers[4]
-            )
+            it async for it in await responses.retrieve(id_, stream=True, starting_after=numbers[4])
         ]
 
     names = [it.type.removeprefix("response.") for it in events]
@@ -100,9 +95,7 @@ async def test_it_is_streamed_with_the_events_of_openai_and_can_be_resumed() -> 
     assert "".join(it.delta for it in deltas) == "Let me see."
     assert numbers == sorted(set(numbers))
     shape = [(it.type, it.sequence_number) for it in events if "delta" not in it.type]
-    assert [
-        (it.type, it.sequence_number) for it in later if "delta" not in it.type
-    ] == shape
+    assert [(it.type, it.sequence_number) for it in later if "delta" not in it.type] == shape
     assert rest[0].sequence_number > numbers[4]
     assert rest[-1] == events[-1]
 
@@ -116,9 +109,7 @@ async def test_reasoning_goes_back_to_its_provider_with_the_results_of_calls() -
         model = caller()
         async with serving(Agent("a", model=model)) as served:
             create = served.openai.responses.create
-            first = await create(
-                model="a", input="?", tools=[WEATHER], include=ENCRYPTED
-            )
+            first = await create(model="a", input="?", tools=[WEATHER], include=ENCRYPTED)
             assert [it.type for it in first.output] == ["reasoning", "function_call"]
             if way == "id":
                 more: Any = {"previous_response_id": first.id, "input": [result]}

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel, ToolCall, UserMessage, tool
-from delegation import DeliveryCapability, Mode, SessionId
-from delegation.events import TaskRequested, TurnStarted
-from delegation.session_context import (
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, UserMessage, tool
+from orchestrator.delegation import DeliveryCapability, Mode, SessionId
+from orchestrator.delegation.events import TaskRequested, TurnStarted
+from orchestrator.delegation.session_context import (
     async_delivery_supported,
     bind_session,
     get_session_env,
 )
-from orchestrator.doors.inbound import InboundRequest
-from orchestrator.server.app import ROUTES
-from orchestrator.server.operation import Operation
+from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.products.server.app import ROUTES
+from orchestrator.products.server.operation import Operation
 from orchestrator.testing import facts, hand_on
 from tests.server.chat_kit import HELLO
 from tests.server.chokepoint import breaches_in, breaches_of
@@ -53,7 +53,7 @@ async def handle(call):
     ("imports", "does", "found"),
     [
         (
-            "from delegation import DeliveryCapability",
+            "from orchestrator.delegation import DeliveryCapability",
             "call.capability = DeliveryCapability.PUSH",
             "uses DeliveryCapability",
         ),
@@ -63,89 +63,73 @@ async def handle(call):
             "uses DeliveryCapability",
         ),
         (
-            "from delegation.session_context import bind_session",
+            "from orchestrator.delegation.session_context import bind_session",
             "bind_session(async_delivery=True).__enter__()",
             "calls bind_session",
         ),
         (
-            "from delegation import session_context",
+            "from orchestrator.delegation import session_context",
             "session_context.set_session_vars(async_delivery=True)",
             "calls set_session_vars",
         ),
         (
-            "from orchestrator.doors.one_shot import run_once",
+            "from orchestrator.kernel.doors.one_shot import run_once",
             "await run_once(call.journal.orchestrator.services, None, '', ())",
-            "imports orchestrator.doors.one_shot",
+            "imports orchestrator.kernel.doors.one_shot",
         ),
         (
-            "from orchestrator.doors.inbound import open_inbound_session",
+            "from orchestrator.kernel.doors.inbound import open_inbound_session",
             "open_inbound_session(call.journal.orchestrator.services, None, 'r_1')",
             "imports open_inbound_session",
         ),
         (
-            "from orchestrator.doors import inbound",
+            "from orchestrator.kernel.doors import inbound",
             "inbound.post_message(call.journal.orchestrator.services, None, 'r_1')",
             "calls inbound.post_message",
         ),
         (
-            "from orchestrator.doors.lifecycle import connect_door",
+            "from orchestrator.kernel.doors.lifecycle import connect_door",
             "connect_door(call.journal.orchestrator.services, None, None, None)",
-            "imports orchestrator.doors.lifecycle",
+            "imports orchestrator.kernel.doors.lifecycle",
         ),
         (
-            "from orchestrator.doors import lifecycle",
+            "from orchestrator.kernel.doors import lifecycle",
             "lifecycle.open_new_session(call.journal.orchestrator.services, None)",
             "calls open_new_session",
         ),
         ("", "await call.journal.orchestrator.run(None, '')", "calls orchestrator.run"),
+        ("", "call.journal.orchestrator.open_session(None)", "calls open_session"),
         (
-            "",
-            "call.journal.orchestrator.open_session(None)",
-            "calls open_session",
-        ),
-        (
-            "from delegation.events import MessageReceived",
+            "from orchestrator.delegation.events import MessageReceived",
             "call.book.append(MessageReceived('r_1', ''))",
             "makes the fact MessageReceived",
         ),
         (
-            "from delegation.events import MessageReceived as Told",
+            "from orchestrator.delegation.events import MessageReceived as Told",
             "call.book.append(Told('r_1', ''))",
             "makes the fact Told",
         ),
-        (
-            "",
-            "call.journal.orchestrator.services.book.post(call.fact)",
-            "calls book.post",
-        ),
+        ("", "call.journal.orchestrator.services.book.post(call.fact)", "calls book.post"),
         (
             "",
             "turns = call.journal.orchestrator.services.turns; turns.begin(None, None)",
             "calls turns.begin",
         ),
+        ("", "seq = call.journal.orchestrator.services.book.ledger.last_seq", "uses services"),
         (
-            "",
-            "seq = call.journal.orchestrator.services.book.ledger.last_seq",
-            "uses services",
-        ),
-        (
-            "from orchestrator.journal.bookkeeper import Bookkeeper",
+            "from orchestrator.kernel.journal.bookkeeper import Bookkeeper",
             "del call",
-            "imports orchestrator.journal.bookkeeper",
+            "imports orchestrator.kernel.journal.bookkeeper",
         ),
         (
-            "from orchestrator.doors.request import RequestDoor",
+            "from orchestrator.kernel.doors.request import RequestDoor",
             "RequestDoor(None, {}, None)",
             "calls RequestDoor",
         ),
     ],
 )
 def test_an_added_route_that_does_is_found(
-    imports: str,
-    does: str,
-    found: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    imports: str, does: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "made_up_route.py"
     file.write_text(MADE_UP.format(imports=imports, does=does))
@@ -166,15 +150,13 @@ def test_an_added_route_that_does_is_found(
 
     breaches = breaches_of([added])
 
-    assert any(
-        it.startswith("made_up_route:") and it.endswith(found) for it in breaches
-    ), breaches
+    assert any(it.startswith("made_up_route:") and it.endswith(found) for it in breaches), breaches
 
 
 def test_what_a_route_asks_of_the_door_and_what_it_only_compares_is_fine() -> None:
     source = """
-from delegation import DeliveryCapability
-from delegation.events import Entry
+from orchestrator.delegation import DeliveryCapability
+from orchestrator.delegation.events import Entry
 
 async def handle(call):
     session = call.journal.door.open_one_turn(call.request)
@@ -220,9 +202,7 @@ async def test_nothing_of_a_request_remains_for_the_next_turn() -> None:
         door = served.server.state.journals.first.door
         await chat(served, "a")
         await chat(served, None)
-        kept = door.open_background(
-            InboundRequest(agent=agent, message=UserMessage("go"))
-        )
+        kept = door.open_background(InboundRequest(agent=agent, message=UserMessage("go")))
         await door.wait_over(kept)
         with bind_session(chat_id="of a chat program"):
             async with served.orchestrator.open_session(agent) as session:
@@ -247,14 +227,10 @@ async def test_the_session_of_a_request_can_be_told_again_behind_another_door() 
     child = Agent("child", model=ScriptedModel.always("found it"))
     dig = hand_on("dig", background=True)
     agent = Agent(
-        "parent",
-        model=ScriptedModel([dig, "joined", dig, "detached", "told"]),
-        delegates=[child],
+        "parent", model=ScriptedModel([dig, "joined", dig, "detached", "told"]), delegates=[child]
     )
     async with serving(agent) as served:
-        answer = await served.openai.chat.completions.create(
-            model="parent", messages=HELLO
-        )
+        answer = await served.openai.chat.completions.create(model="parent", messages=HELLO)
         run = SessionId(f"r_{answer.id.removeprefix('chatcmpl-')}")
         async with served.orchestrator.open_session(agent, session=run) as session:
             await session.ask("again")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from agents import Agent, ModelSettings, ScriptedModel, ToolCall, ToolMessage, tool
-from orchestrator.server.state import Settings
+from orchestrator.agents import Agent, ModelSettings, ScriptedModel, ToolCall, ToolMessage, tool
+from orchestrator.products.server.state import Settings
 from orchestrator.testing import SpyModel
 from tests.server.chat_kit import HELLO
 from tests.server.kit import TOKEN, Served, serving
@@ -31,9 +31,7 @@ def function(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name}}
 
 
-async def test_the_parameters_of_a_chat_are_put_over_the_settings_of_its_agent() -> (
-    None
-):
+async def test_the_parameters_of_a_chat_are_put_over_the_settings_of_its_agent() -> None:
     model = SpyModel()
     own = ModelSettings(temperature=1, seed=1, top_p=0.9)
     async with serving(Agent("helper", model=model, settings=own)) as served:
@@ -105,10 +103,7 @@ async def test_a_strict_server_refuses_what_an_agent_cannot_keep() -> None:
             answer = await chat(served, **{parameter: 7})
             assert answer.status_code == 400
             error = answer.json()["error"]
-            assert (error["param"], error["code"]) == (
-                parameter,
-                "unsupported_parameter",
-            )
+            assert (error["param"], error["code"]) == (parameter, "unsupported_parameter")
         assert (await chat(served, temperature=0)).status_code == 200
 
 
@@ -161,17 +156,12 @@ async def test_tool_choice_is_about_the_tools_of_the_client() -> None:
             assert (await chat(served, tool_choice=choice)).status_code == 400
 
 
-async def test_the_settings_of_a_response_hold_for_its_whole_run_and_are_shown() -> (
-    None
-):
+async def test_the_settings_of_a_response_hold_for_its_whole_run_and_are_shown() -> None:
     """Also in the turns that notices of its tasks wake."""
     model = SpyModel(
         ScriptedModel.always(
             lambda transcript: (
-                ToolCall(
-                    "delegate_task",
-                    {"agent": "child", "goal": "go", "background": True},
-                )
+                ToolCall("delegate_task", {"agent": "child", "goal": "go", "background": True})
                 if len(transcript) == 1
                 else f"said {len(transcript)}"
             )
@@ -194,9 +184,7 @@ async def test_the_settings_of_a_response_hold_for_its_whole_run_and_are_shown()
             pass
         ended = await served.openai.responses.retrieve(begun.id)
 
-    wanted = ModelSettings(
-        temperature=0.2, max_output_tokens=50, reasoning_effort="low"
-    )
+    wanted = ModelSettings(temperature=0.2, max_output_tokens=50, reasoning_effort="low")
     assert len(model.requests) == 3
     assert {it.settings for it in model.requests} == {wanted}
     assert child.requests[0].settings == ModelSettings()

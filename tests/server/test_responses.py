@@ -7,9 +7,9 @@ import trio
 import trio.testing
 from openai.types.responses import FunctionToolParam, Response, ResponseOutputMessage
 
-from agents import Agent, ToolCall
-from delegation import Mode
-from delegation.events import TaskRequested
+from orchestrator.agents import Agent, ToolCall
+from orchestrator.delegation import Mode
+from orchestrator.delegation.events import TaskRequested
 from tests.kit import hand_on, worker
 from tests.server.kit import Served, serving
 from tests.server.streaming_kit import speaker
@@ -74,10 +74,7 @@ async def test_what_was_said_on_the_way_comes_before_the_answer() -> None:
         events = await entries_of(served, response)
 
     assert response.output_text == "I look it up\n\n42"
-    assert phases(response) == [
-        ("commentary", "I look it up\n\n"),
-        ("final_answer", "42"),
-    ]
+    assert phases(response) == [("commentary", "I look it up\n\n"), ("final_answer", "42")]
     assert [it.mode for it in events if isinstance(it, TaskRequested)] == [Mode.JOINED]
     assert response.usage is not None
     assert response.usage.output_tokens == 3
@@ -99,10 +96,7 @@ async def test_instructions_hold_once_and_what_a_developer_says_for_good() -> No
             model="agent", input="2?", previous_response_id=first.id
         )
         await served.openai.responses.create(
-            model="agent",
-            instructions="Be long.",
-            input="3?",
-            previous_response_id=second.id,
+            model="agent", instructions="Be long.", input="3?", previous_response_id=second.id
         )
 
     assert [request.instructions for request in model.requests] == [
@@ -165,9 +159,7 @@ async def test_what_is_not_kept_is_nowhere_to_be_found() -> None:
             with pytest.raises(openai.NotFoundError, match=response.id):
                 await ask(response.id)
         with pytest.raises(openai.BadRequestError) as caught:
-            await responses.create(
-                model="worker", input="?", store=False, background=True
-            )
+            await responses.create(model="worker", input="?", store=False, background=True)
 
     assert caught.value.param == "store"
 
@@ -196,9 +188,7 @@ async def test_a_disconnect_cancels_only_what_is_not_stored() -> None:
 
 async def hang_up_on(served: Served, body: object) -> None:
     """Ask, and wait for an answer on a connection of one's own until cancelled."""
-    async with httpx2.AsyncClient(
-        base_url=served.url, headers=served.http.headers
-    ) as client:
+    async with httpx2.AsyncClient(base_url=served.url, headers=served.http.headers) as client:
         await client.post("/v1/responses", json=body)
 
 
@@ -247,9 +237,7 @@ async def test_a_function_of_the_client_is_called_and_its_answer_told() -> None:
     assert again.output_text == "Still."
     assert model.texts[-1] == ["Rain?", "I ask.", "rain", "rain"]
     before, after = (request.transcript for request in model.requests[1:])
-    assert [getattr(it, "calls", ()) for it in before] == [
-        getattr(it, "calls", ()) for it in after
-    ]
+    assert [getattr(it, "calls", ()) for it in before] == [getattr(it, "calls", ()) for it in after]
 
 
 async def test_the_same_key_is_the_same_response() -> None:

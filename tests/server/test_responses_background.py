@@ -6,9 +6,9 @@ import trio
 import trio.testing
 from openai.types.responses import Response
 
-from agents import Agent
-from delegation import Mode, SessionId
-from delegation.events import Event, TaskRequested, TurnStarted
+from orchestrator.agents import Agent
+from orchestrator.delegation import Mode, SessionId
+from orchestrator.delegation.events import Event, TaskRequested, TurnStarted
 from orchestrator.testing import SpyModel
 from tests.kit import hand_on, worker
 from tests.server.kit import Served, serving
@@ -35,9 +35,7 @@ async def facts_of(served: Served, response: Response) -> list[Event]:
 async def test_children_detach_and_what_they_find_wakes_the_agent() -> None:
     """The response is complete when its whole tree is."""
     gate = trio.Event()
-    model = speaker(
-        ("I ask.", hand_on("a", "b", background=True)), "I wait.", "42", "43"
-    )
+    model = speaker(("I ask.", hand_on("a", "b", background=True)), "I wait.", "42", "43")
     helper = Agent("helper", model=speaker("a", (gate, "b")))
     agent = Agent("editor", model=model, delegates=[helper])
     async with serving(agent) as served:
@@ -85,9 +83,7 @@ async def test_cancel_returns_when_every_task_is_settled() -> None:
         async def cancel() -> None:
             cancelled.append(await responses.cancel(begun.id))
             tree = served.orchestrator.tree(served.orchestrator.runs[0])
-            assert {tree[task]["status"] for task in tree.descendants()} == {
-                "cancelled"
-            }
+            assert {tree[task]["status"] for task in tree.descendants()} == {"cancelled"}
 
         async with trio.open_nursery() as nursery:
             for _ in range(3):
@@ -95,9 +91,7 @@ async def test_cancel_returns_when_every_task_is_settled() -> None:
         await cancel()
         found = await responses.retrieve(begun.id)
         with pytest.raises(openai.BadRequestError, match="cancelled"):
-            await responses.create(
-                model="editor", input="?", previous_response_id=begun.id
-            )
+            await responses.create(model="editor", input="?", previous_response_id=begun.id)
 
     assert found.status == "cancelled"
     assert [it.status for it in cancelled] == ["cancelled"] * 4
@@ -121,9 +115,7 @@ async def test_a_cancel_and_a_read_wait_for_tasks_that_are_slow_to_end() -> None
             ended.append(str((await responses.cancel(begun.id)).status))
 
         async def read() -> None:
-            events = [
-                it async for it in await responses.retrieve(begun.id, stream=True)
-            ]
+            events = [it async for it in await responses.retrieve(begun.id, stream=True)]
             ended.append(events[-1].type)
 
         async with trio.open_nursery() as nursery:
@@ -138,13 +130,9 @@ async def test_a_cancel_and_a_read_wait_for_tasks_that_are_slow_to_end() -> None
     assert sorted(ended) == ["cancelled", "cancelled", "response.failed"]
 
 
-async def test_what_was_answered_before_is_not_said_again_when_it_is_cancelled() -> (
-    None
-):
+async def test_what_was_answered_before_is_not_said_again_when_it_is_cancelled() -> None:
     model = speaker(
-        hand_on("a", background=True),
-        "I wait.",
-        ("So,", hand_on("b", background=False)),
+        hand_on("a", background=True), "I wait.", ("So,", hand_on("b", background=False))
     )
     helper = Agent("helper", model=speaker("a", (trio.Event(),)))
     agent = Agent("editor", model=model, delegates=[helper])
@@ -204,12 +192,8 @@ async def test_what_is_deleted_has_ended_and_is_gone() -> None:
 
 
 async def test_one_fails_in_the_background_and_says_why() -> None:
-    async with serving(
-        Agent("agent", model=speaker(("so", RuntimeError("oh"))))
-    ) as served:
-        begun = await served.openai.responses.create(
-            model="agent", input="?", background=True
-        )
+    async with serving(Agent("agent", model=speaker(("so", RuntimeError("oh"))))) as served:
+        begun = await served.openai.responses.create(model="agent", input="?", background=True)
         done = await wait_over(served, begun)
 
     assert done.status == "failed"

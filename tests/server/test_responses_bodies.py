@@ -5,7 +5,7 @@ import base64
 import pytest
 from openai.types.responses import FunctionToolParam
 
-from agents import Agent, Part, UserMessage
+from orchestrator.agents import Agent, Part, UserMessage
 from tests.kit import worker
 from tests.server.kit import serving
 from tests.server.streaming_kit import speaker
@@ -42,11 +42,7 @@ async def test_pictures_and_files_reach_the_model() -> None:
                             "detail": "auto",
                             "image_url": "https://example.com/a.png",
                         },
-                        {
-                            "type": "input_file",
-                            "filename": "a.csv",
-                            "file_data": dot,
-                        },
+                        {"type": "input_file", "filename": "a.csv", "file_data": dot},
                     ],
                 }
             ],
@@ -75,10 +71,7 @@ async def test_what_a_response_answers_is_listed_in_pages() -> None:
     async with serving(Agent("agent", model=model)) as served:
         first = await served.openai.responses.create(
             model="agent",
-            input=[
-                {"role": "system", "content": "be kind"},
-                {"role": "user", "content": "1?"},
-            ],
+            input=[{"role": "system", "content": "be kind"}, {"role": "user", "content": "1?"}],
         )
         second = await served.openai.responses.create(
             model="agent", input="2?", previous_response_id=first.id
@@ -88,12 +81,7 @@ async def test_what_a_response_answers_is_listed_in_pages() -> None:
         desc = [it async for it in items.list(second.id)]
 
     texts = [(it.role, it.content[0].text) for it in asc]  # type: ignore[union-attr,index]
-    assert texts == [
-        ("developer", "be kind"),
-        ("user", "1?"),
-        ("assistant", "one"),
-        ("user", "2?"),
-    ]
+    assert texts == [("developer", "be kind"), ("user", "1?"), ("assistant", "one"), ("user", "2?")]
     assert desc == asc[::-1]
 
 

@@ -9,21 +9,15 @@ import openai
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    AssistantMessage,
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-)
-from delegation.events import (
+from orchestrator.agents import Agent, AssistantMessage, ScriptedModel, ToolCall, Transcript
+from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
     SessionOpened,
     TaskSettled,
     TurnEnded,
 )
-from orchestrator.journal.memory import MemoryJournal
+from orchestrator.kernel.journal.memory import MemoryJournal
 from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
 from tests.kit import facts, hand_on, worker
 from tests.server.kit import serving
@@ -32,11 +26,7 @@ from tests.server.server_process import server_process
 pytestmark = pytest.mark.realtime
 
 NEVER = 10_000
-SCRIPT: list[str | ToolCall] = [
-    hand_on("look", background=True),
-    "I wait.",
-    "It is 42.",
-]
+SCRIPT: list[str | ToolCall] = [hand_on("look", background=True), "I wait.", "It is 42."]
 
 
 def next_step(transcript: Transcript) -> str | ToolCall:
@@ -64,9 +54,7 @@ async def read(
     responses = client.responses
     if events:
         stream = await responses.retrieve(
-            events[0]["response"]["id"],
-            stream=True,
-            starting_after=events[-1]["sequence_number"],
+            events[0]["response"]["id"], stream=True, starting_after=events[-1]["sequence_number"]
         )
     else:
         stream = await responses.create(
@@ -82,9 +70,7 @@ async def read(
             await then()
 
 
-async def read_through_a_crash(
-    crash_after: int,
-) -> tuple[list[dict[str, Any]], Sequence[Entry]]:
+async def read_through_a_crash(crash_after: int) -> tuple[list[dict[str, Any]], Sequence[Entry]]:
     """Return what a client reads of a response whose server crashes, and the journal."""
     journal = MemoryJournal()
     events: list[dict[str, Any]] = []
@@ -133,7 +119,7 @@ from pathlib import Path
 
 import trio
 
-from agents import Agent, AssistantMessage, TextDelta, ToolCall
+from orchestrator.agents import Agent, AssistantMessage, TextDelta, ToolCall
 
 
 class Hanging:
@@ -160,9 +146,7 @@ editor = Agent("editor", model=Hanging(look, "I wait.", "It is 42."), delegates=
 """
 
 
-async def test_a_reader_goes_on_in_the_midst_of_a_word_after_kill_9(
-    tmp_path: Path,
-) -> None:
+async def test_a_reader_goes_on_in_the_midst_of_a_word_after_kill_9(tmp_path: Path) -> None:
     """On SQLite, in processes of their own, and while a child is under way."""
     events: list[dict[str, Any]] = []
     async with server_process(tmp_path, HANGING) as server:
@@ -203,9 +187,7 @@ async def test_a_chat_that_died_with_its_server_is_listed_and_can_be_resumed() -
             tree = await served.orchestrator.read_tree(id_)
             assert tree[tree.root]["status"] == "interrupted"
             events = await served.http.get(f"/v1/runs/{id_}/events")
-            assert events.status_code == 200, (
-                "the stream of what has no more facts ends"
-            )
+            assert events.status_code == 200, "the stream of what has no more facts ends"
     assert not facts(journal.entries, TurnEnded)
 
     async with serving(AGENT, journal=journal) as served:

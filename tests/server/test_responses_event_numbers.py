@@ -8,19 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.server.live.agent_stream import FullText, PartialText
-from orchestrator.server.openai.responses.bodies import (
+from orchestrator.products.server.live.agent_stream import FullText, PartialText
+from orchestrator.products.server.openai.responses.bodies import (
     CallItem,
     MessageItem,
     OutputItem,
     OutputText,
     ResponseBody,
 )
-from orchestrator.server.openai.responses.stream import (
-    FROM_THE_BEGINNING,
-    ResponseEvents,
-)
-from orchestrator.server.session_status import AgentMessage
+from orchestrator.products.server.openai.responses.stream import FROM_THE_BEGINNING, ResponseEvents
+from orchestrator.products.server.session_status import AgentMessage
 from tests.growth import grows_at_most
 
 TEXTS = st.lists(st.text(min_size=1, max_size=12), max_size=3)
@@ -32,18 +29,12 @@ def body(texts: Sequence[str], calls: Sequence[str] = ()) -> ResponseBody:
     for number, text in enumerate(texts):
         whole = text if number == len(texts) - 1 else f"{text}\n\n"
         output.append(
-            MessageItem(
-                id=f"msg_x_{number}", content=[OutputText(whole)], status="completed"
-            )
+            MessageItem(id=f"msg_x_{number}", content=[OutputText(whole)], status="completed")
         )
     for number, arguments in enumerate(calls, len(texts)):
         output.append(
             CallItem(
-                id=f"fc_x_{number}",
-                call_id="c",
-                name="f",
-                arguments=arguments,
-                status="completed",
+                id=f"fc_x_{number}", call_id="c", name="f", arguments=arguments, status="completed"
             )
         )
     return ResponseBody(
@@ -122,8 +113,7 @@ def test_every_stream_has_one_end_also_where_nothing_else_is_left(
     texts: list[str], after: int
 ) -> None:
     ends = [
-        event["type"] == "response.completed"
-        for event in told(body(texts), texts, after=after)
+        event["type"] == "response.completed" for event in told(body(texts), texts, after=after)
     ]
 
     assert ends.count(True) == 1
@@ -131,9 +121,7 @@ def test_every_stream_has_one_end_also_where_nothing_else_is_left(
 
 
 @given(st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9))
-def test_numbers_go_on_where_a_model_says_something_else_after_all(
-    said: str, kept: str
-) -> None:
+def test_numbers_go_on_where_a_model_says_something_else_after_all(said: str, kept: str) -> None:
     telling = ResponseEvents("x")
     response = body([kept])
     telling.begin(response)
@@ -163,12 +151,9 @@ def test_what_was_broken_off_is_told_to_be_incomplete() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "numbers"),
-    [([], [0, 1, 2]), (["abc"], [0, 1, 2, 3, 6, 7, 8, 9, 10])],
+    ("texts", "numbers"), [([], [0, 1, 2]), (["abc"], [0, 1, 2, 3, 6, 7, 8, 9, 10])]
 )
-def test_the_numbers_are_what_is_written_down(
-    texts: list[str], numbers: list[int]
-) -> None:
+def test_the_numbers_are_what_is_written_down(texts: list[str], numbers: list[int]) -> None:
     """Clients may have written them down, too: they must never change."""
     events = told(body(texts), texts)
 

@@ -6,8 +6,8 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from agents import Agent, Failure, Limits, ModelError
-from orchestrator.journal.memory import MemoryJournal
+from orchestrator.agents import Agent, Failure, Limits, ModelError
+from orchestrator.kernel.journal.memory import MemoryJournal
 from orchestrator.testing import CrashedError, CrashingJournal
 from tests.kit import hand_on, worker
 from tests.server.kit import serving
@@ -29,21 +29,13 @@ RATE_AT_ONCE = ModelError("slow down", kind=Failure.RATE_LIMIT)
     [
         (RATE, openai.RateLimitError, "rate_limit_exceeded"),
         (ModelError("who?", kind=Failure.AUTH), openai.InternalServerError, "auth"),
-        (
-            ModelError("pay", kind=Failure.QUOTA),
-            openai.RateLimitError,
-            "insufficient_quota",
-        ),
+        (ModelError("pay", kind=Failure.QUOTA), openai.RateLimitError, "insufficient_quota"),
         (
             ModelError("too long", kind=Failure.CONTEXT_TOO_LONG),
             openai.BadRequestError,
             "context_length_exceeded",
         ),
-        (
-            ModelError("gone", kind=Failure.CONNECTION),
-            openai.InternalServerError,
-            "provider",
-        ),
+        (ModelError("gone", kind=Failure.CONNECTION), openai.InternalServerError, "provider"),
         (RuntimeError("a fault"), openai.InternalServerError, "internal"),
     ],
 )
@@ -62,9 +54,7 @@ async def test_a_client_that_waits_gets_an_error_that_says_why_there_is_no_answe
         with pytest.raises(error) as caught:
             await client.responses.create(model="agent", input="?")
         headers = caught.value.response.headers
-        found = await served.http.get(
-            f"/v1/responses/{headers['x-run-id'].replace('r_', 'resp_')}"
-        )
+        found = await served.http.get(f"/v1/responses/{headers['x-run-id'].replace('r_', 'resp_')}")
 
     assert len(model.requests) == 2, "the client must not ask again by itself"
     assert caught.value.code == code
@@ -127,9 +117,7 @@ async def test_a_response_whose_client_waited_has_failed_after_a_crash() -> None
         again = await served.openai.responses.create(
             model="agent", input="?", extra_headers=headers
         )
-        found = await served.openai.responses.retrieve(
-            first["id"].replace("r_", "resp_")
-        )
+        found = await served.openai.responses.retrieve(first["id"].replace("r_", "resp_"))
 
     assert again.output_text == "43"
     assert found.status == "failed"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent
-from orchestrator.server.openai.requested_settings import IGNORED
+from orchestrator.agents import Agent
+from orchestrator.products.server.openai.requested_settings import IGNORED
 from orchestrator.testing import hand_on
 from tests.server.kit import serving
 from tests.server.streaming_kit import speaker
@@ -36,9 +36,7 @@ async def test_progress_is_streamed_before_there_is_an_answer() -> None:
     told: list[str] = []
     numbers: list[int] = []
     async with serving(team(go)) as served:
-        async with served.openai.responses.stream(
-            model="boss", input="?", **ASK
-        ) as stream:
+        async with served.openai.responses.stream(model="boss", input="?", **ASK) as stream:
             async for event in stream:
                 numbers.append(event.sequence_number)
                 if text := progress_of(event):
@@ -50,10 +48,7 @@ async def test_progress_is_streamed_before_there_is_an_answer() -> None:
             final = await stream.get_final_response()
 
     lines = "\n".join(told).splitlines()
-    assert [it.partition("]")[2] for it in lines] == [
-        " begins: dig with ***",
-        " succeeded",
-    ]
+    assert [it.partition("]")[2] for it in lines] == [" begins: dig with ***", " succeeded"]
     assert all(it.startswith("/boss/reader[") for it in lines)
     assert numbers == sorted(numbers)
     assert final.output_text == "One moment.\n\nIt is Lima."

@@ -9,7 +9,7 @@ import trio
 from openai.types.responses import FunctionToolParam, Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from agents import Agent, Failure, ModelError, ToolCall
+from orchestrator.agents import Agent, Failure, ModelError, ToolCall
 from tests.kit import hand_on, worker
 from tests.server.kit import serving
 from tests.server.streaming_kit import speaker
@@ -68,9 +68,7 @@ async def test_a_stream_tells_what_the_response_is_in_the_end() -> None:
     model = speaker(("Let me", " see.", hand_on("look")), ("It is", " 42", "."))
     agent = Agent("editor", model=model, delegates=[worker("helper")])
     async with serving(agent) as served:
-        stream = await served.openai.responses.create(
-            model="editor", input="?", stream=True
-        )
+        stream = await served.openai.responses.create(model="editor", input="?", stream=True)
         events = await told(stream)
         kept = await served.http.get(f"/v1/responses/{events[0]['response']['id']}")
 
@@ -88,9 +86,7 @@ async def test_a_stream_tells_what_the_response_is_in_the_end() -> None:
 async def test_the_client_puts_a_stream_together_by_itself() -> None:
     model = speaker(("It", " is", ToolCall("look")))
     async with serving(Agent("agent", model=model)) as served:
-        async with served.openai.responses.stream(
-            model="agent", input="?", tools=[LOOK]
-        ) as stream:
+        async with served.openai.responses.stream(model="agent", input="?", tools=[LOOK]) as stream:
             response = await stream.get_final_response()
 
     assert response.output_text == "It is"
@@ -113,9 +109,7 @@ async def test_words_are_told_while_the_model_speaks() -> None:
     gate = trio.Event()
     model = speaker(("It", gate, " is"))
     async with serving(Agent("agent", model=model)) as served:
-        stream = await served.openai.responses.create(
-            model="agent", input="?", stream=True
-        )
+        stream = await served.openai.responses.create(model="agent", input="?", stream=True)
         async for event in stream:
             if event.type == "response.output_text.delta" and not gate.is_set():
                 assert event.delta == "It"
@@ -213,9 +207,7 @@ async def test_a_stream_of_what_is_cancelled_ends_when_all_of_it_has_ended() -> 
     agent = Agent("editor", model=model, delegates=[helper])
     async with serving(agent) as served:
         responses = served.openai.responses
-        stream = await responses.create(
-            model="editor", input="?", background=True, stream=True
-        )
+        stream = await responses.create(model="editor", input="?", background=True, stream=True)
         events: list[dict[str, Any]] = []
         async with trio.open_nursery() as nursery:
             async for event in stream:
@@ -252,9 +244,7 @@ async def test_a_client_that_leaves_a_stream_cancels_only_what_is_not_stored() -
         gate.set()
         await served.server.state.journals.first.door.wait_over(kept)
 
-    assert [
-        str(it.last_outcome and it.last_outcome.ending) for it in (unkept, kept)
-    ] == [
+    assert [str(it.last_outcome and it.last_outcome.ending) for it in (unkept, kept)] == [
         "cancelled",
         "succeeded",
     ]
@@ -278,10 +268,7 @@ async def test_a_stream_with_the_same_key_is_attached_to() -> None:
 
         async def ask() -> None:
             stream = await served.openai.responses.create(
-                model="agent",
-                input="?",
-                stream=True,
-                extra_headers={"Idempotency-Key": "k"},
+                model="agent", input="?", stream=True, extra_headers={"Idempotency-Key": "k"}
             )
             read.append(await told(stream))
 

@@ -9,14 +9,14 @@ import networkx as nx
 import pytest
 import trio
 
-from agents import Agent, Failure, ModelError, Pipeline, ScriptedModel
-from agents.pipelines.pipeline import PipelineContext
-from delegation import DeliveryCapability
-from delegation.events import DoorOpened, TaskRequested, TurnStarted
 from orchestrator import read_api
-from orchestrator.server.api import lookup
-from orchestrator.server.most_pieces import MOST_MESSAGES
-from orchestrator.server.state import Settings
+from orchestrator.agents import Agent, Failure, ModelError, Pipeline, ScriptedModel
+from orchestrator.agents.pipelines.pipeline import PipelineContext
+from orchestrator.delegation import DeliveryCapability
+from orchestrator.delegation.events import DoorOpened, TaskRequested, TurnStarted
+from orchestrator.products.server.api import lookup
+from orchestrator.products.server.most_pieces import MOST_MESSAGES
+from orchestrator.products.server.state import Settings
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
 from tests.server.runs_kit import boss, ended, problem, started
@@ -27,8 +27,7 @@ pytestmark = pytest.mark.realtime
 async def test_a_run_works_in_the_background() -> None:
     async with serving(worker(says="it is done")) as served:
         answer = await served.http.post(
-            "/v1/runs",
-            json={"model": "worker", "input": "do it", "metadata": {"a": "b"}},
+            "/v1/runs", json={"model": "worker", "input": "do it", "metadata": {"a": "b"}}
         )
         run = await ended(served, answer.json()["id"])
 
@@ -65,14 +64,10 @@ async def test_a_text_over_the_limit_is_refused_by_every_route_that_takes_one() 
             )
         ]
 
-    assert [(it.status_code, problem(it)["code"]) for it in answers] == [
-        (413, "text_too_long")
-    ] * 5
+    assert [(it.status_code, problem(it)["code"]) for it in answers] == [(413, "text_too_long")] * 5
 
 
-async def test_a_request_of_too_many_pieces_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_request_of_too_many_pieces_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes its time in the event loop: 300,000 stop it for half a minute."""
     async with serving(worker(says="ok")) as served:
         new = {"model": "worker"}
@@ -87,22 +82,16 @@ async def test_a_request_of_too_many_pieces_is_refused(
                 (chat, {**new, "messages": [message] * (MOST_MESSAGES + 1)}),
                 (chat, {**new, "messages": [message], "tools": [tool] * 1_001}),
                 ("/v1/responses", {**new, "input": [message] * (MOST_MESSAGES + 1)}),
-                (
-                    f"/v1/sessions/{session}/messages",
-                    {"text": "x", "parts": [part] * 1_001},
-                ),
+                (f"/v1/sessions/{session}/messages", {"text": "x", "parts": [part] * 1_001}),
             )
         ]
-        monkeypatch.setattr("orchestrator.server.operation.MOST_MESSAGES", 3)
+        monkeypatch.setattr("orchestrator.products.server.operation.MOST_MESSAGES", 3)
         again = {**new, "input": [message] * 3}
         first = (await served.http.post("/v1/responses", json=again)).json()
         again["previous_response_id"] = first["id"]
         answers.append(await served.http.post("/v1/responses", json=again))
 
-    assert [problem(it)["code"] for it in answers] == [
-        *["invalid_body"] * 4,
-        "too_many_messages",
-    ]
+    assert [problem(it)["code"] for it in answers] == [*["invalid_body"] * 4, "too_many_messages"]
 
 
 async def test_children_of_a_run_detach_and_wake_it() -> None:
@@ -175,9 +164,7 @@ async def test_an_agent_that_takes_text_reads_json_as_text() -> None:
         ([], 400, "invalid_body"),
     ],
 )
-async def test_what_is_wrong_with_a_run_is_said(
-    body: Any, status: int, code: str
-) -> None:
+async def test_what_is_wrong_with_a_run_is_said(body: Any, status: int, code: str) -> None:
     async with serving(worker()) as served:
         answer = await served.http.post("/v1/runs", json=body)
         runs = (await served.http.get("/v1/runs")).json()
@@ -202,9 +189,7 @@ async def test_the_same_key_begins_one_run(tmp_path: Path) -> None:
         await ended(served, answers[0].json()["id"])
     async with serving(worker(), journal=tmp_path / "journal.db") as served:
         await send(served)
-        other = await served.http.post(
-            "/v1/runs", json={**body, "input": "twice"}, headers=key
-        )
+        other = await served.http.post("/v1/runs", json={**body, "input": "twice"}, headers=key)
         runs = (await served.http.get("/v1/runs")).json()["data"]
 
     assert [it.status_code for it in answers] == [202] * 6
@@ -267,9 +252,7 @@ async def test_runs_are_listed_by_how_far_they_are() -> None:
     assert problem(wrong)["code"] == "invalid_query"
 
 
-async def test_the_failures_that_stopped_a_branch_are_listed_without_those_above() -> (
-    None
-):
+async def test_the_failures_that_stopped_a_branch_are_listed_without_those_above() -> None:
     async def both(context: PipelineContext, goal: str) -> str:
         await context.delegate(worker("fine"), goal)
         return str(await context.delegate(broken, goal))
@@ -365,9 +348,7 @@ async def test_the_tree_is_a_graph_that_networkx_reads() -> None:
         ("html", "text/html; charset=utf-8", "<!doctype html>"),
     ],
 )
-async def test_the_tree_is_drawn_in_every_format(
-    wanted: str, media: str, has: str
-) -> None:
+async def test_the_tree_is_drawn_in_every_format(wanted: str, media: str, has: str) -> None:
     async with serving(boss()) as served:
         run = await ended(served, (await started(served, "boss"))["id"])
         answer = await served.http.get(f"/v1/runs/{run['id']}/tree?format={wanted}")

@@ -14,8 +14,8 @@ import trio
 
 from orchestrator import open_orchestrator
 from orchestrator.cli.retention import size_on_disk
-from orchestrator.journal.backends import store_at
-from orchestrator.private_files import foreign_folder
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.kernel.private_files import foreign_folder
 from tests.journal.kit import DAY, rewrite
 from tests.kit import worker
 from tests.server.server_process import AGENTS, ROOT, server_process
@@ -23,7 +23,7 @@ from tests.server.server_process import AGENTS, ROOT, server_process
 pytestmark = pytest.mark.realtime
 
 TWO = """
-from agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ScriptedModel
 
 first = Agent("one", model=ScriptedModel.always("1"))
 second = Agent("two", model=ScriptedModel.always("2"))
@@ -41,22 +41,12 @@ async def test_it_serves_every_agent_of_the_file_and_says_where(tmp_path: Path) 
     assert server.errors == ""
 
 
-async def test_it_refuses_a_folder_in_which_others_can_exchange_files(
-    tmp_path: Path,
-) -> None:
+async def test_it_refuses_a_folder_in_which_others_can_exchange_files(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     folder = tmp_path / "state"
     folder.mkdir()
     folder.chmod(0o777)
-    command = [
-        sys.executable,
-        "-m",
-        "orchestrator",
-        "serve",
-        "agents.py",
-        "--port",
-        "0",
-    ]
+    command = [sys.executable, "-m", "orchestrator", "serve", "agents.py", "--port", "0"]
 
     refused = await trio.run_process(
         [*command, "--journal", "state/journal.db"],
@@ -79,16 +69,12 @@ async def test_it_refuses_a_folder_in_which_others_can_exchange_files(
 async def test_the_line_that_it_tells_people_to_try_works(tmp_path: Path) -> None:
     async with server_process(tmp_path) as server:
         line = server.output.partition("try: ")[2].partition("\n")[0]
-        tried = await trio.run_process(
-            ["sh", "-c", f"{line} --silent --fail"], capture_stdout=True
-        )
+        tried = await trio.run_process(["sh", "-c", f"{line} --silent --fail"], capture_stdout=True)
 
     assert b'"id":"worker"' in tried.stdout
 
 
-async def test_the_token_is_shown_once_and_readable_by_its_owner_only(
-    tmp_path: Path,
-) -> None:
+async def test_the_token_is_shown_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     async with server_process(tmp_path) as server:
         token = server.token
         assert server.output.count(token) == 1
@@ -110,11 +96,9 @@ async def test_after_a_crash_it_starts_again(tmp_path: Path) -> None:
         assert await server.terminate(signal.SIGINT) == 0
 
 
-async def test_it_says_what_waits_for_an_agent_that_is_not_served(
-    tmp_path: Path,
-) -> None:
+async def test_it_says_what_waits_for_an_agent_that_is_not_served(tmp_path: Path) -> None:
     agents = """
-from agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ScriptedModel
 
 slow = Agent("slow", model=ScriptedModel.always("late", 1000))
 """
@@ -130,9 +114,7 @@ slow = Agent("slow", model=ScriptedModel.always("late", 1000))
         assert ": slow\n" in server.output
 
 
-async def test_it_deletes_runs_that_are_older_than_it_keeps_them(
-    tmp_path: Path,
-) -> None:
+async def test_it_deletes_runs_that_are_older_than_it_keeps_them(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         await orchestrator.run(worker(), "old")
@@ -148,9 +130,7 @@ async def test_it_deletes_runs_that_are_older_than_it_keeps_them(
     assert server.errors == ""
 
 
-async def test_it_deletes_the_oldest_runs_of_a_journal_that_is_too_large(
-    tmp_path: Path,
-) -> None:
+async def test_it_deletes_the_oldest_runs_of_a_journal_that_is_too_large(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     goals = [random.Random(it).randbytes(100_000).hex() for it in range(12)]
     async with open_orchestrator(path) as orchestrator:

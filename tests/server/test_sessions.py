@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel, ToolCall, Transcript, UserMessage
-from delegation import DeliveryCapability
-from delegation.events import DoorOpened, ReplyDelivered
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, Transcript, UserMessage
+from orchestrator.delegation import DeliveryCapability
+from orchestrator.delegation.events import DoorOpened, ReplyDelivered
 from orchestrator.testing import SpyModel
 from tests.kit import worker
 from tests.server.kit import Served, serving
@@ -189,9 +189,7 @@ async def test_cancelling_a_turn_leaves_its_tasks_in_the_background_at_work() ->
         ToolCall("delegate_task", {"goal": goal, "background": goal == "detached"})
         for goal in ("detached", "joined")
     ]
-    agent = Agent(
-        "boss", model=ScriptedModel([calls]), delegates=[worker(seconds=3600)]
-    )
+    agent = Agent("boss", model=ScriptedModel([calls]), delegates=[worker(seconds=3600)])
     async with serving(agent) as served:
         session = await opened(served, "boss")
         await say(served, session, "go")
@@ -283,13 +281,7 @@ async def test_instructions_hold_for_one_turn_and_parts_come_along() -> None:
     assert message.parts[0].data == b"pixels"
     assert "Be brief." not in second.instructions
     assert told["parts"] == [
-        {
-            "number": 1,
-            "media_type": "image/png",
-            "name": "a.png",
-            "url": "",
-            "bytes": 6,
-        }
+        {"number": 1, "media_type": "image/png", "name": "a.png", "url": "", "bytes": 6}
     ]
 
 
@@ -310,16 +302,12 @@ async def test_sessions_are_listed_and_runs_are_none_of_them() -> None:
     assert f"/v1/runs/{run}" in problem(wrong)["message"]
 
 
-async def test_a_conversation_is_renamed_and_keeps_its_other_notes(
-    tmp_path: Path,
-) -> None:
+async def test_a_conversation_is_renamed_and_keeps_its_other_notes(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     async with serving(echo(), journal=journal) as served:
         session = await opened(served, metadata={"for": "Ann", "old": "yes"})
         path = f"/v1/sessions/{session}"
-        changed = await served.http.post(
-            path, json={"metadata": {"title": "Tea", "old": ""}}
-        )
+        changed = await served.http.post(path, json={"metadata": {"title": "Tea", "old": ""}})
         many = {f"note {number}": "x" for number in range(15)}
         refused = await served.http.post(path, json={"metadata": many})
     async with serving(echo(), journal=journal) as served:
@@ -352,16 +340,12 @@ async def test_a_message_that_no_turn_has_read_yet_is_shown_as_queued() -> None:
     assert shown["created"] <= shown["changed"]
 
 
-async def test_a_session_whose_agent_is_not_served_takes_no_message(
-    tmp_path: Path,
-) -> None:
+async def test_a_session_whose_agent_is_not_served_takes_no_message(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     async with serving(echo(), journal=journal) as served:
         session = await opened(served)
     async with serving(worker(), journal=journal) as served:
-        answer = await served.http.post(
-            f"/v1/sessions/{session}/messages", json={"text": "hello"}
-        )
+        answer = await served.http.post(f"/v1/sessions/{session}/messages", json={"text": "hello"})
 
     assert answer.status_code == 409
     assert problem(answer)["code"] == "no_agent"

@@ -13,8 +13,8 @@ import pytest
 import trio
 from starlette.responses import PlainTextResponse
 
-from orchestrator.server.transport.connections import Connections
-from orchestrator.server.transport.listener import Listening, bind
+from orchestrator.products.server.transport.connections import Connections
+from orchestrator.products.server.transport.listener import Listening, bind
 from tests.server.raw_http import read_answer
 from tests.server.server_process import ServerProcess, server_process
 
@@ -26,7 +26,7 @@ import os
 
 import trio
 
-from agents import Agent, AssistantMessage, Usage
+from orchestrator.agents import Agent, AssistantMessage, Usage
 
 
 class Gated:
@@ -66,9 +66,7 @@ class Gate:
 
 
 @asynccontextmanager
-async def gated(
-    folder: Path, *arguments: str
-) -> AsyncGenerator[tuple[ServerProcess, Gate]]:
+async def gated(folder: Path, *arguments: str) -> AsyncGenerator[tuple[ServerProcess, Gate]]:
     gate = Gate()
     async with trio.open_nursery() as nursery:
         serve = partial(trio.serve_tcp, gate.hold, 0, host="127.0.0.1")
@@ -87,9 +85,7 @@ async def not_ready(server: ServerProcess) -> None:
                 pass
 
 
-async def test_what_was_asked_before_is_answered_and_nothing_else_is_begun(
-    tmp_path: Path,
-) -> None:
+async def test_what_was_asked_before_is_answered_and_nothing_else_is_begun(tmp_path: Path) -> None:
     async with gated(tmp_path) as (server, gate):
         statuses: list[int] = []
 
@@ -114,9 +110,7 @@ async def test_what_was_asked_before_is_answered_and_nothing_else_is_begun(
     assert late.json()["error"]["code"] == "stopping"
 
 
-async def test_clients_that_have_connected_are_answered_before_the_server_closes() -> (
-    None
-):
+async def test_clients_that_have_connected_are_answered_before_the_server_closes() -> None:
     """One has sent its request and was not accepted yet, one is about to send it."""
     connections = Connections(PlainTextResponse("served"), logging.getLogger(__name__))
     shutdown = trio.Event()
@@ -125,9 +119,7 @@ async def test_clients_that_have_connected_are_answered_before_the_server_closes
         async with trio.open_nursery() as nursery:
             await nursery.start(connections.serve, listener, shutdown)
             # The server does nothing meanwhile: this does not wait.
-            early, late = (
-                socket.create_connection(listener.getsockname()) for _ in range(2)
-            )
+            early, late = (socket.create_connection(listener.getsockname()) for _ in range(2))
             async with _stream(early) as accepted, _stream(late) as stream:
                 early.send(request)
                 shutdown.set()
@@ -140,18 +132,14 @@ def _stream(connected: socket.socket) -> trio.SocketStream:
     return trio.SocketStream(trio.socket.from_stdlib_socket(connected))
 
 
-async def test_a_request_on_a_kept_connection_is_answered_if_it_was_sent_in_time() -> (
-    None
-):
+async def test_a_request_on_a_kept_connection_is_answered_if_it_was_sent_in_time() -> None:
     connections = Connections(PlainTextResponse("served"), logging.getLogger(__name__))
     shutdown = trio.Event()
     request = b"GET / HTTP/1.1\r\nHost: it\r\n\r\n"
     with bind(Listening(port=0)) as listener:
         async with trio.open_nursery() as nursery:
             await nursery.start(connections.serve, listener, shutdown)
-            kept, idle = (
-                socket.create_connection(listener.getsockname()) for _ in range(2)
-            )
+            kept, idle = (socket.create_connection(listener.getsockname()) for _ in range(2))
             async with _stream(kept) as stream, _stream(idle) as other:
                 for it in (stream, other):
                     await it.send_all(request)
@@ -190,9 +178,7 @@ async def test_a_run_in_the_background_goes_on_at_the_next_start_and_ends_once(
         async with server.http() as http:
             begun = await http.post("/v1/runs", json={"agent": "gated", "input": "go"})
         async with server.openai() as client:
-            response = await client.responses.create(
-                model="gated", input="go", background=True
-            )
+            response = await client.responses.create(model="gated", input="go", background=True)
         run = begun.json()["id"]
         await gate.asked(2)
         await server.kill()
@@ -215,9 +201,7 @@ async def test_a_run_in_the_background_goes_on_at_the_next_start_and_ends_once(
     assert events.count("event: end") == 1
 
 
-async def test_streams_of_events_end_and_idle_clients_hold_nothing_up(
-    tmp_path: Path,
-) -> None:
+async def test_streams_of_events_end_and_idle_clients_hold_nothing_up(tmp_path: Path) -> None:
     async with gated(tmp_path, "--grace", "0.1") as (server, _):
         async with server.http() as http:
             begun = await http.post("/v1/runs", json={"agent": "gated", "input": "go"})

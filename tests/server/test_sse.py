@@ -7,16 +7,16 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, ScriptedModel
-from delegation import DeliveryCapability
 from orchestrator import open_orchestrator
-from orchestrator.doors.inbound import InboundRequest, goal_message
-from orchestrator.errors import JournalError
-from orchestrator.server.app import application
-from orchestrator.server.keys.store import DEFAULT_KEY, Access, KeyStore
-from orchestrator.server.server import open_server_state
-from orchestrator.server.state import ServerState, Settings
-from orchestrator.server.transport.sse import WRITE_SECONDS, EventStream, EventWriter
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import DeliveryCapability
+from orchestrator.kernel.doors.inbound import InboundRequest, goal_message
+from orchestrator.kernel.errors import JournalError
+from orchestrator.products.server.app import application
+from orchestrator.products.server.keys.store import DEFAULT_KEY, Access, KeyStore
+from orchestrator.products.server.server import open_server_state
+from orchestrator.products.server.state import ServerState, Settings
+from orchestrator.products.server.transport.sse import WRITE_SECONDS, EventStream, EventWriter
 from tests.kit import worker
 
 TOKEN = "a-token-of-the-tests"
@@ -94,16 +94,12 @@ def opened(state: ServerState) -> list[Any]:
     return list(state.journals.first.orchestrator.read.ledger.sessions.values())
 
 
-async def test_a_client_that_disconnects_before_the_first_byte_leaves_nothing_behind() -> (
-    None
-):
+async def test_a_client_that_disconnects_before_the_first_byte_leaves_nothing_behind() -> None:
     """A response that is not stored belongs to its client: it must end with its stream."""
     agent = worker()
     async with (
         open_orchestrator(":memory:", environ={}) as orchestrator,
-        open_server_state(
-            orchestrator, {agent.name: agent}, Settings(token=TOKEN)
-        ) as state,
+        open_server_state(orchestrator, {agent.name: agent}, Settings(token=TOKEN)) as state,
     ):
         reader = Reader()
         reader.takes = 0
@@ -121,14 +117,10 @@ async def test_no_crash_leaves_a_run_of_a_request_whose_client_is_gone() -> None
     agent = worker()
     async with (
         open_orchestrator(":memory:", environ={}) as orchestrator,
-        open_server_state(
-            orchestrator, {agent.name: agent}, Settings(token=TOKEN)
-        ) as state,
+        open_server_state(orchestrator, {agent.name: agent}, Settings(token=TOKEN)) as state,
     ):
         session = state.journals.first.door.open_one_turn(
-            InboundRequest(
-                agent=agent, message=goal_message(agent, "go"), labels={"http": "chat"}
-            )
+            InboundRequest(agent=agent, message=goal_message(agent, "go"), labels={"http": "chat"})
         )
         begun = session.turn
         await state.journals.first.door.run_turn(session)
@@ -193,15 +185,11 @@ async def test_a_client_that_stops_reading_is_disconnected_wherever_that_is(
     assert not reader.is_complete
 
 
-async def test_a_response_in_the_background_that_the_server_leaves_ends_in_an_error() -> (
-    None
-):
+async def test_a_response_in_the_background_that_the_server_leaves_ends_in_an_error() -> None:
     agent = Agent("worker", model=ScriptedModel.always("done", 1000))
     async with (
         open_orchestrator(":memory:", environ={}) as orchestrator,
-        open_server_state(
-            orchestrator, {agent.name: agent}, Settings(token=TOKEN)
-        ) as state,
+        open_server_state(orchestrator, {agent.name: agent}, Settings(token=TOKEN)) as state,
     ):
         reader = Reader()
         body = {"model": "worker", "input": "go", "stream": True, "background": True}

@@ -48,9 +48,7 @@ async def test_stored_chats_are_listed_in_pages_by_model_and_metadata() -> None:
     async with serving(worker(), worker("other")) as served:
         chats = served.openai.chat.completions
         made = [
-            await chats.create(
-                model=model, messages=HELLO, store=store, metadata={"for": drink}
-            )
+            await chats.create(model=model, messages=HELLO, store=store, metadata={"for": drink})
             for model, drink, store in (
                 ("worker", "tea", True),
                 ("worker", "tea", False),

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent
+from orchestrator.agents import Agent
 from tests.server.chat_kit import HELLO
 from tests.server.kit import Served, serving
 from tests.server.streaming_kit import speaker
@@ -37,15 +37,11 @@ async def test_a_chat_is_streamed_without_it() -> None:
     assert "".join(it["delta"].get("content", "") for it in choices) == CLEAN
 
 
-async def test_a_response_is_streamed_without_it_also_to_a_client_that_comes_later() -> (
-    None
-):
+async def test_a_response_is_streamed_without_it_also_to_a_client_that_comes_later() -> None:
     go = trio.Event()
     model = speaker((*PIECES[:2], go, *PIECES[2:]))
     async with serving(Agent("a", model=model), environ=ENVIRON) as served:
-        begun = await served.openai.responses.create(
-            model="a", input="go", background=True
-        )
+        begun = await served.openai.responses.create(model="a", input="go", background=True)
         await model.wait_called(1)
         async with trio.open_nursery() as nursery:
             for _ in range(2):
@@ -68,12 +64,8 @@ async def test_deltas_of_a_run_are_told_without_it() -> None:
     go = trio.Event()
     model = speaker((go, *PIECES, "\n"))
     async with serving(Agent("a", model=model), environ=ENVIRON) as served:
-        run = (
-            await served.http.post("/v1/runs", json={"model": "a", "input": "go"})
-        ).json()["id"]
-        async with served.http.stream(
-            "GET", f"/v1/runs/{run}/events?deltas=true"
-        ) as stream:
+        run = (await served.http.post("/v1/runs", json={"model": "a", "input": "go"})).json()["id"]
+        async with served.http.stream("GET", f"/v1/runs/{run}/events?deltas=true") as stream:
             lines = stream.aiter_lines()
             await anext(lines)
             while not served.server.state.journals.first.live_text._channels:
@@ -95,10 +87,7 @@ def random_pieces(seed: int) -> tuple[str, ...]:
     words = ["plain words, ", "在2024年，", "12,345 ", KEY, SECRET, '{"a": "b"} ', "\n"]  # noqa: RUF001
     text = "".join(f"{chance.choice(words)} " for _ in range(12)) + f"{KEY} {SECRET}."
     cuts = sorted(chance.sample(range(1, len(text)), chance.randint(3, 25)))
-    return tuple(
-        text[start:end]
-        for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)
-    )
+    return tuple(text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True))
 
 
 async def test_streams_that_are_cut_at_random_places_have_it_nowhere() -> None:
@@ -111,9 +100,7 @@ async def test_streams_that_are_cut_at_random_places_have_it_nowhere() -> None:
                 model="a", messages=HELLO, stream=True
             )
             said = [it.choices[0].delta.content or "" async for it in chat]
-            response = await served.openai.responses.create(
-                model="a", input="go", stream=True
-            )
+            response = await served.openai.responses.create(model="a", input="go", stream=True)
             events = [it.to_dict() async for it in response]
             deltas = [str(it["delta"]) for it in events if "delta" in it]
             clean = "".join(pieces).replace(KEY, "***").replace(SECRET, "***")

@@ -9,7 +9,7 @@ import pytest
 import trio
 from pydantic import BaseModel, ConfigDict
 
-from agents import Agent, ToolCall, agent, tool
+from orchestrator.agents import Agent, ToolCall, agent, tool
 from orchestrator.testing import SpyModel
 from tests.server.chat_kit import HELLO, answering
 from tests.server.kit import serving
@@ -99,9 +99,7 @@ async def test_any_json_object_can_be_asked_for() -> None:
 async def test_a_response_is_parsed(own: Any) -> None:
     """The schema of the client is asked of the answer, also where the agent has another one."""
     async with serving(Agent("a", model=adds(ANSWER), output=own)) as served:
-        response = await served.openai.responses.parse(
-            model="a", input="add", text_format=Sum
-        )
+        response = await served.openai.responses.parse(model="a", input="add", text_format=Sum)
         again = await served.openai.responses.retrieve(response.id)
 
     assert response.output_parsed == Sum(total=3, words=["a"])
@@ -149,13 +147,9 @@ async def test_what_is_said_on_the_way_is_no_part_of_the_json(own: Any) -> None:
         )
         streamed = [chunk.choices[0].delta.content or "" async for chunk in stream]
         response = await client.responses.create(model="a", input="go", **more)
-        events = await client.responses.create(
-            model="a", input="go", stream=True, **more
-        )
+        events = await client.responses.create(model="a", input="go", stream=True, **more)
         deltas = [
-            event.delta
-            async for event in events
-            if event.type == "response.output_text.delta"
+            event.delta async for event in events if event.type == "response.output_text.delta"
         ]
 
     assert json.loads(plain.choices[0].message.content or "") == {"total": 3}
@@ -207,8 +201,7 @@ async def test_a_chat_that_was_repaired_after_it_was_sent_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "schema",
-    [{"$ref": "https://example.org/schema"}, {"type": "nothing"}, {"pattern": "(?=a)"}],
+    "schema", [{"$ref": "https://example.org/schema"}, {"type": "nothing"}, {"pattern": "(?=a)"}]
 )
 async def test_a_schema_that_cannot_be_used_is_refused(schema: dict[str, Any]) -> None:
     async with serving(Agent("a", model=adds("unused"))) as served:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, ScriptedModel, ToolMessage, Transcript, UserMessage
-from agents.approval import ask
-from delegation.events import ApprovalAnswered
+from orchestrator.agents import Agent, ScriptedModel, ToolMessage, Transcript, UserMessage
+from orchestrator.agents.approval import ask
+from orchestrator.delegation.events import ApprovalAnswered
 from tests.kit import hand_on, worker
 from tests.orchestrator.approvals_kit import Shell
 from tests.orchestrator.approvals_kit import run as shell_run
@@ -43,11 +43,7 @@ async def test_a_task_says_who_it_is_and_what_came_of_it() -> None:
     assert len(root["children"]) == 2
     assert task["run"] == task["parent"] == run["id"]
     assert task["path"] == "/boss/helper[1]"
-    assert (task["agent"], task["goal"], task["status"]) == (
-        "helper",
-        "one",
-        "succeeded",
-    )
+    assert (task["agent"], task["goal"], task["status"]) == ("helper", "one", "succeeded")
     assert (task["mode"], task["reason"]) == ("detached", "can_be_told_later")
     assert task["output"] == "found it"
     assert task["usage"]["calls"] == 1
@@ -138,9 +134,7 @@ async def test_what_an_ended_task_said_is_read_from_the_journal() -> None:
 
 async def test_cancelling_a_task_joins_all_below_it() -> None:
     leaf = worker("leaf", seconds=1_000)
-    middle = Agent(
-        "helper", model=ScriptedModel.always(hand_on("deep")), delegates=[leaf]
-    )
+    middle = Agent("helper", model=ScriptedModel.always(hand_on("deep")), delegates=[leaf])
     async with serving(boss(helper=middle)) as served:
         run = (await started(served, "boss"))["id"]
         task = await until(served, run, "/boss/helper[1]", "running")
@@ -178,9 +172,7 @@ class Slow:
         answers = [it.text for it in transcript if isinstance(it, ToolMessage)]
         if not answers:
             return shell_run("make")
-        self.heard += [
-            it.text for it in transcript if isinstance(it, UserMessage) and it.aside
-        ]
+        self.heard += [it.text for it in transcript if isinstance(it, UserMessage) and it.aside]
         return answers[0]
 
 
@@ -196,9 +188,7 @@ async def test_steering_reaches_the_model_once() -> None:
         again = await served.http.post(path, json=body, headers=key)
         other = await served.http.post(path, json={"text": "no"}, headers=key)
         (waiting,) = (await served.http.get("/v1/approvals")).json()["data"]
-        await served.http.post(
-            f"/v1/approvals/{waiting['id']}", json={"answer": "once"}
-        )
+        await served.http.post(f"/v1/approvals/{waiting['id']}", json={"answer": "once"})
         await ended(served, run)
         seen = await served.http.post(path, json=body, headers=key)
         late = await served.http.post(path, json={"text": "too late"})
@@ -277,9 +267,7 @@ async def test_a_receipt_is_waited_for() -> None:
                 while not served.orchestrator.read.ledger.tasks[run].steering:
                     seq = await served.orchestrator.wait_changed(after=seq)
                 (waiting,) = (await served.http.get("/v1/approvals")).json()["data"]
-                await served.http.post(
-                    f"/v1/approvals/{waiting['id']}", json={"answer": "once"}
-                )
+                await served.http.post(f"/v1/approvals/{waiting['id']}", json={"answer": "once"})
 
     assert got[0].json()["state"] == "seen"
 
@@ -308,11 +296,7 @@ async def test_an_approval_lets_a_waiting_command_go_on() -> None:
 
     assert shown["status"] == "waiting"
     assert [it["id"] for it in listed] == [run]
-    assert (waiting["run"], waiting["tool"], waiting["subject"]) == (
-        run,
-        "terminal",
-        "make",
-    )
+    assert (waiting["run"], waiting["tool"], waiting["subject"]) == (run, "terminal", "make")
     assert [it.status_code for it in answers] == [200, 200, 409]
     assert answers[0].json()["by"] == ANN
     assert answers[1].json()["by"] == ANN
@@ -384,9 +368,7 @@ async def test_an_approval_that_no_call_waits_for_any_more_is_over() -> None:
         await until(served, run, "/slow", "waiting")
         (waiting,) = (await served.http.get("/v1/approvals")).json()["data"]
         await served.http.post(f"/v1/runs/{run}/cancel")
-        answer = await served.http.post(
-            f"/v1/approvals/{waiting['id']}", json={"answer": "once"}
-        )
+        answer = await served.http.post(f"/v1/approvals/{waiting['id']}", json={"answer": "once"})
 
     assert answer.status_code == 409
     assert problem(answer)["code"] == "over"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from orchestrator.errors import ServerSetupError
-from orchestrator.server.transport.connections import HANDSHAKE_SECONDS
-from orchestrator.server.transport.listener import Listening, require_usable
+from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.products.server.transport.connections import HANDSHAKE_SECONDS
+from orchestrator.products.server.transport.listener import Listening, require_usable
 from tests.kit import worker
 from tests.server.certificates import FIRST, SECOND
 from tests.server.kit import TOKEN, Served, serving
@@ -21,18 +21,14 @@ GOOD = f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TO
 
 
 def trusting(certificate: str = FIRST) -> ssl.SSLContext:
-    return ssl.create_default_context(
-        cadata=certificate.partition("-----BEGIN PRIV")[0]
-    )
+    return ssl.create_default_context(cadata=certificate.partition("-----BEGIN PRIV")[0])
 
 
 @asynccontextmanager
 async def serving_tls(folder: Path) -> AsyncGenerator[Served]:
     file = folder / "both.pem"
     file.write_text(FIRST)
-    async with serving(
-        worker(), listening=Listening(port=0, certificate=file)
-    ) as served:
+    async with serving(worker(), listening=Listening(port=0, certificate=file)) as served:
         yield served
 
 
@@ -42,17 +38,13 @@ async def encrypted(
 ) -> AsyncGenerator[trio.SSLStream[trio.SocketStream]]:
     """Connect, and shake hands, as long as the block lasts."""
     async with connected(url) as plain:
-        stream = trio.SSLStream(
-            plain, context, server_hostname="127.0.0.1", https_compatible=True
-        )
+        stream = trio.SSLStream(plain, context, server_hostname="127.0.0.1", https_compatible=True)
         await stream.do_handshake()
         yield stream
 
 
 @pytest.mark.realtime
-async def test_a_request_is_answered_over_tls_and_only_http_1_is_offered(
-    tmp_path: Path,
-) -> None:
+async def test_a_request_is_answered_over_tls_and_only_http_1_is_offered(tmp_path: Path) -> None:
     context = trusting()
     context.set_alpn_protocols(["h2", "http/1.1"])
     async with serving_tls(tmp_path) as served:
@@ -116,9 +108,7 @@ async def test_a_handshake_that_stops_is_closed(
         await served.server.connections.wait_empty()
 
 
-def test_other_machines_connect_by_tls_unless_it_is_said_otherwise(
-    tmp_path: Path,
-) -> None:
+def test_other_machines_connect_by_tls_unless_it_is_said_otherwise(tmp_path: Path) -> None:
     file = tmp_path / "both.pem"
     file.write_text(FIRST)
     for host in ("0.0.0.0", "::", "192.0.2.1", "agents.example"):
@@ -131,8 +121,8 @@ def test_other_machines_connect_by_tls_unless_it_is_said_otherwise(
 
 
 READER = """
-from agents import Agent, ScriptedModel, ToolCall
-from agents.tools.files import read_file
+from orchestrator.agents import Agent, ScriptedModel, ToolCall
+from orchestrator.agents.tools.files import read_file
 
 look = ToolCall("read_file", {"path": "key.pem"})
 reader = Agent(
@@ -144,9 +134,7 @@ reader = Agent(
 
 
 @pytest.mark.realtime
-async def test_the_command_speaks_tls_with_two_files_and_hides_its_key(
-    tmp_path: Path,
-) -> None:
+async def test_the_command_speaks_tls_with_two_files_and_hides_its_key(tmp_path: Path) -> None:
     certificate, begin, key = FIRST.partition("-----BEGIN PRIV")
     (tmp_path / "cert.pem").write_text(certificate)
     (tmp_path / "key.pem").write_text(begin + key)

@@ -5,9 +5,9 @@ from typing import Any
 import openai
 import pytest
 
-from agents import Agent, ToolCall
-from orchestrator.server.openai.requested_settings import IGNORED
-from orchestrator.server.state import Settings
+from orchestrator.agents import Agent, ToolCall
+from orchestrator.products.server.openai.requested_settings import IGNORED
+from orchestrator.products.server.state import Settings
 from orchestrator.testing import SpyModel
 from tests.server.chat_kit import HELLO
 from tests.server.kit import TOKEN, serving
@@ -16,10 +16,7 @@ from tests.server.streaming_kit import speaker
 pytestmark = pytest.mark.realtime
 
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
-HOSTED: list[Any] = [
-    {"type": "web_search"},
-    {"type": "namespace", "name": "x"},
-]
+HOSTED: list[Any] = [{"type": "web_search"}, {"type": "namespace", "name": "x"}]
 
 
 def said_to(model: SpyModel) -> list[str]:
@@ -32,25 +29,17 @@ async def test_an_item_of_a_stored_response_is_referred_to_by_its_id() -> None:
     model = speaker(("Let me look.", call), "Sunny.", "And dry.")
     async with serving(Agent("a", model=model)) as served:
         client = served.openai
-        first = await client.responses.create(
-            model="a", input="How is it?", tools=[WEATHER]
-        )
+        first = await client.responses.create(model="a", input="How is it?", tools=[WEATHER])
         said, called = first.output
         assert called.type == "function_call"
-        result: Any = {
-            "type": "function_call_output",
-            "call_id": called.call_id,
-            "output": "sun",
-        }
+        result: Any = {"type": "function_call_output", "call_id": called.call_id, "output": "sun"}
         references: list[Any] = [
             {"role": "user", "content": "How is it?"},
             {"type": "item_reference", "id": said.id},
             {"type": "item_reference", "id": called.id},
             result,
         ]
-        second = await client.responses.create(
-            model="a", input=references, tools=[WEATHER]
-        )
+        second = await client.responses.create(model="a", input=references, tools=[WEATHER])
         (item,) = second.output
         more: list[Any] = [
             *references,
@@ -64,13 +53,7 @@ async def test_an_item_of_a_stored_response_is_referred_to_by_its_id() -> None:
             )
 
     assert third.output_text == "And dry."
-    assert said_to(model) == [
-        "How is it?",
-        "Let me look.",
-        "sun",
-        "Sunny.",
-        "And else?",
-    ]
+    assert said_to(model) == ["How is it?", "Let me look.", "sun", "Sunny.", "And else?"]
     assert missing.value.param == "input[0].id"
 
 
@@ -99,13 +82,9 @@ async def test_tools_that_no_client_runs_are_refused_by_name() -> None:
     async with serving(Agent("a", model=speaker("unused"))) as served:
         for tool in HOSTED:
             with pytest.raises(openai.BadRequestError) as response:
-                await served.openai.responses.create(
-                    model="a", input="?", tools=[WEATHER, tool]
-                )
+                await served.openai.responses.create(model="a", input="?", tools=[WEATHER, tool])
             with pytest.raises(openai.BadRequestError) as chat:
-                await served.openai.chat.completions.create(
-                    model="a", messages=HELLO, tools=[tool]
-                )
+                await served.openai.chat.completions.create(model="a", messages=HELLO, tools=[tool])
 
             assert tool["type"] in response.value.message
             assert response.value.param == "tools[1].type"
@@ -126,10 +105,7 @@ async def test_tools_that_no_client_runs_are_left_out_by_an_option() -> None:
     names = "tools.namespace, tools.web_search"
     assert ", ".join(sorted(response.headers[IGNORED].split(", "))) == names
     assert ", ".join(sorted(chat.headers[IGNORED].split(", "))) == names
-    assert [[it.name for it in request.tools] for request in model.requests] == [
-        ["weather"],
-        [],
-    ]
+    assert [[it.name for it in request.tools] for request in model.requests] == [["weather"], []]
 
 
 @pytest.mark.parametrize("name", ["task", "delegate_task"])
@@ -143,9 +119,7 @@ async def test_a_tool_has_any_name_where_the_agent_does_not_delegate(name: str) 
             model="leaf", messages=HELLO, tools=[tool]
         )
         with pytest.raises(openai.BadRequestError) as refused:
-            await served.openai.chat.completions.create(
-                model="boss", messages=HELLO, tools=[tool]
-            )
+            await served.openai.chat.completions.create(model="boss", messages=HELLO, tools=[tool])
 
     (choice,) = answer.choices
     assert choice.finish_reason == "tool_calls"

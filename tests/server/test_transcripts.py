@@ -6,18 +6,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from agents import (
-    Agent,
-    Failure,
-    ModelError,
-    Part,
-    ScriptedModel,
-    ToolCall,
-    tool,
-)
-from agents.models.wrappers.compaction import compacting
-from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.retry import retrying
+from orchestrator.agents import Agent, Failure, ModelError, Part, ScriptedModel, ToolCall, tool
+from orchestrator.agents.models.wrappers.compaction import compacting
+from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.retry import retrying
 from tests.server.kit import Served, serving
 from tests.server.runs_kit import ended, started
 from tests.server.test_reasoning_items import thinker
@@ -39,9 +31,7 @@ async def said(served: Served, task: str, query: str = "") -> Any:
     return (await served.http.get(f"/v1/tasks/{task}/transcript{query}")).json()
 
 
-async def part(
-    served: Served, task: str, message: str, number: object
-) -> httpx2.Response:
+async def part(served: Served, task: str, message: str, number: object) -> httpx2.Response:
     return await served.http.get(f"/v1/tasks/{task}/messages/{message}/parts/{number}")
 
 
@@ -64,9 +54,7 @@ async def test_images_are_shown_and_all_other_files_are_saved() -> None:
         told = await served.http.post(path, json={"text": "look", "parts": sent})
         message = told.json()["message"]
         await inbox(served, session)
-        image, drawing, page = [
-            await part(served, session, message, it) for it in (1, 2, 3)
-        ]
+        image, drawing, page = [await part(served, session, message, it) for it in (1, 2, 3)]
         missing = [
             (await part(served, *it)).status_code
             for it in (
@@ -85,9 +73,7 @@ async def test_images_are_shown_and_all_other_files_are_saved() -> None:
         assert saved.headers["content-type"] == "application/octet-stream"
         assert saved.headers["content-disposition"].startswith("attachment; filename*")
     for answer in (image, drawing, page):
-        assert (
-            answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
-        )
+        assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
     assert page.headers["content-disposition"].endswith("''%C3%A9.html")
@@ -101,9 +87,7 @@ async def test_a_file_of_a_tool_is_had_from_its_answer() -> None:
         """Draw."""
         return Part("image/png", data=PNG)
 
-    painter = Agent(
-        "painter", model=ScriptedModel([ToolCall("draw", {}), "done"]), tools=[draw]
-    )
+    painter = Agent("painter", model=ScriptedModel([ToolCall("draw", {}), "done"]), tools=[draw])
     async with serving(painter) as served:
         run = (await ended(served, (await started(served, "painter"))["id"]))["id"]
         answer = (await said(served, run))["data"][2]

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.agents import (
     Agent,
     ModelError,
     ModelRequest,
@@ -14,10 +15,9 @@ from agents import (
     ToolMessage,
     Transcript,
 )
-from delegation.events import Entry, ModelAnswered
-from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.server.api import copies
-from orchestrator.server.keys.key import Scope
+from orchestrator.delegation.events import Entry, ModelAnswered
+from orchestrator.products.server.api import copies
+from orchestrator.products.server.keys.key import Scope
 from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
 from tests.kit import FunctionModel, facts, hand_on
 from tests.server.keys_kit import serving_with_keys
@@ -78,9 +78,7 @@ async def test_a_failed_task_is_retried_in_a_new_run() -> None:
     """What did not come of its end is kept, and is not paid again; sent twice is begun once."""
     team, journal = Team(fails=True), MemoryJournal()
     async with serving(team.agent, journal=journal) as served:
-        run = await ended(
-            served, (await started(served, "lead", metadata={"a": "b"}))["id"]
-        )
+        run = await ended(served, (await started(served, "lead", metadata={"a": "b"}))["id"])
         second = await task_of(served, run["id"], 1)
         team.mend()
         begun = await act(served, f"/v1/tasks/{second}/retry", "k")
@@ -104,9 +102,7 @@ async def test_a_run_is_forked_where_a_task_was_delegated() -> None:
     async with serving(team.agent) as served:
         run = await ended(served, (await started(served, "lead"))["id"])
         team.asked.clear()
-        begun = await act(
-            served, f"/v1/tasks/{await task_of(served, run['id'], 1)}/fork"
-        )
+        begun = await act(served, f"/v1/tasks/{await task_of(served, run['id'], 1)}/fork")
         again = await ended(served, begun.json()["id"])
         whole = await act(served, f"/v1/tasks/{run['id']}/fork")
         from_root = await ended(served, whole.json()["id"])
@@ -156,21 +152,10 @@ async def test_an_interrupted_run_is_resumed_and_outlives_its_server() -> None:
         after = await ended(served, run)
         late = await act(served, f"/v1/runs/{run}/resume")
 
-    assert (before["status"], before["interrupted"], before["kind"]) == (
-        "failed",
-        True,
-        "",
-    )
+    assert (before["status"], before["interrupted"], before["kind"]) == ("failed", True, "")
     assert (first.status_code, again.status_code) == (202, 202)
-    assert (first.json()["status"], first.json()["interrupted"]) == (
-        "in_progress",
-        False,
-    )
-    assert (after["status"], after["output"], after["kind"]) == (
-        "completed",
-        "2 of 2",
-        "run",
-    )
+    assert (first.json()["status"], first.json()["interrupted"]) == ("in_progress", False)
+    assert (after["status"], after["output"], after["kind"]) == ("completed", "2 of 2", "run")
     assert (late.status_code, problem(late)["code"]) == (409, "not_interrupted")
     assert len(facts(journal.entries, ModelAnswered)) == 4 > paid
     assert_laws(journal.entries)
@@ -208,9 +193,7 @@ async def test_no_new_task_starts_in_a_run_that_is_paused() -> None:
         answered = sum(isinstance(it, ToolMessage) for it in transcript)
         return [hand_on("two", background=False), third, "end"][answered]
 
-    agent = Agent(
-        "boss", model=ScriptedModel.always(lead), delegates=team.agent.delegates
-    )
+    agent = Agent("boss", model=ScriptedModel.always(lead), delegates=team.agent.delegates)
     async with serving(agent, journal=journal) as served:
         run = (await started(served, "boss"))["id"]
         await until(served, run, "/boss/helper[1]", "running")
@@ -232,17 +215,14 @@ async def test_no_new_task_starts_in_a_run_that_is_paused() -> None:
     assert (late.status_code, problem(late)["code"]) == (409, "ended")
 
 
-async def test_what_cannot_be_retried_or_forked_says_why(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_cannot_be_retried_or_forked_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     team = Team()
     async with serving(team.agent) as served:
         run = (await started(served, "lead"))["id"]
         await until(served, run, "/lead/helper[2]", "running")
         first = await task_of(served, run, 0)
         under_way = [
-            problem(await act(served, f"/v1/tasks/{first}/{verb}"))
-            for verb in ("retry", "fork")
+            problem(await act(served, f"/v1/tasks/{first}/{verb}")) for verb in ("retry", "fork")
         ]
         team.mend()
         await ended(served, run)
@@ -267,15 +247,11 @@ async def test_a_run_whose_agent_is_not_served_stays_as_it_is() -> None:
     other = Agent("other", model=ScriptedModel.always("hi"))
     async with serving(other, journal=journal) as served:
         answers = [
-            await act(served, path)
-            for path in (f"/v1/runs/{run}/resume", f"/v1/tasks/{run}/fork")
+            await act(served, path) for path in (f"/v1/runs/{run}/resume", f"/v1/tasks/{run}/fork")
         ]
 
     for answer in answers:
-        assert (answer.status_code, problem(answer)["code"]) == (
-            409,
-            "agent_not_served",
-        )
+        assert (answer.status_code, problem(answer)["code"]) == (409, "agent_not_served")
 
 
 async def test_each_verb_needs_its_scope_and_sees_only_its_own(tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ import h11
 import openai
 import pytest
 import trio
-
-from agents import DefinitionError
-from delegation import Reply, SessionRecord
-from delegation.events import DeliveryFailed
-from orchestrator.errors import ServerSetupError
-from orchestrator.journal import session_cache
-from orchestrator.journal.sqlite.journal import read_sqlite_journal
-from orchestrator.runtime import open_orchestrator
 from orchestrator.schedule import Job, open_schedule, require_jobs
-from orchestrator.server.webhook import (
+
+from orchestrator.agents import DefinitionError
+from orchestrator.delegation import Reply, SessionRecord
+from orchestrator.delegation.events import DeliveryFailed
+from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.kernel.journal import session_cache
+from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.kernel.runtime import open_orchestrator
+from orchestrator.products.server.webhook import (
     SECRET,
     open_webhook,
     open_webhook_target,
@@ -82,9 +82,7 @@ async def receiving(*statuses: int) -> AsyncGenerator[Receiver]:
     async with trio.open_nursery() as nursery:
         serve = partial(trio.serve_tcp, receiver.take, 0, host="127.0.0.1")
         (listener,) = await nursery.start(serve)
-        receiver.url = (
-            f"http://user:hunter2@127.0.0.1:{listener.socket.getsockname()[1]}/"
-        )
+        receiver.url = f"http://user:hunter2@127.0.0.1:{listener.socket.getsockname()[1]}/"
         yield receiver
         nursery.cancel_scope.cancel()
 
@@ -108,9 +106,7 @@ async def test_the_official_client_knows_it_for_ours(tmp_path: Path) -> None:
     client.close()
 
 
-def test_two_secrets_both_sign_while_one_takes_the_place_of_the_other(
-    tmp_path: Path,
-) -> None:
+def test_two_secrets_both_sign_while_one_takes_the_place_of_the_other(tmp_path: Path) -> None:
     """A receiver knows one of them; the header is that of Standard Webhooks."""
     old = secret_for({}, tmp_path).value
     new = secret_for({}, tmp_path / "new").value
@@ -136,9 +132,7 @@ def test_two_secrets_both_sign_while_one_takes_the_place_of_the_other(
         secret_for({SECRET: f"{new} short"}, tmp_path)
 
 
-def test_replies_are_encrypted_beyond_this_machine_unless_it_is_said_otherwise() -> (
-    None
-):
+def test_replies_are_encrypted_beyond_this_machine_unless_it_is_said_otherwise() -> None:
     for url in ("http://127.0.0.1:1/", "http://[::1]/", "https://hooks.example/"):
         require_url(url)
     for url in ("http://hooks.example/", "http://10.0.0.1/", "http://0x7f.1/"):
@@ -223,9 +217,7 @@ async def test_what_was_not_delivered_is_told_by_the_next_server(
         async with open_webhook(receiver.url, secret) as push:
             async with serving(worker(), journal=journal, push=push) as served:
                 for _ in range(2):
-                    await served.http.post(
-                        "/v1/runs", json={"agent": "worker", "input": "go"}
-                    )
+                    await served.http.post("/v1/runs", json={"agent": "worker", "input": "go"})
                 first = [await receiver.got.receive() for _ in range(2)]
             async with serving(worker(), journal=journal, push=push):
                 second = [await receiver.got.receive() for _ in range(2)]
@@ -235,9 +227,7 @@ async def test_what_was_not_delivered_is_told_by_the_next_server(
     assert told == {it.headers["webhook-id"] for it in second}
 
 
-async def test_who_cannot_be_reached_is_named_without_what_is_secret(
-    tmp_path: Path,
-) -> None:
+async def test_who_cannot_be_reached_is_named_without_what_is_secret(tmp_path: Path) -> None:
     secret = secret_for({}, tmp_path).value
     journal = tmp_path / "journal.db"
     url = "http://user:hunter2@127.0.0.1:1/?token=hunter3"
@@ -258,9 +248,7 @@ async def test_who_cannot_be_reached_is_named_without_what_is_secret(
     assert "hunter" not in failed[0].error
 
 
-async def test_a_session_that_began_without_a_webhook_keeps_its_inbox(
-    tmp_path: Path,
-) -> None:
+async def test_a_session_that_began_without_a_webhook_keeps_its_inbox(tmp_path: Path) -> None:
     """A server that is started with one pushes what begins from then on."""
     journal = tmp_path / "journal.db"
     pushed: list[Reply] = []

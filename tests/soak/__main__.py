@@ -35,9 +35,7 @@ async def soak(
     of_server: list[Sample] = []
     of_library: list[Sample] = []
     async with (
-        soaking_library(
-            folder, resting_tasks=resting_tasks, pause=pause, samples=of_library
-        ),
+        soaking_library(folder, resting_tasks=resting_tasks, pause=pause, samples=of_library),
         soaking_server(folder, resting_tasks=resting_tasks) as server,
     ):
         for _ in range(samples):
@@ -57,9 +55,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=60)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        found = trio.run(
-            partial(soak, Path(folder), seconds=asked.seconds, samples=asked.samples)
-        )
+        found = trio.run(partial(soak, Path(folder), seconds=asked.seconds, samples=asked.samples))
     for name, broken in found.items():
         for problem in broken:
             print(f"{name}: {problem}")

@@ -48,14 +48,10 @@ class SoakedServer:
         await self._http.get("/v1/runs?limit=5")
 
     async def sample(self) -> Sample:
-        body = await self._post(
-            "/v1/chat/completions", model="measuring", messages=HELLO
-        )
+        body = await self._post("/v1/chat/completions", model="measuring", messages=HELLO)
         text = body["choices"][0]["message"]["content"]
         metrics = (await self._http.get("/metrics")).text
-        (facts,) = re.findall(
-            r"^orchestrator_journal_last_seq (\S+)", metrics, re.MULTILINE
-        )
+        (facts,) = re.findall(r"^orchestrator_journal_last_seq (\S+)", metrics, re.MULTILINE)
         return Sample(
             sessions=self.sessions,
             facts=int(float(facts)),
@@ -73,9 +69,7 @@ class SoakedServer:
 
     async def _stream(self) -> None:
         body = {"model": "helper", "messages": HELLO, "stream": True}
-        async with self._http.stream(
-            "POST", "/v1/chat/completions", json=body
-        ) as answer:
+        async with self._http.stream("POST", "/v1/chat/completions", json=body) as answer:
             async for _ in answer.aiter_bytes():
                 pass
 
@@ -112,9 +106,7 @@ class SoakedServer:
         await self._open_session()
 
     async def _open_session(self) -> str:
-        return (
-            f"/v1/sessions/{(await self._post('/v1/sessions', model='helper'))['id']}"
-        )
+        return f"/v1/sessions/{(await self._post('/v1/sessions', model='helper'))['id']}"
 
 
 def journal_bytes(path: Path) -> int:
@@ -124,9 +116,7 @@ def journal_bytes(path: Path) -> int:
 
 
 @asynccontextmanager
-async def soaking_server(
-    folder: Path, *, resting_tasks: str
-) -> AsyncGenerator[SoakedServer]:
+async def soaking_server(folder: Path, *, resting_tasks: str) -> AsyncGenerator[SoakedServer]:
     """Run a server and its clients as long as the block lasts."""
     environ = {"SOAK_RESTING_TASKS": resting_tasks}
     async with (

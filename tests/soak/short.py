@@ -9,16 +9,14 @@ from pathlib import Path
 
 import trio
 
-from orchestrator.journal import session_cache
+from orchestrator.kernel.journal import session_cache
 from tests.server.kit import serving
 from tests.soak import team
 from tests.soak.library import SoakedLibrary
 from tests.soak.server import SoakedServer
 from tests.soak.slopes import Bounds, Sample, problems
 
-SHORT = Bounds(
-    rss_per_session=40_000, objects_per_session=0.25, journal_per_fact=20_000
-)
+SHORT = Bounds(rss_per_session=40_000, objects_per_session=0.25, journal_per_fact=20_000)
 """Some memory and the log of SQLite are still being filled."""
 AGENTS = (team.beating, team.helper, team.lead, team.measuring)
 

@@ -75,9 +75,7 @@ def problems(samples: Sequence[Sample], bounds: Bounds) -> list[str]:
     for kind in sorted({kind for it in steady for kind in it.measured.objects}):
         counts = _without_largest_step([_count_of(it, kind) for it in steady])
         slope = _slope_of([it.sessions for it in steady], counts)
-        found.append(
-            _exceeds(f"objects {kind!r} per session", slope, bounds.objects_per_session)
-        )
+        found.append(_exceeds(f"objects {kind!r} per session", slope, bounds.objects_per_session))
     return [problem for problem in found if problem]
 
 
@@ -105,9 +103,7 @@ def _without_largest_step(counts: Sequence[int]) -> list[int]:
 
 
 def _slope(
-    samples: Sequence[Sample],
-    x: Callable[[Sample], float],
-    y: Callable[[Sample], float],
+    samples: Sequence[Sample], x: Callable[[Sample], float], y: Callable[[Sample], float]
 ) -> float:
     return _slope_of([*map(x, samples)], [*map(y, samples)])
 

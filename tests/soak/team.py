@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import trio
 
-from agents import Agent, AssistantMessage, Limits, ModelRequest, ScriptedModel, Usage
-from agents.messages import UserMessage
-from orchestrator.journal import session_cache
+from orchestrator.agents import Agent, AssistantMessage, Limits, ModelRequest, ScriptedModel, Usage
+from orchestrator.agents.messages import UserMessage
+from orchestrator.kernel.journal import session_cache
 from tests.kit import hand_on
 from tests.soak.probe import Probe
 

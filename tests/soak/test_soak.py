@@ -64,9 +64,7 @@ def test_a_process_that_uses_the_same_all_the_time_has_no_problem() -> None:
         (samples(journal=lambda it: it * it), "bytes of the journal per fact"),
     ],
 )
-def test_a_slope_beyond_its_bound_is_a_problem(
-    leaking: list[Sample], problem: str
-) -> None:
+def test_a_slope_beyond_its_bound_is_a_problem(leaking: list[Sample], problem: str) -> None:
     found = problems(leaking, Bounds())
     assert any(problem in it for it in found), found
 

@@ -4,7 +4,8 @@ from typing import Any, assert_type
 
 import attrs
 
-from agents import (
+from orchestrator import Orchestrator, Run, run_sync
+from orchestrator.agents import (
     Agent,
     Hooks,
     ModelRequest,
@@ -15,7 +16,6 @@ from agents import (
     agent,
     tool,
 )
-from orchestrator import Orchestrator, Run, run_sync
 
 MODEL = ScriptedModel.always("")
 

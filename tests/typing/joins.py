@@ -9,7 +9,6 @@ from typing import Any, Literal, assert_type
 
 import attrs
 
-from agents import Agent, Pipeline, ScriptedModel, agent
 from orchestrator import (
     Candidates,
     Child,
@@ -31,7 +30,8 @@ from orchestrator import (
     sequence,
     vote,
 )
-from orchestrator.pipelines.combinators.fan_out import Items
+from orchestrator.agents import Agent, Pipeline, ScriptedModel, agent
+from orchestrator.kernel.pipelines.combinators.fan_out import Items
 
 MODEL = ScriptedModel.always("")
 
@@ -109,10 +109,7 @@ measure("text")  # type: ignore[operator]  # pyright: ignore
 
 # Fan-out, and when it is enough.
 assert_type(map_each(measure), FanOut[Items[str], list[int], int])
-assert_type(
-    map_each(measure).settled(),
-    Pipeline[Items[str], tuple[Settled[int], ...]],
-)
+assert_type(map_each(measure).settled(), Pipeline[Items[str], tuple[Settled[int], ...]])
 assert_type(map_each(measure).first(), Pipeline[Items[str], int])
 assert_type(map_each(measure).quorum(2), Pipeline[Items[str], list[int]])
 assert_type(parallel(measure, shout).first(), Pipeline[str, int | str])
@@ -188,6 +185,4 @@ async def chosen(topic: Topic) -> Literal["bug", "question"]:
     return "bug" if topic.name else "question"
 
 
-assert_type(
-    route(chosen, {"bug": optional, "question": optional}), Pipeline[Topic, Report]
-)
+assert_type(route(chosen, {"bug": optional, "question": optional}), Pipeline[Topic, Report])

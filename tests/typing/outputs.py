@@ -9,9 +9,9 @@ import msgspec
 import pydantic
 import pydantic.dataclasses
 
-from agents import Agent, Pipeline, ScriptedModel, agent
 from orchestrator import FanOut, Orchestrator, map_each
-from orchestrator.pipelines.combinators.fan_out import Items
+from orchestrator.agents import Agent, Pipeline, ScriptedModel, agent
+from orchestrator.kernel.pipelines.combinators.fan_out import Items
 
 MODEL = ScriptedModel.always("")
 
@@ -64,17 +64,9 @@ assert_type(Agent("a", model=MODEL, output=dict[str, int]), Agent[dict[str, int]
 assert_type(Agent("a", model=MODEL, output=tuple[int, str]), Agent[tuple[int, str]])
 assert_type(Agent("a", model=MODEL, output=Attrs | Data), Agent[Attrs | Data])
 assert_type(Agent("a", model=MODEL, output=Attrs | None), Agent[Attrs | None])
+assert_type(Agent("a", model=MODEL, output=Literal["yes", "no"]), Agent[Literal["yes", "no"]])
 assert_type(
-    Agent("a", model=MODEL, output=Literal["yes", "no"]), Agent[Literal["yes", "no"]]
-)
-assert_type(
-    Agent(
-        "a",
-        model=MODEL,
-        output=Attrs,
-        delegates=[Agent("b", model=MODEL)],
-        handoff=True,
-    ),
+    Agent("a", model=MODEL, output=Attrs, delegates=[Agent("b", model=MODEL)], handoff=True),
     Agent[Attrs],
 )
 Agent("a", model=MODEL, handoff="yes")  # type: ignore[arg-type]  # pyright: ignore

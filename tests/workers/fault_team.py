@@ -14,12 +14,12 @@ from typing import Any
 
 import trio
 
-from agents import Agent, CallKey, ScriptedModel, Tool, ToolCall, Transcript, tool
-from agents.tools.tool import CURRENT_CALL_KEY
-from orchestrator.execution.worker_process import Worker
-from orchestrator.execution.worker_wire import BEGIN
-from orchestrator.loaded_file import MODULE
-from orchestrator.workers import Exchange, Request, WorkerMailbox
+from orchestrator.agents import Agent, CallKey, ScriptedModel, Tool, ToolCall, Transcript, tool
+from orchestrator.agents.tools.tool import CURRENT_CALL_KEY
+from orchestrator.kernel.loaded_file import MODULE
+from orchestrator.products.cluster.work import Exchange, Request, WorkerMailbox
+from orchestrator.products.cluster.worker.process import Worker
+from orchestrator.products.cluster.worker.wire import BEGIN
 
 
 def note_effect(what: str, key: str) -> None:
@@ -138,11 +138,7 @@ _init = Worker.__init__
 
 
 def _with_dying_mailbox(
-    self: Worker,
-    exchange: Exchange,
-    mailbox: WorkerMailbox,
-    *args: Any,
-    **keywords: Any,
+    self: Worker, exchange: Exchange, mailbox: WorkerMailbox, *args: Any, **keywords: Any
 ) -> None:
     _init(self, exchange, _DyingMailbox(mailbox), *args, **keywords)
 

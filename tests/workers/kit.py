@@ -11,10 +11,10 @@ from typing import Final, cast
 
 import trio
 
-from orchestrator.postgres.connection import connect
-from orchestrator.postgres.schema import install_schema
-from orchestrator.workers import Dispatch, DispatchId, Exchange, Tenure, WorkerId
-from orchestrator.workers.postgres.exchange import open_exchange
+from orchestrator.products.cluster.database.connection import connect
+from orchestrator.products.cluster.database.schema import install_schema
+from orchestrator.products.cluster.work import Dispatch, DispatchId, Exchange, Tenure, WorkerId
+from orchestrator.products.cluster.work.postgres.exchange import open_exchange
 from tests.workers.memory import MemoryExchange
 
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -88,9 +88,7 @@ class Receiver:
     async def heard(self) -> str:
         """Return the next line that it prints."""
         assert self._process.stdout is not None
-        line = await trio.to_thread.run_sync(
-            self._process.stdout.readline, abandon_on_cancel=True
-        )
+        line = await trio.to_thread.run_sync(self._process.stdout.readline, abandon_on_cancel=True)
         assert line, "the receiver has ended"
         return line.strip()
 
@@ -127,9 +125,7 @@ def open_receiver(
             process.kill()
 
 
-async def received(
-    exchange: Exchange, wanted: Iterable[Dispatch | DispatchId]
-) -> list[Dispatch]:
+async def received(exchange: Exchange, wanted: Iterable[Dispatch | DispatchId]) -> list[Dispatch]:
     """Receive and finish until all that is wanted has arrived, and return what did.
 
     Args:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from orchestrator.errors import JournalInUseError
-from orchestrator.workers import (
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.products.cluster.work import (
     Beat,
     Delivery,
     Dispatch,
@@ -45,16 +45,12 @@ class MemoryExchange:
             raise JournalInUseError(writer.journal, "another process has taken it over")
 
     @asynccontextmanager
-    async def writer_mailbox(
-        self, writer: Tenure
-    ) -> AsyncGenerator["MemoryWriterMailbox"]:
+    async def writer_mailbox(self, writer: Tenure) -> AsyncGenerator["MemoryWriterMailbox"]:
         await trio.lowlevel.checkpoint()
         yield MemoryWriterMailbox(self, writer)
 
     @asynccontextmanager
-    async def worker_mailbox(
-        self, worker: WorkerId
-    ) -> AsyncGenerator["MemoryWorkerMailbox"]:
+    async def worker_mailbox(self, worker: WorkerId) -> AsyncGenerator["MemoryWorkerMailbox"]:
         await trio.lowlevel.checkpoint()
         yield MemoryWorkerMailbox(self, worker)
 
@@ -105,9 +101,7 @@ class MemoryWorkerMailbox:
     def forget(self, run: RunId) -> None:
         self._exchange.stops.pop(run, None)
         letters = self._exchange.letters
-        for key in [
-            key for key, it in letters.items() if key[0] == run and not it.request.stays
-        ]:
+        for key in [key for key, it in letters.items() if key[0] == run and not it.request.stays]:
             del letters[key]
 
 
@@ -287,9 +281,7 @@ class MemoryQueue:
 
 
 class _MemoryDeliveries:
-    def __init__(
-        self, queue: MemoryQueue, worker: WorkerId, place: str, slots: int
-    ) -> None:
+    def __init__(self, queue: MemoryQueue, worker: WorkerId, place: str, slots: int) -> None:
         self._queue = queue
         self._worker = worker
         self._place = place

@@ -8,19 +8,14 @@ from typing import Any
 import attrs
 import trio
 
-from agents import Agent
-from agents.redaction.redactor import Redactor, secret_values
-from agents.sandbox.detection import SandboxChoice
-from delegation.events import Entry
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
-from orchestrator.execution.agent_catalogue import AgentCatalogue
-from orchestrator.execution.worker_context import WorkerContexts
-from orchestrator.execution.worker_process import Worker
-from orchestrator.execution.worker_wire import BEGIN, END, Next, question_in
-from orchestrator.execution.workspace.task_workspace import WorkspaceSettings
-from orchestrator.testing import CrashedError
-from orchestrator.testing import facts as facts_of
-from orchestrator.workers import (
+from orchestrator.agents import Agent
+from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.delegation.events import Entry
+from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue
+from orchestrator.kernel.execution.workspace.task_workspace import WorkspaceSettings
+from orchestrator.products.cluster.work import (
     Beat,
     Exchange,
     Request,
@@ -29,7 +24,12 @@ from orchestrator.workers import (
     WorkerMailbox,
     WorkerSeen,
 )
-from orchestrator.workers.postgres.exchange import open_exchange
+from orchestrator.products.cluster.work.postgres.exchange import open_exchange
+from orchestrator.products.cluster.worker.context import WorkerContexts
+from orchestrator.products.cluster.worker.process import Worker
+from orchestrator.products.cluster.worker.wire import BEGIN, END, Next, question_in
+from orchestrator.testing import CrashedError
+from orchestrator.testing import facts as facts_of
 from tests.workers.memory import MemoryExchange, MemoryPresence
 
 PLACE = "gpu"
@@ -187,10 +187,7 @@ class Places:
         self, *, workers: int = 1, environ: Mapping[str, str] | None = None
     ) -> AsyncGenerator[Orchestrator]:
         """Open the writer, and so many workers with one slot each."""
-        async with (
-            self.around(workers=workers),
-            self.writing(environ=environ) as orchestrator,
-        ):
+        async with self.around(workers=workers), self.writing(environ=environ) as orchestrator:
             yield orchestrator
 
     @asynccontextmanager
@@ -252,9 +249,7 @@ class Places:
     ) -> AsyncGenerator[list[trio.CancelScope]]:
         """Run workers for the block; to cancel a scope is `kill -9` of that worker."""
         async with trio.open_nursery() as nursery:
-            scopes = [
-                await nursery.start(self.work, slots, agents) for _ in range(count)
-            ]
+            scopes = [await nursery.start(self.work, slots, agents) for _ in range(count)]
             yield scopes
             nursery.cancel_scope.cancel()
 
@@ -271,10 +266,7 @@ class Places:
         environ = {"WORKER_TOKEN": "worker-secret-0815"}
         redactor = Redactor(secret_values(environ, ()))
         settings = WorkspaceSettings(
-            workspace=Path.cwd(),
-            environ={},
-            state=Path.cwd(),
-            sandbox=SandboxChoice("none"),
+            workspace=Path.cwd(), environ={}, state=Path.cwd(), sandbox=SandboxChoice("none")
         )
         async with self.exchange.worker_mailbox(id_) as mailbox:
             worker = Worker(

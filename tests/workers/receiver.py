@@ -8,7 +8,7 @@ import sys
 
 import trio
 
-from orchestrator.workers import Delivery, DispatchId, WorkerId
+from orchestrator.products.cluster.work import Delivery, DispatchId, WorkerId
 from tests.workers.kit import Leaf
 
 

@@ -8,13 +8,13 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator.errors import JournalError, OrchestratorError
-from orchestrator.postgres.connection import connect
-from orchestrator.postgres.database import Database, open_database
-from orchestrator.postgres.wakeups import channel, open_wakeups
-from orchestrator.workers import Request, RunId
-from orchestrator.workers.postgres.exchange import open_exchange
-from orchestrator.workers.postgres.writer_mailbox import open_writer_mailbox
+from orchestrator.kernel.errors import JournalError, OrchestratorError
+from orchestrator.products.cluster.database.connection import connect
+from orchestrator.products.cluster.database.database import Database, open_database
+from orchestrator.products.cluster.database.wakeups import channel, open_wakeups
+from orchestrator.products.cluster.work import Request, RunId
+from orchestrator.products.cluster.work.postgres.exchange import open_exchange
+from orchestrator.products.cluster.work.postgres.writer_mailbox import open_writer_mailbox
 from tests.workers.kit import JOURNAL, WORKER, Leaf
 
 pytestmark = pytest.mark.realtime
@@ -55,9 +55,7 @@ async def test_a_request_whose_reply_is_lost_is_received(postgres: str) -> None:
             await trio.testing.wait_all_tasks_blocked(0.1)
             database.loses = True
             with trio.fail_after(10):
-                nursery.start_soon(
-                    worker.ask, Request(JOURNAL, WORKER, RunId("r"), 0, b"?")
-                )
+                nursery.start_soon(worker.ask, Request(JOURNAL, WORKER, RunId("r"), 0, b"?"))
                 (received,) = await writer.receive()
             assert not database.loses
             writer.answer(received, b"")
@@ -94,9 +92,7 @@ async def test_a_bell_rings_also_after_its_connection_was_lost(postgres: str) ->
             assert await bell.wait(20)
 
 
-async def test_a_process_has_two_connections_however_much_it_does(
-    postgres: str,
-) -> None:
+async def test_a_process_has_two_connections_however_much_it_does(postgres: str) -> None:
     leaf = Leaf("absurd", postgres)
     tenures = [leaf.take_over(f"shard-{number}") for number in range(5)]
     async with open_exchange(postgres, application="counted") as exchange:
@@ -108,14 +104,11 @@ async def test_a_process_has_two_connections_however_much_it_does(
         ):
             assert execute(
                 postgres,
-                "select count(*) from pg_stat_activity"
-                " where application_name like 'counted%'",
+                "select count(*) from pg_stat_activity where application_name like 'counted%'",
             ) == [(2,)]
 
 
-async def test_another_version_of_absurd_is_refused_in_one_sentence(
-    postgres: str,
-) -> None:
+async def test_another_version_of_absurd_is_refused_in_one_sentence(postgres: str) -> None:
     execute(
         postgres,
         "create schema absurd; create function absurd.get_schema_version()"

@@ -4,7 +4,8 @@ import attrs
 import pytest
 import trio
 
-from agents import (
+from orchestrator import Orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     ModelRequest,
@@ -13,9 +14,8 @@ from agents import (
     raising_one_error,
     tool,
 )
-from delegation import Outcome
-from delegation.events import CallPlaced, Entry, ModelAnswered, ToolAnswered
-from orchestrator import Orchestrator
+from orchestrator.delegation import Outcome
+from orchestrator.delegation.events import CallPlaced, Entry, ModelAnswered, ToolAnswered
 from tests.workers.places import PLACE, Places
 
 PASSWORD = "hunter2-X9"
@@ -53,9 +53,7 @@ class Office:
             return "set"
 
         placed = attrs.evolve(set_password, place="" if whole else PLACE)
-        self.agent = Agent(
-            "office", model=Clerk(), tools=[placed], place=PLACE if whole else ""
-        )
+        self.agent = Agent("office", model=Clerk(), tools=[placed], place=PLACE if whole else "")
         self.places = Places([self.agent])
 
     async def resumed(self, run: str) -> Outcome:
@@ -110,9 +108,7 @@ async def _killed_when_accepted(office: Office) -> str:
 
 
 @whole_or_call
-async def test_a_call_that_no_worker_has_begun_is_not_sent_without_its_secret(
-    whole: bool,
-) -> None:
+async def test_a_call_that_no_worker_has_begun_is_not_sent_without_its_secret(whole: bool) -> None:
     office = Office(whole=whole)
     run = await _killed(office, when_begun=False)
 

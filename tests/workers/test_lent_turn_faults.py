@@ -12,8 +12,10 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from orchestrator.simulation import SimulationSettings, simulate
 
-from agents import (
+from orchestrator import ClosedError, JournalInUseError, open_orchestrator
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     CallKey,
@@ -26,18 +28,18 @@ from agents import (
     raising_one_error,
     tool,
 )
-from agents.tools.context import current_tool_context
-from agents.tools.tool import CURRENT_CALL_KEY
-from delegation import Cause, Ending, Outcome
-from delegation.events import CallPlaced, Entry, TaskStarted, ToolAnswered, TurnResumed
-from orchestrator import ClosedError, JournalInUseError, open_orchestrator
-from orchestrator.execution import worker_process, worker_turn
-from orchestrator.execution.lending import lent_turn
-from orchestrator.execution.lending.lender import STOP_SECONDS
-from orchestrator.execution.lending.lent_turn import KEEP_SECONDS
-from orchestrator.execution.worker_context import WorkerContexts
-from orchestrator.execution.worker_turn import SILENT_SECONDS
-from orchestrator.execution.worker_wire import (
+from orchestrator.agents.tools.context import current_tool_context
+from orchestrator.agents.tools.tool import CURRENT_CALL_KEY
+from orchestrator.delegation import Cause, Ending, Outcome
+from orchestrator.delegation.events import CallPlaced, Entry, TaskStarted, ToolAnswered, TurnResumed
+from orchestrator.kernel.execution import worker_process, worker_turn
+from orchestrator.products.cluster.lending import lent_turn
+from orchestrator.products.cluster.lending.lender import STOP_SECONDS
+from orchestrator.products.cluster.lending.lent_turn import KEEP_SECONDS
+from orchestrator.products.cluster.work import Request
+from orchestrator.products.cluster.worker.context import WorkerContexts
+from orchestrator.products.cluster.worker.turn import SILENT_SECONDS
+from orchestrator.products.cluster.worker.wire import (
     CallEnded,
     Calls,
     Next,
@@ -47,11 +49,9 @@ from orchestrator.execution.worker_wire import (
     question_in,
     reply_in,
 )
-from orchestrator.replay.run import replay_sync
-from orchestrator.simulation import SimulationSettings, simulate
+from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.testing import assert_laws
 from orchestrator.testing.crashing_journal import CrashedError
-from orchestrator.workers import Request
 from tests.workers.memory import MemoryWriterMailbox
 from tests.workers.places import FIRST, LEASE, PLACE, Places
 
@@ -95,11 +95,7 @@ class Flights:
 
         self.tool: Tool = launch
         self.agent = Agent(
-            "pilot",
-            model=Pilot(calls, thinks),
-            tools=[launch],
-            place=PLACE,
-            **options,
+            "pilot", model=Pilot(calls, thinks), tools=[launch], place=PLACE, **options
         )
         self.places = Places([self.agent])
 
@@ -173,12 +169,8 @@ async def test_a_task_that_ends_all_its_workers_is_lost_in_the_end() -> None:
     assert len(flights.effects) == 4
 
 
-@pytest.mark.parametrize(
-    "point", ["before begin is asked", "begin is asked", "begin is answered"]
-)
-async def test_a_turn_that_no_worker_has_run_a_call_of_is_sent_again(
-    point: str,
-) -> None:
+@pytest.mark.parametrize("point", ["before begin is asked", "begin is asked", "begin is answered"])
+async def test_a_turn_that_no_worker_has_run_a_call_of_is_sent_again(point: str) -> None:
     flights = Flights()
     resumed = flights.places.faults.add(FIRST, point)
 
@@ -186,9 +178,7 @@ async def test_a_turn_that_no_worker_has_run_a_call_of_is_sent_again(
     assert len(flights.effects) == 2
 
 
-async def test_a_worker_that_is_lost_while_the_model_gives_its_answer_is_not_missed() -> (
-    None
-):
+async def test_a_worker_that_is_lost_while_the_model_gives_its_answer_is_not_missed() -> None:
     flights = Flights(calls=1, thinks=60)
     async with (
         flights.places.writing() as orchestrator,
@@ -237,9 +227,7 @@ async def killed_during_call(flights: Flights) -> str:
 
 
 @pytest.mark.parametrize("later", [0, 10, 100])
-async def test_the_next_writer_goes_on_with_the_turn_at_the_same_worker(
-    later: float,
-) -> None:
+async def test_the_next_writer_goes_on_with_the_turn_at_the_same_worker(later: float) -> None:
     """Also with what has ended meanwhile; what comes after it finds the state of before."""
     flights = Flights(calls=3, seconds=30)
     places = flights.places
@@ -326,9 +314,7 @@ async def test_a_writer_that_closes_leaves_turns_of_conversations_to_the_next() 
             await flights.begun.wait()
         await trio.sleep(5)
         async with places.writing() as orchestrator:
-            async with orchestrator.open_session(
-                flights.agent, session=session.id
-            ) as again:
+            async with orchestrator.open_session(flights.agent, session=session.id) as again:
                 reply = await again.replies.receive()
 
     assert reply.outcome.output == "1 2"
@@ -374,9 +360,7 @@ async def test_a_fenced_writer_changes_nothing() -> None:
     assert len(flights.effects) == 2
 
 
-async def test_dispatches_that_come_twice_and_letters_that_are_lost_do_no_harm() -> (
-    None
-):
+async def test_dispatches_that_come_twice_and_letters_that_are_lost_do_no_harm() -> None:
     flights = Flights(calls=3, seconds=30)
     places = flights.places
     async with places.open(workers=3) as orchestrator, trio.open_nursery() as nursery:
@@ -421,9 +405,7 @@ async def test_a_turn_waits_for_a_worker_and_is_shown_so() -> None:
 
 async def test_a_call_that_no_worker_takes_in_time_is_not_run() -> None:
     flights = Flights(calls=2, thinks=100)
-    flights.agent = attrs.evolve(
-        flights.agent, tools=[attrs.evolve(flights.tool, timeout=60)]
-    )
+    flights.agent = attrs.evolve(flights.agent, tools=[attrs.evolve(flights.tool, timeout=60)])
     places = flights.places
     places.agents["pilot"] = flights.agent
     async with places.writing() as orchestrator, trio.open_nursery() as nursery:
@@ -487,10 +469,7 @@ async def test_a_worker_with_another_version_refuses_and_others_take_the_turn() 
 async def test_a_worker_without_the_folder_of_the_agent_refuses_the_turn() -> None:
     flights = Flights(workspace=Path("../not here"))
     flights.places.agents["pilot"] = flights.agent
-    async with (
-        flights.places.open() as orchestrator,
-        trio.open_nursery() as nursery,
-    ):
+    async with flights.places.open() as orchestrator, trio.open_nursery() as nursery:
         nursery.start_soon(orchestrator.run, flights.agent, "go")
         await trio.sleep(60)
         wanted = flights.places.facts(CallPlaced)[-1].wants
@@ -538,9 +517,7 @@ async def test_a_call_that_ends_after_it_was_given_up_is_acknowledged() -> None:
             with trio.CancelScope(shield=True):
                 await trio.sleep(60)
         await trio.sleep(0.5)
-        questions = (
-            question_in(it.request.body) for it in places.exchange.letters.values()
-        )
+        questions = (question_in(it.request.body) for it in places.exchange.letters.values())
         begun.extend(len(it.begun) for it in questions if isinstance(it, Next))
         return "launched"
 
@@ -675,8 +652,7 @@ async def test_a_place_of_an_agent_needs_a_journal_that_workers_reach() -> None:
     flights = Flights()
     async with open_orchestrator(":memory:", environ={}) as orchestrator:
         with pytest.raises(
-            DefinitionError,
-            match=r"it runs at workers of the place 'gpu'.*ORCHESTRATOR_HERE=gpu",
+            DefinitionError, match=r"it runs at workers of the place 'gpu'.*ORCHESTRATOR_HERE=gpu"
         ):
             await orchestrator.run(flights.agent, "go")
     async with open_orchestrator(":memory:", environ={}, here=[PLACE]) as orchestrator:

@@ -9,20 +9,11 @@ from typing import Any
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    CallKey,
-    ScriptedModel,
-    Tool,
-    ToolCall,
-    ToolError,
-    ask,
-    tool,
-)
-from agents.tools.context import current_tool_context
-from delegation import Ending
-from delegation.events import CallPlaced, ToolAnswered
 from orchestrator import budget
+from orchestrator.agents import Agent, CallKey, ScriptedModel, Tool, ToolCall, ToolError, ask, tool
+from orchestrator.agents.tools.context import current_tool_context
+from orchestrator.delegation import Ending
+from orchestrator.delegation.events import CallPlaced, ToolAnswered
 from tests.workers.places import PLACE, Places
 
 IN_MEMORY = ["here", "workers"]
@@ -83,9 +74,7 @@ async def test_all_calls_of_a_turn_are_on_one_machine(every_place: Places) -> No
     """Two workers are there, and both calls of an answer and those of later ones find one state."""
     places, counters = every_place, Counters()
     both = [ToolCall("count"), ToolCall("count")]
-    agent = places.agents["painter"] = answering(
-        both, ToolCall("count"), tools=[counters.tool()]
-    )
+    agent = places.agents["painter"] = answering(both, ToolCall("count"), tools=[counters.tool()])
 
     async with places.open(workers=2) as orchestrator:
         run = await orchestrator.run(agent, "go")
@@ -199,10 +188,7 @@ async def test_a_timeout_stops_the_call_and_the_turn_goes_on(places: Places) -> 
         return ""
 
     agent = places.agents["painter"] = answering(
-        ToolCall("count"),
-        ToolCall("sleep"),
-        ToolCall("count"),
-        tools=[sleep, counters.tool()],
+        ToolCall("count"), ToolCall("sleep"), ToolCall("count"), tools=[sleep, counters.tool()]
     )
     async with places.open() as orchestrator:
         run = await orchestrator.run(agent, "go")
@@ -211,9 +197,7 @@ async def test_a_timeout_stops_the_call_and_the_turn_goes_on(places: Places) -> 
     assert "and was stopped" in places.facts(ToolAnswered)[1].message.text
 
 
-async def test_a_cancel_returns_when_nothing_of_the_turn_runs(
-    every_place: Places,
-) -> None:
+async def test_a_cancel_returns_when_nothing_of_the_turn_runs(every_place: Places) -> None:
     places = every_place
     log: list[str] = []
     begun = trio.Event()
@@ -251,10 +235,7 @@ async def test_a_budget_is_exact(places: Places) -> None:
         tools=[counters.tool()],
         place=PLACE,
     )
-    goals = [
-        ToolCall("delegate_task", {"goal": f"{n}", "agent": "painter"})
-        for n in range(12)
-    ]
+    goals = [ToolCall("delegate_task", {"goal": f"{n}", "agent": "painter"}) for n in range(12)]
     boss = Agent("boss", model=ScriptedModel([goals, "end"]), delegates=[agent])
     places.agents |= {"boss": boss, "painter": agent}
     async with places.open(workers=2) as orchestrator:

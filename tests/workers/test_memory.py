@@ -3,8 +3,8 @@
 import pytest
 import trio
 
-from orchestrator.errors import JournalInUseError
-from orchestrator.workers import Dispatch, DispatchId, Request, RunId, WorkerId
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.products.cluster.work import Dispatch, DispatchId, Request, RunId, WorkerId
 from tests.workers.memory import MemoryExchange
 
 WORKER = WorkerId("w1")

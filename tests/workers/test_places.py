@@ -5,19 +5,10 @@ from collections.abc import Generator
 import pytest
 import trio
 
-from agents import (
-    Agent,
-    CallKey,
-    ScriptedModel,
-    Tool,
-    ToolCall,
-    ToolError,
-    ask,
-    tool,
-)
-from delegation import Ending
-from delegation.events import CallPlaced, ToolAnswered
 from orchestrator import budget
+from orchestrator.agents import Agent, CallKey, ScriptedModel, Tool, ToolCall, ToolError, ask, tool
+from orchestrator.delegation import Ending
+from orchestrator.delegation.events import CallPlaced, ToolAnswered
 from tests.postgres import PostgresServer
 from tests.workers.places import PLACE, Places
 
@@ -29,25 +20,19 @@ def database(postgres_server: PostgresServer) -> Generator[str]:
         yield url
 
 
-@pytest.fixture(
-    params=["here", "workers", pytest.param("absurd", marks=pytest.mark.realtime)]
-)
+@pytest.fixture(params=["here", "workers", pytest.param("absurd", marks=pytest.mark.realtime)])
 def places(request: pytest.FixtureRequest) -> Places:
     if request.param == "absurd":
         return Places(url=request.getfixturevalue("database"))
     return Places(here=request.param == "here")
 
 
-def caller(
-    *tools: Tool, calls: int = 1, name: str = "painter", **arguments: object
-) -> Agent:
+def caller(*tools: Tool, calls: int = 1, name: str = "painter", **arguments: object) -> Agent:
     """Return an agent that calls its first tool, and answers what that has answered."""
     call = ToolCall(tools[0].name, arguments)
     steps = [call] * calls
     return Agent(
-        name,
-        model=ScriptedModel([*steps, lambda transcript: transcript[-1].text]),
-        tools=tools,
+        name, model=ScriptedModel([*steps, lambda transcript: transcript[-1].text]), tools=tools
     )
 
 
@@ -67,9 +52,7 @@ async def test_a_call_is_answered(places: Places) -> None:
     assert run.outcome.output == "painted a house"
     (answered,) = places.facts(ToolAnswered)
     assert not answered.message.failed
-    assert [it.worker for it in places.facts(CallPlaced)] == (
-        [] if places.here else ["w1"]
-    )
+    assert [it.worker for it in places.facts(CallPlaced)] == ([] if places.here else ["w1"])
 
 
 async def test_an_error_that_the_model_reads_is_the_same(places: Places) -> None:
@@ -88,9 +71,7 @@ async def test_an_error_that_the_model_reads_is_the_same(places: Places) -> None
     assert answered.message.failed
 
 
-async def test_any_other_error_ends_the_task_with_the_same_words(
-    places: Places,
-) -> None:
+async def test_any_other_error_ends_the_task_with_the_same_words(places: Places) -> None:
     @tool(place=PLACE)
     async def crash() -> str:
         """Crash."""
@@ -103,9 +84,7 @@ async def test_any_other_error_ends_the_task_with_the_same_words(
 
     assert run.outcome.ending is Ending.FAILED
     line = crash.run.__code__.co_firstlineno  # the words name a line of this very file
-    assert run.outcome.error.startswith(
-        "ValueError: the brush broke (test_places.py:"
-    ), line
+    assert run.outcome.error.startswith("ValueError: the brush broke (test_places.py:"), line
 
 
 async def test_arguments_that_do_not_fit_are_told_to_the_model(places: Places) -> None:
@@ -256,9 +235,7 @@ async def test_a_budget_is_exact(places: Places) -> None:
     agent = places.agents["painter"] = Agent(
         "painter",
         model=ScriptedModel.always(
-            lambda transcript: (
-                "done" if len(transcript) > 2 else ToolCall("paint", {"what": "x"})
-            )
+            lambda transcript: "done" if len(transcript) > 2 else ToolCall("paint", {"what": "x"})
         ),
         tools=[paint],
     )
@@ -285,9 +262,7 @@ async def test_a_budget_is_exact(places: Places) -> None:
 
 
 @pytest.mark.parametrize("verdict", ["once", "deny"])
-async def test_a_call_waits_for_approval_before_it_is_sent(
-    places: Places, verdict: str
-) -> None:
+async def test_a_call_waits_for_approval_before_it_is_sent(places: Places, verdict: str) -> None:
     ran: list[str] = []
 
     @tool(place=PLACE)
@@ -299,9 +274,7 @@ async def test_a_call_waits_for_approval_before_it_is_sent(
 
     agent = places.agents["painter"] = Agent(
         "painter",
-        model=ScriptedModel(
-            [ToolCall("launch"), lambda transcript: transcript[-1].text]
-        ),
+        model=ScriptedModel([ToolCall("launch"), lambda transcript: transcript[-1].text]),
         tools=[launch],
         approve=[ask("launch")],
     )

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent
-from delegation import Cause
 from orchestrator import Run
+from orchestrator.agents import Agent
+from orchestrator.delegation import Cause
 from orchestrator.testing import assert_laws
 from tests.workers import turn_team
 from tests.workers.test_worker_processes import (
@@ -49,18 +49,14 @@ class Gate:
     async def held(self) -> AsyncGenerator[None]:
         """Wait until a call stands there, and let it go on after the block."""
         # Opens when it is opened at the other end.
-        file = await trio.to_thread.run_sync(
-            self.path.open, "w", abandon_on_cancel=True
-        )
+        file = await trio.to_thread.run_sync(self.path.open, "w", abandon_on_cancel=True)
         with file:
             yield
 
 
 def steps_in(text: str) -> list[tuple[int, int]]:
     """Return the process and the number of each step that an answer names."""
-    return [
-        (int(pid), int(n)) for pid, n in re.findall(r"^(\d+):(\d)$", text, re.MULTILINE)
-    ]
+    return [(int(pid), int(n)) for pid, n in re.findall(r"^(\d+):(\d)$", text, re.MULTILINE)]
 
 
 @pytest.mark.parametrize("queue", ["absurd", "dbos"])
@@ -72,10 +68,7 @@ async def test_a_worker_that_is_killed_or_stopped_takes_the_turn_with_it(
     workers.start(team=TEAM, slots=1, lease=6)
     gate = Gate(tmp_path / "gate")
     ended, runs = trio.open_memory_channel[Run[str]](1)
-    async with (
-        writing(workers.url, queue) as orchestrator,
-        trio.open_nursery() as nursery,
-    ):
+    async with writing(workers.url, queue) as orchestrator, trio.open_nursery() as nursery:
 
         async def run(agent: Agent) -> None:
             await ended.send(await orchestrator.run(agent, str(gate.path)))

@@ -8,12 +8,12 @@ import pytest
 import trio
 
 from orchestrator.cli.app import run_command
-from orchestrator.workers import Exchange
-from orchestrator.workers.shared_exchange import SharedExchange
+from orchestrator.products.cluster.work import Exchange
+from orchestrator.products.cluster.work.shared_exchange import SharedExchange
 from tests.workers.places import Places
 
 TEAM = """
-from agents import Agent, ScriptedModel, tool
+from orchestrator.agents import Agent, ScriptedModel, tool
 
 @tool(place="gpu")
 def render() -> str:
@@ -45,20 +45,14 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (["--journal", "journal.db"], "--journal postgresql://..., not journal.db"),
         ([], "--journal postgresql://..."),
         (["--journal", NOWHERE], "say which --place: cpu, gpu"),
-        (
-            ["--journal", NOWHERE, "--place", "tpu"],
-            "no agent or tool in .* has the place 'tpu'",
-        ),
+        (["--journal", NOWHERE, "--place", "tpu"], "no agent or tool in .* has the place 'tpu'"),
         (["--journal", NOWHERE, "--place", "gpu", "--slots", "0"], "--slots is 0"),
         (["--journal", NOWHERE, "--place", "gpu", "--lease", "0"], "--lease is 0"),
         (["--journal", NOWHERE, "--place", "gpu"], "127.0.0.1:9/none"),
     ],
 )
 def test_a_worker_that_cannot_work_says_why(
-    team: str,
-    arguments: list[str],
-    words: str,
-    capsys: pytest.CaptureFixture[str],
+    team: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["worker", team, *arguments]) == 2
 

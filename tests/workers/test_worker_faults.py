@@ -10,8 +10,10 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from orchestrator.simulation import SimulationSettings, simulate
 
-from agents import (
+from orchestrator import ClosedError, JournalInUseError, open_orchestrator
+from orchestrator.agents import (
     Agent,
     CallKey,
     DefinitionError,
@@ -21,16 +23,14 @@ from agents import (
     raising_one_error,
     tool,
 )
-from agents.tools.tool import CURRENT_CALL_KEY
-from delegation.events import CallPlaced, Entry, ToolAnswered
-from orchestrator import ClosedError, JournalInUseError, open_orchestrator
-from orchestrator.execution import worker_process
-from orchestrator.execution.worker_wire import Begin, Question, encoded
-from orchestrator.replay.run import replay_sync
-from orchestrator.simulation import SimulationSettings, simulate
+from orchestrator.agents.tools.tool import CURRENT_CALL_KEY
+from orchestrator.delegation.events import CallPlaced, Entry, ToolAnswered
+from orchestrator.kernel.execution import worker_process
+from orchestrator.products.cluster.work import Beat, WorkerId
+from orchestrator.products.cluster.worker.wire import Begin, Question, encoded
+from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.testing import assert_laws
 from orchestrator.testing.crashing_journal import CrashedError
-from orchestrator.workers import Beat, WorkerId
 from tests.workers.places import LEASE, PLACE, Places
 
 BROKEN_OFF = "broken off: the worker that ran it is gone, and its effect is unknown"
@@ -90,9 +90,7 @@ class Launches:
         "end is asked",
     ],
 )
-async def test_a_worker_is_lost_and_comes_back_too_late(
-    point: str, idempotent: bool
-) -> None:
+async def test_a_worker_is_lost_and_comes_back_too_late(point: str, idempotent: bool) -> None:
     """As by SIGSTOP past its lease and SIGCONT; without the latter as by `kill -9`."""
     launches = Launches(idempotent=idempotent)
     for worker in ("w1", "w2"):
@@ -296,9 +294,7 @@ async def test_a_writer_that_closes_leaves_calls_of_conversations_to_the_next() 
         assert trio.current_time() - began < 5, "it does not wait for the worker"
         await trio.sleep(5)
         async with places.writing() as orchestrator:
-            async with orchestrator.open_session(
-                launches.agent, session=session.id
-            ) as again:
+            async with orchestrator.open_session(launches.agent, session=session.id) as again:
                 reply = await again.replies.receive()
 
     assert reply.outcome.output == "launched 1"
@@ -362,9 +358,7 @@ async def test_a_call_that_no_worker_takes_in_time_is_not_run() -> None:
     assert not launches.effects
 
 
-async def test_a_worker_with_another_version_refuses_once_and_others_do_the_work() -> (
-    None
-):
+async def test_a_worker_with_another_version_refuses_once_and_others_do_the_work() -> None:
     launches = Launches()
     places = launches.places
     other = attrs.evolve(launches.agent, instructions="Fly low.")
@@ -395,9 +389,7 @@ async def test_a_worker_with_another_version_refuses_once_and_others_do_the_work
     assert "is wanted" in wanted or "not the agent" in wanted
 
 
-async def test_a_worker_that_could_not_beat_during_an_outage_takes_calls_again() -> (
-    None
-):
+async def test_a_worker_that_could_not_beat_during_an_outage_takes_calls_again() -> None:
     """Its writer has never missed it: what it could not begin then is sent to it once more."""
     launches = Launches()
     places = launches.places
@@ -426,9 +418,7 @@ async def test_a_worker_that_could_not_beat_during_an_outage_takes_calls_again()
     assert not any(it.wants for it in places.facts(CallPlaced))
 
 
-async def test_a_worker_with_another_version_does_not_keep_calls_from_the_others() -> (
-    None
-):
+async def test_a_worker_with_another_version_does_not_keep_calls_from_the_others() -> None:
     """It has more room than they, and gets each call first."""
     launches = Launches()
     places = launches.places
@@ -456,9 +446,7 @@ async def test_a_call_that_waits_is_sent_once() -> None:
     async with places.writing() as orchestrator, trio.open_nursery() as nursery:
         nursery.start_soon(orchestrator.run, launches.agent, "go")
         # It looks idle, and takes nothing.
-        beat = Beat(
-            worker=WorkerId("w9"), host="test", place=PLACE, slots=9, version=""
-        )
+        beat = Beat(worker=WorkerId("w9"), host="test", place=PLACE, slots=9, version="")
         for _ in range(100):
             await places.exchange.presence.beat(beat, seconds=60)
             await trio.sleep(40)
@@ -521,10 +509,7 @@ async def test_a_call_that_is_too_large_is_not_sent() -> None:
     agent = Agent(
         "painter",
         model=ScriptedModel(
-            [
-                ToolCall("fill", {"text": "x" * 9_000_000}),
-                lambda transcript: transcript[-1].text,
-            ]
+            [ToolCall("fill", {"text": "x" * 9_000_000}), lambda transcript: transcript[-1].text]
         ),
         tools=[fill],
     )

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents.tools.terminal.process_tags import with_tag
-from delegation.events import CallPlaced
 from orchestrator import Orchestrator, open_orchestrator
-from orchestrator.execution.worker_leftovers import end_leftovers, hold_worker_tag
+from orchestrator.agents.tools.terminal.process_tags import with_tag
+from orchestrator.delegation.events import CallPlaced
+from orchestrator.products.cluster.worker.leftovers import end_leftovers, hold_worker_tag
 from orchestrator.testing import assert_laws, facts
 from tests.workers.fault_team import boss
 
@@ -85,9 +85,7 @@ class Workers:
     def noted(self, what: str) -> Counter[str]:
         """Return how often each call has had an effect."""
         lines = self.effects.read_text().splitlines() if self.effects.exists() else []
-        return Counter(
-            key for it in lines for kind, key, _ in [it.split()] if kind == what
-        )
+        return Counter(key for it in lines for kind, key, _ in [it.split()] if kind == what)
 
     def end(self) -> None:
         for process in self.processes:
@@ -96,9 +94,7 @@ class Workers:
 
 
 @pytest.fixture
-def workers(
-    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Generator["Workers"]:
+def workers(postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator["Workers"]:
     opened = Workers(postgres, tmp_path)
     for name, value in opened.environ.items():
         monkeypatch.setenv(name, value)
@@ -131,12 +127,7 @@ async def wait_placed(orchestrator: Orchestrator, count: int) -> list[CallPlaced
     """Wait until so many calls run at workers, and return how."""
     ledger = orchestrator.services.book.ledger
     while True:
-        placed = [
-            it
-            for task in ledger.tasks.values()
-            for it in task.placed.values()
-            if it.run
-        ]
+        placed = [it for task in ledger.tasks.values() for it in task.placed.values() if it.run]
         if len(placed) >= count:
             return placed
         await orchestrator.wait_changed(after=ledger.last_seq)
@@ -170,15 +161,10 @@ def pid_of(worker: str) -> int:
     return int(worker.rsplit("-", 2)[1])
 
 
-async def test_a_worker_stands_still_is_drained_and_leaves_nothing(
-    workers: Workers,
-) -> None:
+async def test_a_worker_stands_still_is_drained_and_leaves_nothing(workers: Workers) -> None:
     """SIGSTOP past its lease and SIGCONT: what it says then is fenced, and it goes on."""
     first, second = workers.start(), workers.start()
-    async with (
-        writing(workers.url) as orchestrator,
-        trio.open_nursery() as nursery,
-    ):
+    async with writing(workers.url) as orchestrator, trio.open_nursery() as nursery:
         ended: list[str] = []
         first_ended = trio.Event()
 
@@ -251,10 +237,7 @@ async def test_workers_are_killed_at_named_points(workers: Workers) -> None:
     ]
     for point in (*POINTS, "launcher one", "painter one"):
         (workers.points / point).touch()
-    async with (
-        writing(workers.url) as orchestrator,
-        trio.open_nursery() as nursery,
-    ):
+    async with writing(workers.url) as orchestrator, trio.open_nursery() as nursery:
         nursery.start_soon(workers.revive_forever, 2)
         with trio.fail_after(90):
             run = await orchestrator.run(boss, "\n".join(lines))
@@ -270,18 +253,14 @@ async def test_workers_are_killed_at_named_points(workers: Workers) -> None:
     assert said.count("painted painter") == 5
     assert len(painted) == 5, "a call has the same key in every run"
     assert said.count("launched launcher") + said.count("broken off") == 5
-    assert set(launched.values()) <= {1}, (
-        "no call that must not run twice has run twice"
-    )
+    assert set(launched.values()) <= {1}, "no call that must not run twice has run twice"
     assert len(launched) >= said.count("launched launcher")
     workers_named = {it.worker for it in facts(entries, CallPlaced) if it.worker}
     assert len(workers_named) >= 3, "others have gone on"
 
 
 @pytest.mark.parametrize("queue", ["absurd", "dbos"])
-async def test_the_next_writer_adopts_what_live_workers_run(
-    workers: Workers, queue: str
-) -> None:
+async def test_the_next_writer_adopts_what_live_workers_run(workers: Workers, queue: str) -> None:
     """Kill -9 of the writer with calls under way: none is broken off, none runs twice."""
     workers.queue = queue
     # No worker is lost here, however busy the machine is.

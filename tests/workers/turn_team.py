@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents import Agent, CallKey, ScriptedModel, ToolCall, Transcript, allow, tool
-from agents.tools.context import current_tool_context
-from agents.tools.terminal import process, terminal
+from orchestrator.agents import Agent, CallKey, ScriptedModel, ToolCall, Transcript, allow, tool
+from orchestrator.agents.tools.context import current_tool_context
+from orchestrator.agents.tools.terminal import process, terminal
 
 STEPS = 3
 taken: Counter[int] = Counter()
@@ -36,9 +36,7 @@ def _next(transcript: Transcript) -> str | Sequence[ToolCall]:
     asked = len(transcript) // 2
     if asked == 0:
         # It outlives its call, and not its turn.
-        return [
-            ToolCall("terminal", {"command": "sleep 1000", "background": True}),
-        ]
+        return [ToolCall("terminal", {"command": "sleep 1000", "background": True})]
     if asked <= STEPS:
         gate = transcript[0].text if asked == 2 else ""
         return [ToolCall("step", {"gate": gate})]

@@ -38,9 +38,7 @@ async def begin(orchestrator: Orchestrator, goal: str) -> None:
 
         ledger = orchestrator.services.book.ledger
         while not any(
-            placed.run
-            for task in ledger.tasks.values()
-            for placed in task.placed.values()
+            placed.run for task in ledger.tasks.values() for placed in task.placed.values()
         ):
             await orchestrator.wait_changed(after=ledger.last_seq)
         await orchestrator.wait_durable()

@@ -17,11 +17,7 @@ async def main(address: str, calls: str, run: str = "") -> None:
     while True:
         try:
             async with open_orchestrator(address) as orchestrator:
-                await (
-                    resume(orchestrator, run)
-                    if run
-                    else begin(orchestrator, int(calls))
-                )
+                await (resume(orchestrator, run) if run else begin(orchestrator, int(calls)))
                 return
         except JournalInUseError:
             if not run:
@@ -39,9 +35,7 @@ async def begin(orchestrator: Orchestrator, calls: int) -> None:
 
         ledger = orchestrator.services.book.ledger
         while calls > sum(
-            bool(it.run)
-            for task in ledger.tasks.values()
-            for it in task.placed.values()
+            bool(it.run) for task in ledger.tasks.values() for it in task.placed.values()
         ):
             await orchestrator.wait_changed(after=ledger.last_seq)
         await orchestrator.wait_durable()

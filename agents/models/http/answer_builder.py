@@ -9,21 +9,15 @@ from typing import Any, ClassVar, Final, NoReturn
 
 import msgspec
 
-from agents.errors import Failure
-from agents.logprobs import TokenLogprob
-from agents.messages import (
-    AssistantMessage,
-    CallId,
-    ReasoningBlock,
-    ToolCall,
-    Usage,
-)
-from agents.models.http.answer_errors import UnusableAnswerError
-from agents.models.http.answer_limits import require_few_values
-from agents.models.http.strict_schema import ProviderSchema
-from agents.models.http.wire_logprobs import WireLogprob, read_logprobs
-from agents.models.model import CallDelta, ModelRequest, ReasoningDelta, TextDelta
-from agents.tools.text_input import INPUT
+from orchestrator.agents.errors import Failure
+from orchestrator.agents.logprobs import TokenLogprob
+from orchestrator.agents.messages import AssistantMessage, CallId, ReasoningBlock, ToolCall, Usage
+from orchestrator.agents.models.http.answer_errors import UnusableAnswerError
+from orchestrator.agents.models.http.answer_limits import require_few_values
+from orchestrator.agents.models.http.strict_schema import ProviderSchema
+from orchestrator.agents.models.http.wire_logprobs import WireLogprob, read_logprobs
+from orchestrator.agents.models.model import CallDelta, ModelRequest, ReasoningDelta, TextDelta
+from orchestrator.agents.tools.text_input import INPUT
 
 CUT_OFF: Final = "was cut off at its limit of output tokens"
 SHOWN_OF_ARGUMENTS: Final = 10_000
@@ -45,10 +39,7 @@ class AnswerBuilder(ABC):
     """The name of an answer in errors."""
 
     def __init__(
-        self,
-        request: ModelRequest,
-        model: str,
-        output_schema: ProviderSchema | None = None,
+        self, request: ModelRequest, model: str, output_schema: ProviderSchema | None = None
     ) -> None:
         self.usage = Usage(calls=1, unpriced=1)
         self.is_complete = False
@@ -104,9 +95,7 @@ class AnswerBuilder(ABC):
             self.characters += len(text)
             self._request.tell(ReasoningDelta(text))
 
-    def add_reasoning_block(
-        self, data: dict[str, Any], position: int | None = None
-    ) -> None:
+    def add_reasoning_block(self, data: dict[str, Any], position: int | None = None) -> None:
         """Add what the provider wants back with the results of the calls.
 
         Args:
@@ -169,9 +158,7 @@ class AnswerBuilder(ABC):
         raise UnusableAnswerError(Failure.REFUSED, f"refused to answer: {reason}")
 
     def fail_filtered(self) -> NoReturn:
-        raise UnusableAnswerError(
-            Failure.FILTERED, "refused to answer: its filter found something"
-        )
+        raise UnusableAnswerError(Failure.FILTERED, "refused to answer: its filter found something")
 
     def build(self) -> AssistantMessage:
         if self._refusal:
@@ -196,8 +183,7 @@ class AnswerBuilder(ABC):
         if not self._calls:
             return ()
         return tuple(
-            ReasoningBlock(self._model, data, position)
-            for position, data in self._reasoning
+            ReasoningBlock(self._model, data, position) for position, data in self._reasoning
         )
 
     def _finished_logprobs(self, text: str) -> tuple[TokenLogprob, ...]:

@@ -1,14 +1,12 @@
 """Errors of an answer that cannot be used. The endpoint makes a `ModelError` of them."""
 
-from agents.errors import Failure
+from orchestrator.agents.errors import Failure
 
 
 class UnusableAnswerError(Exception):
     """An answer cannot be used. The endpoint, which knows the model, makes a `ModelError` of it."""
 
-    def __init__(
-        self, kind: Failure, problem: str, retry_after: float | None = None
-    ) -> None:
+    def __init__(self, kind: Failure, problem: str, retry_after: float | None = None) -> None:
         super().__init__(problem)
         self.kind = kind
         self.retry_after = retry_after
@@ -18,6 +16,4 @@ class AnswerTooLongError(UnusableAnswerError):
     """An answer exceeds a limit. It is not asked for again: the next one would be as long."""
 
     def __init__(self, limit: str) -> None:
-        super().__init__(
-            Failure.MALFORMED, f"gave an answer without end: it has more than {limit}"
-        )
+        super().__init__(Failure.MALFORMED, f"gave an answer without end: it has more than {limit}")

@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from agents.models.http.answer_errors import AnswerTooLongError
+from orchestrator.agents.models.http.answer_errors import AnswerTooLongError
 
 LINES_PER_EVENT: Final = 4
 """An event has two lines or three; comments have one each."""

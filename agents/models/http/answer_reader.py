@@ -13,18 +13,18 @@ import httpx2
 import msgspec
 import trio
 
-from agents.errors import Failure
-from agents.models.http.answer_builder import AnswerBuilder
-from agents.models.http.answer_errors import AnswerTooLongError, UnusableAnswerError
-from agents.models.http.answer_limits import (
+from orchestrator.agents.errors import Failure
+from orchestrator.agents.models.http.answer_builder import AnswerBuilder
+from orchestrator.agents.models.http.answer_errors import AnswerTooLongError, UnusableAnswerError
+from orchestrator.agents.models.http.answer_limits import (
     CHUNKS_PER_EVENT,
     LINES_PER_EVENT,
     AnswerLimits,
     require_few_values,
 )
-from agents.models.http.aws_frames import AwsFrames
-from agents.models.http.provider_errors import LONGEST_ERROR, status_error
-from agents.models.http.sse import SseParser
+from orchestrator.agents.models.http.aws_frames import AwsFrames
+from orchestrator.agents.models.http.provider_errors import LONGEST_ERROR, status_error
+from orchestrator.agents.models.http.sse import SseParser
 
 STREAM_END_SECONDS: Final = 0.1
 """How long to wait for the end of a stream after its last event, so that the connection can be used
@@ -66,10 +66,7 @@ async def read_answer(
 
 class _StreamReader:
     def __init__(
-        self,
-        builder: AnswerBuilder,
-        limits: AnswerLimits,
-        parser: SseParser | AwsFrames,
+        self, builder: AnswerBuilder, limits: AnswerLimits, parser: SseParser | AwsFrames
     ) -> None:
         self._builder = builder
         self._limits = limits
@@ -116,9 +113,7 @@ class _StreamReader:
             raise AnswerTooLongError(f"{limits.calls} calls of tools")
 
 
-async def _read_body(
-    response: httpx2.Response, limit: int, seconds: float = math.inf
-) -> bytes:
+async def _read_body(response: httpx2.Response, limit: int, seconds: float = math.inf) -> bytes:
     """Return the body of a response, cut soon after this many bytes, or seconds."""
     body = bytearray()
 
@@ -131,9 +126,7 @@ async def _read_body(
 
 
 async def _read_chunks(
-    response: httpx2.Response,
-    take: Callable[[bytes], Iterator[float]],
-    seconds: float = math.inf,
+    response: httpx2.Response, take: Callable[[bytes], Iterator[float]], seconds: float = math.inf
 ) -> None:
     """Pass each chunk to `take`, which yields after each step how many seconds to read on.
 
@@ -168,6 +161,5 @@ def _decoding_errors(builder: AnswerBuilder, data: bytes) -> Generator[None]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         beginning = data[:LONGEST_ERROR].decode(errors="replace")
         raise UnusableAnswerError(
-            Failure.MALFORMED,
-            f"gave an answer that is no {builder.protocol} ({exc}): {beginning}",
+            Failure.MALFORMED, f"gave an answer that is no {builder.protocol} ({exc}): {beginning}"
         ) from exc

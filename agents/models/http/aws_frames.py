@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from agents.errors import Failure
-from agents.models.http.answer_errors import UnusableAnswerError
-from agents.models.http.provider_errors import stream_error
+from orchestrator.agents.errors import Failure
+from orchestrator.agents.models.http.answer_errors import UnusableAnswerError
+from orchestrator.agents.models.http.provider_errors import stream_error
 
 PRELUDE: Final = struct.Struct(">III")
 CHECKSUM: Final = struct.Struct(">I")
@@ -57,9 +57,7 @@ class AwsFrames:
             if whole != binascii.crc32(frame[:-4]):
                 raise _malformed()
             headers_end = PRELUDE.size + headers_length
-            yield _event(
-                _headers(frame[PRELUDE.size : headers_end]), frame[headers_end:-4]
-            )
+            yield _event(_headers(frame[PRELUDE.size : headers_end]), frame[headers_end:-4])
 
 
 def _event(headers: dict[str, str], payload: bytes) -> bytes:

@@ -35,9 +35,7 @@ class AwsKeys:
         await trio.lowlevel.checkpoint()
         return self.signed_headers("POST", url, content)
 
-    def signed_headers(
-        self, method: str, url: str, content: bytes
-    ) -> Mapping[str, str]:
+    def signed_headers(self, method: str, url: str, content: bytes) -> Mapping[str, str]:
         """Return the headers that a request needs besides its own."""
         now = self.clock()
         stamp, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
@@ -59,9 +57,7 @@ class AwsKeys:
             )
         )
         scope = f"{day}/{self.region}/{self.service}/aws4_request"
-        text = "\n".join(
-            (ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest())
-        )
+        text = "\n".join((ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()))
         key = f"AWS4{self.secret_key}".encode()
         for part in (day, self.region, self.service, "aws4_request"):
             key = hmac.digest(key, part.encode(), "sha256")

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from agents.models.provider_table import NO_QUIRKS, Quirks
-from agents.models.settings import ModelSettings
+from orchestrator.agents.models.provider_table import NO_QUIRKS, Quirks
+from orchestrator.agents.models.settings import ModelSettings
 
 
 def settings_fields(

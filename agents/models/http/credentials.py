@@ -6,8 +6,8 @@ from typing import Final, Protocol
 
 import trio
 
-from agents.errors import Failure
-from agents.models.http.answer_errors import UnusableAnswerError
+from orchestrator.agents.errors import Failure
+from orchestrator.agents.models.http.answer_errors import UnusableAnswerError
 
 GCLOUD: Final = ("gcloud", "auth", "print-access-token")
 TOKEN_SECONDS: Final = 300.0
@@ -55,9 +55,7 @@ class GcloudToken:
 
     async def _ask(self) -> str:
         try:
-            ended = await trio.run_process(
-                self._command, capture_stdout=True, capture_stderr=True
-            )
+            ended = await trio.run_process(self._command, capture_stdout=True, capture_stderr=True)
         except OSError as exc:
             raise UnusableAnswerError(
                 Failure.AUTH, f"cannot be asked: {self._command[0]} is not there: {exc}"

@@ -9,16 +9,16 @@ from typing import Any, Final
 import httpx2
 import trio
 
-from agents.errors import Failure, ModelError
-from agents.messages import AssistantMessage, Usage
-from agents.models.http.answer_builder import AnswerBuilder
-from agents.models.http.answer_errors import AnswerTooLongError, UnusableAnswerError
-from agents.models.http.answer_limits import AnswerLimits
-from agents.models.http.answer_reader import read_answer
-from agents.models.http.credentials import Credentials
-from agents.models.http.pools import Pools
-from agents.models.http.request_secrets import RequestSecrets
-from agents.models.http.wire_transcript import as_json
+from orchestrator.agents.errors import Failure, ModelError
+from orchestrator.agents.messages import AssistantMessage, Usage
+from orchestrator.agents.models.http.answer_builder import AnswerBuilder
+from orchestrator.agents.models.http.answer_errors import AnswerTooLongError, UnusableAnswerError
+from orchestrator.agents.models.http.answer_limits import AnswerLimits
+from orchestrator.agents.models.http.answer_reader import read_answer
+from orchestrator.agents.models.http.credentials import Credentials
+from orchestrator.agents.models.http.pools import Pools
+from orchestrator.agents.models.http.request_secrets import RequestSecrets
+from orchestrator.agents.models.http.wire_transcript import as_json
 
 SILENCE_SECONDS: Final = 600.0
 """How long a connection may be silent: a model may think for minutes before its first byte."""
@@ -27,11 +27,7 @@ SHOWN_OF_AN_ANSWER: Final = 500
 KEPT_OF_A_FLOOD: Final = 100_000
 """How many characters of an answer that is too long are kept: all of it would be journaled."""
 ENDLESS_HEADERS: Final = 431
-NOT_CONNECTED: Final = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
-)
+NOT_CONNECTED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 class Endpoint:
@@ -59,17 +55,12 @@ class Endpoint:
     async def aclose(self) -> None:
         await self._pools.aclose()
 
-    async def ask(
-        self, body: Mapping[str, Any], builder: AnswerBuilder
-    ) -> AssistantMessage:
+    async def ask(self, body: Mapping[str, Any], builder: AnswerBuilder) -> AssistantMessage:
         """Post a request and return the answer, whose pieces the builder emits as they arrive."""
         login: dict[str, str] = {}
         try:
             await self._pools.close_unused()
-            with (
-                self._pools.client() as client,
-                trio.move_on_after(self._limits.seconds) as timer,
-            ):
+            with self._pools.client() as client, trio.move_on_after(self._limits.seconds) as timer:
                 await self._post(client, as_json(body), builder, login)
             if timer.cancelled_caught:
                 raise AnswerTooLongError(f"{self._limits.seconds:g} seconds")
@@ -104,14 +95,10 @@ class Endpoint:
         """Post a request; `login` gets the headers that were made for it, also if it fails."""
         if self._credentials is not None:
             login.update(await self._credentials.headers(self._url, content))
-        async with client.stream(
-            "POST", self._url, content=content, headers=login
-        ) as response:
+        async with client.stream("POST", self._url, content=content, headers=login) as response:
             await read_answer(response, builder, self._limits)
 
-    def _error(
-        self, exc: Exception, partial: str, secrets: RequestSecrets
-    ) -> ModelError:
+    def _error(self, exc: Exception, partial: str, secrets: RequestSecrets) -> ModelError:
         match exc:
             case UnusableAnswerError():
                 kind, problem = exc.kind, str(exc)

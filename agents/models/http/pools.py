@@ -11,7 +11,7 @@ from typing import Final
 import httpx2
 import trio
 
-from agents.models.http.url import is_on_loopback
+from orchestrator.agents.models.http.url import is_on_loopback
 
 CONNECT_SECONDS: Final = 10.0
 CALLS_PER_POOL: Final = 16

@@ -11,8 +11,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from agents.errors import Failure
-from agents.models.http.answer_errors import UnusableAnswerError
+from orchestrator.agents.errors import Failure
+from orchestrator.agents.models.http.answer_errors import UnusableAnswerError
 
 LONGEST_ERROR: Final = 64 * 2**10
 """How many bytes of an error are read."""
@@ -77,16 +77,12 @@ _BY_TYPE: Final = {
 }
 
 
-def status_error(
-    status: int, headers: Mapping[str, str], answer: bytes
-) -> UnusableAnswerError:
+def status_error(status: int, headers: Mapping[str, str], answer: bytes) -> UnusableAnswerError:
     """Return the error for an answer with this status."""
     text = answer.decode(errors="replace").strip()
     return UnusableAnswerError(
         _kind(status, _codes_and_text(text)),
-        f"answered with HTTP {status}: {text}"
-        if text
-        else f"answered with HTTP {status}",
+        f"answered with HTTP {status}: {text}" if text else f"answered with HTTP {status}",
         _retry_after(headers),
     )
 
@@ -156,9 +152,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return seconds
     try:
         # By the server's own clock, which need not agree with ours.
-        wait = parsedate_to_datetime(after) - parsedate_to_datetime(
-            headers.get("date", "")
-        )
+        wait = parsedate_to_datetime(after) - parsedate_to_datetime(headers.get("date", ""))
         return max(0.0, wait.total_seconds())
     except (ValueError, TypeError):
         return None

@@ -14,9 +14,7 @@ import msgspec
 WRAPPER_FIELD: Final = "answer"
 
 # These do not restrict which answers fit.
-_REMARKS = frozenset(
-    {"default", "discriminator", "examples", "deprecated", "$schema", "$comment"}
-)
+_REMARKS = frozenset({"default", "discriminator", "examples", "deprecated", "$schema", "$comment"})
 _BOUNDS = frozenset(
     {
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),

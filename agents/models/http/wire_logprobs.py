@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from agents.logprobs import TokenLogprob, TokenOption
+from orchestrator.agents.logprobs import TokenLogprob, TokenOption
 
 
 class WireOption(msgspec.Struct):

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias, cast
 import attrs
 import msgspec
 
-from agents.errors import Failure, ModelError
-from agents.messages import (
+from orchestrator.agents.errors import Failure, ModelError
+from orchestrator.agents.messages import (
     AssistantMessage,
     CallId,
     Message,
@@ -25,8 +25,8 @@ from agents.messages import (
     UserMessage,
     interrupted_answer,
 )
-from agents.models.http.strict_schema import ProviderSchema
-from agents.models.model import ModelRequest
+from orchestrator.agents.models.http.strict_schema import ProviderSchema
+from orchestrator.agents.models.model import ModelRequest
 
 GO_ON: Final = "Go on."
 NOTHING: Final = "(nothing)"
@@ -76,9 +76,7 @@ class WireAssistantMessage:
         return [
             block.data
             for block in self.reasoning
-            if block.model == model
-            and block.data
-            and position in {None, block.position}
+            if block.model == model and block.data and position in {None, block.position}
         ]
 
 
@@ -110,9 +108,7 @@ class _OpenCall:
 
 
 def _paired(transcript: Iterable[Message]) -> list[WireMessage]:
-    rows: list[
-        WireUserMessage | tuple[str, list[_OpenCall], tuple[ReasoningBlock, ...]]
-    ] = []
+    rows: list[WireUserMessage | tuple[str, list[_OpenCall], tuple[ReasoningBlock, ...]]] = []
     waiting: dict[CallId, list[_OpenCall]] = {}
     for message in transcript:
         match message:
@@ -136,9 +132,7 @@ def _paired(transcript: Iterable[Message]) -> list[WireMessage]:
     return [
         row
         if isinstance(row, WireUserMessage)
-        else WireAssistantMessage(
-            row[0], tuple(_answered(each, ids) for each in row[1]), row[2]
-        )
+        else WireAssistantMessage(row[0], tuple(_answered(each, ids) for each in row[1]), row[2])
         for row in rows
     ]
 
@@ -173,11 +167,7 @@ def _answered(opened: _OpenCall, ids: _WireIds) -> AnsweredCall:
 
 
 def block_of(
-    part: Part,
-    message: WireUserMessage,
-    project: Callable[[Part], dict[str, Any]],
-    *,
-    text: str,
+    part: Part, message: WireUserMessage, project: Callable[[Part], dict[str, Any]], *, text: str
 ) -> dict[str, Any]:
     """Return a part as a protocol carries it.
 
@@ -208,9 +198,7 @@ def result_blocks(
     return blocks
 
 
-def instructions_with_schema(
-    request: ModelRequest, output_schema: ProviderSchema | None
-) -> str:
+def instructions_with_schema(request: ModelRequest, output_schema: ProviderSchema | None) -> str:
     """Return the instructions, with the schema of the answer where the protocol has no field."""
     instructions = request.instructions.strip() and request.instructions
     if request.output is None or output_schema is not None:
@@ -236,9 +224,7 @@ def text_of(part: Part) -> str:
     try:
         text = part.data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        raise unsendable(
-            part, "its text is no UTF-8; send it in that encoding"
-        ) from exc
+        raise unsendable(part, "its text is no UTF-8; send it in that encoding") from exc
     return text if text.strip() else NOTHING
 
 
@@ -249,9 +235,7 @@ def quoted(part: Part) -> str:
 
 
 def unsendable(part: Part, reason: str) -> ModelError:
-    return ModelError(
-        f"{part.label} cannot be sent: {reason}", kind=Failure.BAD_REQUEST
-    )
+    return ModelError(f"{part.label} cannot be sent: {reason}", kind=Failure.BAD_REQUEST)
 
 
 def as_json(value: object) -> bytes:
@@ -269,13 +253,8 @@ def _in_whole_characters(value: object) -> object:
             return value.encode(errors="replace").decode()
         case Mapping():
             items = cast("Mapping[object, object]", value).items()
-            return {
-                _in_whole_characters(key): _in_whole_characters(item)
-                for key, item in items
-            }
+            return {_in_whole_characters(key): _in_whole_characters(item) for key, item in items}
         case list() | tuple():
-            return [
-                _in_whole_characters(item) for item in cast("Iterable[object]", value)
-            ]
+            return [_in_whole_characters(item) for item in cast("Iterable[object]", value)]
         case _:
             return value

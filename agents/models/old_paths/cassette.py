@@ -1,5 +1,5 @@
-"""Moved to `agents.models.wrappers.cassette`."""
+"""Moved to `orchestrator.agents.models.wrappers.cassette`."""
 
-from agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
 
 __all__ = ["RecordingModel", "ReplayModel"]

@@ -1,5 +1,5 @@
-"""Moved to `agents.models.wrappers.fallback`."""
+"""Moved to `orchestrator.agents.models.wrappers.fallback`."""
 
-from agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.fallback import fallback
 
 __all__ = ["fallback"]

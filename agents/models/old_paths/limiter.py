@@ -1,5 +1,5 @@
-"""Moved to `agents.models.wrappers.rate_limit`."""
+"""Moved to `orchestrator.agents.models.wrappers.rate_limit`."""
 
-from agents.models.wrappers.rate_limit import Limiter
+from orchestrator.agents.models.wrappers.rate_limit import Limiter
 
 __all__ = ["Limiter"]

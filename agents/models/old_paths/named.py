@@ -1,5 +1,5 @@
-"""Moved to `agents.models.registry`."""
+"""Moved to `orchestrator.agents.models.registry`."""
 
-from agents.models.registry import model_named
+from orchestrator.agents.models.registry import model_named
 
 __all__ = ["model_named"]

@@ -1,5 +1,5 @@
-"""Moved to `agents.models.wrappers.prices`."""
+"""Moved to `orchestrator.agents.models.wrappers.prices`."""
 
-from agents.models.wrappers.prices import PriceTable, priced
+from orchestrator.agents.models.wrappers.prices import PriceTable, priced
 
 __all__ = ["PriceTable", "priced"]

@@ -1,5 +1,5 @@
-"""Moved to `agents.models.usage_bound`."""
+"""Moved to `orchestrator.agents.models.usage_bound`."""
 
-from agents.models.usage_bound import quote
+from orchestrator.agents.models.usage_bound import quote
 
 __all__ = ["quote"]

@@ -1,5 +1,5 @@
-"""Moved to `agents.models.wrappers.retry`."""
+"""Moved to `orchestrator.agents.models.wrappers.retry`."""
 
-from agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.retry import retrying
 
 __all__ = ["retrying"]

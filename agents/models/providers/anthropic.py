@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from agents.errors import Failure
-from agents.messages import Part, Usage
-from agents.models.http.answer_builder import AnswerBuilder
-from agents.models.http.answer_errors import UnusableAnswerError
-from agents.models.http.provider_errors import NO_JSON, stream_error
-from agents.models.http.strict_schema import ProviderSchema
-from agents.models.http.wire_transcript import (
+from orchestrator.agents.errors import Failure
+from orchestrator.agents.messages import Part, Usage
+from orchestrator.agents.models.http.answer_builder import AnswerBuilder
+from orchestrator.agents.models.http.answer_errors import UnusableAnswerError
+from orchestrator.agents.models.http.provider_errors import NO_JSON, stream_error
+from orchestrator.agents.models.http.strict_schema import ProviderSchema
+from orchestrator.agents.models.http.wire_transcript import (
     IMAGES,
     PDF,
     AnsweredCall,
@@ -28,12 +28,12 @@ from agents.models.http.wire_transcript import (
     unsendable,
     wire_transcript,
 )
-from agents.models.model import ModelRequest
-from agents.models.provider_table import Login
-from agents.models.providers.http_model import HttpModel
-from agents.models.settings import ModelSettings
-from agents.models.settings_rules import LEAST_THINKING
-from agents.tools.tool import Tool
+from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.models.provider_table import Login
+from orchestrator.agents.models.providers.http_model import HttpModel
+from orchestrator.agents.models.settings import ModelSettings
+from orchestrator.agents.models.settings_rules import LEAST_THINKING
+from orchestrator.agents.tools.tool import Tool
 
 VERSION: Final = "2023-06-01"
 # A limit is required, and every model of the fourth generation and later allows this one.
@@ -71,9 +71,7 @@ class AnthropicModel(HttpModel):
         # Only strict schemas are taken; another one is written into the instructions.
         return schema if schema is not None and schema.is_strict else None
 
-    def _body(
-        self, request: ModelRequest, schema: ProviderSchema | None
-    ) -> dict[str, Any]:
+    def _body(self, request: ModelRequest, schema: ProviderSchema | None) -> dict[str, Any]:
         body = message_request(self._model, request, schema, name=self.name)
         if version := self._service.quirks.anthropic_version:
             # The address has the model, and says that the answer is streamed.
@@ -83,18 +81,12 @@ class AnthropicModel(HttpModel):
                 del body["stream"]
         return body
 
-    def _builder(
-        self, request: ModelRequest, schema: ProviderSchema | None
-    ) -> AnswerBuilder:
+    def _builder(self, request: ModelRequest, schema: ProviderSchema | None) -> AnswerBuilder:
         return _MessageBuilder(request, self.name, schema)
 
 
 def message_request(
-    model: str,
-    request: ModelRequest,
-    output_schema: ProviderSchema | None,
-    *,
-    name: str = "",
+    model: str, request: ModelRequest, output_schema: ProviderSchema | None, *, name: str = ""
 ) -> dict[str, Any]:
     conversation = wire_transcript(request.transcript)
     limit = MAX_TOKENS if request.max_output is None else request.max_output
@@ -228,12 +220,7 @@ def _blocks(message: WireMessage, name: str) -> Iterator[tuple[str, dict[str, An
                     yield "assistant", thought
                 yield (
                     "assistant",
-                    {
-                        "type": "tool_use",
-                        "id": call.id,
-                        "name": call.name,
-                        "input": call.arguments,
-                    },
+                    {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments},
                 )
             for call in calls:
                 yield "user", _result(call)
@@ -243,9 +230,7 @@ def _part(part: Part) -> dict[str, Any]:
     if part.media_type in IMAGES:
         return {"type": "image", "source": _source(part)}
     if part.media_type != PDF and not part.is_text:
-        raise unsendable(
-            part, "messages take PNG, JPEG, GIF and WebP images, PDFs and texts"
-        )
+        raise unsendable(part, "messages take PNG, JPEG, GIF and WebP images, PDFs and texts")
     title = part.name[:LONGEST_TITLE]
     return {
         "type": "document",
@@ -265,9 +250,7 @@ def _source(part: Part) -> dict[str, Any]:
 
 def _text_source(part: Part) -> dict[str, Any]:
     if part.url:
-        raise unsendable(
-            part, "messages fetch images and PDFs only; give its bytes as data"
-        )
+        raise unsendable(part, "messages fetch images and PDFs only; give its bytes as data")
     # The protocol has plain text only.
     return {"type": "text", "media_type": "text/plain", "data": text_of(part)}
 
@@ -293,19 +276,11 @@ def _calls(message: WireMessage) -> tuple[AnsweredCall, ...]:
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "input_schema": tool.parameters,
-    }
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
 
 
 def _former_tool(name: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "description": "No longer there.",
-        "input_schema": {"type": "object"},
-    }
+    return {"name": name, "description": "No longer there.", "input_schema": {"type": "object"}}
 
 
 class _Block(msgspec.Struct):
@@ -382,10 +357,7 @@ class _MessageBuilder(AnswerBuilder):
     protocol = "message"
 
     def __init__(
-        self,
-        request: ModelRequest,
-        model: str,
-        output_schema: ProviderSchema | None = None,
+        self, request: ModelRequest, model: str, output_schema: ProviderSchema | None = None
     ) -> None:
         super().__init__(request, model, output_schema)
         self._used = _UsageFields()

@@ -1,8 +1,8 @@
 """The base of models that are asked over HTTP, each in a protocol of its own.
 
 A new protocol is a subclass: its URL, the body of a request, and a builder that reads answers.
-Register it in `agents.models.registry`. A service that speaks one of them is a row of
-`agents.models.provider_table`.
+Register it in `orchestrator.agents.models.registry`. A service that speaks one of them is a row of
+`orchestrator.agents.models.provider_table`.
 """
 
 from abc import ABC, abstractmethod
@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 from urllib.parse import quote
 
-from agents.messages import AssistantMessage
-from agents.models.http.answer_builder import AnswerBuilder
-from agents.models.http.answer_limits import AnswerLimits
-from agents.models.http.credentials import Credentials
-from agents.models.http.endpoint import DEFAULT_LIMITS, SILENCE_SECONDS, Endpoint
-from agents.models.http.strict_schema import ProviderSchema, provider_schema
-from agents.models.model import ModelRequest
-from agents.models.provider_table import PROVIDERS, Login, Provider
-from agents.models.settings import ModelSettings
+from orchestrator.agents.messages import AssistantMessage
+from orchestrator.agents.models.http.answer_builder import AnswerBuilder
+from orchestrator.agents.models.http.answer_limits import AnswerLimits
+from orchestrator.agents.models.http.credentials import Credentials
+from orchestrator.agents.models.http.endpoint import DEFAULT_LIMITS, SILENCE_SECONDS, Endpoint
+from orchestrator.agents.models.http.strict_schema import ProviderSchema, provider_schema
+from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.models.provider_table import PROVIDERS, Login, Provider
+from orchestrator.agents.models.settings import ModelSettings
 
 
 class HttpModel(ABC):
@@ -101,15 +101,11 @@ class HttpModel(ABC):
         return provider_schema(request.output)
 
     @abstractmethod
-    def _body(
-        self, request: ModelRequest, schema: ProviderSchema | None
-    ) -> dict[str, Any]:
+    def _body(self, request: ModelRequest, schema: ProviderSchema | None) -> dict[str, Any]:
         """Return the request in the words of the protocol."""
 
     @abstractmethod
-    def _builder(
-        self, request: ModelRequest, schema: ProviderSchema | None
-    ) -> AnswerBuilder:
+    def _builder(self, request: ModelRequest, schema: ProviderSchema | None) -> AnswerBuilder:
         """Return a new reader of one answer."""
 
 

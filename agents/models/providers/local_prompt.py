@@ -10,15 +10,15 @@ from typing import Any, Final, cast
 import attrs
 import msgspec
 
-from agents.messages import (
+from orchestrator.agents.messages import (
     AssistantMessage,
     CallId,
     ToolCall,
     ToolMessage,
     UserMessage,
 )
-from agents.models.model import ModelRequest
-from agents.tools.tool import Tool
+from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.tools.tool import Tool
 
 # llama.cpp refuses grammars with longer repetitions.
 LONGEST_TEXT: Final = 2000
@@ -40,10 +40,7 @@ def answer_schema(request: ModelRequest, *, tokens: int) -> Mapping[str, Any] | 
     answer = request.output
     if answer is None:
         answer = {"type": "string", "maxLength": min(tokens * 3 // 4, LONGEST_TEXT)}
-    calls = (
-        {"tool": {"const": tool.name}, "arguments": tool.parameters}
-        for tool in request.tools
-    )
+    calls = ({"tool": {"const": tool.name}, "arguments": tool.parameters} for tool in request.tools)
     definitions: dict[str, Any] = {}
     objects: list[Any] = []
     for number, properties in enumerate(({"answer": answer}, *calls)):
@@ -108,16 +105,11 @@ def read_answer(text: str, request: ModelRequest) -> ToolCall | str:
 
 def chat_messages(request: ModelRequest) -> list[ChatMessage]:
     """Return the instructions and the transcript as messages whose roles alternate."""
-    instructions = "\n\n".join(
-        filter(None, (request.instructions, _format_instructions(request)))
-    )
+    instructions = "\n\n".join(filter(None, (request.instructions, _format_instructions(request))))
     rows = [ChatMessage("system", instructions), *_transcript_messages(request)]
     by_role = groupby((row for row in rows if row.text), key=lambda row: row.role)
     # Many templates refuse two messages of the same role in a row.
-    return [
-        ChatMessage(role, "\n\n".join(row.text for row in same))
-        for role, same in by_role
-    ]
+    return [ChatMessage(role, "\n\n".join(row.text for row in same)) for role, same in by_role]
 
 
 def _transcript_messages(request: ModelRequest) -> Iterator[ChatMessage]:
@@ -153,8 +145,7 @@ def _format_instructions(request: ModelRequest) -> str:
     if request.tools:
         return (
             'Answer with JSON: {"answer": ...}, or to use a tool {"tool": its name,'
-            ' "arguments": {...}}. The tools:\n'
-            + "\n".join(map(_describe, request.tools))
+            ' "arguments": {...}}. The tools:\n' + "\n".join(map(_describe, request.tools))
         )
     return "" if request.output is None else 'Answer with JSON: {"answer": ...}.'
 

@@ -7,17 +7,14 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from agents.messages import AssistantMessage, Part, Usage
-from agents.models.http.answer_builder import AnswerBuilder
-from agents.models.http.chat_settings import settings_fields
-from agents.models.http.provider_errors import NO_JSON, has_value, stream_error
-from agents.models.http.strict_schema import (
-    WRAPPER_FIELD,
-    ProviderSchema,
-)
-from agents.models.http.url import host_of
-from agents.models.http.wire_logprobs import WireLogprob
-from agents.models.http.wire_transcript import (
+from orchestrator.agents.messages import AssistantMessage, Part, Usage
+from orchestrator.agents.models.http.answer_builder import AnswerBuilder
+from orchestrator.agents.models.http.chat_settings import settings_fields
+from orchestrator.agents.models.http.provider_errors import NO_JSON, has_value, stream_error
+from orchestrator.agents.models.http.strict_schema import WRAPPER_FIELD, ProviderSchema
+from orchestrator.agents.models.http.url import host_of
+from orchestrator.agents.models.http.wire_logprobs import WireLogprob
+from orchestrator.agents.models.http.wire_transcript import (
     IMAGES,
     PDF,
     AnsweredCall,
@@ -32,11 +29,11 @@ from agents.models.http.wire_transcript import (
     url_of,
     wire_transcript,
 )
-from agents.models.model import ModelRequest
-from agents.models.provider_table import NO_QUIRKS, Quirks
-from agents.models.providers.http_model import HttpModel
-from agents.tools.text_input import INPUT, input_of
-from agents.tools.tool import Tool, is_custom
+from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.models.provider_table import NO_QUIRKS, Quirks
+from orchestrator.agents.models.providers.http_model import HttpModel
+from orchestrator.agents.tools.text_input import INPUT, input_of
+from orchestrator.agents.tools.tool import Tool, is_custom
 
 HOST: Final = "api.openai.com"
 BASE_URL: Final = f"https://{HOST}/v1"
@@ -58,9 +55,7 @@ class OpenAIModel(HttpModel):
         """Whether tools that take one text are known there: other servers have functions only."""
         return is_openai(self._base_url)
 
-    def _body(
-        self, request: ModelRequest, schema: ProviderSchema | None
-    ) -> dict[str, Any]:
+    def _body(self, request: ModelRequest, schema: ProviderSchema | None) -> dict[str, Any]:
         return completion_request(
             self._model,
             request,
@@ -71,9 +66,7 @@ class OpenAIModel(HttpModel):
             has_custom_tools=self.has_custom_tools,
         )
 
-    def _builder(
-        self, request: ModelRequest, schema: ProviderSchema | None
-    ) -> AnswerBuilder:
+    def _builder(self, request: ModelRequest, schema: ProviderSchema | None) -> AnswerBuilder:
         return _CompletionBuilder(request, self.name, schema, self._service.quirks)
 
 
@@ -114,12 +107,9 @@ def completion_request(
         body[limit_field] = request.max_output
     if request.tools:
         body["tools"] = [
-            _custom_tool(tool) if tool in customs else _tool(tool)
-            for tool in request.tools
+            _custom_tool(tool) if tool in customs else _tool(tool) for tool in request.tools
         ]
-    body |= settings_fields(
-        request.settings, has_tools=bool(request.tools), quirks=quirks
-    )
+    body |= settings_fields(request.settings, has_tools=bool(request.tools), quirks=quirks)
     if is_custom(choice := request.settings.tool_choice, customs):
         body["tool_choice"] = {"type": "custom", "custom": {"name": choice}}
     if output_schema is not None:
@@ -149,9 +139,7 @@ def _messages(
             case WireUserMessage(text, ()):
                 yield {"role": "user", "content": text}
             case WireUserMessage(text, parts):
-                content = [
-                    block_of(part, message, _part, text="text") for part in parts
-                ]
+                content = [block_of(part, message, _part, text="text") for part in parts]
                 if text:
                     content.append({"type": "text", "text": text})
                 yield {"role": "user", "content": content}
@@ -205,14 +193,10 @@ def _part(part: Part) -> dict[str, Any]:
         return {"type": "image_url", "image_url": {"url": url_of(part)}}
     if part.media_type != PDF and not part.is_text:
         raise unsendable(
-            part,
-            "chat completions take PNG, JPEG, GIF and WebP images, PDFs and texts",
+            part, "chat completions take PNG, JPEG, GIF and WebP images, PDFs and texts"
         )
     if part.url:
-        raise unsendable(
-            part,
-            "chat completions fetch images only; give its bytes as data",
-        )
+        raise unsendable(part, "chat completions fetch images only; give its bytes as data")
     if part.is_text:
         return {"type": "text", "text": quoted(part)}
     # A file without a name is refused.
@@ -237,10 +221,7 @@ def _call(call: AnsweredCall, customs: Sequence[Tool]) -> dict[str, Any]:
         return {"type": "custom", "custom": {"name": call.name, INPUT: text}}
     return {
         "type": "function",
-        "function": {
-            "name": call.name,
-            "arguments": as_json(call.arguments).decode(),
-        },
+        "function": {"name": call.name, "arguments": as_json(call.arguments).decode()},
     }
 
 
@@ -413,14 +394,11 @@ class _CompletionBuilder(AnswerBuilder):
                 number if call.index is None else call.index,
                 call_id=call.id or "",
                 name=(function if custom is None else custom).name or "",
-                arguments=(function.arguments if custom is None else custom.input)
-                or "",
+                arguments=(function.arguments if custom is None else custom.input) or "",
                 is_text=custom is not None,
             )
             if call.extra_content:
-                self.add_reasoning_block(
-                    {"extra_content": call.extra_content}, self.calls
-                )
+                self.add_reasoning_block({"extra_content": call.extra_content}, self.calls)
 
     def _end(self, reason: str | None) -> None:
         match reason:

@@ -6,15 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from agents.messages import Part, Usage
-from agents.models.http.answer_builder import AnswerBuilder
-from agents.models.http.provider_errors import NO_JSON, has_value, stream_error
-from agents.models.http.strict_schema import (
-    WRAPPER_FIELD,
-    ProviderSchema,
-)
-from agents.models.http.wire_logprobs import WireLogprob
-from agents.models.http.wire_transcript import (
+from orchestrator.agents.messages import Part, Usage
+from orchestrator.agents.models.http.answer_builder import AnswerBuilder
+from orchestrator.agents.models.http.provider_errors import NO_JSON, has_value, stream_error
+from orchestrator.agents.models.http.strict_schema import WRAPPER_FIELD, ProviderSchema
+from orchestrator.agents.models.http.wire_logprobs import WireLogprob
+from orchestrator.agents.models.http.wire_transcript import (
     IMAGES,
     PDF,
     AnsweredCall,
@@ -28,11 +25,11 @@ from agents.models.http.wire_transcript import (
     url_of,
     wire_transcript,
 )
-from agents.models.model import ModelRequest
-from agents.models.providers.http_model import HttpModel
-from agents.models.settings import ModelSettings
-from agents.tools.text_input import INPUT, input_of
-from agents.tools.tool import Tool, is_custom
+from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.models.providers.http_model import HttpModel
+from orchestrator.agents.models.settings import ModelSettings
+from orchestrator.agents.tools.text_input import INPUT, input_of
+from orchestrator.agents.tools.tool import Tool, is_custom
 
 # The media types of accepted documents, each with its file extension.
 _OPEN_XML: Final = "application/vnd.openxmlformats-officedocument"
@@ -59,23 +56,15 @@ class ResponsesModel(HttpModel):
     path = "/responses"
     has_custom_tools = True
 
-    def _body(
-        self, request: ModelRequest, schema: ProviderSchema | None
-    ) -> dict[str, Any]:
+    def _body(self, request: ModelRequest, schema: ProviderSchema | None) -> dict[str, Any]:
         return response_request(self._model, request, schema, name=self.name)
 
-    def _builder(
-        self, request: ModelRequest, schema: ProviderSchema | None
-    ) -> AnswerBuilder:
+    def _builder(self, request: ModelRequest, schema: ProviderSchema | None) -> AnswerBuilder:
         return _ResponseBuilder(request, self.name, schema)
 
 
 def response_request(
-    model: str,
-    request: ModelRequest,
-    output_schema: ProviderSchema | None,
-    *,
-    name: str = "",
+    model: str, request: ModelRequest, output_schema: ProviderSchema | None, *, name: str = ""
 ) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": model,
@@ -124,9 +113,7 @@ def _settings_fields(settings: ModelSettings, tools: Sequence[Tool]) -> dict[str
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _tool_choice(
-    choice: str | None, tools: Sequence[Tool]
-) -> str | dict[str, Any] | None:
+def _tool_choice(choice: str | None, tools: Sequence[Tool]) -> str | dict[str, Any] | None:
     if choice in {None, "auto", "none", "required"}:
         return choice
     kind = "custom" if is_custom(choice, tools) else "function"
@@ -139,9 +126,7 @@ def _items(request: ModelRequest, name: str) -> Iterator[dict[str, Any]]:
             case WireUserMessage(text, ()):
                 yield {"type": "message", "role": "user", "content": text}
             case WireUserMessage(text, parts):
-                content = [
-                    block_of(part, message, _part, text="input_text") for part in parts
-                ]
+                content = [block_of(part, message, _part, text="input_text") for part in parts]
                 if text:
                     content.append({"type": "input_text", "text": text})
                 yield {"type": "message", "role": "user", "content": content}
@@ -177,9 +162,7 @@ def _part(part: Part) -> dict[str, Any]:
         return {"type": "input_image", **image}
     if part.media_type not in DOCUMENTS and not part.is_text:
         raise unsendable(
-            part,
-            "responses take PNG, JPEG, GIF and WebP images, PDFs, office documents and"
-            " texts",
+            part, "responses take PNG, JPEG, GIF and WebP images, PDFs, office documents and texts"
         )
     if part.url:
         return {"type": "input_file", "file_url": part.url}
@@ -213,11 +196,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
             "description": tool.description,
             "format": {"type": "text"}
             if not text.grammar
-            else {
-                "type": "grammar",
-                "syntax": text.syntax,
-                "definition": text.grammar,
-            },
+            else {"type": "grammar", "syntax": text.syntax, "definition": text.grammar},
         }
     return {
         "type": "function",
@@ -297,10 +276,7 @@ class _ResponseBuilder(AnswerBuilder):
     protocol = "response"
 
     def __init__(
-        self,
-        request: ModelRequest,
-        model: str,
-        output_schema: ProviderSchema | None = None,
+        self, request: ModelRequest, model: str, output_schema: ProviderSchema | None = None
     ) -> None:
         super().__init__(request, model, output_schema)
         self._thoughts: dict[int, _Item] = {}
@@ -315,10 +291,7 @@ class _ResponseBuilder(AnswerBuilder):
                 self.add_logprobs(written.logprobs)
             case "response.refusal.delta":
                 self.add_refusal(msgspec.json.decode(data, type=_Delta).delta)
-            case (
-                "response.reasoning_summary_text.delta"
-                | "response.reasoning_text.delta"
-            ):
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 self.add_reasoning(msgspec.json.decode(data, type=_Delta).delta)
             case "response.function_call_arguments.delta":
                 piece = msgspec.json.decode(data, type=_Delta)

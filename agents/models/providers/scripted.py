@@ -6,19 +6,13 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
-from agents.errors import DefinitionError, Failure, ModelError, ScriptExhaustedError
-from agents.messages import (
-    AssistantMessage,
-    CallId,
-    Message,
-    ToolCall,
-    Usage,
-)
-from agents.models.http.answer_builder import CUT_OFF
-from agents.models.model import ModelRequest, Price, TextDelta
-from agents.models.settings import ModelSettings
-from agents.transcript import Transcript
-from agents.type_checks import has_type
+from orchestrator.agents.errors import DefinitionError, Failure, ModelError, ScriptExhaustedError
+from orchestrator.agents.messages import AssistantMessage, CallId, Message, ToolCall, Usage
+from orchestrator.agents.models.http.answer_builder import CUT_OFF
+from orchestrator.agents.models.model import ModelRequest, Price, TextDelta
+from orchestrator.agents.models.settings import ModelSettings
+from orchestrator.agents.transcript import Transcript
+from orchestrator.agents.type_checks import has_type
 
 StepResult: TypeAlias = str | ToolCall | Sequence[str | ToolCall] | Exception
 ScriptStep: TypeAlias = StepResult | Callable[[Transcript], StepResult]
@@ -39,11 +33,7 @@ class ScriptedModel:
     name = "scripted"
 
     def __init__(
-        self,
-        steps: Iterable[ScriptStep],
-        seconds: float = 0,
-        *,
-        price: Price | None = None,
+        self, steps: Iterable[ScriptStep], seconds: float = 0, *, price: Price | None = None
     ) -> None:
         self._steps = list(steps)
         self._seconds = seconds

@@ -5,16 +5,15 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
-from agents.errors import ModelError
-from agents.messages import AssistantMessage, Usage
-from agents.models.model import Attempts, Model, ModelRequest
+from orchestrator.agents.errors import ModelError
+from orchestrator.agents.messages import AssistantMessage, Usage
+from orchestrator.agents.models.model import Attempts, Model, ModelRequest
 
 __all__ = ["Attempts", "AttemptsOf", "with_attempts"]
 
 
 async def with_attempts(
-    request: ModelRequest,
-    ask: Callable[[ModelRequest, Attempts], Awaitable[AssistantMessage]],
+    request: ModelRequest, ask: Callable[[ModelRequest, Attempts], Awaitable[AssistantMessage]]
 ) -> AssistantMessage:
     """Ask, and see that every attempt is paid for, or is at least part of the usage.
 
@@ -46,9 +45,7 @@ class AttemptsOf:
         self.failed = attempts.failed
         self.helped = attempts.helped
 
-    async def begin(
-        self, request: ModelRequest, model: Model | None = None
-    ) -> ModelRequest:
+    async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
         return await self._attempts.begin(request, model or self._model)
 
 
@@ -65,9 +62,7 @@ class _UnlimitedAttempts:
     def helped(self, usage: Usage) -> None:
         self.used += usage
 
-    async def begin(
-        self, request: ModelRequest, model: Model | None = None
-    ) -> ModelRequest:
+    async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
         del model
         await trio.lowlevel.checkpoint()
         return request

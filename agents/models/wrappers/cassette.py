@@ -18,11 +18,11 @@ import attrs
 import msgspec
 import trio
 
-from agents.errors import Failure, ModelError
-from agents.messages import AssistantMessage, Message, Usage
-from agents.models.model import Model, ModelRequest, TextDelta
-from agents.models.wrappers.wrapper import ModelWrapper
-from agents.redaction.redactor import redacted_tree
+from orchestrator.agents.errors import Failure, ModelError
+from orchestrator.agents.messages import AssistantMessage, Message, Usage
+from orchestrator.agents.models.model import Model, ModelRequest, TextDelta
+from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
+from orchestrator.agents.redaction.redactor import redacted_tree
 
 # Fields of a message that are not part of a request.
 OMITTED_FIELDS: Final = frozenset({"id", "model", "usage"})
@@ -40,9 +40,7 @@ class CassetteError(ModelError):
 class RecordingModel(ModelWrapper):
     """Calls a model, and appends every exchange to a cassette, without `known` secrets."""
 
-    def __init__(
-        self, model: Model, file: Path, *, known: Collection[str] = ()
-    ) -> None:
+    def __init__(self, model: Model, file: Path, *, known: Collection[str] = ()) -> None:
         super().__init__(model)
         self._file = file
         self._known = known
@@ -59,9 +57,7 @@ class RecordingModel(ModelWrapper):
             answer_fields = attrs.asdict(answer, filter=_is_set)
             await self._write({"request": fields, "answer": answer_fields})
             return answer
-        await self._write(
-            {"request": fields, "error": _RecordedError.from_error(error)}
-        )
+        await self._write({"request": fields, "error": _RecordedError.from_error(error)})
         raise error
 
     async def _write(self, exchange: dict[str, Any]) -> None:
@@ -113,9 +109,7 @@ class _RecordedError(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def from_error(cls, error: ModelError) -> "_RecordedError":
-        return cls(
-            str(error), error.kind, error.retry_after, error.partial, error.usage
-        )
+        return cls(str(error), error.kind, error.retry_after, error.partial, error.usage)
 
     def as_error(self) -> ModelError:
         return ModelError(
@@ -151,9 +145,7 @@ def _request_fields(request: ModelRequest) -> dict[str, Any]:
         "output": request.output,
         # Only if they are set: older cassettes have no such fields.
         **({} if request.max_output is None else {"max_output": request.max_output}),
-        **(
-            {"settings": settings} if (settings := request.settings.as_fields()) else {}
-        ),
+        **({"settings": settings} if (settings := request.settings.as_fields()) else {}),
     }
 
 

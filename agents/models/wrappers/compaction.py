@@ -12,16 +12,10 @@ from typing import Final
 import attrs
 import trio
 
-from agents.errors import DefinitionError, Failure, ModelError
-from agents.messages import (
-    AssistantMessage,
-    Message,
-    ToolMessage,
-    Usage,
-    UserMessage,
-)
-from agents.models.model import Attempts, Compacted, Model, ModelRequest
-from agents.models.token_estimate import (
+from orchestrator.agents.errors import DefinitionError, Failure, ModelError
+from orchestrator.agents.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
+from orchestrator.agents.models.model import Attempts, Compacted, Model, ModelRequest
+from orchestrator.agents.models.token_estimate import (
     CHARACTERS_PER_TOKEN,
     OUTPUT_ALLOWANCE,
     SMALLEST_WINDOW,
@@ -29,9 +23,9 @@ from agents.models.token_estimate import (
     message_length,
     usable_tokens,
 )
-from agents.models.usage_bound import max_input_tokens
-from agents.models.wrappers.attempts import AttemptsOf, with_attempts
-from agents.models.wrappers.cut_request import (
+from orchestrator.agents.models.usage_bound import max_input_tokens
+from orchestrator.agents.models.wrappers.attempts import AttemptsOf, with_attempts
+from orchestrator.agents.models.wrappers.cut_request import (
     cut_message,
     cut_request,
     cut_text,
@@ -39,8 +33,8 @@ from agents.models.wrappers.cut_request import (
     record,
     room_of,
 )
-from agents.models.wrappers.wrapper import ModelWrapper
-from agents.transcript import Transcript
+from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
+from orchestrator.agents.transcript import Transcript
 
 KEPT_OF_A_RESULT: Final = 200
 SHORTEST_PIECE: Final = 400
@@ -114,9 +108,7 @@ class _FittedRequest:
 
 
 class _CompactingModel(ModelWrapper):
-    def __init__(
-        self, model: Model, window: int, summarizer: Model, keep_last: int
-    ) -> None:
+    def __init__(self, model: Model, window: int, summarizer: Model, keep_last: int) -> None:
         super().__init__(model)
         self._window = window
         self._summarizer = summarizer
@@ -130,9 +122,7 @@ class _CompactingModel(ModelWrapper):
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         return await with_attempts(request, self._answer)
 
-    async def _answer(
-        self, request: ModelRequest, attempts: Attempts
-    ) -> AssistantMessage:
+    async def _answer(self, request: ModelRequest, attempts: Attempts) -> AssistantMessage:
         limit = usable_tokens(self._window)
         fitted = await self._fit(request, attempts, limit)
         for _ in range(SIZES_TRIED - 1):
@@ -150,9 +140,7 @@ class _CompactingModel(ModelWrapper):
             fitted = attrs.evolve(fitted, is_paid=False)
         return await self._ask(fitted, attempts)
 
-    async def _ask(
-        self, fitted: _FittedRequest, attempts: Attempts
-    ) -> AssistantMessage:
+    async def _ask(self, fitted: _FittedRequest, attempts: Attempts) -> AssistantMessage:
         request = fitted.request
         if not fitted.is_paid:
             request = await attempts.begin(request)
@@ -210,9 +198,7 @@ class _CompactingModel(ModelWrapper):
             fitted = _compacted(request, cut, summary)
         return attrs.evolve(fitted, is_paid=is_paid)
 
-    def _require_room(
-        self, request: ModelRequest, limit: int, refused: ModelError | None
-    ) -> None:
+    def _require_room(self, request: ModelRequest, limit: int, refused: ModelError | None) -> None:
         """Refuse a message that does not fit by itself. The next one may."""
         own = own_message(request.transcript)
         newest = len(request.transcript) - 1
@@ -241,17 +227,14 @@ class _CompactingModel(ModelWrapper):
         if space < 3 * SHORTEST_PIECE:
             return None
         goal = "".join(
-            cut_text(message.text, min(1000, space // 4))
-            for message in _goal(request.transcript)
+            cut_text(message.text, min(1000, space // 4)) for message in _goal(request.transcript)
         )
         longest = min(space // 4, max(SHORTEST_PIECE, room_of(request, limit) // 4))
         text = cut_text(before.text, longest)
         # A summary of many pieces is paid for many times.
         unread = cut_text(unread, MOST_PIECES * space // 2)
         while unread:
-            context = (
-                f"The goal: {goal}\n\nThe summary so far: {text}\n\nThe record:\n\n"
-            )
+            context = f"The goal: {goal}\n\nThe summary so far: {text}\n\nThe record:\n\n"
             length = space - len(context)
             piece, unread = unread[:length], unread[length:]
             summary_request = attrs.evolve(
@@ -259,9 +242,7 @@ class _CompactingModel(ModelWrapper):
             )
             # A writer that cannot write, writes nothing or too much holds up no conversation.
             try:
-                answer = await self._summarizer.answer(
-                    await writing.begin(summary_request)
-                )
+                answer = await self._summarizer.answer(await writing.begin(summary_request))
             except ModelError as exc:
                 if exc.kind not in NO_SUMMARY:
                     raise
@@ -300,11 +281,7 @@ def _first_that_fits(
 
 
 def _shortened_request(
-    request: ModelRequest,
-    summary: _Summary | None,
-    seam: int,
-    limit: int,
-    longest_goal: int,
+    request: ModelRequest, summary: _Summary | None, seam: int, limit: int, longest_goal: int
 ) -> _FittedRequest:
     """Return a request with a summary, if there is one, and shorter results before the seam."""
     head: tuple[Message, ...] = _goal(request.transcript)

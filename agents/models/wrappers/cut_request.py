@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import attrs
 
-from agents.messages import (
+from orchestrator.agents.messages import (
     AssistantMessage,
     Message,
     ToolCall,
     ToolMessage,
     UserMessage,
 )
-from agents.models.model import ModelRequest
-from agents.models.token_estimate import (
+from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.models.token_estimate import (
     CHARACTERS_PER_TOKEN,
     estimated_tokens,
     message_length,
@@ -111,9 +111,7 @@ def record(messages: Iterable[Message]) -> str:
     return "\n\n".join(map(_written, messages))
 
 
-def _cut_evenly(
-    messages: Sequence[Message], own: int | None, room: int
-) -> tuple[Message, ...]:
+def _cut_evenly(messages: Sequence[Message], own: int | None, room: int) -> tuple[Message, ...]:
     """Cut the longest messages, all to the same length."""
     lengths = [message_length(message) for message in messages]
     cut = list(messages)

@@ -8,10 +8,10 @@ from typing import Final
 
 import attrs
 
-from agents.errors import Failure, ModelError
-from agents.messages import AssistantMessage, Usage
-from agents.models.cost import cost_at, with_cost
-from agents.models.model import (
+from orchestrator.agents.errors import Failure, ModelError
+from orchestrator.agents.messages import AssistantMessage, Usage
+from orchestrator.agents.models.cost import cost_at, with_cost
+from orchestrator.agents.models.model import (
     Attempts,
     Model,
     ModelRequest,
@@ -21,10 +21,10 @@ from agents.models.model import (
     known_settings_problem,
     knows_custom_tools,
 )
-from agents.models.settings import ModelSettings
-from agents.models.usage_bound import max_input_tokens
-from agents.models.wrappers.attempts import with_attempts
-from agents.models.wrappers.retry import PartialAnswerTracker
+from orchestrator.agents.models.settings import ModelSettings
+from orchestrator.agents.models.usage_bound import max_input_tokens
+from orchestrator.agents.models.wrappers.attempts import with_attempts
+from orchestrator.agents.models.wrappers.retry import PartialAnswerTracker
 
 FALLBACK_FAILURES: Final = frozenset(Failure) - {
     Failure.BAD_REQUEST,
@@ -34,9 +34,7 @@ FALLBACK_FAILURES: Final = frozenset(Failure) - {
 }
 
 
-def fallback(
-    model: Model, *others: Model, on: Collection[Failure] | None = None
-) -> Model:
+def fallback(model: Model, *others: Model, on: Collection[Failure] | None = None) -> Model:
     """Return a model that tries these in order until one answers.
 
     Args:
@@ -44,9 +42,7 @@ def fallback(
         others: the next ones, in order.
         on: the failures after which it moves on, instead of `FALLBACK_FAILURES`.
     """
-    return _FallbackModel(
-        (model, *others), FALLBACK_FAILURES if on is None else frozenset(on)
-    )
+    return _FallbackModel((model, *others), FALLBACK_FAILURES if on is None else frozenset(on))
 
 
 class _FallbackModel:
@@ -63,17 +59,13 @@ class _FallbackModel:
         if len(known) < len(prices):
             return None
         # Those of long prompts are the highest, and any prompt may be long.
-        every = [
-            it for one in known for it in (one, *(row[1] for row in one.long_prompts))
-        ]
+        every = [it for one in known for it in (one, *(row[1] for row in one.long_prompts))]
         return Price(
             input=max(price.input for price in every),
             output=max(price.output for price in every),
             cached=_highest(every, "cached"),
             cache_write=_highest(every, "cache_write"),
-            cache_write_1h=_highest(
-                [it.with_cache_of_an_hour() for it in every], "cache_write"
-            ),
+            cache_write_1h=_highest([it.with_cache_of_an_hour() for it in every], "cache_write"),
         )
 
     def bill(self, usage: Usage, answered_by: str = "") -> Usage:
@@ -130,10 +122,7 @@ def _highest(prices: Sequence[Price], field: str) -> float | None:
     given = [getattr(price, field) for price in prices]
     if all(it is None for it in given):
         return None
-    return max(
-        price.input if it is None else it
-        for it, price in zip(given, prices, strict=True)
-    )
+    return max(price.input if it is None else it for it, price in zip(given, prices, strict=True))
 
 
 def _with_model_name(answer: AssistantMessage, model: Model) -> AssistantMessage:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from agents.models.model import Price
+from orchestrator.agents.models.model import Price
 
 # What it calls the services that our names stand for.
 SERVICES: Final = {
@@ -82,8 +82,7 @@ def _price(of: Any) -> Price | None:
     }
     starts = sorted({tier.start for it in fields.values() for tier in _tiers(it)})
     prices = [
-        Price(**{name: _at(it, start) for name, it in fields.items()})
-        for start in (0, *starts)
+        Price(**{name: _at(it, start) for name, it in fields.items()}) for start in (0, *starts)
     ]
     base, *longer = prices
     if not longer:

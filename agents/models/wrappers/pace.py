@@ -14,9 +14,9 @@ from typing import Final
 import attrs
 import trio
 
-from agents.errors import Failure, ModelError
-from agents.messages import AssistantMessage, Usage
-from agents.models.model import (
+from orchestrator.agents.errors import Failure, ModelError
+from orchestrator.agents.messages import AssistantMessage, Usage
+from orchestrator.agents.models.model import (
     CallDelta,
     Model,
     ModelEvent,
@@ -25,8 +25,8 @@ from agents.models.model import (
     ReasoningDelta,
     TextDelta,
 )
-from agents.models.wrappers.retry import LONGEST_RETRY_AFTER
-from agents.models.wrappers.wrapper import ModelWrapper
+from orchestrator.agents.models.wrappers.retry import LONGEST_RETRY_AFTER
+from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 
 FIRST_CALLS: Final = 32
 """How many calls are sent before the provider has begun to answer any of them."""
@@ -74,9 +74,7 @@ class Pace:
         """How many calls are held back."""
         return self._waiting
 
-    async def begin(
-        self, model: str, tell: Callable[[ModelEvent], None]
-    ) -> "_PacedCall":
+    async def begin(self, model: str, tell: Callable[[ModelEvent], None]) -> "_PacedCall":
         """Wait until a call may be sent.
 
         Args:
@@ -172,9 +170,7 @@ class Pace:
         seconds = self._held_until - now
         longest = min(LONGEST_RETRY_AFTER, trio.current_effective_deadline() - now)
         # After a minute of refusals only those go on that try: the others may use another model.
-        is_hopeless = (
-            self._refused_rounds > 1 and now > self._refused_since + HOPE_SECONDS
-        )
+        is_hopeless = self._refused_rounds > 1 and now > self._refused_since + HOPE_SECONDS
         # One that is cancelled already is not stopped by this.
         if seconds > 0 and longest > 0 and (is_hopeless or seconds > longest):
             raise ModelError(

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-from agents.errors import ModelError
-from agents.messages import AssistantMessage, Usage
-from agents.models.cost import cost_at
-from agents.models.model import Model, ModelRequest, Price
-from agents.models.wrappers.wrapper import ModelWrapper
+from orchestrator.agents.errors import ModelError
+from orchestrator.agents.messages import AssistantMessage, Usage
+from orchestrator.agents.models.cost import cost_at
+from orchestrator.agents.models.model import Model, ModelRequest, Price
+from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 
 
 @attrs.frozen(kw_only=True)
@@ -24,16 +24,14 @@ class PriceTable:
     source: str
     """Where the prices come from."""
     models: Mapping[str, Price] = attrs.field(factory=dict[str, Price])
-    look_up: Callable[[str], Price | None] | None = attrs.field(
-        default=None, repr=False, eq=False
-    )
+    look_up: Callable[[str], Price | None] | None = attrs.field(default=None, repr=False, eq=False)
     """Gives the price of a model that `models` does not have."""
 
     @classmethod
     def shipped(cls) -> "PriceTable":
         """Return the prices of `genai-prices`, which the extras of providers install."""
         # Imported late: it takes as long to import as an HTTP client.
-        from agents.models.wrappers.genai_prices_data import look_up, source
+        from orchestrator.agents.models.wrappers.genai_prices_data import look_up, source
 
         return cls(source=source(), look_up=look_up)
 

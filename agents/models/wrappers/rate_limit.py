@@ -8,11 +8,11 @@ of one process: several that use one account of a provider divide its limits.
 
 import trio
 
-from agents.errors import DefinitionError, Failure, ModelError
-from agents.messages import AssistantMessage
-from agents.models.model import Model, ModelRequest, Queued
-from agents.models.token_estimate import estimated_tokens
-from agents.models.wrappers.wrapper import ModelWrapper
+from orchestrator.agents.errors import DefinitionError, Failure, ModelError
+from orchestrator.agents.messages import AssistantMessage
+from orchestrator.agents.models.model import Model, ModelRequest, Queued
+from orchestrator.agents.models.token_estimate import estimated_tokens
+from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 
 
 class Limiter:
@@ -74,8 +74,7 @@ class Limiter:
             await trio.lowlevel.checkpoint()
             # Waiting would not help; a fallback can move on at once.
             raise ModelError(
-                f"no call is let through: the limiter has {self._closed_by}=0",
-                kind=Failure.QUOTA,
+                f"no call is let through: the limiter has {self._closed_by}=0", kind=Failure.QUOTA
             )
         if (run := trio.lowlevel.current_trio_token()) is not self._run:
             # Every run of trio has its own clock, whose times mean nothing in another run.
@@ -119,9 +118,7 @@ def _part(name: str, allowed: int | None, servers: int) -> int | None:
     if allowed < 0:
         raise DefinitionError(f"{name} cannot be {allowed}")
     if 0 < allowed < servers:
-        raise DefinitionError(
-            f"{name}={allowed} cannot be divided by {servers} servers"
-        )
+        raise DefinitionError(f"{name}={allowed} cannot be divided by {servers} servers")
     return allowed // servers
 
 

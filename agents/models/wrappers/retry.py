@@ -11,9 +11,9 @@ from typing import Final
 import attrs
 import trio
 
-from agents.errors import DefinitionError, ModelError
-from agents.messages import AssistantMessage
-from agents.models.model import (
+from orchestrator.agents.errors import DefinitionError, ModelError
+from orchestrator.agents.messages import AssistantMessage
+from orchestrator.agents.models.model import (
     Attempts,
     Compacted,
     Model,
@@ -23,8 +23,8 @@ from agents.models.model import (
     Retrying,
     Switched,
 )
-from agents.models.wrappers.attempts import with_attempts
-from agents.models.wrappers.wrapper import ModelWrapper
+from orchestrator.agents.models.wrappers.attempts import with_attempts
+from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 
 LONGEST_RETRY_AFTER: Final = 120
 """A provider that asks for more seconds has failed: a fallback may use another model."""

@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 
-from agents.messages import AssistantMessage, Usage
-from agents.models.cost import with_cost
-from agents.models.model import (
+from orchestrator.agents.messages import AssistantMessage, Usage
+from orchestrator.agents.models.cost import with_cost
+from orchestrator.agents.models.model import (
     Model,
     ModelRequest,
     Price,
@@ -13,7 +13,7 @@ from agents.models.model import (
     known_settings_problem,
     knows_custom_tools,
 )
-from agents.models.settings import ModelSettings
+from orchestrator.agents.models.settings import ModelSettings
 
 
 class ModelWrapper(ABC):

@@ -7,8 +7,8 @@ from typing import Final
 import attrs
 import trio
 
-from agents.sandbox.backend import TaskSandbox
-from agents.sandbox.network.requests import NetworkRequest
+from orchestrator.agents.sandbox.backend import TaskSandbox
+from orchestrator.agents.sandbox.network.requests import NetworkRequest
 
 REMEMBERED_HOSTS: Final = 20
 """How many refused hosts of a command are remembered."""
@@ -44,8 +44,8 @@ async def open_network(
         yield NetworkAccess(argv=argv, environ=environ, sandbox=sandbox)
         return
     # Imported late: few commands have a proxy.
-    from agents.sandbox.network.allowed_hosts import AllowedHosts
-    from agents.sandbox.network.command_proxy import open_proxy
+    from orchestrator.agents.sandbox.network.allowed_hosts import AllowedHosts
+    from orchestrator.agents.sandbox.network.command_proxy import open_proxy
 
     refused: dict[str, None] = {}
 

@@ -13,18 +13,13 @@ what is left of two entries of which only one permits them.
 
 import re
 from collections.abc import Iterable, Mapping
-from ipaddress import (
-    IPv4Address,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-)
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final, Self
 
 import attrs
 
-from agents.errors import DefinitionError
-from agents.type_checks import has_type
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.type_checks import has_type
 
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "crates": ("crates.io", "index.crates.io", "static.crates.io"),
@@ -94,15 +89,9 @@ class HostRule:
         is_address = as_address(name) is not None
         if below and is_address:
             raise DefinitionError(_problem(entry, "no name is below an address"))
-        if (
-            "." not in name
-            and port is None
-            and not (is_address or below or host == ANY)
-        ):
+        if "." not in name and port is None and not (is_address or below or host == ANY):
             raise DefinitionError(
-                _problem(
-                    entry, f"{name!r} is no alias; a name of one word needs its port"
-                )
+                _problem(entry, f"{name!r} is no alias; a name of one word needs its port")
             )
         is_service = (port is not None or is_address) and not host.startswith(ANY)
         return cls(f"{below}{name}", port, is_service and text == entry)
@@ -122,9 +111,7 @@ class HostRule:
         """Return whether the host may have this address."""
         if is_public(address):
             return True
-        return self.may_be_private and (
-            self.host == str(address) or is_private(address)
-        )
+        return self.may_be_private and (self.host == str(address) or is_private(address))
 
     def within(self, outer: Self) -> Self | None:
         """Return the rule for what both stand for."""
@@ -143,10 +130,7 @@ class HostRule:
         if is_empty:
             return None
         return attrs.evolve(
-            self,
-            host=host,
-            port=port,
-            may_be_private=self.may_be_private and outer.may_be_private,
+            self, host=host, port=port, may_be_private=self.may_be_private and outer.may_be_private
         )
 
     def _covers_port(self, port: int) -> bool:

@@ -17,10 +17,10 @@ from typing import Final
 import attrs
 import trio
 
-from agents.nurseries import raising_one_error
-from agents.sandbox.network.allowed_hosts import AllowedHosts
-from agents.sandbox.network.proxy import USER, NetworkProxy
-from agents.sandbox.network.requests import NetworkRequest
+from orchestrator.agents.nurseries import raising_one_error
+from orchestrator.agents.sandbox.network.allowed_hosts import AllowedHosts
+from orchestrator.agents.sandbox.network.proxy import USER, NetworkProxy
+from orchestrator.agents.sandbox.network.requests import NetworkRequest
 
 PORT: Final = 3128
 """Of a proxy on the loopback of one command: by custom that of proxies."""
@@ -69,10 +69,7 @@ async def open_proxy(
                     nursery.start_soon(_serve_sent_listener, proxy, ours)
                     yield ProxiedStart(
                         argv=_listening_first(argv, channel=theirs.fileno()),
-                        environ={
-                            **environ,
-                            **_variables(f"http://127.0.0.1:{PORT}", allowed),
-                        },
+                        environ={**environ, **_variables(f"http://127.0.0.1:{PORT}", allowed)},
                         port=PORT,
                         pass_fds=(theirs.fileno(),),
                     )
@@ -82,9 +79,7 @@ async def open_proxy(
                 port = listener.socket.getsockname()[1]
                 url = f"http://{USER}:{password}@127.0.0.1:{port}"
                 yield ProxiedStart(
-                    argv=argv,
-                    environ={**environ, **_variables(url, allowed)},
-                    port=port,
+                    argv=argv, environ={**environ, **_variables(url, allowed)}, port=port
                 )
             nursery.cancel_scope.cancel()
 
@@ -96,9 +91,7 @@ def _listening_first(argv: Sequence[str], *, channel: int) -> list[str]:
     return [*python, LAUNCHER.read_text(), str(channel), str(PORT), *argv]
 
 
-async def _serve_sent_listener(
-    proxy: NetworkProxy, channel: trio.socket.SocketType
-) -> None:
+async def _serve_sent_listener(proxy: NetworkProxy, channel: trio.socket.SocketType) -> None:
     """Serve the listener that comes by a channel."""
     with channel:
         _, attached, _, _ = await channel.recvmsg(1, socket.CMSG_SPACE(4))
@@ -115,12 +108,7 @@ def _variables(url: str, allowed: AllowedHosts) -> dict[str, str]:
     named = {rule.host for rule in allowed.rules}
     # A local name in the list means this machine, and not the command.
     direct = ",".join(host for host in LOCAL_HOSTS if host not in named)
-    upper = {
-        "HTTP_PROXY": url,
-        "HTTPS_PROXY": url,
-        "ALL_PROXY": url,
-        "NO_PROXY": direct,
-    }
+    upper = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "ALL_PROXY": url, "NO_PROXY": direct}
     lower = {name.lower(): value for name, value in upper.items()}
     # Node has a fetch that ignores them unless this is set.
     return {**upper, **lower, "NODE_USE_ENV_PROXY": "1"}

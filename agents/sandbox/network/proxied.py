@@ -10,13 +10,11 @@ from typing import Final, TypeAlias
 
 import trio
 
-from agents.sandbox.network.allowed_hosts import Address, as_address
+from orchestrator.agents.sandbox.network.allowed_hosts import Address, as_address
 
 End: TypeAlias = tuple[Address | None, int]
 
-_ENDS: Final[trio.lowlevel.RunVar[set[End]]] = trio.lowlevel.RunVar(
-    "connections of proxies"
-)
+_ENDS: Final[trio.lowlevel.RunVar[set[End]]] = trio.lowlevel.RunVar("connections of proxies")
 
 
 @contextmanager

@@ -22,16 +22,16 @@ import attrs
 import h11
 import trio
 
-from agents.nurseries import raising_one_error
-from agents.sandbox.network.allowed_hosts import (
+from orchestrator.agents.nurseries import raising_one_error
+from orchestrator.agents.sandbox.network.allowed_hosts import (
     Address,
     AllowedHosts,
     as_address,
     normal_host,
     split_port,
 )
-from agents.sandbox.network.proxied import note_proxied
-from agents.sandbox.network.requests import NetworkRequest
+from orchestrator.agents.sandbox.network.proxied import note_proxied
+from orchestrator.agents.sandbox.network.requests import NetworkRequest
 
 MAX_CONNECTIONS: Final = 64
 """How many are served at once. Further ones wait in the backlog of the listener."""
@@ -140,9 +140,7 @@ class NetworkProxy:
             except _Refused as refused:
                 await _refuse(client, refused)
             except h11.ProtocolError as exc:
-                await _refuse(
-                    client, _Refused(HTTPStatus.BAD_REQUEST, f"this is no HTTP: {exc}")
-                )
+                await _refuse(client, _Refused(HTTPStatus.BAD_REQUEST, f"this is no HTTP: {exc}"))
             except trio.BrokenResourceError:
                 return  # the client or the host has gone
 
@@ -205,9 +203,7 @@ class NetworkProxy:
             )
         async with self._lookups:
             found = await _look_up(target)
-        permitted = [
-            address for address in found if any(rule.permits(address) for rule in rules)
-        ]
+        permitted = [address for address in found if any(rule.permits(address) for rule in rules)]
         if not permitted:
             raise _Refused(
                 HTTPStatus.FORBIDDEN,
@@ -257,9 +253,7 @@ class _BoundedListener(trio.abc.Listener[trio.SocketStream]):
 class _Peer:
     """One end of an exchange: the command, or the host."""
 
-    def __init__(
-        self, stream: trio.SocketStream, role: type[h11.CLIENT | h11.SERVER]
-    ) -> None:
+    def __init__(self, stream: trio.SocketStream, role: type[h11.CLIENT | h11.SERVER]) -> None:
         self.stream = stream
         self.http = h11.Connection(role, max_incomplete_event_size=MAX_HEAD)
         self.sent = 0
@@ -287,9 +281,7 @@ class _Peer:
         while (event := self.http.next_event()) is h11.NEED_DATA:
             if self.http.they_are_waiting_for_100_continue:
                 await self.send_event(
-                    h11.InformationalResponse(
-                        status_code=HTTPStatus.CONTINUE, headers=[]
-                    )
+                    h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[])
                 )
             self.http.receive_data(await self.receive())
         return event if isinstance(event, h11.Event) else None
@@ -310,9 +302,7 @@ def _target_of(request: h11.Request) -> _Target:
     """
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:
-        raise _Refused(
-            HTTPStatus.BAD_REQUEST, "the body of this request has two lengths"
-        )
+        raise _Refused(HTTPStatus.BAD_REQUEST, "the body of this request has two lengths")
     if request.method == b"CONNECT":
         authority, path = request.target, b""
     elif found := _ABSOLUTE.fullmatch(request.target):
@@ -329,9 +319,7 @@ def _target_of(request: h11.Request) -> _Target:
         name, port = split_port(authority.decode("ascii"))
         host = normal_host(name)
     except ValueError as exc:
-        raise _Refused(
-            HTTPStatus.BAD_REQUEST, f"the target has no host: {exc}"
-        ) from exc
+        raise _Refused(HTTPStatus.BAD_REQUEST, f"the target has no host: {exc}") from exc
     if port is None and not path:
         raise _Refused(HTTPStatus.BAD_REQUEST, "CONNECT takes host:port")
     return _Target(host, 80 if port is None else port, path)
@@ -339,13 +327,9 @@ def _target_of(request: h11.Request) -> _Target:
 
 async def _look_up(target: _Target) -> list[Address]:
     try:
-        found = await trio.socket.getaddrinfo(
-            target.host, target.port, type=socket.SOCK_STREAM
-        )
+        found = await trio.socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
-        raise _Refused(
-            HTTPStatus.BAD_GATEWAY, f"{target.host} cannot be looked up: {exc}"
-        ) from exc
+        raise _Refused(HTTPStatus.BAD_GATEWAY, f"{target.host} cannot be looked up: {exc}") from exc
     return [ip_address(place[0]) for *_, place in found]
 
 
@@ -362,9 +346,7 @@ async def _connect(addresses: Sequence[Address], target: _Target) -> trio.Socket
     ) from problem
 
 
-async def _exchange(
-    request: h11.Request, target: _Target, client: _Peer, origin: _Peer
-) -> None:
+async def _exchange(request: h11.Request, target: _Target, client: _Peer, origin: _Peer) -> None:
     """Let a client and a host talk until both are done, or silent for too long."""
     async with origin.stream:
         with trio.move_on_after(IDLE_SECONDS) as client.idle:
@@ -397,9 +379,7 @@ async def _copy(source: _Peer, sink: _Peer, chunk: bytes = b"") -> None:
     await sink.stream.send_eof()
 
 
-async def _forward(
-    request: h11.Request, target: _Target, client: _Peer, origin: _Peer
-) -> None:
+async def _forward(request: h11.Request, target: _Target, client: _Peer, origin: _Peer) -> None:
     # `Host` is what was judged. Who waits for leave to send a body is given it by us.
     kept = [
         (name, value)
@@ -454,10 +434,7 @@ async def _return_response(client: _Peer, origin: _Peer, target: _Target) -> Non
                     h11.Response(
                         status_code=event.status_code,
                         reason=event.reason,
-                        headers=[
-                            *_end_to_end(event),
-                            (b"Connection", b"close"),
-                        ],
+                        headers=[*_end_to_end(event), (b"Connection", b"close")],
                     )
                 )
             case h11.Data():
@@ -468,9 +445,7 @@ async def _return_response(client: _Peer, origin: _Peer, target: _Target) -> Non
             case h11.InformationalResponse():
                 pass
             case _:
-                raise _Refused(
-                    HTTPStatus.BAD_GATEWAY, f"{target} closed without an answer"
-                )
+                raise _Refused(HTTPStatus.BAD_GATEWAY, f"{target} closed without an answer")
 
 
 def _end_to_end(message: h11.Request | h11.Response) -> list[tuple[bytes, bytes]]:

@@ -7,18 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from agents.tools.files.list import list_files
-    from agents.tools.files.read_write import FILES, edit_file, read_file, write_file
-    from agents.tools.files.search import search_files
+    from orchestrator.agents.tools.files.list import list_files
+    from orchestrator.agents.tools.files.read_write import FILES, edit_file, read_file, write_file
+    from orchestrator.agents.tools.files.search import search_files
 
-__all__ = [
-    "FILES",
-    "edit_file",
-    "list_files",
-    "read_file",
-    "search_files",
-    "write_file",
-]
+__all__ = ["FILES", "edit_file", "list_files", "read_file", "search_files", "write_file"]
 
 _MODULES: Final = {"list_files": "list", "search_files": "search"}
 
@@ -26,7 +19,7 @@ _MODULES: Final = {"list_files": "list", "search_files": "search"}
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'agents.tools.files' has no attribute {name!r}")
-    module = import_module(f"agents.tools.files.{_MODULES.get(name, 'read_write')}")
+    module = import_module(f"orchestrator.agents.tools.files.{_MODULES.get(name, 'read_write')}")
     value = getattr(module, name)
     # The next lookup finds it without this function.
     globals()[name] = value

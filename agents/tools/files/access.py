@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import attrs
 
-from agents.approved_call import ApprovedCall
-from agents.errors import RefusedBy, ToolError
-from agents.sandbox.backend import TaskSandbox
-from agents.tools.files.dir_entry import escape_unprintable
+from orchestrator.agents.approved_call import ApprovedCall
+from orchestrator.agents.errors import RefusedBy, ToolError
+from orchestrator.agents.sandbox.backend import TaskSandbox
+from orchestrator.agents.tools.files.dir_entry import escape_unprintable
 
 
 class FileAccess:
@@ -73,9 +73,7 @@ class FileAccess:
     def notes(self) -> Iterator[str]:
         """Yield a line for what was left out, and why."""
         counts = [
-            f"{count} {noun}{'s' * (count != 1)}"
-            for noun, count in self._left_out.items()
-            if count
+            f"{count} {noun}{'s' * (count != 1)}" for noun, count in self._left_out.items() if count
         ]
         if counts:
             yield (

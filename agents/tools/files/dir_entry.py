@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from agents.errors import ToolError
+from orchestrator.agents.errors import ToolError
 
 # Nested folders: one descriptor each is open at once.
 MAX_DEPTH: Final = 100
@@ -42,12 +42,7 @@ class DirEntry:
     """The target of a path: a name in an open folder."""
 
     def __init__(
-        self,
-        workspace: str,
-        folders: tuple[str, ...],
-        folder: int,
-        name: str,
-        require: Require,
+        self, workspace: str, folders: tuple[str, ...], folder: int, name: str, require: Require
     ) -> None:
         self._require = require
         self.workspace: Final = workspace
@@ -160,9 +155,7 @@ def os_errors_as_tool_errors(path: str) -> Generator[None]:
         yield
     except OSError as exc:
         problem = exc.strerror or type(exc).__name__
-        raise ToolError(
-            f"{escape_unprintable(path)!r} cannot be used: {problem}"
-        ) from exc
+        raise ToolError(f"{escape_unprintable(path)!r} cannot be used: {problem}") from exc
 
 
 def escape_unprintable(text: str) -> str:
@@ -188,9 +181,7 @@ def file_kind(found: os.stat_result) -> str:
 def require_regular_file(found: os.stat_result, path: str) -> None:
     """Raise `ToolError` if this is anything but a regular file."""
     if stat.S_ISDIR(found.st_mode):
-        raise ToolError(
-            f"{escape_unprintable(path)!r} is a folder: list_files shows what is in it"
-        )
+        raise ToolError(f"{escape_unprintable(path)!r} is a folder: list_files shows what is in it")
     if not stat.S_ISREG(found.st_mode):
         raise ToolError(
             f"{escape_unprintable(path)!r} is {file_kind(found)}: only plain files are"
@@ -220,9 +211,7 @@ def not_found_error(name: str, folder: int, path: str) -> MissingFileError:
     wanted = name[:MAX_COMPARED_LENGTH]
     near = get_close_matches(wanted, short, n=5, cutoff=0.5)
     # `get_close_matches` finds no name that differs in case throughout.
-    near += [
-        other for other in names if other.lower() == name.lower() and other not in near
-    ]
+    near += [other for other in names if other.lower() == name.lower() and other not in near]
     where = path.rpartition("/")[0]
     prefix = f"{where}/" if where else ""
     hint = (
@@ -230,9 +219,7 @@ def not_found_error(name: str, folder: int, path: str) -> MissingFileError:
         if near
         else f"list_files({escape_unprintable(where) or '.'!r}) shows what is there"
     )
-    return MissingFileError(
-        f"there is no {escape_unprintable(path)!r} in the workspace; {hint}"
-    )
+    return MissingFileError(f"there is no {escape_unprintable(path)!r} in the workspace; {hint}")
 
 
 def _require_on_disk(descriptor: int, folder: int, path: str) -> None:

@@ -6,7 +6,7 @@ The match is a set of positions in the pattern, so a folder that cannot match is
 from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
-from agents.errors import ToolError
+from orchestrator.agents.errors import ToolError
 
 # Each name of a folder is compared with each name of the pattern.
 MAX_CHARACTERS: Final = 1_000

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from agents.errors import ToolError
+from orchestrator.agents.errors import ToolError
 
 SHORTEST: Final = 4
 """A shorter text is in any file."""
@@ -66,11 +66,7 @@ def _hidden_by_line(text: str, shown: str) -> Mapping[int, str]:
     if len(lines) != len(shown_lines):
         # A secret of several lines has become one placeholder.
         visible = frozenset(shown_lines)
-        return {
-            number: line
-            for number, line in enumerate(lines, start=1)
-            if line not in visible
-        }
+        return {number: line for number, line in enumerate(lines, start=1) if line not in visible}
     pairs = zip(lines, shown_lines, strict=True)
     return {
         number: _difference(line, shown_line)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from agents.tools.cancelled_call import stop_if_cancelled
-from agents.tools.files.seen_files import Fingerprint
+from orchestrator.agents.tools.cancelled_call import stop_if_cancelled
+from orchestrator.agents.tools.files.seen_files import Fingerprint
 
 # A file up to this size is read to its end: it gets a digest, and can be edited.
 MAX_WHOLE_BYTES: Final = 10_000_000
@@ -66,17 +66,12 @@ class FileReader:
 
     def fingerprint(self) -> Fingerprint:
         """Return the fingerprint of this version. A file that is not long must be read by then."""
-        return fingerprint(
-            self._status, None if self.is_long else self._digest.digest()
-        )
+        return fingerprint(self._status, None if self.is_long else self._digest.digest())
 
 
 def fingerprint(status: os.stat_result, digest: bytes | None) -> Fingerprint:
     return Fingerprint(
-        size=status.st_size,
-        modified=status.st_mtime_ns,
-        inode=status.st_ino,
-        digest=digest,
+        size=status.st_size, modified=status.st_mtime_ns, inode=status.st_ino, digest=digest
     )
 
 

@@ -5,11 +5,11 @@ import stat
 from contextlib import closing
 from typing import Final
 
-from agents.tools.files.dir_entry import escape_unprintable, file_kind
-from agents.tools.files.glob import Glob
-from agents.tools.files.walk import FoundPath, Walk
-from agents.tools.files.workspace import current_workspace
-from agents.tools.tool import tool
+from orchestrator.agents.tools.files.dir_entry import escape_unprintable, file_kind
+from orchestrator.agents.tools.files.glob import Glob
+from orchestrator.agents.tools.files.walk import FoundPath, Walk
+from orchestrator.agents.tools.files.workspace import current_workspace
+from orchestrator.agents.tools.tool import tool
 
 MAX_LISTED: Final = 500
 MAX_CHARACTERS: Final = 40_000

@@ -13,8 +13,8 @@ from importlib.machinery import PathFinder, all_suffixes
 from pathlib import Path, PurePath
 from typing import Final
 
-from agents.errors import ToolError
-from agents.tools.files.dir_entry import escape_unprintable
+from orchestrator.agents.errors import ToolError
+from orchestrator.agents.tools.files.dir_entry import escape_unprintable
 
 _SUFFIXES: Final = tuple(all_suffixes())
 _PACKAGES: Final = ("site-packages", "dist-packages")
@@ -98,9 +98,7 @@ def _parts_below(parts: frozenset[str], tops: tuple[str, ...]) -> tuple[Path, ..
     """Return the real paths of parts below folders: the same for each of a thousand tasks."""
     return tuple(
         sorted(
-            Path(part)
-            for part in _real_paths(parts)
-            if any(_is_below(part, top) for top in tops)
+            Path(part) for part in _real_paths(parts) if any(_is_below(part, top) for top in tops)
         )
     )
 
@@ -163,8 +161,7 @@ def _imported(real: str) -> str:
         if own and file is not None and _identity(own) == file:
             return f"the orchestrator runs it, as {name}"
         if is_module and any(
-            _identity(part) in folders
-            for part in getattr(module, "__path__", None) or ()
+            _identity(part) in folders for part in getattr(module, "__path__", None) or ()
         ):
             return f"the orchestrator imports from {name}"
     return ""

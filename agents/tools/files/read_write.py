@@ -15,16 +15,16 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from agents.errors import ToolError
-from agents.redaction.named_values import REDACTED
-from agents.tools.context import current_tool_context, redact_secrets
-from agents.tools.files.dir_entry import (
+from orchestrator.agents.errors import ToolError
+from orchestrator.agents.redaction.named_values import REDACTED
+from orchestrator.agents.tools.context import current_tool_context, redact_secrets
+from orchestrator.agents.tools.files.dir_entry import (
     DirEntry,
     escape_unprintable,
     require_regular_file,
 )
-from agents.tools.files.hidden_lines import HiddenLines
-from agents.tools.files.line_reader import (
+from orchestrator.agents.tools.files.hidden_lines import HiddenLines
+from orchestrator.agents.tools.files.line_reader import (
     BOM,
     MAX_WHOLE_BYTES,
     FileReader,
@@ -35,22 +35,15 @@ from agents.tools.files.line_reader import (
     skip_lines,
     split_lines,
 )
-from agents.tools.files.list import list_files
-from agents.tools.files.own_code import require_not_own_code
-from agents.tools.files.search import search_files
-from agents.tools.files.seen_files import Fingerprint
-from agents.tools.files.workspace import current_workspace
-from agents.tools.terminal.output_buffer import LONGEST_WORD
-from agents.tools.tool import tool
+from orchestrator.agents.tools.files.list import list_files
+from orchestrator.agents.tools.files.own_code import require_not_own_code
+from orchestrator.agents.tools.files.search import search_files
+from orchestrator.agents.tools.files.seen_files import Fingerprint
+from orchestrator.agents.tools.files.workspace import current_workspace
+from orchestrator.agents.tools.terminal.output_buffer import LONGEST_WORD
+from orchestrator.agents.tools.tool import tool
 
-__all__ = [
-    "FILES",
-    "edit_file",
-    "list_files",
-    "read_file",
-    "search_files",
-    "write_file",
-]
+__all__ = ["FILES", "edit_file", "list_files", "read_file", "search_files", "write_file"]
 
 DEFAULT_LINES: Final = 1_000
 MAX_CHARACTERS: Final = 40_000
@@ -118,9 +111,7 @@ def write_file(path: str, content: str) -> str:
                 if REDACTED in content:
                     _require_no_secrets(entry, context.redact)
             written = entry.replace(data, found)
-            context.seen_files.note_written(
-                entry.real, fingerprint(written, digest_of(data))
-            )
+            context.seen_files.note_written(entry.real, fingerprint(written, digest_of(data)))
     lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
     return (
         f"{'overwrote' if is_there else 'created'} {escape_unprintable(entry.path)}:"
@@ -142,13 +133,9 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
         new: the text to put there.
         all: replace it wherever it is.
     """
-    wanted, replacement = (
-        _encoded(text).replace(b"\r\n", b"\n") for text in (old, new)
-    )
+    wanted, replacement = (_encoded(text).replace(b"\r\n", b"\n") for text in (old, new))
     if not wanted:
-        raise ToolError(
-            "old is empty: say which text to replace; write_file writes a whole file"
-        )
+        raise ToolError("old is empty: say which text to replace; write_file writes a whole file")
     if wanted == replacement:
         raise ToolError("old and new are the same: nothing would change")
     context = current_tool_context()
@@ -166,13 +153,9 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
                 contents = FileReader(descriptor, status)
                 data = b"".join(contents.chunks())
             now = contents.fingerprint()
-            context.seen_files.require_seen(
-                entry.real, now, path=escape_unprintable(entry.path)
-            )
+            context.seen_files.require_seen(entry.real, now, path=escape_unprintable(entry.path))
             if (kind := binary_kind(data)) is not None:
-                raise ToolError(
-                    f"{escape_unprintable(entry.path)} is {kind}: only text is edited"
-                )
+                raise ToolError(f"{escape_unprintable(entry.path)} is {kind}: only text is edited")
             text = _EditableText(data)
             hidden = HiddenLines(text.plain, context.redact)
             offsets = text.find_all(wanted, apart=len(wanted) if all else 1)
@@ -180,9 +163,7 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
                 offsets = text.outside(hidden, offsets, len(wanted))
             if not offsets:
                 shown = hidden.shown.encode()
-                raise ToolError(
-                    _not_found(shown, wanted, escape_unprintable(entry.path))
-                )
+                raise ToolError(_not_found(shown, wanted, escape_unprintable(entry.path)))
             if len(offsets) > 1 and not all:
                 raise ToolError(
                     f"old is in {escape_unprintable(entry.path)} {len(offsets)} times, in the lines"
@@ -196,9 +177,7 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
                 path=escape_unprintable(entry.path),
             )
             written = entry.replace(data, status)
-            context.seen_files.note_written(
-                entry.real, fingerprint(written, digest_of(data))
-            )
+            context.seen_files.note_written(entry.real, fingerprint(written, digest_of(data)))
     return (
         f"edited {escape_unprintable(entry.path)}: replaced {_counted(len(offsets), 'place')},"
         f" in line {_numbers(text, offsets)}"
@@ -231,9 +210,7 @@ class _EditableText:
         offset = self._plain.find(wanted)
         while offset >= 0:
             if len(offsets) == MAX_REPLACEMENTS:
-                raise ToolError(
-                    f"old is in the file more than {MAX_REPLACEMENTS:,} times"
-                )
+                raise ToolError(f"old is in the file more than {MAX_REPLACEMENTS:,} times")
             offsets.append(offset)
             offset = self._plain.find(wanted, offset + apart)
         return offsets
@@ -246,17 +223,14 @@ class _EditableText:
     def line(self, offset: int) -> int:
         return self._plain.count(b"\n", 0, offset) + 1
 
-    def outside(
-        self, hidden: HiddenLines, offsets: list[int], length: int
-    ) -> list[int]:
+    def outside(self, hidden: HiddenLines, offsets: list[int], length: int) -> list[int]:
         """Return the offsets of those texts that are in no line with something hidden."""
         ends = [end.start() for end in re.finditer(b"\n", self._plain)]
         return [
             offset
             for offset in offsets
             if not hidden.are_among(
-                bisect_left(ends, offset) + 1,
-                bisect_left(ends, offset + length - 1) + 1,
+                bisect_left(ends, offset) + 1, bisect_left(ends, offset + length - 1) + 1
             )
         ]
 

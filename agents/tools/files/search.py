@@ -12,27 +12,27 @@ from contextlib import closing
 from itertools import islice, takewhile
 from typing import Final
 
-from agents.errors import ToolError
-from agents.redaction.named_values import REDACTED
-from agents.tools.cancelled_call import stop_if_cancelled
-from agents.tools.context import redact_secrets
-from agents.tools.files.access import FileAccess
-from agents.tools.files.dir_entry import (
+from orchestrator.agents.errors import ToolError
+from orchestrator.agents.redaction.named_values import REDACTED
+from orchestrator.agents.tools.cancelled_call import stop_if_cancelled
+from orchestrator.agents.tools.context import redact_secrets
+from orchestrator.agents.tools.files.access import FileAccess
+from orchestrator.agents.tools.files.dir_entry import (
     DirEntry,
     escape_unprintable,
     open_regular_file,
     os_errors_as_tool_errors,
 )
-from agents.tools.files.glob import Glob
-from agents.tools.files.line_reader import (
+from orchestrator.agents.tools.files.glob import Glob
+from orchestrator.agents.tools.files.line_reader import (
     FileReader,
     binary_kind,
     read_head,
     split_lines,
 )
-from agents.tools.files.walk import Walk
-from agents.tools.files.workspace import current_workspace
-from agents.tools.tool import tool
+from orchestrator.agents.tools.files.walk import Walk
+from orchestrator.agents.tools.files.workspace import current_workspace
+from orchestrator.agents.tools.tool import tool
 
 MAX_MATCHES: Final = 200
 MAX_CHARACTERS: Final = 40_000
@@ -69,9 +69,7 @@ def search_files(
     """
     matches = _compile(f"(?i){pattern}" if ignore_case else pattern)
     workspace = current_workspace()
-    walk = Walk(
-        Glob(glob if "/" in glob else f"**/{glob}", hidden=hidden), workspace.access
-    )
+    walk = Walk(Glob(glob if "/" in glob else f"**/{glob}", hidden=hidden), workspace.access)
     with workspace.find(path) as top:
         search = Search(matches, workspace.access, seconds=MAX_SECONDS)
         search.run(top, walk)
@@ -138,16 +136,12 @@ class Search:
             if len(self._found) >= MAX_MATCHES or self._characters_left < 0:
                 self._omitted += 1
                 continue
-            self._found.append(
-                f"{escape_unprintable(path)}:{number}: {_in_short(text)}"
-            )
+            self._found.append(f"{escape_unprintable(path)}:{number}: {_in_short(text)}")
             self._characters_left -= len(self._found[-1]) + 1
 
     def _has_time(self) -> bool:
         stop_if_cancelled()
-        self._is_out_of_time = (
-            self._is_out_of_time or time.monotonic() >= self._deadline
-        )
+        self._is_out_of_time = self._is_out_of_time or time.monotonic() >= self._deadline
         return not self._is_out_of_time
 
     def report(self) -> Iterator[str]:
@@ -158,8 +152,7 @@ class Search:
         if self._omitted:
             least = "at least " if self._is_out_of_time else ""
             yield (
-                f"[{least}{self._omitted} more lines fit; ask for less by pattern, path or"
-                " glob]"
+                f"[{least}{self._omitted} more lines fit; ask for less by pattern, path or glob]"
             )
         for problem in self._unreadable[:5]:
             yield f"[not searched: {problem}]"
@@ -199,11 +192,7 @@ def _redacted_line(line: str, shown: Sequence[str]) -> str:
 
 
 def _in_short(line: str) -> str:
-    return (
-        line.strip()
-        if len(line) <= SHOWN_OF_LINE
-        else f"{line[:SHOWN_OF_LINE].strip()} ..."
-    )
+    return line.strip() if len(line) <= SHOWN_OF_LINE else f"{line[:SHOWN_OF_LINE].strip()} ..."
 
 
 def _compile(pattern: str) -> Callable[[str], bool]:

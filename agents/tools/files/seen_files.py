@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import attrs
 
-from agents.errors import ToolError
+from orchestrator.agents.errors import ToolError
 
 # How many files have a known last writer; of others it is only known that they changed.
 MAX_WRITERS: Final = 10_000
@@ -122,6 +122,4 @@ class SeenFiles:
             if writer is None or writer == self._task_path
             else f"was changed by {writer}"
         )
-        raise ToolError(
-            f"{path} {event} since you read it: read it again, then repeat your change"
-        )
+        raise ToolError(f"{path} {event} since you read it: read it again, then repeat your change")

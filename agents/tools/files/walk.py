@@ -11,18 +11,18 @@ from typing import Final
 
 import attrs
 
-from agents.errors import ToolError
-from agents.tools.cancelled_call import stop_if_cancelled
-from agents.tools.files.access import FileAccess
-from agents.tools.files.dir_entry import (
+from orchestrator.agents.errors import ToolError
+from orchestrator.agents.tools.cancelled_call import stop_if_cancelled
+from orchestrator.agents.tools.files.access import FileAccess
+from orchestrator.agents.tools.files.dir_entry import (
     MAX_DEPTH,
     DirEntry,
     escape_unprintable,
     open_folder_at,
     os_errors_as_tool_errors,
 )
-from agents.tools.files.glob import Glob, Positions
-from agents.tools.files.workspace import VERSION_CONTROL_NAMES
+from orchestrator.agents.tools.files.glob import Glob, Positions
+from orchestrator.agents.tools.files.workspace import VERSION_CONTROL_NAMES
 
 MAX_ENTRIES: Final = 50_000
 """How many names one call reads."""
@@ -41,9 +41,7 @@ class FoundPath:
 class Walk:
     """Yields what matches a pattern, and counts what it could not look at."""
 
-    def __init__(
-        self, glob: Glob, access: FileAccess, *, max_entries: int = MAX_ENTRIES
-    ) -> None:
+    def __init__(self, glob: Glob, access: FileAccess, *, max_entries: int = MAX_ENTRIES) -> None:
         self._glob = glob
         self._max_entries = max_entries
         self._entries_left = max_entries
@@ -72,9 +70,7 @@ class Walk:
                 continue  # It was deleted in between.
             path = prefix + name
             if self._glob.matches(positions_here) and self._access.may_meet(
-                path,
-                f"{self._root}/{path}",
-                is_folder=stat.S_ISDIR(status.st_mode),
+                path, f"{self._root}/{path}", is_folder=stat.S_ISDIR(status.st_mode)
             ):
                 yield FoundPath(path=path, name=name, folder=folder, status=status)
             if (
@@ -82,8 +78,7 @@ class Walk:
                 or not self._glob.can_continue(positions_here)
                 or (
                     # There is much in it, and nothing that a user wrote.
-                    name.casefold() in VERSION_CONTROL_NAMES
-                    and not self._glob.has_literal(name)
+                    name.casefold() in VERSION_CONTROL_NAMES and not self._glob.has_literal(name)
                 )
             ):
                 continue

@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from agents.approved_call import APPROVED_CALL
-from agents.errors import ToolError
-from agents.tools.context import current_tool_context
-from agents.tools.files.access import FileAccess
-from agents.tools.files.dir_entry import (
+from orchestrator.agents.approved_call import APPROVED_CALL
+from orchestrator.agents.errors import ToolError
+from orchestrator.agents.tools.context import current_tool_context
+from orchestrator.agents.tools.files.access import FileAccess
+from orchestrator.agents.tools.files.dir_entry import (
     MAX_DEPTH,
     DirEntry,
     MissingFileError,
@@ -31,9 +31,7 @@ from agents.tools.files.dir_entry import (
 MAX_LINKS: Final = 40
 MAX_CHARACTERS: Final = 4_096
 
-VERSION_CONTROL_NAMES: Final = frozenset(
-    {".git", ".hg", ".svn", ".jj", ".bzr", "cvs", "_darcs"}
-)
+VERSION_CONTROL_NAMES: Final = frozenset({".git", ".hg", ".svn", ".jj", ".bzr", "cvs", "_darcs"})
 """The folders, and files, of version control, in lower case."""
 
 RULE: Final = (
@@ -52,11 +50,7 @@ class Workspace:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        top: Path | None = None,
-        access: FileAccess | None = None,
+        self, folder: Path, *, top: Path | None = None, access: FileAccess | None = None
     ) -> None:
         self._top = os.path.realpath(folder if top is None else top)
         self._steps = () if top is None else folder.relative_to(top).parts
@@ -89,9 +83,7 @@ class Workspace:
                 name = self._resolve(
                     path, names, open_folders, writes=writes, make_folders=make_folders
                 )
-                self._require_access(
-                    path, _below_top(open_folders, name), writes=writes
-                )
+                self._require_access(path, _below_top(open_folders, name), writes=writes)
                 yield DirEntry(
                     self._real,
                     tuple(name for name, _ in open_folders),
@@ -108,9 +100,7 @@ class Workspace:
         for index, name in enumerate(self._steps):
             above = descriptor
             try:
-                descriptor = open_folder_at(
-                    name, above, "/".join(self._steps[: index + 1])
-                )
+                descriptor = open_folder_at(name, above, "/".join(self._steps[: index + 1]))
             except OSError as exc:
                 raise _unopened(exc) from exc
             finally:
@@ -154,9 +144,7 @@ class Workspace:
             if (target := _link_target(name, open_folders[-1][1])) is not None:
                 links += 1
                 if links > MAX_LINKS:
-                    raise ToolError(
-                        f"{path!r} leads through more than {MAX_LINKS} links"
-                    )
+                    raise ToolError(f"{path!r} leads through more than {MAX_LINKS} links")
                 if target.startswith("/"):
                     _close_below(open_folders, 1)
                 names.extendleft(reversed(self._names_inside(target, path)))
@@ -279,9 +267,7 @@ def _of_version_control(path: str, name: str) -> ToolError:
 
 
 def _too_deep(path: str) -> ToolError:
-    return ToolError(
-        f"{escape_unprintable(path)!r} is more than {MAX_DEPTH} folders deep"
-    )
+    return ToolError(f"{escape_unprintable(path)!r} is more than {MAX_DEPTH} folders deep")
 
 
 def _parts(path: str) -> tuple[str, ...]:

@@ -11,18 +11,18 @@ from typing import Any, Final
 
 import attrs
 
-from agents.errors import DefinitionError, ToolError
-from agents.messages import Part, ToolCall, well_formed
-from agents.output.json_schema import schema_problems
-from agents.tools.mcp.json_values import list_in, object_in
-from agents.tools.mcp.listed_tools import ListedTool, visible_text
-from agents.tools.result_text import (
+from orchestrator.agents.errors import DefinitionError, ToolError
+from orchestrator.agents.messages import Part, ToolCall, well_formed
+from orchestrator.agents.output.json_schema import schema_problems
+from orchestrator.agents.tools.mcp.json_values import list_in, object_in
+from orchestrator.agents.tools.mcp.listed_tools import ListedTool, visible_text
+from orchestrator.agents.tools.result_text import (
     MOST_PART_BYTES,
     Spill,
     ToolResult,
     shortened_and_saved,
 )
-from agents.tools.tool import CHARACTERS
+from orchestrator.agents.tools.tool import CHARACTERS
 
 LONGEST_URI: Final = 2_000
 MOST_BLOCKS: Final = 1_000
@@ -41,9 +41,7 @@ def checked_arguments(call: ToolCall, listed: ListedTool) -> dict[str, Any]:
     # Models say null for what is not given.
     required = listed.parameters.get("required") or ()
     given = {
-        name: value
-        for name, value in arguments.items()
-        if value is not None or name in required
+        name: value for name, value in arguments.items() if value is not None or name in required
     }
     if given != arguments and not schema_problems(listed.parameters, _as_json(given)):
         return given
@@ -81,15 +79,11 @@ def read_result(
     texts, parts = read_blocks(result.get("content"))
     structured = result.get("structuredContent")
     if result.get("isError") is True:
-        said = "\n".join(texts) or (
-            _as_json(structured) if structured is not None else ""
-        )
+        said = "\n".join(texts) or (_as_json(structured) if structured is not None else "")
         raise ToolError(said or f"{tool} failed, and its server does not say why")
     if output is not None:
         if structured is None:
-            raise ToolError(
-                f"{tool} has promised a value, and its server answered without one"
-            )
+            raise ToolError(f"{tool} has promised a value, and its server answered without one")
         if problems := schema_problems(output, _as_json(structured)):
             raise ToolError(
                 f"{tool} has answered something else than its server has promised:"

@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agents.errors import DefinitionError
-from agents.output.json_schema import schema_problems
-from agents.tools.mcp.json_values import list_in, object_in
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.output.json_schema import schema_problems
+from orchestrator.agents.tools.mcp.json_values import list_in, object_in
 
 
 def filled_form(form: Mapping[str, Any], reason: str) -> Mapping[str, Any] | None:

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import attrs
 
-from agents.errors import DefinitionError
-from agents.messages import well_formed
-from agents.output.json_schema import require_schema
-from agents.tools.mcp.json_values import list_in, object_in
-from agents.tools.mcp.server import McpServer
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.messages import well_formed
+from orchestrator.agents.output.json_schema import require_schema
+from orchestrator.agents.tools.mcp.json_values import list_in, object_in
+from orchestrator.agents.tools.mcp.server import McpServer
 
 SEPARATOR: Final = "__"
 MOST_TOOLS: Final = 1_000
@@ -100,13 +100,9 @@ def read_listing(server: McpServer, tools: Iterable[Mapping[str, Any]]) -> Listi
             problems.append(f"{visible_text(own_name, 64)!r}: {exc}")
             continue
         if found.name in listed:
-            problems.append(
-                f"{visible_text(own_name, 64)!r}: there are two of that name"
-            )
+            problems.append(f"{visible_text(own_name, 64)!r}: there are two of that name")
         elif len(listed) >= MOST_TOOLS:
-            problems.append(
-                f"{visible_text(own_name, 64)!r}: it has more than {MOST_TOOLS:,}"
-            )
+            problems.append(f"{visible_text(own_name, 64)!r}: it has more than {MOST_TOOLS:,}")
         else:
             listed[found.name] = found
     more = len(problems) - MOST_PROBLEMS

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from agents.errors import DefinitionError
-from agents.type_checks import has_type
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.type_checks import has_type
 
 NAME: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]|_(?!_)){0,31}(?<!_)")
 """No `__`, which stands between the name of a server and that of its tool."""
@@ -36,9 +36,7 @@ def _texts(given: Iterable[str]) -> tuple[str, ...]:
 def _mapping(given: Mapping[str, str]) -> Mapping[str, str]:
     if not hasattr(given, "items"):
         # Not the value: it may have secrets.
-        raise DefinitionError(
-            f"variables and headers are a mapping, not {type(given).__name__}"
-        )
+        raise DefinitionError(f"variables and headers are a mapping, not {type(given).__name__}")
     return MappingProxyType(dict(given))
 
 
@@ -48,9 +46,7 @@ class _McpServer:
 
     name: str
     """Its tools are called `name__tool`."""
-    include: tuple[str, ...] = attrs.field(
-        default=("*",), kw_only=True, converter=_texts
-    )
+    include: tuple[str, ...] = attrs.field(default=("*",), kw_only=True, converter=_texts)
     """Patterns of the tools that the agent gets, by the server's own names of them."""
     exclude: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=_texts)
     """Patterns of the tools that it does not get all the same."""
@@ -173,7 +169,7 @@ def secrets_of(server: McpServer, environ: Mapping[str, str]) -> list[str]:
         environ: has the variables that it names. Those in headers are secret, whatever their names.
     """
     # Imported late: an agent is defined more often than it is run.
-    from agents.redaction.redactor import secret_values
+    from orchestrator.agents.redaction.redactor import secret_values
 
     own = server.resolved(environ)
     if isinstance(own, McpCommand):
@@ -187,9 +183,7 @@ def secrets_of(server: McpServer, environ: Mapping[str, str]) -> list[str]:
     }
     values = {name: environ[name] for name in named}
     # Behind `Bearer`.
-    values |= {
-        f"{it} key": value.split()[-1] for it, value in own.headers.items() if value
-    }
+    values |= {f"{it} key": value.split()[-1] for it, value in own.headers.items() if value}
     return secret_values({**own.headers, **values}, declared=named)
 
 

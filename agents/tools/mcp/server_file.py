@@ -13,19 +13,17 @@ from typing import Any, Final
 
 import attrs
 
-from agents.errors import DefinitionError
-from agents.nearest_name import did_you_mean
-from agents.tools.files.own_code import protect_definitions
-from agents.tools.mcp.json_values import list_in, object_in
-from agents.tools.mcp.server import VARIABLE, McpCommand, McpServer, McpUrl
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.nearest_name import did_you_mean
+from orchestrator.agents.tools.files.own_code import protect_definitions
+from orchestrator.agents.tools.mcp.json_values import list_in, object_in
+from orchestrator.agents.tools.mcp.server import VARIABLE, McpCommand, McpServer, McpUrl
 
 OWN_SETTINGS: Final = (
     *("include", "exclude", "timeout", "connect_timeout"),
     *("roots", "sampling", "elicitation"),
 )
-_HTTP: Final = frozenset(
-    {"http", "streamable-http", "streamableHttp", "streamable_http"}
-)
+_HTTP: Final = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http"})
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9-]+")
 MOST_BYTES: Final = 2**20
 

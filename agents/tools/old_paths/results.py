@@ -1,5 +1,5 @@
-"""Moved to `agents.tools.result_text`."""
+"""Moved to `orchestrator.agents.tools.result_text`."""
 
-from agents.tools.result_text import Spill
+from orchestrator.agents.tools.result_text import Spill
 
 __all__ = ["Spill"]

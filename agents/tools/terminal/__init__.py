@@ -1,5 +1,5 @@
 """Tools for commands: `terminal` runs one, `process` controls those in the background."""
 
-from agents.tools.terminal.tools import process, terminal
+from orchestrator.agents.tools.terminal.tools import process, terminal
 
 __all__ = ["process", "terminal"]

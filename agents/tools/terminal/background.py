@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from agents.tools.terminal.output_buffer import OutputBuffer
-from agents.tools.tool import CallKey
+from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer
+from orchestrator.agents.tools.tool import CallKey
 
 
 def tag_of(key: CallKey) -> str:
@@ -68,12 +68,7 @@ class BackgroundCommands(Protocol):
         ...
 
     async def start(
-        self,
-        command: str,
-        *,
-        workdir: Path,
-        notify: bool,
-        watch: Sequence[str],
+        self, command: str, *, workdir: Path, notify: bool, watch: Sequence[str]
     ) -> BackgroundCommand:
         """Start a command, and return when it runs.
 

@@ -35,13 +35,9 @@ _BLANK: Final = re.compile(r"\s")
 _ESCAPES: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ\\`-~])"
 )
-_BEGUN_ESCAPE: Final = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)\Z"
-)
+_BEGUN_ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)\Z")
 # With the marks of direction, which show a text in another order than it has.
-_CONTROLS: Final = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-)
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 @attrs.frozen(kw_only=True)
@@ -163,18 +159,13 @@ class OutputBuffer:
         if gap == gap_end:
             shown = (self._first.getvalue() + ending).split("\n")[begin:end]
             return LogView(text="\n".join(shown), begin=begin, end=end, total=total)
-        first, ending = (
-            without_last_word(self._first.getvalue()),
-            _without_first_word(ending),
-        )
+        first, ending = (without_last_word(self._first.getvalue()), _without_first_word(ending))
         beginning = first.split("\n")
         shown = beginning[begin:end]
         resumes_at = self._new_lines - ending.count("\n")
         if begin <= resumes_at and end >= len(beginning):
             shown.append(self._missing(self.total - len(first) - len(ending)))
-        shown += ending.split("\n")[
-            max(0, begin - resumes_at) : max(0, end - resumes_at)
-        ]
+        shown += ending.split("\n")[max(0, begin - resumes_at) : max(0, end - resumes_at)]
         return LogView(text="\n".join(shown), begin=begin, end=end, total=total)
 
     def _missing(self, characters: int) -> str:

@@ -27,13 +27,13 @@ from typing import Final
 
 import trio
 
-from agents.errors import ToolError
-from agents.nurseries import raising_one_error
-from agents.sandbox.backend import TaskSandbox
-from agents.sandbox.network.access import NetworkAccess, open_network
-from agents.sandbox.own_process import forbid_inspection
-from agents.tools.terminal.output_buffer import OutputBuffer, without_last_word
-from agents.tools.terminal.process_tags import (
+from orchestrator.agents.errors import ToolError
+from orchestrator.agents.nurseries import raising_one_error
+from orchestrator.agents.sandbox.backend import TaskSandbox
+from orchestrator.agents.sandbox.network.access import NetworkAccess, open_network
+from orchestrator.agents.sandbox.own_process import forbid_inspection
+from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer, without_last_word
+from orchestrator.agents.tools.terminal.process_tags import (
     kill_supervisors_in_thread,
     open_pidfd,
     signal_tagged_in_thread,
@@ -88,9 +88,7 @@ async def open_command(
         ToolError: it cannot be started.
     """
     if os.name != "posix":
-        raise ToolError(
-            "commands can only be run on Linux and macOS, and this is neither"
-        )
+        raise ToolError("commands can only be run on Linux and macOS, and this is neither")
     async with open_network(
         [_shell(), "-c", command], environ=with_tag(environ, tag), sandbox=sandbox
     ) as network:
@@ -136,9 +134,7 @@ async def open_program(
         ToolError: it cannot be started.
     """
     if os.name != "posix":
-        raise ToolError(
-            "programs can only be run on Linux and macOS, and this is neither"
-        )
+        raise ToolError("programs can only be run on Linux and macOS, and this is neither")
     forbid_inspection()
     with _start_errors(argv[0], cwd):
         process = await trio.lowlevel.open_process(
@@ -151,9 +147,7 @@ async def open_program(
             start_new_session=True,
         )
     # No checkpoint in between, as above.
-    running = RunningCommand(
-        process, read_from=process.stderr, tag=tag, output=errors, grace=grace
-    )
+    running = RunningCommand(process, read_from=process.stderr, tag=tag, output=errors, grace=grace)
     async with _supervised(running, None):
         yield running
 
@@ -382,9 +376,7 @@ class _LineSplitter:
             self._emit_line(self._partial)
 
     def _emit_line(self, line: str) -> None:
-        self._on_line(
-            line if len(line) <= MAX_LINE else without_last_word(line[:MAX_LINE])
-        )
+        self._on_line(line if len(line) <= MAX_LINE else without_last_word(line[:MAX_LINE]))
 
 
 def _ignore_text(text: str, *, is_end: bool = False) -> None:
@@ -414,9 +406,7 @@ async def _wait_all_gone(pids: Iterable[int]) -> None:
             os.close(file)
 
 
-async def _start(
-    command: str, cwd: Path, network: NetworkAccess, stdin: int
-) -> trio.Process:
+async def _start(command: str, cwd: Path, network: NetworkAccess, stdin: int) -> trio.Process:
     # A command has the environment without secrets, and must not read them in ours.
     forbid_inspection()
     launch = network.sandbox.launch(network.argv, cwd=cwd, environ=network.environ)
@@ -458,9 +448,7 @@ def _shell() -> str:
 def _start_error(exc: OSError, command: str, cwd: Path) -> str:
     match exc.errno:
         case _ if exc.filename is not None and Path(exc.filename) == cwd:
-            problem = (
-                f"its folder {cwd} cannot be entered ({exc.strerror}); name another one"
-            )
+            problem = f"its folder {cwd} cannot be entered ({exc.strerror}); name another one"
         case errno.ENOENT:
             problem = f"there is no program {command!r}; install it, or name its path"
         case errno.E2BIG:

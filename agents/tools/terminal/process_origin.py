@@ -19,7 +19,7 @@ from typing import Final
 import attrs
 import trio
 
-from agents.tools.terminal.process_tags import TAG_VARIABLE, read_tags
+from orchestrator.agents.tools.terminal.process_tags import TAG_VARIABLE, read_tags
 
 PROCESSES: Final = Path("/proc")
 JUDGE_SECONDS: Final = 2
@@ -85,9 +85,7 @@ async def judge_in_thread(judge: Callable[[], Origin]) -> Origin:
         limiter = trio.CapacityLimiter(_THREADS)
         _JUDGES.set(limiter)
     with trio.move_on_after(JUDGE_SECONDS):
-        return await trio.to_thread.run_sync(
-            judge, abandon_on_cancel=True, limiter=limiter
-        )
+        return await trio.to_thread.run_sync(judge, abandon_on_cancel=True, limiter=limiter)
     return Origin.UNKNOWN
 
 

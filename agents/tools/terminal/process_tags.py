@@ -24,7 +24,7 @@ from typing import Final
 import attrs
 import trio
 
-from agents.sandbox.backend import SUPERVISOR_VARIABLE
+from orchestrator.agents.sandbox.backend import SUPERVISOR_VARIABLE
 
 TAG_VARIABLE: Final = "ORCHESTRATOR_PROCESS"
 END_SECONDS: Final = 2.0
@@ -89,9 +89,7 @@ def kill_tagged(*tags: str, seconds: float = END_SECONDS) -> list[int]:
     deadline = time.monotonic() + seconds
     signals = dict.fromkeys(tags, signal.SIGKILL)
     while True:
-        found = sorted(
-            {pid for pids in signal_tagged(signals).values() for pid in pids}
-        )
+        found = sorted({pid for pids in signal_tagged(signals).values() for pid in pids})
         if not found:
             return found
         if time.monotonic() >= deadline:
@@ -112,17 +110,13 @@ def signal_tagged(
     """
     found: dict[str, list[int]] = {tag: [] for tag in signals}
     unclear = [
-        pid
-        for pid in _processes()
-        if not _signal_if_tagged(pid, signals, found, spare_supervisors)
+        pid for pid in _processes() if not _signal_if_tagged(pid, signals, found, spare_supervisors)
     ]
     deadline = time.monotonic() + _EXEC_SECONDS
     while unclear and time.monotonic() < deadline:
         os.sched_yield()
         unclear = [
-            pid
-            for pid in unclear
-            if not _signal_if_tagged(pid, signals, found, spare_supervisors)
+            pid for pid in unclear if not _signal_if_tagged(pid, signals, found, spare_supervisors)
         ]
     if any(found.values()):
         children = _children()
@@ -173,17 +167,12 @@ class _ProcessScanner:
                 if self._next is mine:
                     self._next = _Scan()
                 mine.found = await trio.to_thread.run_sync(
-                    signal_tagged,
-                    mine.signals,
-                    abandon_on_cancel=True,
-                    limiter=self._threads,
+                    signal_tagged, mine.signals, abandon_on_cancel=True, limiter=self._threads
                 )
         return mine.found[tag]
 
 
-_SCANNER: Final[trio.lowlevel.RunVar[_ProcessScanner]] = trio.lowlevel.RunVar(
-    "process scanner"
-)
+_SCANNER: Final[trio.lowlevel.RunVar[_ProcessScanner]] = trio.lowlevel.RunVar("process scanner")
 
 
 async def signal_tagged_in_thread(tag: str, sent: int = 0) -> list[int]:
@@ -218,10 +207,7 @@ def _processes() -> Iterable[int]:
 
 
 def _signal_if_tagged(
-    pid: int,
-    signals: Mapping[str, int],
-    found: Mapping[str, list[int]],
-    spare_supervisors: bool,
+    pid: int, signals: Mapping[str, int], found: Mapping[str, list[int]], spare_supervisors: bool
 ) -> bool:
     # False: its environment is not visible yet.
     tags = _tags_of(pid)
@@ -259,9 +245,7 @@ def _children() -> dict[int, list[_Child]]:
     return children
 
 
-def _signal_below(
-    found: list[int], sent: int, children: Mapping[int, list[_Child]]
-) -> None:
+def _signal_below(found: list[int], sent: int, children: Mapping[int, list[_Child]]) -> None:
     """Signal what is below the found processes and has no tag, and add it to them."""
     known = {*found}
     for pid in found:  # it grows

@@ -12,20 +12,20 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import trio
 
-from agents.errors import ToolError
-from agents.messages import ToolCall
-from agents.tools.context import ToolContext, current_tool_context, redact_secrets
-from agents.tools.files.workspace import Workspace
-from agents.tools.result_text import ToolResult
-from agents.tools.terminal.background import (
+from orchestrator.agents.errors import ToolError
+from orchestrator.agents.messages import ToolCall
+from orchestrator.agents.tools.context import ToolContext, current_tool_context, redact_secrets
+from orchestrator.agents.tools.files.workspace import Workspace
+from orchestrator.agents.tools.result_text import ToolResult
+from orchestrator.agents.tools.terminal.background import (
     BackgroundCommand,
     BackgroundCommands,
     tag_of,
 )
-from agents.tools.terminal.output_buffer import OutputBuffer
-from agents.tools.terminal.process_group import open_command
-from agents.tools.terminal.process_tags import new_tag
-from agents.tools.tool import (
+from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer
+from orchestrator.agents.tools.terminal.process_group import open_command
+from orchestrator.agents.tools.terminal.process_tags import new_tag
+from orchestrator.agents.tools.tool import (
     CURRENT_CALL_KEY,
     MachineUse,
     Tool,
@@ -57,9 +57,7 @@ class RunCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     command: Annotated[
         str,
-        msgspec.Meta(
-            description="a line of shell; it has no terminal, so it cannot ask anything"
-        ),
+        msgspec.Meta(description="a line of shell; it has no terminal, so it cannot ask anything"),
     ]
     background: Annotated[
         bool,
@@ -79,10 +77,7 @@ class RunCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         str, msgspec.Meta(description="the folder it starts in, in the workspace")
     ] = "."
     notify_on_complete: Annotated[
-        bool,
-        msgspec.Meta(
-            description="in background: be notified in a new turn when it ends"
-        ),
+        bool, msgspec.Meta(description="in background: be notified in a new turn when it ends")
     ] = False
     watch_patterns: Annotated[
         list[str],
@@ -104,22 +99,16 @@ class ControlProcess(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             " its input; submit: the same as a line; close: end its input"
         ),
     ]
-    id: Annotated[
-        str, msgspec.Meta(description="which one: its id, or how that begins")
-    ] = ""
-    data: Annotated[
-        str, msgspec.Meta(description="write, submit: what it is to read")
-    ] = ""
-    timeout: Annotated[
-        Seconds, msgspec.Meta(description="wait: for at most so many seconds")
-    ] = DEFAULT_SECONDS
+    id: Annotated[str, msgspec.Meta(description="which one: its id, or how that begins")] = ""
+    data: Annotated[str, msgspec.Meta(description="write, submit: what it is to read")] = ""
+    timeout: Annotated[Seconds, msgspec.Meta(description="wait: for at most so many seconds")] = (
+        DEFAULT_SECONDS
+    )
     offset: Annotated[
         Annotated[int, msgspec.Meta(ge=0)] | None,
         msgspec.Meta(description="log: from this line on; the end if left out"),
     ] = None
-    limit: Annotated[
-        int, msgspec.Meta(ge=1, le=2_000, description="log: so many lines")
-    ] = LINES
+    limit: Annotated[int, msgspec.Meta(ge=1, le=2_000, description="log: so many lines")] = LINES
 
 
 async def _terminal(call: ToolCall) -> str:
@@ -196,10 +185,7 @@ async def _start_background(
     wants_notice = arguments.notify_on_complete or bool(watch)
     is_notified = wants_notice and processes.can_notify
     command = await processes.start(
-        arguments.command,
-        workdir=workdir,
-        notify=is_notified,
-        watch=watch if is_notified else (),
+        arguments.command, workdir=workdir, notify=is_notified, watch=watch if is_notified else ()
     )
     answer: dict[str, Any] = {
         "status": "running",
@@ -238,9 +224,7 @@ async def _process(call: ToolCall) -> ToolResult:
     processes = current_tool_context().processes
     if arguments.action == "list":
         await trio.lowlevel.checkpoint()
-        return ToolResult(
-            _json({"processes": [_status(command) for command in processes.known()]})
-        )
+        return ToolResult(_json({"processes": [_status(command) for command in processes.known()]}))
     command = _find(processes.known(), arguments.id)
     if command.unknown:
         raise ToolError(
@@ -257,9 +241,7 @@ def _find(known: Sequence[BackgroundCommand], id_: str) -> BackgroundCommand:
     if not id_:
         raise ToolError("process: say which command is meant, in `id`")
     found = [command for command in known if command.id == id_] or [
-        command
-        for command in known
-        if len(id_) >= SHORTEST_PREFIX and command.id.startswith(id_)
+        command for command in known if len(id_) >= SHORTEST_PREFIX and command.id.startswith(id_)
     ]
     if len(found) == 1:
         return found[0]
@@ -302,24 +284,19 @@ def _begin(command: str) -> str:
 
 
 _Action = Callable[
-    [ControlProcess, BackgroundCommands, BackgroundCommand],
-    Awaitable[Mapping[str, Any]],
+    [ControlProcess, BackgroundCommands, BackgroundCommand], Awaitable[Mapping[str, Any]]
 ]
 
 
 async def _poll(
-    _: ControlProcess,
-    processes: BackgroundCommands,
-    command: BackgroundCommand,
+    _: ControlProcess, processes: BackgroundCommands, command: BackgroundCommand
 ) -> Mapping[str, Any]:
     await trio.lowlevel.checkpoint()
     held = command.output.open_word_length()
     before, new = processes.unread(command, hold_back=held, context=CONTEXT)
     answer = {**_status(command), "new_output": _shown(_redact_new(before, new))}
     if held:
-        answer["note"] = (
-            "It may be in the middle of a word, which the next poll will show."
-        )
+        answer["note"] = "It may be in the middle of a word, which the next poll will show."
     return answer
 
 
@@ -334,9 +311,7 @@ def _redact_new(before: str, new: str) -> str:
 
 
 async def _log(
-    arguments: ControlProcess,
-    processes: BackgroundCommands,
-    command: BackgroundCommand,
+    arguments: ControlProcess, processes: BackgroundCommands, command: BackgroundCommand
 ) -> Mapping[str, Any]:
     await trio.lowlevel.checkpoint()
     shown = command.output.lines(arguments.offset, arguments.limit)
@@ -366,9 +341,7 @@ def _shown(text: str) -> str:
 
 
 async def _wait(
-    arguments: ControlProcess,
-    processes: BackgroundCommands,
-    command: BackgroundCommand,
+    arguments: ControlProcess, processes: BackgroundCommands, command: BackgroundCommand
 ) -> Mapping[str, Any]:
     await processes.wait(command, arguments.timeout)
     held = command.output.open_word_length()
@@ -380,18 +353,14 @@ async def _wait(
 
 
 async def _kill(
-    _: ControlProcess,
-    processes: BackgroundCommands,
-    command: BackgroundCommand,
+    _: ControlProcess, processes: BackgroundCommands, command: BackgroundCommand
 ) -> Mapping[str, Any]:
     await processes.end(command)
     return {**_status(command), "output": command.output.tail_text(TAIL)}
 
 
 async def _write(
-    arguments: ControlProcess,
-    processes: BackgroundCommands,
-    command: BackgroundCommand,
+    arguments: ControlProcess, processes: BackgroundCommands, command: BackgroundCommand
 ) -> Mapping[str, Any]:
     if command.ended:
         raise ToolError(f"process: {command.id} has ended, and reads nothing any more")
@@ -441,8 +410,7 @@ terminal: Final = Tool(
 )
 process: Final = Tool(
     name="process",
-    description="Look after the commands that you have started with"
-    " terminal(background=true).",
+    description="Look after the commands that you have started with terminal(background=true).",
     parameters=arguments_schema(ControlProcess),
     run=_process,
     machine=_machine_use,

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from delegation.notices import usd
-from delegation.task import Mode, TaskId
-from delegation.tree.collapse import CollapsedRow, RowKind, collapse_tree
-from delegation.tree.glyphs import glyph
-from delegation.tree.rows import seconds_of
-from delegation.tree.safe_text import one_line, printable
+from orchestrator.delegation.notices import usd
+from orchestrator.delegation.task import Mode, TaskId
+from orchestrator.delegation.tree.collapse import CollapsedRow, RowKind, collapse_tree
+from orchestrator.delegation.tree.glyphs import glyph
+from orchestrator.delegation.tree.rows import seconds_of
+from orchestrator.delegation.tree.safe_text import one_line, printable
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 MAX_BOXES: Final = 120
 """More are not readable, and the usual viewers refuse at 500 arrows."""
@@ -84,9 +84,7 @@ def chart_of(tree: "Tree", *, rows: int = MAX_BOXES, now: float | None = None) -
     return Chart(boxes, needs, collapsed.footer)
 
 
-def _box(
-    tree: "Tree", row: CollapsedRow, name: str, above: str | None, now: float | None
-) -> Box:
+def _box(tree: "Tree", row: CollapsedRow, name: str, above: str | None, now: float | None) -> Box:
     if row.kind is not RowKind.TASK:
         return Box(
             name=name,

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from delegation.task import TaskId
-from delegation.tree.intervals import end_of, last_moment
-from delegation.tree.safe_text import json_text, one_line
+from orchestrator.delegation.task import TaskId
+from orchestrator.delegation.tree.intervals import end_of, last_moment
+from orchestrator.delegation.tree.safe_text import json_text, one_line
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 MICRO: Final = 1_000_000
 PROCESS: Final = 1
@@ -174,9 +174,7 @@ def _never_started(
         )
 
 
-def _arrows(
-    tree: "Tree", slices: dict[TaskId, Slice], begun: float
-) -> Iterator[dict[str, Any]]:
+def _arrows(tree: "Tree", slices: dict[TaskId, Slice], begun: float) -> Iterator[dict[str, Any]]:
     for number, (above, below, kind) in enumerate(tree.edges()):
         if above not in slices or below not in slices:
             continue
@@ -188,6 +186,4 @@ def _arrows(
         # An arrow begins within a slice, and not after its last moment.
         at = max(one.begin, min(at, one.end - 1))
         yield _event("s", one.lane, id=number, name=kind, cat=kind, ts=at)
-        yield _event(
-            "f", two.lane, id=number, name=kind, cat=kind, ts=two.begin, bp="e"
-        )
+        yield _event("f", two.lane, id=number, name=kind, cat=kind, ts=two.begin, bp="e")

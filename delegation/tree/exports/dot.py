@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Final
 
-from delegation.task import Ending, Status
-from delegation.tree.exports.boxes import MAX_BOXES, Box, chart_of
-from delegation.tree.tally import ACTIVE, FAILURES
+from orchestrator.delegation.task import Ending, Status
+from orchestrator.delegation.tree.exports.boxes import MAX_BOXES, Box, chart_of
+from orchestrator.delegation.tree.tally import ACTIVE, FAILURES
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 HEAD: Final = """\
 digraph run {
@@ -33,10 +33,7 @@ def dot(tree: "Tree", *, rows: int = MAX_BOXES) -> str:
         if box.above is not None:
             style = " [style=dashed]" if box.is_detached else ""
             lines.append(f"  {box.above} -> {box.name}{style};")
-    lines += (
-        f"  {need} -> {name} [style=bold, constraint=false];"
-        for need, name in chart.needs
-    )
+    lines += (f"  {need} -> {name} [style=bold, constraint=false];" for need, name in chart.needs)
     if chart.footer:
         lines.append(f"  label={_quoted(chart.footer)};")
     return "\n".join([*lines, "}"])

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import msgspec
 
-from agents import Usage
-from delegation.tree.exports.xml import escaped
+from orchestrator.agents import Usage
+from orchestrator.delegation.tree.exports.xml import escaped
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 HEAD: Final = """\
 <?xml version="1.0" encoding="utf-8"?>

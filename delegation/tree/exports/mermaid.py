@@ -3,10 +3,10 @@
 import re
 from typing import TYPE_CHECKING, Final
 
-from delegation.tree.exports.boxes import MAX_BOXES, Box, chart_of
+from orchestrator.delegation.tree.exports.boxes import MAX_BOXES, Box, chart_of
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 
 PLAIN_NAME: Final = re.compile(r"[\w.,: ×-]+(\[[0-9]+\])?")
@@ -34,9 +34,7 @@ def _label(box: Box) -> str:
     is_plain = PLAIN_NAME.fullmatch(box.title)
     name = box.title if is_plain else escaped(box.title)
     title = f"{box.glyph} {name}".strip()
-    return "<br/>".join(
-        [title, *map(escaped, filter(None, (box.about, box.collapsed)))]
-    )
+    return "<br/>".join([title, *map(escaped, filter(None, (box.about, box.collapsed)))])
 
 
 def escaped(words: str) -> str:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from delegation.tree.safe_text import json_text
+from orchestrator.delegation.tree.safe_text import json_text
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 
 def node_link(tree: "Tree") -> dict[str, Any]:
@@ -22,8 +22,7 @@ def node_link(tree: "Tree") -> dict[str, Any]:
         "graph": {"root": tree.root, "turns": [list(turn) for turn in tree.turns]},
         "nodes": [{"id": task, **plain(tree, task)} for task in tree.graph],
         "edges": [
-            {"source": above, "target": below, "kind": kind}
-            for above, below, kind in tree.edges()
+            {"source": above, "target": below, "kind": kind} for above, below, kind in tree.edges()
         ],
     }
 

@@ -8,14 +8,14 @@ import unicodedata
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from delegation.task import Ending, Status
-from delegation.tree.exports.boxes import MAX_BOXES, Box, Chart, chart_of
-from delegation.tree.exports.xml import escaped
-from delegation.tree.safe_text import printable
-from delegation.tree.tally import ACTIVE, FAILURES
+from orchestrator.delegation.task import Ending, Status
+from orchestrator.delegation.tree.exports.boxes import MAX_BOXES, Box, Chart, chart_of
+from orchestrator.delegation.tree.exports.xml import escaped
+from orchestrator.delegation.tree.safe_text import printable
+from orchestrator.delegation.tree.tally import ACTIVE, FAILURES
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 LETTER: Final = 7.9
 """How wide a letter is at most, in the usual fonts of one width at 13 pixels."""

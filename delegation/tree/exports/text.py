@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from delegation.task import Mode
-from delegation.tree.exports.boxes import chart_of
-from delegation.tree.rows import aligned
+from orchestrator.delegation.task import Mode
+from orchestrator.delegation.tree.exports.boxes import chart_of
+from orchestrator.delegation.tree.rows import aligned
 
 if TYPE_CHECKING:
-    from delegation.tree.tree import Tree
+    from orchestrator.delegation.tree.tree import Tree
 
 
 def collapsed_text(tree: "Tree", *, rows: int, now: float | None = None) -> str:

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from delegation.tree.safe_text import OBEYED_OR_UNSEEN
+from orchestrator.delegation.tree.safe_text import OBEYED_OR_UNSEEN
 
 FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 ESCAPES: Final = str.maketrans(

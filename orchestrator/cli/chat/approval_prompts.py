@@ -2,8 +2,6 @@
 
 import trio
 
-from delegation import Mode
-from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.cli.terminal.approvals import (
     ANSWER_WORDS,
     TOO_LATE,
@@ -12,17 +10,17 @@ from orchestrator.cli.terminal.approvals import (
     wait_question_closed,
 )
 from orchestrator.cli.terminal.console import Terminal, print_hint
-from orchestrator.doors.session import Session
-from orchestrator.errors import UnknownIdError
-from orchestrator.runtime import Orchestrator
+from orchestrator.delegation import Mode
+from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.kernel.doors.session import Session
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.runtime import Orchestrator
 
 
 class ApprovalPrompts:
     """The questions of one session."""
 
-    def __init__(
-        self, orchestrator: Orchestrator, session: Session, console: Terminal
-    ) -> None:
+    def __init__(self, orchestrator: Orchestrator, session: Session, console: Terminal) -> None:
         self._orchestrator = orchestrator
         self._session = session
         self._console = console
@@ -67,9 +65,7 @@ class ApprovalPrompts:
         is_root: bool = node["mode"] == Mode.ROOT
         return is_root
 
-    async def _answer(
-        self, ask: ApprovalQuestion, verdict: ApprovalVerdict, reason: str
-    ) -> None:
+    async def _answer(self, ask: ApprovalQuestion, verdict: ApprovalVerdict, reason: str) -> None:
         await trio.lowlevel.checkpoint()
         try:
             await self._session.answer(ask.id, verdict, reason=reason, by="the user")

@@ -26,8 +26,8 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
-from agents import raising_one_error
-from orchestrator.private_files import PRIVATE_FILE, make_private_folder
+from orchestrator.agents import raising_one_error
+from orchestrator.kernel.private_files import PRIVATE_FILE, make_private_folder
 
 PROMPT: Final = "> "
 STYLE: Final = Style.from_dict({"status": "fg:ansibrightblack"})
@@ -186,9 +186,7 @@ class LineEditor:
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.newline(copy_margin=False)
 
-        @keys.add(
-            "c-d", filter=Condition(lambda: not self._session.app.current_buffer.text)
-        )
+        @keys.add("c-d", filter=Condition(lambda: not self._session.app.current_buffer.text))
         def _(_: KeyPressEvent) -> None:
             self._exit(exception=EOFError)
 

@@ -5,13 +5,13 @@ from typing import NoReturn
 import trio
 from rich.text import Text
 
-from agents import raising_one_error
-from delegation import Reply, printable
+from orchestrator.agents import raising_one_error
 from orchestrator.cli.chat.slash_commands import ChangeModel, SlashCommands
 from orchestrator.cli.signals import Stop
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.stdin_lines import StdinLines
-from orchestrator.doors.session import Session
+from orchestrator.delegation import Reply, printable
+from orchestrator.kernel.doors.session import Session
 
 
 class PipedChat:

@@ -8,9 +8,7 @@ import attrs
 import trio
 from rich.text import Text
 
-from agents import Agent, DefinitionError, Usage
-from delegation import Mode, TaskId, Tree, one_line
-from delegation.events.approvals import ApprovalVerdict
+from orchestrator.agents import Agent, DefinitionError, Usage
 from orchestrator.cli.chat.approval_prompts import ApprovalPrompts
 from orchestrator.cli.commands.report import report_run
 from orchestrator.cli.errors import CommandError
@@ -19,9 +17,11 @@ from orchestrator.cli.terminal.approvals import ANSWER_WORDS
 from orchestrator.cli.terminal.console import Terminal, print_dim
 from orchestrator.cli.terminal.style import format_money, format_tokens
 from orchestrator.cli.terminal.tree_table import print_tree
-from orchestrator.doors.session import Session
-from orchestrator.errors import OrchestratorError
-from orchestrator.runtime import Orchestrator
+from orchestrator.delegation import Mode, TaskId, Tree, one_line
+from orchestrator.delegation.events.approvals import ApprovalVerdict
+from orchestrator.kernel.doors.session import Session
+from orchestrator.kernel.errors import OrchestratorError
+from orchestrator.kernel.runtime import Orchestrator
 
 HELP: Final = {
     "/help": "show this",
@@ -74,10 +74,7 @@ class SlashCommands:
             "approve": self._approve,
             "deny": partial(self._answer, ApprovalVerdict.DENY),
             "report": self._report,
-            **{
-                word: partial(self._answer, verdict)
-                for word, verdict in ANSWER_WORDS.items()
-            },
+            **{word: partial(self._answer, verdict) for word, verdict in ANSWER_WORDS.items()},
         }
 
     @property
@@ -124,9 +121,7 @@ class SlashCommands:
         by_agent: dict[str, Usage] = {}
         for task in tree.graph:
             node = tree[task]
-            by_agent[node["agent"]] = (
-                by_agent.get(node["agent"], Usage()) + node["usage"]
-            )
+            by_agent[node["agent"]] = by_agent.get(node["agent"], Usage()) + node["usage"]
         rows = [*by_agent.items(), ("all", tree.total)]
         width = max(len(name) for name, _ in rows)
         for name, used in rows:
@@ -145,9 +140,7 @@ class SlashCommands:
         elif found := [it for it in running if name and self._is_named(it, name)]:
             await self._cancel_one(found[0])
         else:
-            names = (
-                self._session.tree[it]["path"].rpartition("/")[2] for it in running
-            )
+            names = (self._session.tree[it]["path"].rpartition("/")[2] for it in running)
             self._say(f"Say which: /cancel {' | '.join(names)} | all")
 
     async def _cancel_one(self, task: TaskId) -> None:
@@ -164,9 +157,7 @@ class SlashCommands:
             self._say(f"The model of {self._agent.name} is {self.model}.")
             return None
         changed = with_model(self._agent, name)
-        self._orchestrator.services.registry.models.model_of(
-            changed
-        )  # it must be there
+        self._orchestrator.services.registry.models.model_of(changed)  # it must be there
         self._say(f"{self._agent.name} goes on with {name}.")
         return ChangeModel(changed)
 

@@ -8,14 +8,9 @@ from typing import Final
 import trio
 from rich.text import Text
 
-from agents import raising_one_error
-from delegation import Ending, Mode, Reply, TaskId, one_line, printable, root_of
+from orchestrator.agents import raising_one_error
 from orchestrator.cli.chat.line_editor import Key, LineEditor
-from orchestrator.cli.chat.slash_commands import (
-    ChangeModel,
-    SlashCommands,
-    background_tasks,
-)
+from orchestrator.cli.chat.slash_commands import ChangeModel, SlashCommands, background_tasks
 from orchestrator.cli.chat.word_wrap import WrappedStream, wrap_line
 from orchestrator.cli.signals import Stop
 from orchestrator.cli.terminal.console import Terminal, print_hint
@@ -29,7 +24,8 @@ from orchestrator.cli.terminal.style import (
     is_ascii,
 )
 from orchestrator.cli.terminal.tree_frame import DELEGATE_TASK, calls_text
-from orchestrator.doors.run_events import (
+from orchestrator.delegation import Ending, Mode, Reply, TaskId, one_line, printable, root_of
+from orchestrator.kernel.doors.run_events import (
     ApprovalNeeded,
     ModelRetried,
     ReasoningPiece,
@@ -42,8 +38,8 @@ from orchestrator.doors.run_events import (
     ToolCalled,
     ToolReturned,
 )
-from orchestrator.doors.session import Session
-from orchestrator.runtime import Orchestrator
+from orchestrator.kernel.doors.session import Session
+from orchestrator.kernel.runtime import Orchestrator
 
 TICK_SECONDS: Final = 0.25
 """How often the spinner and the clock of the status are drawn."""
@@ -215,9 +211,7 @@ class TerminalChat:
     def _print_text(self, text: str, style: str = "") -> None:
         width = self._console.width
         lines = printable(text).expandtabs(4).splitlines()
-        self._print_lines(
-            [it for line in lines for it in wrap_line(line, width)], style
-        )
+        self._print_lines([it for line in lines for it in wrap_line(line, width)], style)
 
     def _print_lines(self, lines: list[str], style: str = "") -> None:
         if lines:

@@ -4,18 +4,16 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from delegation.events.approvals import ApprovalVerdict
 from orchestrator.cli.control_requests import answer_approval
 from orchestrator.cli.options import JournalOption, journals_of
+from orchestrator.delegation.events.approvals import ApprovalVerdict
 
 
 def approve(
     approval: str | None = None,
     /,
     *,
-    scope: Annotated[
-        Literal["once", "task", "session"], Parameter(name="--for")
-    ] = "once",
+    scope: Annotated[Literal["once", "task", "session"], Parameter(name="--for")] = "once",
     run: str | None = None,
     journal: JournalOption = None,
 ) -> int:
@@ -28,6 +26,4 @@ def approve(
         scope: Approve it once, or also the same call later in its task or its session.
         run: The run in which to look; by default all that go on.
     """
-    return answer_approval(
-        journals_of(journal), approval, run=run, verdict=ApprovalVerdict(scope)
-    )
+    return answer_approval(journals_of(journal), approval, run=run, verdict=ApprovalVerdict(scope))

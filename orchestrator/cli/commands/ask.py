@@ -10,7 +10,7 @@ import sys
 import trio
 from rich.text import Text
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Model,
@@ -26,12 +26,12 @@ from agents import (
     raising_one_error,
     well_formed,
 )
-from delegation import printable, usd
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.execution.model_resolver import ModelResolver
-from orchestrator.services import CLOSE_SECONDS
+from orchestrator.delegation import printable, usd
+from orchestrator.kernel.execution.model_resolver import ModelResolver
+from orchestrator.kernel.services import CLOSE_SECONDS
 
 
 def ask(model: str, question: str, /, *, reasoning: bool = False) -> int:
@@ -138,9 +138,7 @@ class _AnswerPrinter:
         if text and self._shows_reasoning:
             self._end_text()
             self._last_reasoning = text[-1]
-            self._stderr.print(
-                Text(printable(text), style="dim"), end="", soft_wrap=True
-            )
+            self._stderr.print(Text(printable(text), style="dim"), end="", soft_wrap=True)
 
     def _end_text(self) -> None:
         if self._last_text != "\n":

@@ -13,15 +13,15 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from delegation import printable
-from delegation.tree.safe_text import json_text
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import parse_age, require_journal, title_of
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.errors import JournalInUseError
-from orchestrator.journal.audit import (
+from orchestrator.delegation import printable
+from orchestrator.delegation.tree.safe_text import json_text
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.kernel.journal.audit import (
     CHECKPOINT,
     AuditEvent,
     AuditHead,
@@ -30,8 +30,8 @@ from orchestrator.journal.audit import (
     key_actor,
     local_actor,
 )
-from orchestrator.journal.journals import Journals
-from orchestrator.journal.store import JournalStore
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.journal.store import JournalStore
 
 COLUMNS: Final = ("row", "time", "actor", "action", "target", "outcome", "peer")
 
@@ -43,9 +43,7 @@ def audit(
     json: bool = False,
     ndjson: bool = False,
     head: bool = False,
-    anchor: Annotated[
-        tuple[str, ...], Parameter(show_default=False, consume_multiple=True)
-    ] = (),
+    anchor: Annotated[tuple[str, ...], Parameter(show_default=False, consume_multiple=True)] = (),
     prune: str | None = None,
     journal: JournalOption = None,
 ) -> int:
@@ -121,9 +119,7 @@ def _read(store: JournalStore) -> AuditLog:
         return AuditLog(rows=list(log.rows), pruned=log.pruned, head=log.head)
 
 
-def _parse_anchors(
-    texts: Sequence[str], names: Sequence[str]
-) -> Mapping[str, list[AuditHead]]:
+def _parse_anchors(texts: Sequence[str], names: Sequence[str]) -> Mapping[str, list[AuditHead]]:
     """Return the heads that were kept, by journal: one that names none is of the first."""
     found: dict[str, list[AuditHead]] = {}
     for text in texts:
@@ -198,9 +194,7 @@ def _prune(journals: Journals, *, before: float) -> None:
         deleted = 0
         for store in map(journals.store, journals.names()):
             try:
-                deleted += await store.prune_audit(
-                    before=before, at=time.time(), event=event
-                )
+                deleted += await store.prune_audit(before=before, at=time.time(), event=event)
             except JournalInUseError as exc:
                 held.append(exc)
         return deleted

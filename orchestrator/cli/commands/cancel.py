@@ -8,12 +8,10 @@ from orchestrator.cli.control_requests import (
 )
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.task_lookup import find_task
-from orchestrator.control.server import Cancel
+from orchestrator.kernel.control.server import Cancel
 
 
-def cancel(
-    task: str, /, *, run: str | None = None, journal: JournalOption = None
-) -> int:
+def cancel(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
     """Cancel a task with all below it, or a whole run, and wait until they have ended.
 
     Exits with 0 if it is cancelled, and with 1 if it had ended or no process runs it.

@@ -8,33 +8,24 @@ from typing import IO, Any, Final, TypeAlias, cast
 
 import attrs
 
-from agents import Agent
-from agents.sandbox.detection import SandboxName
-from delegation import Status
+from orchestrator.agents import Agent
+from orchestrator.agents.sandbox.detection import SandboxName
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.chat.piped_chat import PipedChat
-from orchestrator.cli.chat.slash_commands import (
-    WORDS,
-    ChangeModel,
-    SlashCommands,
-)
+from orchestrator.cli.chat.slash_commands import WORDS, ChangeModel, SlashCommands
 from orchestrator.cli.demo_team import chat_agent
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.options import (
-    JournalOption,
-    ModelOption,
-    ProgressOption,
-    with_model,
-)
+from orchestrator.cli.options import JournalOption, ModelOption, ProgressOption, with_model
 from orchestrator.cli.progress.display import open_display
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.stdin_lines import StdinLines
 from orchestrator.cli.terminal.style import DUMB_TERMINALS, Progress
-from orchestrator.doors.session import Session
-from orchestrator.runtime import Orchestrator, open_orchestrator
-from orchestrator.state_files import CHAT_HISTORY, state_folder
+from orchestrator.delegation import Status
+from orchestrator.kernel.doors.session import Session
+from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
+from orchestrator.kernel.state_files import CHAT_HISTORY, state_folder
 
 RUNNING_STATUSES: Final = frozenset({Status.RUNNING, Status.QUIET, Status.WAITING})
 SCRIPTED_HINT: Final = "the model is scripted; for a real one: orchestrator chat FILE"
@@ -94,9 +85,7 @@ async def _chat(agent: Agent[Any], stop: Stop, options: _Options) -> None:
     console, open_chat = (_typed if is_typed else _piped)(options)
     async with (
         open_display(options.progress, console, options.journal) as display,
-        open_orchestrator(
-            options.journal, session=options.session, sandbox=choice
-        ) as orchestrator,
+        open_orchestrator(options.journal, session=options.session, sandbox=choice) as orchestrator,
         display.open_view(orchestrator, ask_approvals=False),
     ):
         stop.set_orchestrator(orchestrator)
@@ -116,11 +105,7 @@ class _Talk:
     """A session, with one model after the other."""
 
     def __init__(
-        self,
-        orchestrator: Orchestrator,
-        console: Terminal,
-        stop: Stop,
-        options: _Options,
+        self, orchestrator: Orchestrator, console: Terminal, stop: Stop, options: _Options
     ) -> None:
         self._orchestrator = orchestrator
         self._console = console
@@ -145,9 +130,7 @@ class _Talk:
                     agent=agent,
                     journal=self._options.journal,
                 )
-                changed = await converse(
-                    self._orchestrator, session, commands, self._stop
-                )
+                changed = await converse(self._orchestrator, session, commands, self._stop)
             if changed is None:
                 return
             agent = changed.agent
@@ -201,10 +184,7 @@ def _typed(options: _Options) -> tuple[Terminal, OpenChat]:
         async with open_line_editor(output, history, WORDS) as editor:
 
             async def converse(
-                orchestrator: Orchestrator,
-                session: Session,
-                commands: SlashCommands,
-                stop: Stop,
+                orchestrator: Orchestrator, session: Session, commands: SlashCommands, stop: Stop
             ) -> ChangeModel | None:
                 chat = TerminalChat(
                     orchestrator,

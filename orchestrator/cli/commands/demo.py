@@ -7,9 +7,8 @@ from contextlib import aclosing, suppress
 import trio
 from rich.text import Text
 
-from agents import Agent
-from agents.models.registry import CloseableModel, model_named
-from delegation import Tree, printable
+from orchestrator.agents import Agent
+from orchestrator.agents.models.registry import CloseableModel, model_named
 from orchestrator.cli.commands.run import describe_outcome, print_stopped
 from orchestrator.cli.demo_team import QUESTION, demo_team
 from orchestrator.cli.demo_team_local import LOCAL_NOTE, local_team
@@ -18,18 +17,13 @@ from orchestrator.cli.exit_codes import ENDING_CODES, SUCCEEDED
 from orchestrator.cli.options import JournalOption, ProgressOption
 from orchestrator.cli.progress.display import open_display
 from orchestrator.cli.signals import Stop, run_stoppable
-from orchestrator.cli.terminal.console import (
-    Terminal,
-    command,
-    print_dim,
-    print_hint,
-    print_text,
-)
+from orchestrator.cli.terminal.console import Terminal, command, print_dim, print_hint, print_text
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
-from orchestrator.doors.one_shot import Run
-from orchestrator.doors.session import Session
-from orchestrator.runtime import Orchestrator, open_orchestrator
+from orchestrator.delegation import Tree, printable
+from orchestrator.kernel.doors.one_shot import Run
+from orchestrator.kernel.doors.session import Session
+from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
 
 
 def demo(
@@ -53,18 +47,11 @@ def demo(
     if local:
         model = model_named("local:smollm2", os.environ)
         return run_stoppable(
-            lambda stop: _show_local_demo(
-                console, model, stop, journal=journal, progress=progress
-            )
+            lambda stop: _show_local_demo(console, model, stop, journal=journal, progress=progress)
         )
     return run_stoppable(
         lambda stop: _show_demo(
-            console,
-            stop,
-            stateless=stateless,
-            seconds=seconds,
-            journal=journal,
-            progress=progress,
+            console, stop, stateless=stateless, seconds=seconds, journal=journal, progress=progress
         )
     )
 
@@ -88,8 +75,7 @@ async def _show_demo(
         stop.set_orchestrator(orchestrator)
         print_dim(
             console,
-            "The models are scripted: no key, no network, pretend prices."
-            " Everything else is real.",
+            "The models are scripted: no key, no network, pretend prices. Everything else is real.",
             "This is a one-shot call, which cannot be woken, so it waits for every task."
             if stateless
             else "This is a session: a task may work in the background, and wake it when done.",
@@ -120,12 +106,7 @@ async def _show_demo(
 
 
 async def _show_local_demo(
-    console: Terminal,
-    model: CloseableModel,
-    stop: Stop,
-    *,
-    journal: str | None,
-    progress: Progress,
+    console: Terminal, model: CloseableModel, stop: Stop, *, journal: str | None, progress: Progress
 ) -> int | None:
     """Run a team on a real model that is on this machine."""
     print_dim(console, LOCAL_NOTE)
@@ -156,9 +137,7 @@ async def _show_local_demo(
     return ENDING_CODES[run.outcome.ending]
 
 
-async def _ask_once(
-    orchestrator: Orchestrator, editor: Agent[str], console: Terminal
-) -> Tree:
+async def _ask_once(orchestrator: Orchestrator, editor: Agent[str], console: Terminal) -> Tree:
     run = await orchestrator.run(editor, QUESTION)
     _print_text(console, "answer", run.output)
     return run.tree

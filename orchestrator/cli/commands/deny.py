@@ -1,8 +1,8 @@
 """`orchestrator deny`: deny a call that waits, from another terminal or a script."""
 
-from delegation.events.approvals import ApprovalVerdict
 from orchestrator.cli.control_requests import answer_approval
 from orchestrator.cli.options import JournalOption, journals_of
+from orchestrator.delegation.events.approvals import ApprovalVerdict
 
 
 def deny(
@@ -23,9 +23,5 @@ def deny(
         run: The run in which to look; by default all that go on.
     """
     return answer_approval(
-        journals_of(journal),
-        approval,
-        run=run,
-        verdict=ApprovalVerdict.DENY,
-        reason=why,
+        journals_of(journal), approval, run=run, verdict=ApprovalVerdict.DENY, reason=why
     )

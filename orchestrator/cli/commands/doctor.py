@@ -5,16 +5,16 @@ from typing import Final
 
 from rich.text import Text
 
-from agents.sandbox.detection import detect
-from delegation import printable
+from orchestrator.agents.sandbox.detection import detect
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import require_journal, title_of
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.sandbox_line import describe_sandbox
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.journal.journals import Journals
-from orchestrator.journal.store import Level
-from orchestrator.runtime import SANDBOX_VARIABLE
+from orchestrator.delegation import printable
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.journal.store import Level
+from orchestrator.kernel.runtime import SANDBOX_VARIABLE
 
 LEVEL_STYLES: Final = {
     Level.FINE: ("✓", "green"),
@@ -37,10 +37,7 @@ def doctor(*, journal: JournalOption = None) -> int:
     console.print(Text(f"· {printable(held)}", style="dim"), soft_wrap=True)
     if wrong:
         console.print(
-            Text(
-                f"{wrong} of these {'is' if wrong == 1 else 'are'} wrong",
-                style="bold red",
-            )
+            Text(f"{wrong} of these {'is' if wrong == 1 else 'are'} wrong", style="bold red")
         )
         return FAILED
     console.print(Text("healthy", style="bold green"))

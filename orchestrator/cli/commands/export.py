@@ -4,7 +4,6 @@ import sys
 import time
 from typing import Final
 
-from delegation import SessionId, printable
 from orchestrator.cli.journal_queries import read_run
 from orchestrator.cli.options import (
     JournalOption,
@@ -13,8 +12,9 @@ from orchestrator.cli.options import (
     require_writable,
     write_file,
 )
-from orchestrator.export_formats import Format, export_tree, html_report
-from orchestrator.journal.journals import Journals
+from orchestrator.delegation import SessionId, printable
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.products.history.export_formats import Format, export_tree, html_report
 
 COLLAPSED_FORMATS: Final = frozenset({"mermaid", "dot", "svg"})
 """Charts: a tree of any size is collapsed into a fixed number of boxes."""
@@ -48,8 +48,7 @@ def export(
     collapsed = ", folded into at most 120 boxes" if format in COLLAPSED_FORMATS else ""
     size = f"{len(text.encode()) / 1000:,.0f} kB"
     print(
-        f"run {printable(session)}: {tasks:,} tasks{collapsed}, {size}: {output}",
-        file=sys.stderr,
+        f"run {printable(session)}: {tasks:,} tasks{collapsed}, {size}: {output}", file=sys.stderr
     )
 
 

@@ -4,11 +4,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-)
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_urlsafe
@@ -17,20 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from cyclopts import Parameter
 
-from delegation import printable
 from orchestrator.cli.agent_file import load_agent_and_jobs
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
 from orchestrator.cli.job_targets import targets_for
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
-from orchestrator.control.server import open_control
-from orchestrator.errors import JournalInUseError
-from orchestrator.runtime import Orchestrator, open_orchestrator
-from orchestrator.state_files import DISCORD_SUFFIX
+from orchestrator.delegation import printable
+from orchestrator.kernel.control.server import open_control
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
+from orchestrator.kernel.state_files import DISCORD_SUFFIX
 
 if TYPE_CHECKING:
-    from orchestrator.chat import Gateway, GatewaySettings, Platform
+    from orchestrator.products.chat import Gateway, GatewaySettings, Platform
 
 INSTALL: Final = "pip install 'delegation-orchestrator[chat]'"
 TELEGRAM_TOKEN: Final = "TELEGRAM_BOT_TOKEN"  # noqa: S105 (the name of a variable)
@@ -120,7 +116,7 @@ def gateway(
         )
 
     async def work(stop: Stop) -> int:
-        from orchestrator.chat import open_gateway
+        from orchestrator.products.chat import open_gateway
 
         choice = await choose_sandbox(sandbox, [agent, *(it.agent for it in jobs)])
         async with (
@@ -149,8 +145,7 @@ def gateway(
             stop.set_orchestrator(orchestrator)
             names = ", ".join(it.name for it in platforms)
             print(
-                f"{agent.name} is reached from {names}, as process {os.getpid()}",
-                file=sys.stderr,
+                f"{agent.name} is reached from {names}, as process {os.getpid()}", file=sys.stderr
             )
             if pair:
                 code = opened.pairing.new_code()
@@ -180,7 +175,7 @@ def require_extra() -> None:
 
 def read_rules(file: Path | None, allow: Sequence[str]) -> "GatewaySettings":
     """Return the settings of a file, with the people that options name."""
-    from orchestrator.chat import GatewaySettings, read_settings
+    from orchestrator.products.chat import GatewaySettings, read_settings
 
     for user in allow:
         if not all(user.partition(":")):
@@ -205,18 +200,14 @@ def slack_platform(
         environ: the environment, which has the secrets.
         is_called: Slack calls us (Events API), instead of being connected to (Socket Mode).
     """
-    from orchestrator.chat.slack import open_slack
-    from orchestrator.chat.slack.api import API_URL
+    from orchestrator.products.chat.slack import open_slack
+    from orchestrator.products.chat.slack.api import API_URL
 
-    token = secret_of(
-        environ, SLACK_TOKEN, "the app's page at api.slack.com has it, below OAuth"
-    )
+    token = secret_of(environ, SLACK_TOKEN, "the app's page at api.slack.com has it, below OAuth")
     require_prefix(token, "xoxb-", SLACK_TOKEN, "the token of a bot")
     app_token = signing_secret = ""
     if is_called:
-        signing_secret = secret_of(
-            environ, SLACK_SECRET, "the app's page at api.slack.com has it"
-        )
+        signing_secret = secret_of(environ, SLACK_SECRET, "the app's page at api.slack.com has it")
     else:
         app_token = secret_of(
             environ,
@@ -225,9 +216,7 @@ def slack_platform(
         )
         require_prefix(app_token, "xapp-", SLACK_APP_TOKEN, "the token of an app")
     url = environ.get(SLACK_API) or API_URL
-    return open_slack(
-        token, app_token=app_token, signing_secret=signing_secret, url=url
-    )
+    return open_slack(token, app_token=app_token, signing_secret=signing_secret, url=url)
 
 
 def require_prefix(secret: str, prefix: str, name: str, what: str) -> None:
@@ -240,12 +229,10 @@ def telegram_platform(
     environ: Mapping[str, str], webhook_url: str | None
 ) -> "AbstractAsyncContextManager[Platform]":
     """Return the connection to Telegram, not open yet."""
-    from orchestrator.chat.telegram import TelegramWebhook, open_telegram
-    from orchestrator.chat.telegram.api import ADDRESS
+    from orchestrator.products.chat.telegram import TelegramWebhook, open_telegram
+    from orchestrator.products.chat.telegram.api import ADDRESS
 
-    token = secret_of(
-        environ, TELEGRAM_TOKEN, "@BotFather gives one to each bot, on Telegram"
-    )
+    token = secret_of(environ, TELEGRAM_TOKEN, "@BotFather gives one to each bot, on Telegram")
     webhook = None
     if webhook_url is not None:
         if not webhook_url.startswith("https://"):
@@ -264,8 +251,8 @@ def discord_platform(
     environ: Mapping[str, str], journal: Path
 ) -> "AbstractAsyncContextManager[Platform]":
     """Return the connection to Discord, not open yet."""
-    from orchestrator.chat.discord import open_discord
-    from orchestrator.chat.discord.api import API
+    from orchestrator.products.chat.discord import open_discord
+    from orchestrator.products.chat.discord.api import API
 
     advice = "https://discord.com/developers/applications has one for each bot"
     token = secret_of(environ, DISCORD_TOKEN, advice)
@@ -289,19 +276,14 @@ async def open_platforms(
 
 @asynccontextmanager
 async def open_listener(
-    gateway: "Gateway",
-    orchestrator: Orchestrator,
-    host: str,
-    port: int,
-    *,
-    is_insecure: bool,
+    gateway: "Gateway", orchestrator: Orchestrator, host: str, port: int, *, is_insecure: bool
 ) -> AsyncGenerator[None]:
     """Listen for the calls of platforms, if any platform calls."""
     if not (webhooks := gateway.webhooks):
         yield
         return
-    from orchestrator.server.chat_webhooks import open_chat_webhooks
-    from orchestrator.server.transport.listener import Listening
+    from orchestrator.products.server.chat_webhooks import open_chat_webhooks
+    from orchestrator.products.server.transport.listener import Listening
 
     listening = Listening(host=host, port=port, is_insecure=is_insecure)
     redactor = orchestrator.read.redactor

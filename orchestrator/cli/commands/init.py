@@ -6,7 +6,7 @@ from pathlib import Path
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.team_template import team_files
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
-from orchestrator.execution.model_resolver import known_providers
+from orchestrator.kernel.execution.model_resolver import known_providers
 
 
 def init(folder: Path = Path(), /, *, model: str | None = None) -> None:
@@ -43,10 +43,7 @@ def _require_name(model: str) -> None:
     """Refuse a name that is no model's now, not when the team runs. A key is needed only then."""
     provider, _, name = model.partition(":")
     providers = (*known_providers(os.environ), "local")
-    if (
-        provider not in providers
-        or not name.replace("-", "").replace(".", "").isalnum()
-    ):
+    if provider not in providers or not name.replace("-", "").replace(".", "").isalnum():
         raise CommandError(
             f"--model is {model!r}; say PROVIDER:MODEL, such as openai:gpt-5-mini; providers are"
             f" {', '.join(providers)}"

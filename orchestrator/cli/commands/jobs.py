@@ -9,22 +9,21 @@ from cyclopts import App, Parameter
 from rich.table import Table
 from rich.text import Text
 
-from delegation import one_line
-from delegation.events import JobOccurred
-from delegation.schedule import moment_text, next_text
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import FoundJob, JobsJournalOption, find, read_jobs
 from orchestrator.cli.journal_queries import read_journal
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.control.client import connect_control
-from orchestrator.control.server import ControlJob, EditJob
-from orchestrator.runtime import open_orchestrator
-from orchestrator.schedule import JobAction, JobEdit, Scheduler
-from orchestrator.schedule.job import full_name, is_declared
+from orchestrator.delegation import one_line
+from orchestrator.delegation.events import JobOccurred
+from orchestrator.delegation.schedule import moment_text, next_text
+from orchestrator.kernel.control.client import connect_control
+from orchestrator.kernel.control.server import ControlJob, EditJob
+from orchestrator.kernel.runtime import open_orchestrator
+from orchestrator.products.schedule import JobAction, JobEdit, Scheduler
+from orchestrator.products.schedule.job import full_name, is_declared
 
 jobs = App(
-    name="jobs",
-    help="See, run, change, pause, resume and remove jobs, which begin by the clock.",
+    name="jobs", help="See, run, change, pause, resume and remove jobs, which begin by the clock."
 )
 
 
@@ -121,11 +120,7 @@ def edit(
         catch_up: How late it may begin, such as 2h.
     """
     change = JobEdit(
-        schedule=schedule,
-        goal=goal,
-        zone=zone,
-        deliver=deliver or None,
-        catch_up=catch_up,
+        schedule=schedule, goal=goal, zone=zone, deliver=deliver or None, catch_up=catch_up
     )
     if change == JobEdit():
         raise CommandError(
@@ -166,9 +161,7 @@ def _request(found: FoundJob, change: JobAction | JobEdit) -> dict[str, Any]:
     """Have the process that begins a job change it; or do it here, if there is none."""
     path, name = found.store.file, full_name(found.record)
     if path is None:
-        raise CommandError(
-            f"{found.title} is a database: its servers do that, at /v1/jobs/{name}"
-        )
+        raise CommandError(f"{found.title} is a database: its servers do that, at /v1/jobs/{name}")
 
     async def request() -> dict[str, Any]:
         async with connect_control(path) as writer:

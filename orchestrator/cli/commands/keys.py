@@ -18,16 +18,16 @@ from cyclopts import App, Parameter
 from rich.table import Table
 from rich.text import Text
 
-from agents.tools.terminal.process_tags import TAG_VARIABLE
+from orchestrator.agents.tools.terminal.process_tags import TAG_VARIABLE
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import JournalOption, journals_of, server_folder
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
-from orchestrator.errors import JournalInUseError
-from orchestrator.journal.store import JournalStore
-from orchestrator.server.audit import key_change
-from orchestrator.server.keys.changes import add_key, revoke_key, rotate_key
-from orchestrator.server.keys.file import FILE, StoredKey, read_keys
-from orchestrator.server.keys.key import ORDINARY, Key, KeyLimits, Scope
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.kernel.journal.store import JournalStore
+from orchestrator.products.server.audit import key_change
+from orchestrator.products.server.keys.changes import add_key, revoke_key, rotate_key
+from orchestrator.products.server.keys.file import FILE, StoredKey, read_keys
+from orchestrator.products.server.keys.key import ORDINARY, Key, KeyLimits, Scope
 
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 LONGEST_SECONDS: Final = 36_500 * SECONDS["d"]
@@ -77,9 +77,7 @@ def add(
     )
     for field, value in attrs.asdict(limits).items():
         if value is not None and not 0 < value < math.inf:
-            raise CommandError(
-                f"--{field.replace('_', '-')} is {value}; it must be more than 0"
-            )
+            raise CommandError(f"--{field.replace('_', '-')} is {value}; it must be more than 0")
     now = time.time()
     key, token = add_key(
         _file_to_change(journal),
@@ -119,9 +117,7 @@ def list_(*, json: JsonOption = False, journal: JournalOption = None) -> None:
 
 
 @keys.command
-def revoke(
-    name: str, /, *, json: JsonOption = False, journal: JournalOption = None
-) -> None:
+def revoke(name: str, /, *, json: JsonOption = False, journal: JournalOption = None) -> None:
     """Revoke a key with all of its tokens: from now on they are refused.
 
     Its runs go on, and stay its owner's.
@@ -136,12 +132,7 @@ def revoke(
 
 @keys.command
 def rotate(
-    name: str,
-    /,
-    *,
-    grace: str = "1h",
-    json: JsonOption = False,
-    journal: JournalOption = None,
+    name: str, /, *, grace: str = "1h", json: JsonOption = False, journal: JournalOption = None
 ) -> None:
     """Give a key another token, and print it: it is shown only now.
 
@@ -150,10 +141,7 @@ def rotate(
         grace: How long the token before stays valid: 0s, 30m, 1h, 7d.
     """
     key, token = rotate_key(
-        _file_to_change(journal),
-        name,
-        now=time.time(),
-        grace=_seconds(grace, "--grace"),
+        _file_to_change(journal), name, now=time.time(), grace=_seconds(grace, "--grace")
     )
     _record("keys.change", name, journal)
     _print_token(key, token, json=json)
@@ -195,9 +183,7 @@ def _file(journal: str | None) -> Path:
 def _file_to_change(journal: str | None) -> Path:
     # A fence, and no wall: what runs as the same user, outside of a sandbox, can write the file.
     if TAG_VARIABLE in os.environ:
-        raise CommandError(
-            "a command of an agent makes no keys; run this in a terminal of yours"
-        )
+        raise CommandError("a command of an agent makes no keys; run this in a terminal of yours")
     return _file(journal)
 
 
@@ -205,8 +191,7 @@ def _seconds(text: str, option: str) -> int:
     found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
     if found is None:
         raise CommandError(
-            f"{option} is {text!r}; say how long: 30m, 12h, 30d or 2w"
-            " (minutes, hours, days, weeks)"
+            f"{option} is {text!r}; say how long: 30m, 12h, 30d or 2w (minutes, hours, days, weeks)"
         )
     seconds = int(found[1]) * SECONDS[found[2]]
     if seconds > LONGEST_SECONDS:

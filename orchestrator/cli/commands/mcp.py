@@ -15,9 +15,9 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
-from orchestrator.journal.audit import local_actor
-from orchestrator.mcp_server.tools import parse_modes, tools_of
-from orchestrator.runtime import Orchestrator
+from orchestrator.kernel.journal.audit import local_actor
+from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.products.mcp.server.tools import parse_modes, tools_of
 
 INSTALL: Final = "pip install 'delegation-orchestrator[mcp]'"
 
@@ -59,9 +59,9 @@ def speak(
         raise CommandError(f"--workspace {workspace} is no folder")
     try:
         # Imported late: the SDK is an extra, and slow to import.
-        from orchestrator.mcp_server.local_caller import open_local_caller
-        from orchestrator.mcp_server.protocol import open_protocol
-        from orchestrator.mcp_server.stdio import serve_stdio, take_stdio
+        from orchestrator.products.mcp.server.local_caller import open_local_caller
+        from orchestrator.products.mcp.server.protocol import open_protocol
+        from orchestrator.products.mcp.server.stdio import serve_stdio, take_stdio
     except ModuleNotFoundError as exc:
         raise CommandError(f"MCP needs {exc.name}: {INSTALL}") from exc
     # Before the file runs: it may print.

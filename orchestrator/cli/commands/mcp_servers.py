@@ -15,28 +15,28 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from agents import Agent, McpUrl, raising_one_error
-from agents.redaction.redactor import Redactor, secret_values
-from agents.tools.mcp.server import McpServer
-from agents.tools.mcp.server_file import McpServers
+from orchestrator.agents import Agent, McpUrl, raising_one_error
+from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.tools.mcp.server import McpServer
+from orchestrator.agents.tools.mcp.server_file import McpServers
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.options import BrowserOption
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import Terminal, print_hint
-from orchestrator.errors import LoginError
-from orchestrator.mcp.connections import EXTRA, McpConnections
-from orchestrator.mcp.login.file import (
+from orchestrator.kernel.errors import LoginError
+from orchestrator.kernel.state_files import state_folder
+from orchestrator.products.mcp.client.connections import EXTRA, McpConnections
+from orchestrator.products.mcp.client.login.file import (
     address_of,
     changed_logins,
     logins_file,
     read_logins,
 )
-from orchestrator.state_files import state_folder
 
 if TYPE_CHECKING:
-    from orchestrator.mcp.connection import ServerConnection
+    from orchestrator.products.mcp.client.connection import ServerConnection
 
 SECRET_VARIABLE: Final = "ORCHESTRATOR_MCP_CLIENT_SECRET"  # noqa: S105 (a name)
 
@@ -79,7 +79,7 @@ def login(
     target = _url_of(server, file)
     _require_sdk()
     # Imported late: the SDK is an extra, and slow to import.
-    from orchestrator.mcp.login.person import LoginRequest, log_in
+    from orchestrator.products.mcp.client.login.person import LoginRequest, log_in
 
     request = LoginRequest(
         url=target.url,
@@ -134,15 +134,11 @@ def logout(server: str, /, *, file: FileOption = None) -> int:
     with changed_logins(logins) as changed:
         changed.pop(address, None)
     _require_sdk()
-    from orchestrator.mcp.login.authorization import revoke
+    from orchestrator.products.mcp.client.login.authorization import revoke
 
     async def work(_stop: Stop) -> int:
         was_told = await revoke(found)
-        end = (
-            ""
-            if was_told
-            else "; the server was not told, so its token is valid until it ends"
-        )
+        end = "" if was_told else "; the server was not told, so its token is valid until it ends"
         console.print(Text(f"logged out of {target.name}{end}"))
         return SUCCEEDED
 
@@ -196,8 +192,7 @@ def probe(server: str, /, *, file: FileOption = None) -> int:
             await connection.wait_listed()
             if connection.absence:
                 console.print(
-                    Text(f"✗ {target.name}: {connection.absence}", style="red"),
-                    soft_wrap=True,
+                    Text(f"✗ {target.name}: {connection.absence}", style="red"), soft_wrap=True
                 )
                 return FAILED
             tools = () if connection.listing is None else connection.listing.tools
@@ -228,12 +223,7 @@ def _shown(connection: "ServerConnection") -> _Shown:
     state = "ready"
     if connection.absence:
         state = "login" if connection.wants_login else "down"
-    return _Shown(
-        connection.server.name,
-        state,
-        [it.own_name for it in listed],
-        connection.absence,
-    )
+    return _Shown(connection.server.name, state, [it.own_name for it in listed], connection.absence)
 
 
 def _print_table(shown: list[_Shown]) -> None:

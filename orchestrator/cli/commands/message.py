@@ -9,7 +9,7 @@ from orchestrator.cli.control_requests import (
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.task_lookup import find_task
-from orchestrator.control.server import Steer
+from orchestrator.kernel.control.server import Steer
 
 
 def message(

@@ -13,12 +13,12 @@ import attrs
 from rich.table import Table
 from rich.text import Text
 
-from agents import DefinitionError
-from agents.models.registry import PROVIDERS, Provider
-from agents.redaction.redactor import redacted
-from delegation import printable
+from orchestrator.agents import DefinitionError
+from orchestrator.agents.models.registry import PROVIDERS, Provider
+from orchestrator.agents.redaction.redactor import redacted
 from orchestrator.cli.terminal.console import Terminal, print_hint
-from orchestrator.execution.model_resolver import known_providers
+from orchestrator.delegation import printable
+from orchestrator.kernel.execution.model_resolver import known_providers
 
 INSTALLED: Final = "yes"
 # A URL may have a name and a password before the host, and a secret in its query.
@@ -40,7 +40,7 @@ class _Row:
 def models() -> None:
     """List the providers of models, and what each needs: a key, an extra."""
     # Imported late: only this command reads prices before a model is called.
-    from agents.models.wrappers.genai_prices_data import source
+    from orchestrator.agents.models.wrappers.genai_prices_data import source
 
     console, environ = Terminal(), os.environ
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -62,7 +62,7 @@ def models() -> None:
 
 
 def _rows(environ: Mapping[str, str]) -> Iterator[_Row]:
-    from agents.models.wrappers.genai_prices_data import known_models
+    from orchestrator.agents.models.wrappers.genai_prices_data import known_models
 
     for prefix, provider in known_providers(environ).items():
         # Another server has its own prices, whatever its models are called.
@@ -86,7 +86,7 @@ def _key(provider: Provider, environ: Mapping[str, str]) -> str:
     base_url = environ.get(provider.base_url_variable, "").strip()
     if _has_client():
         # Imported late: it imports the client, which is an extra.
-        from agents.models.http.url import is_on_loopback
+        from orchestrator.agents.models.http.url import is_on_loopback
 
         if is_on_loopback(base_url or provider.default_url):
             return f"{provider.key_variable} is not needed on this machine"
@@ -109,7 +109,7 @@ def _shown(url: str, environ: Mapping[str, str]) -> str:
 
 
 def _local() -> Iterator[tuple[str, str]]:
-    from agents.models.providers.local import (
+    from orchestrator.agents.models.providers.local import (
         INSTALL,
         INSTALL_WEIGHTS,
         SMOLLM2,

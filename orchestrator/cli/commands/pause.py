@@ -8,12 +8,10 @@ from orchestrator.cli.control_requests import (
 )
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.task_lookup import find_task
-from orchestrator.control.server import Pause
+from orchestrator.kernel.control.server import Pause
 
 
-def pause(
-    task: str, /, *, run: str | None = None, journal: JournalOption = None
-) -> int:
+def pause(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
     """Start no new task below a task, or in a whole run, until it is unpaused.
 
     What runs goes on; what it asks for waits in the queue, also in the next process. Deadlines run

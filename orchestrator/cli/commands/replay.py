@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 from rich.text import Text
 
-from agents import Agent
-from delegation import printable
+from orchestrator.agents import Agent
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.commands.run import show_run
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
@@ -14,9 +13,10 @@ from orchestrator.cli.journal_queries import read_run
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
+from orchestrator.delegation import printable
 
 if TYPE_CHECKING:
-    from orchestrator.replay.compare import Difference
+    from orchestrator.products.history.replay.compare import Difference
 
 EXCERPT_CHARACTERS: Final = 240
 """How much of each text a difference shows."""
@@ -50,15 +50,13 @@ def replay(
     if from_ is None:
         return _compare(agent, run, journal=journal)
     task = from_
-    return run_stoppable(
-        lambda stop: _fork(agent, run, stop, task, quiet=quiet, journal=journal)
-    )
+    return run_stoppable(lambda stop: _fork(agent, run, stop, task, quiet=quiet, journal=journal))
 
 
 def _compare(agent: Agent[Any], run: str | None, *, journal: str | None) -> int:
     """Replay a run and print the first difference, if there is one."""
     # Imported late: only this command needs replay.
-    from orchestrator.replay.run import replay_sync
+    from orchestrator.products.history.replay.run import replay_sync
 
     found = read_run(journals_of(journal), run)
     replay = replay_sync(found.entries, agent, run=found.id)
@@ -73,18 +71,12 @@ def _compare(agent: Agent[Any], run: str | None, *, journal: str | None) -> int:
 
 
 async def _fork(
-    agent: Agent[Any],
-    run: str | None,
-    stop: Stop,
-    task: str,
-    *,
-    quiet: bool,
-    journal: str | None,
+    agent: Agent[Any], run: str | None, stop: Stop, task: str, *, quiet: bool, journal: str | None
 ) -> int | None:
     """Fork a run where one of its tasks was delegated, and show the new run."""
     # Imported late: only this command needs replay.
-    from orchestrator.replay.fork import find_task
-    from orchestrator.replay.record import RecordedRun
+    from orchestrator.products.history.replay.fork import find_task
+    from orchestrator.products.history.replay.record import RecordedRun
 
     found = read_run(journals_of(journal), run)
     # A usage error is raised before anything is opened.
@@ -122,6 +114,4 @@ def _common_prefix_length(one: str, other: str) -> int:
 def _excerpt(text: str, begin: int) -> str:
     before = "… " if begin else ""
     after = " …" if begin + EXCERPT_CHARACTERS < len(text) else ""
-    return " ".join(
-        f"{before}{text[begin : begin + EXCERPT_CHARACTERS]}{after}".split()
-    )
+    return " ".join(f"{before}{text[begin : begin + EXCERPT_CHARACTERS]}{after}".split())

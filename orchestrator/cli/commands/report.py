@@ -8,7 +8,6 @@ from typing import Final, Literal
 
 import attrs
 
-from delegation import SessionId, printable
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_run
 from orchestrator.cli.options import (
@@ -18,7 +17,8 @@ from orchestrator.cli.options import (
     require_writable,
     write_file,
 )
-from orchestrator.journal.journals import Journals
+from orchestrator.delegation import SessionId, printable
+from orchestrator.kernel.journal.journals import Journals
 
 FILE_ID_CHARACTERS: Final = 12
 """How many characters of a run's id are in the default file name."""
@@ -53,15 +53,11 @@ def report(
             confidential, so only you may read the file, unless it has none.
         open: Open the file in the browser.
     """
-    written = report_run(
-        journals_of(journal), run, output=output, transcripts=transcripts
-    )
+    written = report_run(journals_of(journal), run, output=output, transcripts=transcripts)
     print(written.sentence, file=sys.stderr)
     print(written.file)
     if open and not webbrowser.open(written.file.resolve().as_uri()):
-        raise CommandError(
-            f"there is no browser to open; open the file yourself: {written.file}"
-        )
+        raise CommandError(f"there is no browser to open; open the file yourself: {written.file}")
 
 
 def report_run(
@@ -73,7 +69,7 @@ def report_run(
 ) -> WrittenReport:
     """Write the report of a run: to a file, or to run-ID.html in this directory."""
     # Imported late: only this command needs the viewer.
-    from orchestrator.report import Transcripts, build_report, read_history
+    from orchestrator.products.history.report import Transcripts, build_report, read_history
 
     if output is not None:
         # Before the work is done: the run may be large.
@@ -82,22 +78,12 @@ def report_run(
     session = found.id
     kind = Transcripts(transcripts)
     history = read_history(
-        session,
-        found.entries,
-        has_writer=found.has_writer,
-        wants_transcript=kind.wants,
+        session, found.entries, has_writer=found.has_writer, wants_transcript=kind.wants
     )
-    page = build_report(
-        history, version=version("delegation-orchestrator"), transcripts=kind
-    )
+    page = build_report(history, version=version("delegation-orchestrator"), transcripts=kind)
     file = _default_file(session) if output is None else output
     require_writable(file, journals)
-    write_file(
-        file,
-        page.html,
-        private=kind is not Transcripts.NONE,
-        chosen=output is not None,
-    )
+    write_file(file, page.html, private=kind is not Transcripts.NONE, chosen=output is not None)
     size = len(page.html.encode())
     return WrittenReport(
         file,

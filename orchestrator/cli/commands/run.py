@@ -7,11 +7,8 @@ from typing import Any
 import attrs
 import msgspec
 
-from agents import Agent, Budget, Usage
-from agents.sandbox.detection import SandboxName
-from delegation import Outcome, SessionId, TaskId, Tree, printable
-from delegation.tree.safe_text import printable_json
-from orchestrator.budget_scope import budget
+from orchestrator.agents import Agent, Budget, Usage
+from orchestrator.agents.sandbox.detection import SandboxName
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
@@ -34,9 +31,12 @@ from orchestrator.cli.terminal.approvals import is_attended
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.cli.terminal.tree_table import print_ended
-from orchestrator.doors.durable_run import OtherJournals, goal_key
-from orchestrator.doors.one_shot import Run
-from orchestrator.runtime import Orchestrator, RunKind, open_orchestrator
+from orchestrator.delegation import Outcome, SessionId, TaskId, Tree, printable
+from orchestrator.delegation.tree.safe_text import printable_json
+from orchestrator.kernel.budget_scope import budget
+from orchestrator.kernel.doors.durable_run import OtherJournals, goal_key
+from orchestrator.kernel.doors.one_shot import Run
+from orchestrator.kernel.runtime import Orchestrator, RunKind, open_orchestrator
 
 
 def run(
@@ -87,9 +87,7 @@ def run(
     require_one_document(json=json, progress=progress)
     interrupted: SessionId | None = None
     if resume_on_crash:
-        found = OtherJournals(journals_of(journal)).find_interrupted(
-            goal_key(agent, goal)
-        )
+        found = OtherJournals(journals_of(journal)).find_interrupted(goal_key(agent, goal))
         interrupted = None if found is None else found.id
 
     async def begin(orchestrator: Orchestrator) -> Run[Any]:
@@ -161,9 +159,7 @@ async def show_run(
     ended: Run[Any] | None = None
     async with (
         open_display(progress, console, journal) as display,
-        open_orchestrator(
-            journal, session=opens or run, runs=runs, sandbox=choice
-        ) as orchestrator,
+        open_orchestrator(journal, session=opens or run, runs=runs, sandbox=choice) as orchestrator,
     ):
         stop.set_orchestrator(orchestrator)
         with stop.work_scope, stop.ignore_closed():
@@ -189,10 +185,7 @@ async def show_run(
 
 
 def print_stopped(
-    orchestrator: Orchestrator,
-    console: Terminal,
-    journal: str | None,
-    run: SessionId | None = None,
+    orchestrator: Orchestrator, console: Terminal, journal: str | None, run: SessionId | None = None
 ) -> None:
     """Print that a signal stopped the run, what had come of it, and where to see that again."""
     runs = orchestrator.runs[-1:] if run is None else [run]
@@ -220,9 +213,7 @@ def _run_json(run: Run[Any]) -> str:
         "usage": _usage_json(run.usage),
         "tree": [_task_json(run.tree, task) for task in run.tree.graph],
     }
-    return printable_json(
-        msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    )
+    return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
 def _output_json(run: Run[Any]) -> Any:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import trio
 
-from delegation import SessionId
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import (
     parse_age,
@@ -18,11 +17,12 @@ from orchestrator.cli.journal_queries import (
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.run_list import print_runs
-from orchestrator.errors import JournalInUseError
-from orchestrator.journal.audit import AuditEvent, local_actor
-from orchestrator.journal.journal import Pruned
-from orchestrator.journal.journals import Journals
-from orchestrator.journal.store import JournalStore
+from orchestrator.delegation import SessionId
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.kernel.journal.audit import AuditEvent, local_actor
+from orchestrator.kernel.journal.journal import Pruned
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.journal.store import JournalStore
 
 NEWEST: Final = 20
 """How many runs are listed without `--all`."""
@@ -105,8 +105,8 @@ def _prune_runs(journals: Journals, *, before: float, dry_run: bool) -> None:
 
 async def _prune_one(store: JournalStore, before: float) -> Pruned:
     # Imported late: a list of runs needs no process that runs agents.
-    from orchestrator.control.client import connect_control
-    from orchestrator.control.server import Prune
+    from orchestrator.kernel.control.client import connect_control
+    from orchestrator.kernel.control.server import Prune
 
     if store.file is not None:
         async with connect_control(store.file) as writer:
@@ -122,8 +122,8 @@ def _delete_run(journals: Journals, run: SessionId) -> None:
         raise CommandError(f"there is no run {run!r}; see: orchestrator runs")
     store = journals.store(name)
     # Imported late: a list of runs needs no process that runs agents.
-    from orchestrator.control.client import connect_control
-    from orchestrator.control.server import DeleteRun
+    from orchestrator.kernel.control.client import connect_control
+    from orchestrator.kernel.control.server import DeleteRun
 
     async def delete() -> Pruned:
         if store.file is not None:

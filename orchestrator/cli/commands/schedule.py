@@ -4,7 +4,6 @@ import os
 import sys
 from datetime import datetime
 
-from delegation.schedule import next_text
 from orchestrator.cli.agent_file import load_schedule
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
@@ -12,10 +11,11 @@ from orchestrator.cli.job_targets import targets_for
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
-from orchestrator.control.server import open_control
-from orchestrator.errors import JournalInUseError
-from orchestrator.runtime import open_orchestrator
-from orchestrator.schedule import open_schedule
+from orchestrator.delegation.schedule import next_text
+from orchestrator.kernel.control.server import open_control
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.kernel.runtime import open_orchestrator
+from orchestrator.products.schedule import open_schedule
 
 
 def schedule(
@@ -68,12 +68,8 @@ def schedule(
                     print(f"{it.id}: never, {it.schedule} is over", file=sys.stderr)
             if webhooks.secret is not None and webhooks.secret.file is not None:
                 where = webhooks.secret.file.absolute()
-                print(
-                    f"webhooks are signed with the secret in {where}", file=sys.stderr
-                )
-            print(
-                f"the jobs run as process {os.getpid()}; see: {hint}", file=sys.stderr
-            )
+                print(f"webhooks are signed with the secret in {where}", file=sys.stderr)
+            print(f"the jobs run as process {os.getpid()}; see: {hint}", file=sys.stderr)
             await stop.wait_requested()
             await stop.wait_drained()
         return 0
@@ -82,6 +78,4 @@ def schedule(
         return run_stoppable(work)
     except JournalInUseError as exc:
         # The journal's own advice, a folder, would begin each job once in every process.
-        raise CommandError(
-            f"{exc.writer} begins the jobs of {path} already; see: {hint}"
-        ) from exc
+        raise CommandError(f"{exc.writer} begins the jobs of {path} already; see: {hint}") from exc

@@ -18,10 +18,9 @@ import attrs
 import trio
 from cyclopts import Parameter
 
-from agents import Agent, raising_one_error
-from agents.redaction.redactor import Redactor, secret_values
-from agents.sandbox.detection import SandboxChoice
-from delegation import SessionRecord
+from orchestrator.agents import Agent, raising_one_error
+from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.sandbox.detection import SandboxChoice
 from orchestrator.cli.agent_file import LoadedTeam, file_name, load_team, variables_of
 from orchestrator.cli.console_browser import console_file, open_browser
 from orchestrator.cli.errors import CommandError
@@ -39,36 +38,37 @@ from orchestrator.cli.retention import Retention, parse_size
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
-from orchestrator.control.server import open_control
-from orchestrator.journal.audit import AuditEvent, local_actor
-from orchestrator.journal.backends import IN_MEMORY
-from orchestrator.journal.journals import HeldJournal, Journals
-from orchestrator.journal.separate_journals import OneJournal
-from orchestrator.journal.shards import MOST_SHARDS
-from orchestrator.mcp_server.tools import parse_modes
-from orchestrator.postgres.address import DatabaseAddress, is_database, parse_address
-from orchestrator.private_files import foreign_folder
-from orchestrator.runtime import (
-    Orchestrator,
-    exchange_opener,
-    open_orchestrator,
+from orchestrator.delegation import SessionRecord
+from orchestrator.kernel.control.server import open_control
+from orchestrator.kernel.journal.audit import AuditEvent, local_actor
+from orchestrator.kernel.journal.backends import IN_MEMORY
+from orchestrator.kernel.journal.journals import HeldJournal, Journals
+from orchestrator.kernel.journal.separate_journals import OneJournal
+from orchestrator.kernel.journal.shards import MOST_SHARDS
+from orchestrator.kernel.private_files import foreign_folder
+from orchestrator.kernel.runtime import Orchestrator, exchange_opener, open_orchestrator
+from orchestrator.kernel.state_files import FIRST_JOURNAL, state_files
+from orchestrator.products.cluster.database.address import (
+    DatabaseAddress,
+    is_database,
+    parse_address,
 )
-from orchestrator.schedule import require_jobs
-from orchestrator.server.keys.file import FILE as KEYS
-from orchestrator.server.keys.file import make_keys_file, read_keys
-from orchestrator.server.keys.key import DEFAULT
-from orchestrator.state_files import FIRST_JOURNAL, state_files
-from orchestrator.workers.shared_exchange import SharedExchange
+from orchestrator.products.cluster.work.shared_exchange import SharedExchange
+from orchestrator.products.mcp.server.tools import parse_modes
+from orchestrator.products.schedule import require_jobs
+from orchestrator.products.server.keys.file import FILE as KEYS
+from orchestrator.products.server.keys.file import make_keys_file, read_keys
+from orchestrator.products.server.keys.key import DEFAULT
 
 if TYPE_CHECKING:
     from orchestrator.cli.signals import Drainable
-    from orchestrator.doors.kept import Push
-    from orchestrator.server.cluster.cluster_server import ClusterSettings
-    from orchestrator.server.server import Server
-    from orchestrator.server.state import Settings
-    from orchestrator.server.transport.api_key import StoredSecret
-    from orchestrator.server.transport.listener import Listening
-    from orchestrator.server.webhook import Webhook
+    from orchestrator.kernel.doors.kept import Push
+    from orchestrator.products.server.cluster.cluster_server import ClusterSettings
+    from orchestrator.products.server.server import Server
+    from orchestrator.products.server.state import Settings
+    from orchestrator.products.server.transport.api_key import StoredSecret
+    from orchestrator.products.server.transport.listener import Listening
+    from orchestrator.products.server.webhook import Webhook
 
 GRACE_SECONDS: Final = 10
 SWITCH_SECONDS: Final = 0.000_5
@@ -181,25 +181,18 @@ def serve(  # noqa: PLR0915 (a command with many options)
         raise CommandError(f"--workspace {workspace} is no folder")
     try:
         # Imported late: these libraries are an extra.
-        from orchestrator.server.cluster.cluster_server import ClusterSettings
-        from orchestrator.server.console.sign_in import FILE as SIGNED_IN
-        from orchestrator.server.state import Settings
-        from orchestrator.server.transport.access import accepted_hosts
-        from orchestrator.server.transport.api_key import (
+        from orchestrator.products.server.cluster.cluster_server import ClusterSettings
+        from orchestrator.products.server.console.sign_in import FILE as SIGNED_IN
+        from orchestrator.products.server.state import Settings
+        from orchestrator.products.server.transport.access import accepted_hosts
+        from orchestrator.products.server.transport.api_key import (
             VARIABLE,
             has_token,
             is_loopback,
             token_for,
         )
-        from orchestrator.server.transport.listener import (
-            Listening,
-            require_usable,
-        )
-        from orchestrator.server.webhook import (
-            SECRET,
-            open_webhooks,
-            webhooks_for,
-        )
+        from orchestrator.products.server.transport.listener import Listening, require_usable
+        from orchestrator.products.server.webhook import SECRET, open_webhooks, webhooks_for
     except ModuleNotFoundError as exc:
         raise CommandError(f"a server needs {exc.name}: {INSTALL}") from exc
 
@@ -279,7 +272,7 @@ def serve(  # noqa: PLR0915 (a command with many options)
         )
         cluster = None
         if not is_one:
-            from orchestrator.execution.workspace.host import host_of
+            from orchestrator.kernel.execution.workspace.host import host_of
 
             environ = {**os.environ, **hidden}
             cluster = ClusterSettings(
@@ -349,8 +342,7 @@ def _named(name: str, secret: "StoredSecret | None") -> dict[str, str]:
     """Return the values of a secret under names of their own: it may be two."""
     values = [] if secret is None else secret.value.split()
     return {
-        name if not number else f"{name}_{number + 1}": value
-        for number, value in enumerate(values)
+        name if not number else f"{name}_{number + 1}": value for number, value in enumerate(values)
     }
 
 
@@ -414,8 +406,8 @@ async def _open_server(
     cluster: "ClusterSettings | None",
 ) -> "AsyncGenerator[tuple[Server, Drainable]]":
     """Serve one journal, or those of a folder; yield the server, and what a signal stops."""
-    from orchestrator.server.cluster.cluster_server import open_cluster_server
-    from orchestrator.server.server import open_server
+    from orchestrator.products.server.cluster.cluster_server import open_cluster_server
+    from orchestrator.products.server.server import open_server
 
     journals = opener.journals
     if isinstance(journals, OneJournal):
@@ -438,8 +430,8 @@ async def _cluster_secret(database: DatabaseAddress | None, folder: Path) -> str
 
     It is never a key, nor made of one: clients have keys.
     """
-    from orchestrator.server.cluster.cluster_server import secret_of_database
-    from orchestrator.server.transport.api_key import load_or_create_secret
+    from orchestrator.products.server.cluster.cluster_server import secret_of_database
+    from orchestrator.products.server.transport.api_key import load_or_create_secret
 
     await trio.lowlevel.checkpoint()
     if database is not None:
@@ -498,8 +490,8 @@ def _require_for_database(
     listening: "Listening",
 ) -> None:
     """Refuse options that fit no server, or not one of a database."""
-    from orchestrator.server.cluster.cluster_server import require_named
-    from orchestrator.server.cluster.proxy import is_address, is_own_machine
+    from orchestrator.products.server.cluster.cluster_server import require_named
+    from orchestrator.products.server.cluster.proxy import is_address, is_own_machine
 
     if address is not None and not is_address(address):
         raise CommandError(f"--address is {address!r}; it is http://HOST:PORT")
@@ -514,9 +506,7 @@ def _require_for_database(
         raise CommandError(f"--shards is {shards}; it must be 1 to {MOST_SHARDS}")
     if database is None:
         if shards is not None:
-            raise CommandError(
-                "--shards is for servers of one database: --journal postgresql://…"
-            )
+            raise CommandError("--shards is for servers of one database: --journal postgresql://…")
         return
     named = listening.host if address is None else urlsplit(address).hostname
     require_named(named or "")
@@ -534,8 +524,8 @@ def _shared_exchange(database: DatabaseAddress) -> SharedExchange:
 @asynccontextmanager
 async def _end_left_commands(database: DatabaseAddress) -> AsyncGenerator[None]:
     """End what earlier processes left on this machine for writers elsewhere."""
-    from orchestrator.execution.workspace.host import host_of
-    from orchestrator.postgres.left_commands import end_left_commands
+    from orchestrator.kernel.execution.workspace.host import host_of
+    from orchestrator.products.cluster.database.left_commands import end_left_commands
 
     host = host_of(None, os.environ, spans_hosts=True)
     async with end_left_commands(database.url, host.name):

@@ -8,35 +8,22 @@ from typing import Any, Final
 import msgspec
 from rich.text import Text
 
-from delegation import (
-    SessionRecord,
-    TaskId,
-    Tree,
-    encode,
-    one_line,
-    printable,
-    usd,
-)
-from delegation.events import Entry
-from delegation.tree.exports.node_link import plain
-from delegation.tree.safe_text import json_text
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.task_lookup import find_task
 from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
 from orchestrator.cli.terminal.style import STATUS_COLOURS
 from orchestrator.cli.terminal.transcript import transcript_lines, wrapped
 from orchestrator.cli.watch.journal_tail import is_about
+from orchestrator.delegation import SessionRecord, TaskId, Tree, encode, one_line, printable, usd
+from orchestrator.delegation.events import Entry
+from orchestrator.delegation.tree.exports.node_link import plain
+from orchestrator.delegation.tree.safe_text import json_text
 
 SHOWN_CHILDREN: Final = 20
 
 
 def show(
-    task: str,
-    /,
-    *,
-    run: str | None = None,
-    json: bool = False,
-    journal: JournalOption = None,
+    task: str, /, *, run: str | None = None, json: bool = False, journal: JournalOption = None
 ) -> None:
     """Show a task: its goal, status, usage, transcript and children.
 
@@ -63,9 +50,7 @@ def show(
         print_hint(Terminal(stderr=True), resume_hint(session.id, journal))
 
 
-def _task_json(
-    session: SessionRecord, task: TaskId, entries: Sequence[Entry]
-) -> dict[str, Any]:
+def _task_json(session: SessionRecord, task: TaskId, entries: Sequence[Entry]) -> dict[str, Any]:
     tree = session.tree
     below = tree.tally(task)
     return {
@@ -74,11 +59,7 @@ def _task_json(
         **plain(tree, task),
         "needs": tree.needs(task),
         "children": tree.children(task),
-        "below": {
-            "tasks": below.tasks - 1,
-            "counts": below.counts,
-            "seconds": below.seconds(),
-        },
+        "below": {"tasks": below.tasks - 1, "counts": below.counts, "seconds": below.seconds()},
         "facts": [
             {
                 "seq": entry.seq,

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from agents import Budget, Price
-from delegation import Ending, Rules
+from orchestrator.agents import Budget, Price
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
 from orchestrator.cli.options import ModelOption, with_model
+from orchestrator.delegation import Ending, Rules
 
 PRICE: Final = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 
@@ -115,7 +115,6 @@ def _parse_price(text: str | None) -> Price | None:
         return None
     if (found := PRICE.fullmatch(text)) is None:
         raise CommandError(
-            f"--price is {text!r}; it must be IN/OUT in dollars per million tokens, such as"
-            " 1.25/10"
+            f"--price is {text!r}; it must be IN/OUT in dollars per million tokens, such as 1.25/10"
         )
     return Price(input=float(found[1]), output=float(found[2]))

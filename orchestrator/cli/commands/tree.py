@@ -5,19 +5,15 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from delegation import SessionRecord
-from delegation.events import Entry
-from delegation.tree.tally import FAILURES
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_run
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
-from orchestrator.cli.terminal.tree_table import (
-    print_collapsed,
-    print_reasons,
-    print_tree,
-)
-from orchestrator.journal.journals import Journals
+from orchestrator.cli.terminal.tree_table import print_collapsed, print_reasons, print_tree
+from orchestrator.delegation import SessionRecord
+from orchestrator.delegation.events import Entry
+from orchestrator.delegation.tree.tally import FAILURES
+from orchestrator.kernel.journal.journals import Journals
 
 
 def tree(

@@ -8,12 +8,10 @@ from orchestrator.cli.control_requests import (
 )
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.task_lookup import find_task
-from orchestrator.control.server import Pause
+from orchestrator.kernel.control.server import Pause
 
 
-def unpause(
-    task: str, /, *, run: str | None = None, journal: JournalOption = None
-) -> int:
+def unpause(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
     """Start tasks below a task again, those that wait first.
 
     Exits with 0 if that is so, and with 1 if the task has ended or no process runs it.

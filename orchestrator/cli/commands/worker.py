@@ -12,28 +12,28 @@ from urllib.parse import unquote, urlsplit
 import trio
 from cyclopts import Parameter
 
-from agents import raising_one_error
-from agents.redaction.command_environment import without_secret_variables
-from agents.redaction.redactor import Redactor, secret_values
-from agents.tools.terminal.process_tags import with_tag
-from delegation import printable
+from orchestrator.agents import raising_one_error
+from orchestrator.agents.redaction.command_environment import without_secret_variables
+from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.tools.terminal.process_tags import with_tag
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
-from orchestrator.execution.agent_catalogue import AgentCatalogue
-from orchestrator.execution.worker_context import WorkerContexts
-from orchestrator.execution.worker_leftovers import end_leftovers, hold_worker_tag
-from orchestrator.execution.worker_process import LEASE_SECONDS, Worker
-from orchestrator.execution.workspace.host import host_of
-from orchestrator.execution.workspace.task_workspace import resolve_workspace_settings
-from orchestrator.postgres.left_commands import end_left_commands
-from orchestrator.runtime import QUEUE_VARIABLE, default_journal
-from orchestrator.state_files import state_files
-from orchestrator.workers import WorkerId
+from orchestrator.delegation import printable
+from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue
+from orchestrator.kernel.execution.workspace.host import host_of
+from orchestrator.kernel.execution.workspace.task_workspace import resolve_workspace_settings
+from orchestrator.kernel.runtime import QUEUE_VARIABLE, default_journal
+from orchestrator.kernel.state_files import state_files
+from orchestrator.products.cluster.database.left_commands import end_left_commands
+from orchestrator.products.cluster.work import WorkerId
+from orchestrator.products.cluster.worker.context import WorkerContexts
+from orchestrator.products.cluster.worker.leftovers import end_leftovers, hold_worker_tag
+from orchestrator.products.cluster.worker.process import LEASE_SECONDS, Worker
 
 if TYPE_CHECKING:
-    from orchestrator.workers import Exchange
+    from orchestrator.products.cluster.work import Exchange
 
 GRACE_SECONDS: Final = 30
 JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
@@ -190,11 +190,9 @@ async def open_exchange_at(
     """Connect to what carries lent work."""
     try:
         # Imported late: these libraries are an extra.
-        from orchestrator.workers.postgres.exchange import open_exchange
+        from orchestrator.products.cluster.work.postgres.exchange import open_exchange
 
-        opened = open_exchange(
-            address, queue=queue, application="orchestrator worker", lease=lease
-        )
+        opened = open_exchange(address, queue=queue, application="orchestrator worker", lease=lease)
         with raising_one_error():
             async with opened as exchange:
                 yield exchange
@@ -217,8 +215,7 @@ def _place_in(catalogue: AgentCatalogue, place: str, file: str) -> str:
         return place
     if place:
         raise CommandError(
-            f"no agent or tool in {file} has the place {place!r}; there are:"
-            f" {', '.join(places)}"
+            f"no agent or tool in {file} has the place {place!r}; there are: {', '.join(places)}"
         )
     if len(places) > 1:
         raise CommandError(f"say which --place: {', '.join(places)}")

@@ -9,9 +9,7 @@ import trio
 from rich.table import Table
 from rich.text import Text
 
-from agents import Transcript, unanswered_calls
-from delegation import printable
-from delegation.events import CallPlaced
+from orchestrator.agents import Transcript, unanswered_calls
 from orchestrator.cli.commands.worker import (
     DatabaseOption,
     QueueOption,
@@ -20,10 +18,12 @@ from orchestrator.cli.commands.worker import (
 )
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.style import format_seconds
-from orchestrator.errors import JournalError
-from orchestrator.journal.backends import journals_at
-from orchestrator.journal.journal import fold_entries
-from orchestrator.workers import WorkerSeen
+from orchestrator.delegation import printable
+from orchestrator.delegation.events import CallPlaced
+from orchestrator.kernel.errors import JournalError
+from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.products.cluster.work import WorkerSeen
 
 
 @attrs.frozen
@@ -96,9 +96,7 @@ def _print_workers(seen: Sequence[WorkerSeen], console: Terminal) -> None:
             Text(printable(it.beat.place)),
             Text(f"{len(it.beat.runs)} of {it.beat.slots}"),
             Text(printable(it.beat.version)),
-            Text(
-                heard if it.alive else f"{heard}: it is gone", "" if it.alive else "red"
-            ),
+            Text(heard if it.alive else f"{heard}: it is gone", "" if it.alive else "red"),
         )
     console.print(table)
 

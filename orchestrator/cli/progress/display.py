@@ -14,36 +14,26 @@ from typing import Final
 import trio
 from rich.text import Text
 
-from agents import raising_one_error
-from delegation import SessionId
+from orchestrator.agents import raising_one_error
 from orchestrator.cli.progress.live_tree import show_live, shown_tree
 from orchestrator.cli.progress.log_lines import ProgressLog, new_log, write_log
 from orchestrator.cli.progress.ndjson import write_facts, write_lines
-from orchestrator.cli.terminal.approvals import (
-    answer_in_terminal,
-    is_attended,
-    pending_approvals,
-)
+from orchestrator.cli.terminal.approvals import answer_in_terminal, is_attended, pending_approvals
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.style import Progress, choose_progress
-from orchestrator.control.server import open_control
-from orchestrator.journal.subscriptions import FactQueue
-from orchestrator.runtime import Orchestrator
+from orchestrator.delegation import SessionId
+from orchestrator.kernel.control.server import open_control
+from orchestrator.kernel.journal.subscriptions import FactQueue
+from orchestrator.kernel.runtime import Orchestrator
 
-WATCH_HINT: Final = (
-    "Tasks are at work. To watch and to steer them, in another terminal:"
-)
+WATCH_HINT: Final = "Tasks are at work. To watch and to steer them, in another terminal:"
 
 
 class ProgressDisplay:
     """How one command shows its progress. `open_display` makes it."""
 
     def __init__(
-        self,
-        progress: Progress,
-        console: Terminal,
-        journal: str | None,
-        exit_stack: ExitStack,
+        self, progress: Progress, console: Terminal, journal: str | None, exit_stack: ExitStack
     ) -> None:
         self.progress = progress
         self._console = console
@@ -74,11 +64,7 @@ class ProgressDisplay:
                 async with trio.open_nursery() as nursery:
                     if socket is not None and shows_hint:
                         nursery.start_soon(self._print_watch_hint, orchestrator, run)
-                    if (
-                        ask_approvals
-                        and is_attended()
-                        and not (is_shown and progress == "live")
-                    ):
+                    if ask_approvals and is_attended() and not (is_shown and progress == "live"):
                         stderr = Terminal(stderr=True)
                         nursery.start_soon(
                             answer_in_terminal,
@@ -86,9 +72,7 @@ class ProgressDisplay:
                             stderr,
                             pending_approvals(orchestrator),
                         )
-                    with self._open_progress(
-                        orchestrator, nursery, run, is_shown=is_shown
-                    ):
+                    with self._open_progress(orchestrator, nursery, run, is_shown=is_shown):
                         yield
                     nursery.cancel_scope.cancel(reason="the block has ended")
 
@@ -122,9 +106,7 @@ class ProgressDisplay:
                     log.write([entry for entry, _ in facts.take()])
                     log.write_failures()
 
-    async def _show_live_tree(
-        self, orchestrator: Orchestrator, run: SessionId | None
-    ) -> None:
+    async def _show_live_tree(self, orchestrator: Orchestrator, run: SessionId | None) -> None:
         # In raw mode, so that typed keys do not spoil the frame.
         attended, others = is_attended(), pending_approvals(orchestrator)
         with self._contain_errors():
@@ -153,9 +135,7 @@ class ProgressDisplay:
                     Text(_display_failure_text(exc), style="yellow"), soft_wrap=True
                 )
 
-    async def _print_watch_hint(
-        self, orchestrator: Orchestrator, run: SessionId | None
-    ) -> None:
+    async def _print_watch_hint(self, orchestrator: Orchestrator, run: SessionId | None) -> None:
         await wait_delegated(orchestrator, run)
         watched = orchestrator.runs[-1] if run is None else run
         again = command("watch", watched, journal=self._journal)
@@ -171,9 +151,7 @@ def _display_failure_text(exc: Exception) -> str:
     )
 
 
-async def wait_delegated(
-    orchestrator: Orchestrator, run: SessionId | None = None
-) -> None:
+async def wait_delegated(orchestrator: Orchestrator, run: SessionId | None = None) -> None:
     """Wait until a run, or the newest one, has delegated a task."""
     seen = 0
     while (tree := shown_tree(orchestrator, run)) is None or len(tree) < 2:
@@ -182,9 +160,7 @@ async def wait_delegated(
 
 
 @asynccontextmanager
-async def _open_control_socket(
-    orchestrator: Orchestrator,
-) -> AsyncGenerator[Path | None]:
+async def _open_control_socket(orchestrator: Orchestrator) -> AsyncGenerator[Path | None]:
     file = orchestrator.read.journal_file
     if file is None:
         yield None

@@ -12,9 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from agents import raising_one_error
-from delegation import SessionId, Tree
-from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.agents import raising_one_error
 from orchestrator.cli.terminal.approvals import (
     UNATTENDED_DENIAL,
     one_line_subject,
@@ -27,8 +25,10 @@ from orchestrator.cli.terminal.keyboard import InputLine, KeyReader, raw_termina
 from orchestrator.cli.terminal.style import is_ascii
 from orchestrator.cli.terminal.task_line import Canvas
 from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
-from orchestrator.errors import UnknownIdError
-from orchestrator.runtime import Orchestrator
+from orchestrator.delegation import SessionId, Tree
+from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.runtime import Orchestrator
 
 FRAMES_PER_SECOND: Final = 8
 IDLE_SECONDS: Final = 1
@@ -39,11 +39,7 @@ ANSWER_HINT: Final = "y once · t in this task · s in this session · n no, and
 
 
 async def show_live(
-    orchestrator: Orchestrator,
-    console: Console,
-    *,
-    attended: bool,
-    run: SessionId | None = None,
+    orchestrator: Orchestrator, console: Console, *, attended: bool, run: SessionId | None = None
 ) -> None:
     """Show the tree of a run while it grows, until cancelled.
 
@@ -60,9 +56,7 @@ async def show_live(
         async with trio.open_nursery() as nursery:
             if keys is not None:
                 terminal, stops = keys
-                nursery.start_soon(
-                    terminal.stop_with_ctrl_z, stops, view.hide, view.restore
-                )
+                nursery.start_soon(terminal.stop_with_ctrl_z, stops, view.hide, view.restore)
                 nursery.start_soon(view.answer_forever, KeyReader())
             await view.draw_forever()
 
@@ -164,11 +158,7 @@ class LiveView:
             most=max(2, self._console.height - RESERVED_LINES),
             hint=f"; all of it: orchestrator show {first.task}",
         )
-        return [
-            *question,
-            Text(self._note or ANSWER_HINT, style="dim"),
-            self._line.render(),
-        ]
+        return [*question, Text(self._note or ANSWER_HINT, style="dim"), self._line.render()]
 
     def _print_line(self, line: str, style: str) -> None:
         self._console.print(Text(line, style=style), soft_wrap=True)
@@ -195,14 +185,10 @@ class LiveView:
             self._note = f"that is no answer: {ANSWER_HINT}"
             await trio.lowlevel.checkpoint()
 
-    async def _answer(
-        self, ask: ApprovalQuestion, answer: ApprovalVerdict, reason: str
-    ) -> None:
+    async def _answer(self, ask: ApprovalQuestion, answer: ApprovalVerdict, reason: str) -> None:
         await trio.lowlevel.checkpoint()
         try:
-            await self._orchestrator.answer(
-                ask.id, answer, reason=reason, by="the user"
-            )
+            await self._orchestrator.answer(ask.id, answer, reason=reason, by="the user")
         except UnknownIdError:
             return  # `_update_question` prints that it is over
         self._answered.add(ask.id)

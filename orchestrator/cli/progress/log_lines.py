@@ -11,8 +11,16 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
-from delegation import Ending, SessionId, Status, TaskId, Tree, one_line, printable
-from delegation.events import (
+from orchestrator.cli.terminal.style import (
+    ASCII_FALLBACK,
+    STATUS_COLOURS,
+    format_money,
+    format_seconds,
+    format_tokens,
+    is_ascii,
+)
+from orchestrator.delegation import Ending, SessionId, Status, TaskId, Tree, one_line, printable
+from orchestrator.delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CallPlaced,
@@ -53,19 +61,11 @@ from delegation.events import (
     TurnStarted,
     WorkspaceOpened,
 )
-from delegation.tree.glyphs import STATUS_GLYPHS
-from delegation.tree.tally import FAILURES
-from orchestrator.cli.terminal.style import (
-    ASCII_FALLBACK,
-    STATUS_COLOURS,
-    format_money,
-    format_seconds,
-    format_tokens,
-    is_ascii,
-)
-from orchestrator.errors import UnknownIdError
-from orchestrator.journal.subscriptions import FactQueue
-from orchestrator.runtime import Orchestrator
+from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS
+from orchestrator.delegation.tree.tally import FAILURES
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.journal.subscriptions import FactQueue
+from orchestrator.kernel.runtime import Orchestrator
 
 DETAILED_TASKS: Final = 200
 """Up to how many tasks every change is written."""
@@ -81,9 +81,7 @@ BATCH_SECONDS: Final = 0.1
 class ProgressLog:
     """Writes the progress of one run after another."""
 
-    def __init__(
-        self, console: Console, tree_of: Callable[[SessionId], Tree | None]
-    ) -> None:
+    def __init__(self, console: Console, tree_of: Callable[[SessionId], Tree | None]) -> None:
         self._console = console
         self._is_ascii = is_ascii(console)
         self._tree_of = tree_of
@@ -95,11 +93,7 @@ class ProgressLog:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Write a line for each important fact."""
-        started = {
-            entry.event.task
-            for entry in entries
-            if isinstance(entry.event, TaskStarted)
-        }
+        started = {entry.event.task for entry in entries if isinstance(entry.event, TaskStarted)}
         for entry in entries:
             if self._began is None:
                 self._began = entry.at
@@ -179,9 +173,7 @@ class ProgressLog:
             case _:
                 assert_never(entry.event)
 
-    def _write_settled(
-        self, entry: Entry, task: TaskId, ending: Ending, error: str
-    ) -> None:
+    def _write_settled(self, entry: Entry, task: TaskId, ending: Ending, error: str) -> None:
         is_logged = False
         if ending in FAILURES:
             path, _ = self._path_and_depth(entry.session, task)
@@ -189,19 +181,11 @@ class ProgressLog:
             is_logged = len(self._failed) <= LOGGED_FAILURES
         self._write_change(entry, task, ending, error, always=is_logged)
         if len(self._failed) == LOGGED_FAILURES and is_logged:
-            words = (
-                f"{LOGGED_FAILURES} tasks have failed: further ones are only counted"
-            )
+            words = f"{LOGGED_FAILURES} tasks have failed: further ones are only counted"
             self._write_line(entry.at, words, "dim")
 
     def _write_change(
-        self,
-        entry: Entry,
-        task: TaskId,
-        status: str,
-        about: str,
-        *,
-        always: bool = False,
+        self, entry: Entry, task: TaskId, status: str, about: str, *, always: bool = False
     ) -> None:
         path, depth = self._path_and_depth(entry.session, task)
         if always or self._tasks <= DETAILED_TASKS or depth <= DETAILED_DEPTH:
@@ -221,9 +205,7 @@ class ProgressLog:
         if tree is None:
             return
         tally = tree.tally()
-        counts = ", ".join(
-            f"{number:,} {status}" for status, number in tally.counts.items()
-        )
+        counts = ", ".join(f"{number:,} {status}" for status, number in tally.counts.items())
         quiet_for = format_seconds(max(0, now - self._active_at))
         self._write_line(
             now,
@@ -264,9 +246,7 @@ def new_log(orchestrator: Orchestrator, console: Console) -> ProgressLog:
     return ProgressLog(console, tree_of)
 
 
-async def write_log(
-    orchestrator: Orchestrator, facts: FactQueue, log: ProgressLog
-) -> NoReturn:
+async def write_log(orchestrator: Orchestrator, facts: FactQueue, log: ProgressLog) -> NoReturn:
     """Write facts as they come, and a heartbeat, until cancelled."""
     due = trio.current_time() + HEARTBEAT_SECONDS
     while True:

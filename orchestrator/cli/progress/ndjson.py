@@ -6,9 +6,9 @@ A fact is written once it is durable, so a crash takes no line back.
 import sys
 from typing import NoReturn
 
-from delegation.tree.safe_text import printable_json
-from orchestrator.journal.subscriptions import FactQueue, fact_line
-from orchestrator.runtime import Orchestrator
+from orchestrator.delegation.tree.safe_text import printable_json
+from orchestrator.kernel.journal.subscriptions import FactQueue, fact_line
+from orchestrator.kernel.runtime import Orchestrator
 
 
 async def write_facts(orchestrator: Orchestrator, facts: FactQueue) -> NoReturn:

@@ -13,14 +13,14 @@ import msgspec
 import trio
 from rich.text import Text
 
-from agents import raising_one_error
-from delegation import printable
-from delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
+from orchestrator.agents import raising_one_error
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.stdin_lines import STDIN, StdinLines
 from orchestrator.cli.terminal.transcript import INDENT, wrapped
-from orchestrator.errors import UnknownIdError
-from orchestrator.runtime import Orchestrator
+from orchestrator.delegation import printable
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.runtime import Orchestrator
 
 STDERR: Final = 2
 ANSWER_WORDS: Final = {
@@ -35,9 +35,7 @@ ANSWER_WORDS: Final = {
 }
 UNATTENDED_DENIAL: Final = (ApprovalVerdict.DENY, "no user is there to answer")
 LINE_END: Final = " ⏎ "
-TOO_LATE: Final = (
-    "That is over: it was answered, its time has passed, or its task has ended."
-)
+TOO_LATE: Final = "That is over: it was answered, its time has passed, or its task has ended."
 
 
 def is_attended() -> bool:
@@ -77,14 +75,10 @@ def question_text(ask: ApprovalQuestion) -> str:
     more = _other_arguments(ask).expandtabs(4).splitlines()
     if ask.why:
         more.append(f"({printable(ask.why)})")
-    return "\n".join(
-        [f"{ask.path}  {ask.tool}: {subject}", *(f"{INDENT}{line}" for line in more)]
-    )
+    return "\n".join([f"{ask.path}  {ask.tool}: {subject}", *(f"{INDENT}{line}" for line in more)])
 
 
-def question_lines(
-    question: str, *, width: int, most: int, hint: str = ""
-) -> list[Text]:
+def question_lines(question: str, *, width: int, most: int, hint: str = "") -> list[Text]:
     """Wrap a question, and count the lines that do not fit between its beginning and its end.
 
     Args:
@@ -133,9 +127,7 @@ def parse_answer(line: str) -> tuple[ApprovalVerdict, str] | None:
     return None if answer is None else (answer, reason.strip())
 
 
-async def wait_question_closed(
-    orchestrator: Orchestrator, ask: ApprovalQuestion
-) -> None:
+async def wait_question_closed(orchestrator: Orchestrator, ask: ApprovalQuestion) -> None:
     """Wait until a question is answered, expired or withdrawn."""
     seen = 0
     await trio.lowlevel.checkpoint()
@@ -175,10 +167,7 @@ async def answer_in_terminal(
 
 
 async def _answer_one(
-    orchestrator: Orchestrator,
-    ask: ApprovalQuestion,
-    lines: StdinLines,
-    console: Terminal,
+    orchestrator: Orchestrator, ask: ApprovalQuestion, lines: StdinLines, console: Terminal
 ) -> None:
     # A line typed before the question is no answer to it.
     lines.discard_typed()
@@ -202,9 +191,7 @@ async def _cancel_when_closed(
     waiting.cancel(reason="the question is closed")
 
 
-async def _read_answer(
-    lines: StdinLines, console: Terminal
-) -> tuple[ApprovalVerdict, str]:
+async def _read_answer(lines: StdinLines, console: Terminal) -> tuple[ApprovalVerdict, str]:
     while True:
         line = await lines.read()
         answer = UNATTENDED_DENIAL if line is None else parse_answer(line)

@@ -137,10 +137,7 @@ class RawTerminal:
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
 
     async def stop_with_ctrl_z(
-        self,
-        stops: AsyncIterator[int],
-        hide: Callable[[], None],
-        restore: Callable[[], None],
+        self, stops: AsyncIterator[int], hide: Callable[[], None], restore: Callable[[], None]
     ) -> NoReturn:
         """Let Ctrl-Z stop the process with the terminal restored, until cancelled.
 
@@ -159,9 +156,7 @@ class RawTerminal:
 
 
 @contextmanager
-def raw_terminal(
-    descriptor: int = STDIN,
-) -> Generator[tuple[RawTerminal, AsyncIterator[int]]]:
+def raw_terminal(descriptor: int = STDIN) -> Generator[tuple[RawTerminal, AsyncIterator[int]]]:
     """Put the terminal into raw mode for the block.
 
     Also yields an item for each Ctrl-Z. The caller must run `stop_with_ctrl_z`: a process that

@@ -13,15 +13,11 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from delegation import Mode, SessionRecord, one_line
-from delegation.tree.glyphs import glyph
 from orchestrator.cli.journal_queries import Runs
-from orchestrator.cli.terminal.style import (
-    format_money,
-    format_tokens,
-    is_ascii,
-)
-from orchestrator.doors.session_kinds import KIND, RECORD
+from orchestrator.cli.terminal.style import format_money, format_tokens, is_ascii
+from orchestrator.delegation import Mode, SessionRecord, one_line
+from orchestrator.delegation.tree.glyphs import glyph
+from orchestrator.kernel.doors.session_kinds import KIND, RECORD
 
 WIDE: Final = 110
 """From this width on, ids and statuses are whole words."""

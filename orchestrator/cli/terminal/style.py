@@ -8,8 +8,8 @@ from typing import IO, Final, Literal, TypeAlias, assert_never
 
 from rich.console import Console
 
-from agents import Usage
-from delegation import Ending, Status, usd
+from orchestrator.agents import Usage
+from orchestrator.delegation import Ending, Status, usd
 
 Progress: TypeAlias = Literal["auto", "live", "plain", "json", "none"]
 
@@ -68,9 +68,7 @@ def is_ascii(console: Console) -> bool:
     return not console.encoding.lower().replace("-", "").startswith("utf")
 
 
-def choose_progress(
-    progress: Progress, stream: IO[str], environ: Mapping[str, str]
-) -> Progress:
+def choose_progress(progress: Progress, stream: IO[str], environ: Mapping[str, str]) -> Progress:
     """Return the kind of progress, where the user asked for `auto`.
 
     Args:

@@ -10,9 +10,7 @@ import attrs
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from agents import Usage
-from delegation import Mode, Status
-from delegation.tree.glyphs import glyph
+from orchestrator.agents import Usage
 from orchestrator.cli.terminal.style import (
     ASCII_FALLBACK,
     SPINNER,
@@ -21,6 +19,8 @@ from orchestrator.cli.terminal.style import (
     format_seconds,
     format_tokens,
 )
+from orchestrator.delegation import Mode, Status
+from orchestrator.delegation.tree.glyphs import glyph
 
 WIDE: Final = 72
 """From this width on, all numbers of a row fit."""

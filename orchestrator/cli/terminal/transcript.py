@@ -7,9 +7,10 @@ import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
-from agents import AssistantMessage, ToolCall
-from delegation import printable
-from delegation.events import (
+from orchestrator.agents import AssistantMessage, ToolCall
+from orchestrator.cli.terminal.style import format_seconds, format_tokens
+from orchestrator.delegation import printable
+from orchestrator.delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CallPlaced,
@@ -53,7 +54,6 @@ from delegation.events import (
     TurnStarted,
     WorkspaceOpened,
 )
-from orchestrator.cli.terminal.style import format_seconds, format_tokens
 
 INDENT: Final = " " * 9
 LONG_JSON: Final = 60
@@ -89,9 +89,7 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
             yield Text("the user", "bold blue")
             yield from _body(text, "")
         case TaskStarted() | TurnStarted() | TurnResumed():
-            yield Text(
-                "begins" if not isinstance(event, TurnResumed) else "goes on", "dim"
-            )
+            yield Text("begins" if not isinstance(event, TurnResumed) else "goes on", "dim")
         case ModelAnswered(_, message, _, left_out):
             if left_out:
                 note = f"has not read {left_out} characters, to fit its window"
@@ -135,9 +133,7 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
         case CancelRequested():
             yield Text("is asked to end", "yellow")
         case StartsPaused(_, paused):
-            again = (
-                "starts no new tasks until it is unpaused" if paused else "is unpaused"
-            )
+            again = "starts no new tasks until it is unpaused" if paused else "is unpaused"
             yield Text(again, "yellow")
         case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
             style = "bold green" if outcome.succeeded else "bold red"

@@ -12,26 +12,20 @@ import attrs
 from rich.cells import cell_len
 from rich.text import Text
 
-from agents import ToolCall
-from delegation import Ending, Status, TaskId, Tree, one_line
-from delegation.events.approvals import ApprovalQuestion
-from delegation.tree.collapse import (
+from orchestrator.agents import ToolCall
+from orchestrator.cli.terminal.approvals import one_line_subject
+from orchestrator.cli.terminal.style import STATUS_COLOURS, format_seconds
+from orchestrator.cli.terminal.task_line import Canvas, TaskLine, head_line, mark_of, name_of
+from orchestrator.delegation import Ending, Status, TaskId, Tree, one_line
+from orchestrator.delegation.events.approvals import ApprovalQuestion
+from orchestrator.delegation.tree.collapse import (
     DEFAULT_STATE,
     CollapsedRow,
     CollapseState,
     RowKind,
     collapse_tree,
 )
-from delegation.tree.glyphs import STATUS_GLYPHS
-from orchestrator.cli.terminal.approvals import one_line_subject
-from orchestrator.cli.terminal.style import STATUS_COLOURS, format_seconds
-from orchestrator.cli.terminal.task_line import (
-    Canvas,
-    TaskLine,
-    head_line,
-    mark_of,
-    name_of,
-)
+from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS
 
 SHOWN_QUESTIONS: Final = 3
 """How many open questions are shown one by one."""
@@ -120,9 +114,7 @@ def render_frame(
     return Frame(lines=lines, rows=rows, top=top, first=first)
 
 
-def _first_shown(
-    rows: Sequence[CollapsedRow], space: int, selected: str | None, first: int
-) -> int:
+def _first_shown(rows: Sequence[CollapsedRow], space: int, selected: str | None, first: int) -> int:
     """Return the first visible row: that of the last frame, if the selected row is visible."""
     at = next((n for n, row in enumerate(rows) if row.key == selected), 0)
     first = min(first, max(0, len(rows) - space))
@@ -134,19 +126,11 @@ def _header(snapshot: RunSnapshot, canvas: Canvas, heading: str) -> Text:
     is_idle = snapshot.tree[snapshot.tree.root]["status"] == Status.WAITING
     number_of = Counter(tally.counts)
     counts = (
-        (
-            Status.RUNNING,
-            number_of[Status.RUNNING] + number_of[Status.QUIET],
-            "running",
-        ),
+        (Status.RUNNING, number_of[Status.RUNNING] + number_of[Status.QUIET], "running"),
         (Status.WAITING, max(0, tally.waiting - is_idle), "waiting"),
         (Status.INTERRUPTED, number_of[Status.INTERRUPTED], "interrupted"),
         (Ending.FAILED, tally.failed, "failed"),
-        (
-            Ending.CANCELLED,
-            number_of[Ending.CANCELLED] + number_of[Ending.REFUSED],
-            "cancelled",
-        ),
+        (Ending.CANCELLED, number_of[Ending.CANCELLED] + number_of[Ending.REFUSED], "cancelled"),
         (Ending.SUCCEEDED, number_of[Ending.SUCCEEDED], "done"),
         (Status.QUEUED, number_of[Status.QUEUED], "queued"),
     )
@@ -187,15 +171,11 @@ def _question_lines(snapshot: RunSnapshot, canvas: Canvas) -> list[Text]:
         line.append(one_line_subject(ask.subject), style="not bold")
         lines.append(line)
     if len(snapshot.questions) > most:
-        lines.append(
-            Text(f"  … and {len(snapshot.questions) - most} more", style="dim")
-        )
+        lines.append(Text(f"  … and {len(snapshot.questions) - most} more", style="dim"))
     return lines
 
 
-def _row(
-    row: CollapsedRow, snapshot: RunSnapshot, canvas: Canvas, *, is_selected: bool
-) -> Text:
+def _row(row: CollapsedRow, snapshot: RunSnapshot, canvas: Canvas, *, is_selected: bool) -> Text:
     style = "reverse" if is_selected else ""
     if row.kind is RowKind.TASK:
         node = snapshot.tree[row.task]
@@ -226,18 +206,14 @@ def _row(
     ).render(canvas)
 
 
-def _about(
-    row: CollapsedRow, node: dict[str, Any], snapshot: RunSnapshot
-) -> tuple[str, str]:
+def _about(row: CollapsedRow, node: dict[str, Any], snapshot: RunSnapshot) -> tuple[str, str]:
     """Return the most important text about a task, and its style."""
     if row.summary:
         return row.summary, ""
     if node["error"]:
         return one_line(node["error"]), STATUS_COLOURS.get(node["status"], "")
     if node["status"] in {Status.RUNNING, Status.QUIET}:
-        calls = [
-            call for call in snapshot.calls(row.task) if call.name != DELEGATE_TASK
-        ]
+        calls = [call for call in snapshot.calls(row.task) if call.name != DELEGATE_TASK]
         if calls and (place := snapshot.place(row.task)):
             return f"{calls_text(calls)}: waits for a worker at {place!r}", "yellow"
         if calls:

@@ -6,17 +6,11 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from delegation import Mode, Reason, Row, TaskId, Tree
 from orchestrator.cli.terminal.style import is_ascii
-from orchestrator.cli.terminal.task_line import (
-    Canvas,
-    TaskLine,
-    head_line,
-    mark_of,
-    name_of,
-)
+from orchestrator.cli.terminal.task_line import Canvas, TaskLine, head_line, mark_of, name_of
 from orchestrator.cli.terminal.transcript import wrapped
 from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
+from orchestrator.delegation import Mode, Reason, Row, TaskId, Tree
 
 UNCOLLAPSED_TASKS: Final = 40
 """How many tasks are printed one by one at the end of a run."""
@@ -49,18 +43,14 @@ def print_tree(
         console.print(canvas.fit(_task_line(tree, row).render(canvas)))
 
 
-def print_collapsed(
-    tree: Tree, console: Console, *, rows: int, now: float | None = None
-) -> None:
+def print_collapsed(tree: Tree, console: Console, *, rows: int, now: float | None = None) -> None:
     """Print a tree in at most so many rows, besides its counts."""
     if not console.is_terminal:
         text = tree.to_text(rows=rows, now=now)
         console.print(text, markup=False, highlight=False, soft_wrap=True)
         return
     until: float = now or tree[tree.root]["ended"] or 0.0
-    snapshot = RunSnapshot(
-        tree=tree, questions=(), calls=lambda _: [], now=until, active_at=until
-    )
+    snapshot = RunSnapshot(tree=tree, questions=(), calls=lambda _: [], now=until, active_at=until)
     for line in render_frame(snapshot, _canvas(console, rows + 3)).lines:
         console.print(line)
 

@@ -9,12 +9,12 @@ from typing import Final
 
 import trio
 
-from delegation import Ledger, TaskId, Tree, root_of
-from delegation.events import Entry
-from delegation.events.approvals import ApprovalQuestion
 from orchestrator.cli.journal_queries import FoundRun, read_listed, read_run
-from orchestrator.journal.journal import fold
-from orchestrator.journal.journals import Journals
+from orchestrator.delegation import Ledger, TaskId, Tree, root_of
+from orchestrator.delegation.events import Entry
+from orchestrator.delegation.events.approvals import ApprovalQuestion
+from orchestrator.kernel.journal.journal import fold
+from orchestrator.kernel.journal.journals import Journals
 
 FOLD_BATCH: Final = 500
 """How many facts are folded before other tasks have a turn."""

@@ -9,27 +9,22 @@ from typing import Final, Literal, TypeAlias
 import attrs
 from rich.text import Text
 
-from delegation import Status, TaskId, Tree, one_line
-from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
-from delegation.tree.collapse import (
-    SHOWN_PER_GROUP,
-    CollapsedRow,
-    CollapseState,
-    RowKind,
-)
-from delegation.tree.tally import FAILURES
 from orchestrator.cli.terminal.approvals import question_lines, question_text
 from orchestrator.cli.terminal.keyboard import InputLine
 from orchestrator.cli.terminal.task_line import Canvas
 from orchestrator.cli.terminal.transcript import wrapped
 from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
-from orchestrator.cli.watch.keys import (
-    TRANSCRIPT_KEYS,
-    TREE_KEYS,
-    help_lines,
-    keys_line,
+from orchestrator.cli.watch.keys import TRANSCRIPT_KEYS, TREE_KEYS, help_lines, keys_line
+from orchestrator.delegation import Status, TaskId, Tree, one_line
+from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.delegation.tree.collapse import (
+    SHOWN_PER_GROUP,
+    CollapsedRow,
+    CollapseState,
+    RowKind,
 )
-from orchestrator.control.server import AnswerApproval, Cancel, Pause, Steer
+from orchestrator.delegation.tree.tally import FAILURES
+from orchestrator.kernel.control.server import AnswerApproval, Cancel, Pause, Steer
 
 READ_ONLY: Final = "read-only: the process that writes this run cannot be talked to"
 FULL_TEXT_HINT: Final = ": Esc, then Enter at the task shows all of it"
@@ -110,9 +105,7 @@ class WatchState:
             lines = self._render_tree(snapshot, canvas, heading)
         return [*lines, *[Text("")] * (canvas.height - len(lines)), *bottom]
 
-    def _render_tree(
-        self, snapshot: RunSnapshot, canvas: Canvas, heading: str
-    ) -> list[Text]:
+    def _render_tree(self, snapshot: RunSnapshot, canvas: Canvas, heading: str) -> list[Text]:
         while True:
             frame = render_frame(
                 snapshot,
@@ -188,9 +181,7 @@ class WatchState:
             return self._move(key, self._snapshot)
         return None
 
-    def _take_input(
-        self, key: str, on_input: Callable[[str], Action | None]
-    ) -> Action | None:
+    def _take_input(self, key: str, on_input: Callable[[str], Action | None]) -> Action | None:
         """Take a key of the input line, or the one key that was asked for."""
         text: str | None = key
         if key == "escape":
@@ -206,11 +197,7 @@ class WatchState:
     def _ask_line(
         self, question: str, prompt: str, on_input: Callable[[str], Action | None]
     ) -> None:
-        self._question, self._input_line, self._on_input = (
-            question,
-            InputLine(prompt),
-            on_input,
-        )
+        self._question, self._input_line, self._on_input = (question, InputLine(prompt), on_input)
 
     def _ask_key(
         self, question: str, choices: str, on_input: Callable[[str], Action | None]
@@ -241,16 +228,10 @@ class WatchState:
             self._start_answer(key, snapshot)
         elif (task := self._task) is None:
             self.note = "these are several tasks: open them, and choose one"
-        elif (
-            snapshot.tree[task]["ended"] is not None
-            and not snapshot.tree.tally(task).unsettled
-        ):
+        elif snapshot.tree[task]["ended"] is not None and not snapshot.tree.tally(task).unsettled:
             self.note = "it has ended already"
         elif key == "x":
-            open_, path = (
-                snapshot.tree.tally(task).unsettled,
-                snapshot.tree[task]["path"],
-            )
+            open_, path = (snapshot.tree.tally(task).unsettled, snapshot.tree[task]["path"])
             others = f" and {open_ - 1:,} below it" if open_ > 1 else ""
             self._ask_key(
                 f"Cancel {path}{others}?",
@@ -279,9 +260,7 @@ class WatchState:
 
     def _start_answer(self, key: str, snapshot: RunSnapshot) -> None:
         """Answer the selected task's question, or else the oldest one."""
-        asks = [
-            ask for ask in snapshot.questions if ask.task == self._task
-        ] or snapshot.questions
+        asks = [ask for ask in snapshot.questions if ask.task == self._task] or snapshot.questions
         if not asks:
             self.note = "nothing waits for an approval"
             return
@@ -298,9 +277,7 @@ class WatchState:
                 f"Approve {what}?",
                 "y once · t in this task · s in this session · n not now",
                 lambda text: (
-                    AnswerApproval(ask.id, SCOPE_KEYS[text])
-                    if text in SCOPE_KEYS
-                    else None
+                    AnswerApproval(ask.id, SCOPE_KEYS[text]) if text in SCOPE_KEYS else None
                 ),
             )
 
@@ -374,9 +351,7 @@ class WatchState:
             shown = MORE_FACTOR * self._collapse_state.shown.get(whole, SHOWN_PER_GROUP)
             # A group may have thousands of members; the agents below a task are few.
             state = self._collapse_state
-            self._collapse_state = (
-                state.show(whole, shown) if "/" in whole else state.expand(whole)
-            )
+            self._collapse_state = state.show(whole, shown) if "/" in whole else state.expand(whole)
         elif row.is_expanded is False:
             self._collapse_state = self._collapse_state.expand(row.key)
         elif row.is_expanded:
@@ -389,30 +364,20 @@ class WatchState:
         if row.is_expanded:
             self._collapse_state = self._collapse_state.collapse(row.key)
             return
-        above = (
-            n for n in range(self._index - 1, -1, -1) if self._rows[n].depth < row.depth
-        )
+        above = (n for n in range(self._index - 1, -1, -1) if self._rows[n].depth < row.depth)
         self._select(next(above, 0))
 
     def _search(self, words: str) -> None:
         self._search_text = words.strip().lower()
         if self._search_text and self._snapshot is not None:
-            self._find(
-                self._snapshot.tree,
-                self._matches_search,
-                f"nothing has {words!r} in it",
-            )
+            self._find(self._snapshot.tree, self._matches_search, f"nothing has {words!r} in it")
 
     def _matches_search(self, tree: Tree, task: TaskId) -> bool:
         node = tree[task]
         texts = (task, node["path"].rpartition("/")[2], node["label"], node["goal"])
-        return any(
-            self._search_text in text.lower() for text in (*texts, node["error"])
-        )
+        return any(self._search_text in text.lower() for text in (*texts, node["error"]))
 
-    def _find(
-        self, tree: Tree, matches: Callable[[Tree, TaskId], bool], otherwise: str
-    ) -> None:
+    def _find(self, tree: Tree, matches: Callable[[Tree, TaskId], bool], otherwise: str) -> None:
         """Select the next task that matches, in the order of delegation."""
         tasks = list(tree.graph)
         row = self._row

@@ -16,8 +16,7 @@ import trio
 from rich.console import Group
 from rich.live import Live
 
-from agents import ToolCall, raising_one_error, unanswered_calls
-from delegation import Receipt, TaskId
+from orchestrator.agents import ToolCall, raising_one_error, unanswered_calls
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import SIGNAL_BASE
 from orchestrator.cli.terminal.console import Terminal
@@ -28,15 +27,10 @@ from orchestrator.cli.terminal.transcript import transcript_lines
 from orchestrator.cli.terminal.tree_frame import RunSnapshot
 from orchestrator.cli.watch.journal_tail import RunReader, is_about, open_run
 from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
-from orchestrator.control.client import ControlClient, RefusedError, connect_control
-from orchestrator.control.server import (
-    AnswerApproval,
-    Cancel,
-    Pause,
-    Steer,
-    Subscribe,
-)
-from orchestrator.journal.journals import Journals
+from orchestrator.delegation import Receipt, TaskId
+from orchestrator.kernel.control.client import ControlClient, RefusedError, connect_control
+from orchestrator.kernel.control.server import AnswerApproval, Cancel, Pause, Steer, Subscribe
+from orchestrator.kernel.journal.journals import Journals
 
 FRAMES_PER_SECOND: Final = 8
 POLL_SECONDS: Final = 1
@@ -58,9 +52,7 @@ async def watch_run(journals: Journals, run: str | None) -> int:
     watcher = Watcher(await open_run(journals, run), Terminal())
     with raw_terminal() as (terminal, stops), watcher.screen(), raising_one_error():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(
-                terminal.stop_with_ctrl_z, stops, watcher.hide, watcher.restore
-            )
+            nursery.start_soon(terminal.stop_with_ctrl_z, stops, watcher.hide, watcher.restore)
             nursery.start_soon(watcher.follow_forever)
             await watcher.ready.wait()
             nursery.start_soon(watcher.draw_forever)
@@ -235,9 +227,7 @@ class Watcher:
             self.draw()
         self._quit.set()
 
-    async def _send_request(
-        self, request: Cancel | Pause | Steer | AnswerApproval
-    ) -> None:
+    async def _send_request(self, request: Cancel | Pause | Steer | AnswerApproval) -> None:
         await trio.lowlevel.checkpoint()
         client = self._client
         if client is None:

@@ -17,9 +17,7 @@ from tests.postgres import PostgresServer, open_postgres
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos.cluster", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.cluster", description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1, help="of the first round")
     parser.add_argument("--jobs", type=int, default=2, help="rounds at the same time")
@@ -28,9 +26,7 @@ def main() -> int:
     seeds = range(asked.seed, asked.seed + asked.rounds)
     try:
         with open_postgres(tcp=True) as server:
-            rounds = trio.run(
-                partial(play, server, seeds, jobs=asked.jobs, keep=asked.keep)
-            )
+            rounds = trio.run(partial(play, server, seeds, jobs=asked.jobs, keep=asked.keep))
     except FileNotFoundError as exc:
         print(f"rounds in a cluster were NOT played: {exc}", flush=True)
         return 0
@@ -60,9 +56,7 @@ async def play(
     return rounds
 
 
-async def _play_one(
-    seed: int, spawner: Spawner, server: PostgresServer, *, keep: bool
-) -> Round:
+async def _play_one(seed: int, spawner: Spawner, server: PostgresServer, *, keep: bool) -> Round:
     home = Path(tempfile.mkdtemp(prefix=f"cluster-{seed}-"))
     played = await play_round(seed, spawner, server, home)
     print(played.line, flush=True)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, LiteralString
 
 import attrs
 
-from orchestrator.postgres.connection import connect, shown_address
-from orchestrator.postgres.schema import install_schema
-from orchestrator.workers import WorkerId
-from orchestrator.workers.postgres.exchange import open_exchange
+from orchestrator.products.cluster.database.connection import connect, shown_address
+from orchestrator.products.cluster.database.schema import install_schema
+from orchestrator.products.cluster.work import WorkerId
+from orchestrator.products.cluster.work.postgres.exchange import open_exchange
 from tests.chaos.cluster.work import JOURNAL
 
 if TYPE_CHECKING:
-    from orchestrator.postgres.connection import Connection
+    from orchestrator.products.cluster.database.connection import Connection
 
 _WITNESS: Final[LiteralString] = """
 create schema chaos;
@@ -67,9 +67,7 @@ async def install_witness(url: str) -> None:
     """Create all tables of a cluster in an empty database, and the triggers on them."""
     with connect(url, application="chaos") as connection:
         install_schema(connection, shown_address(url))
-        connection.execute(
-            "insert into orchestrator.journals (name) values (%s)", (JOURNAL,)
-        )
+        connection.execute("insert into orchestrator.journals (name) values (%s)", (JOURNAL,))
         async with open_exchange(url) as exchange:
             # The queue of a place is made when it is first used.
             async with exchange.queue.receive(WorkerId("chaos"), "gpu", 1):

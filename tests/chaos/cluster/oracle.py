@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import attrs
 
-from delegation import Ending
-from delegation.events import (
+from orchestrator.delegation import Ending
+from orchestrator.delegation.events import (
     CallPlaced,
     Entry,
     Event,
@@ -19,9 +19,9 @@ from delegation.events import (
     TaskSettled,
     TurnEnded,
 )
-from orchestrator.journal.backends import store_at
-from orchestrator.journal.store import Finding, Level
-from orchestrator.postgres.connection import connect
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.kernel.journal.store import Finding, Level
+from orchestrator.products.cluster.database.connection import connect
 from orchestrator.testing import laws_of
 from tests.chaos.cluster.changes import Change, read_changes
 from tests.chaos.cluster.home import Home
@@ -48,9 +48,7 @@ class Evidence:
     """By the numbers of the processes."""
 
     @classmethod
-    def collect(
-        cls, home: Home, address: str, workers: Mapping[int, Process]
-    ) -> "Evidence":
+    def collect(cls, home: Home, address: str, workers: Mapping[int, Process]) -> "Evidence":
         """Read everything; blocking.
 
         Args:
@@ -118,17 +116,14 @@ def fenced_writers_change_nothing(evidence: Evidence) -> Iterator[str]:
     """From the moment a journal is taken over, no statement of an earlier writer takes effect."""
     until = {
         writer: at
-        for (writer, _), (_, at) in zip(
-            evidence.writers, evidence.writers[1:], strict=False
-        )
+        for (writer, _), (_, at) in zip(evidence.writers, evidence.writers[1:], strict=False)
     }
     for change in evidence.changes:
         over = until.get(change.process)
         when = change.at if change.table in UNDER_LOCK else change.began
         if over is not None and when > over:
             yield (
-                f"{change.process} changed {change.table} {when - over:.3f} s after it was"
-                " fenced"
+                f"{change.process} changed {change.table} {when - over:.3f} s after it was fenced"
             )
 
 
@@ -196,14 +191,9 @@ def calls_of_live_workers_are_not_broken_off(evidence: Evidence) -> Iterator[str
 def silence_of(process: Process, evidence: Evidence) -> float:
     """Return the longest time for which nothing was heard of a worker."""
     beats = [
-        it.at
-        for it in evidence.changes
-        if it.process == process.name and it.table == "workers"
+        it.at for it in evidence.changes if it.process == process.name and it.table == "workers"
     ]
-    return max(
-        (after - before for before, after in itertools.pairwise(beats)),
-        default=0.0,
-    )
+    return max((after - before for before, after in itertools.pairwise(beats)), default=0.0)
 
 
 def mail_is_read_once(evidence: Evidence) -> Iterator[str]:
@@ -235,9 +225,7 @@ def mail_is_read_once(evidence: Evidence) -> Iterator[str]:
 
 def budget_holds(evidence: Evidence) -> Iterator[str]:
     """The models below the shop were asked no more often than its budget allows."""
-    asked = sum(
-        it["tag"].startswith("buy") or it["tag"] == "shop" for it in evidence.requests
-    )
+    asked = sum(it["tag"].startswith("buy") or it["tag"] == "shop" for it in evidence.requests)
     if asked > SHOP_CALLS:
         yield f"{asked} requests below the shop, of {SHOP_CALLS}"
 

@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 import trio
 
-from agents import raising_one_error
+from orchestrator.agents import raising_one_error
 from tests.chaos.cluster.changes import install_witness
 from tests.chaos.cluster.home import HOME_VARIABLE, Home
 from tests.chaos.cluster.oracle import Evidence, find_problems
@@ -77,10 +77,7 @@ def plan_of(seed: int) -> Plan:
     kinds = [FAULTS[seed % len(FAULTS)]]
     kinds += chance.choices(FAULTS, k=chance.randrange(3))
     times = sorted(chance.randint(*LINES) for _ in kinds)
-    faults = [
-        Fault(kind, at, chance.random() < 0.5)
-        for kind, at in zip(kinds, times, strict=True)
-    ]
+    faults = [Fault(kind, at, chance.random() < 0.5) for kind, at in zip(kinds, times, strict=True)]
     return Plan(tuple(faults), twice=chance.random() < 0.25)
 
 
@@ -106,9 +103,7 @@ class Round:
             *(f"    {problem}" for problem in self.problems),
         ]
         if self.problems:
-            lines.append(
-                f"    again: python -m tests.chaos.cluster --rounds 1 --seed {self.seed}"
-            )
+            lines.append(f"    again: python -m tests.chaos.cluster --rounds 1 --seed {self.seed}")
         return "\n".join(lines)
 
 
@@ -202,16 +197,12 @@ class Game:
         return bool(self._home.receipts.read("done"))
 
     async def _wait_lines(self, count: int) -> None:
-        await self._progress.wait(
-            lambda: self._progress.count >= count or self._is_done
-        )
+        await self._progress.wait(lambda: self._progress.count >= count or self._is_done)
 
     async def _start_writer(self) -> None:
         name = f"writer-{self._seed}-{next(self._numbers)}"
         environ = await self._environ(name)
-        started = self._writers[name] = await self._spawner.start(
-            "writer", name, environ
-        )
+        started = self._writers[name] = await self._spawner.start("writer", name, environ)
         self._nursery.start_soon(self._replace, started)
 
     async def _replace(self, writer: Process) -> None:
@@ -379,9 +370,7 @@ class Game:
         return f"{process.name} ended with {process.code}: {said}"
 
 
-async def play_round(
-    seed: int, spawner: Spawner, server: PostgresServer, folder: Path
-) -> Round:
+async def play_round(seed: int, spawner: Spawner, server: PostgresServer, folder: Path) -> Round:
     """Play a round, and compare what it leaves behind.
 
     Args:
@@ -394,8 +383,7 @@ async def play_round(
     began = trio.current_time()
     database = f"chaos_{seed}"
     await trio.to_thread.run_sync(
-        server.execute,
-        f"create database {database} template {TEMPLATE} strategy file_copy",
+        server.execute, f"create database {database} template {TEMPLATE} strategy file_copy"
     )
     others = set(children_of(spawner.pid))
     evidence: Evidence | None = None
@@ -409,16 +397,12 @@ async def play_round(
         game.problems.append(f"it hangs: it was not done after {PATIENCE} s")
         game.kill_all()
     if not patience.cancelled_caught:
-        evidence = await trio.to_thread.run_sync(
-            Evidence.collect, home, game.address, game.workers
-        )
+        evidence = await trio.to_thread.run_sync(Evidence.collect, home, game.address, game.workers)
         game.problems += await trio.to_thread.run_sync(find_problems, evidence)
         # Those of rounds beside this one are known.
         left = set(children_of(spawner.pid)) - spawner.living - others
         game.problems += [f"process {pid} is left" for pid in left]
-        await trio.to_thread.run_sync(
-            server.execute, f"drop database {database} with (force)"
-        )
+        await trio.to_thread.run_sync(server.execute, f"drop database {database} with (force)")
     return Round(
         seed,
         game.plan,

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from agents import (
+from orchestrator.agents import (
     Agent,
     AssistantMessage,
     Budget,
@@ -100,7 +100,5 @@ def _boss(_: Transcript, answers: int) -> str | ToolCall:
 
 
 leaf = Agent("leaf", model=_model(_leaf), tools=[launch, measure])
-shop = Agent(
-    "shop", model=_model(_shop), delegates=[leaf], budget=Budget(calls=SHOP_CALLS)
-)
+shop = Agent("shop", model=_model(_shop), delegates=[leaf], budget=Budget(calls=SHOP_CALLS))
 boss = Agent("boss", model=_model(_boss), delegates=[leaf, shop])

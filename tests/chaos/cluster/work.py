@@ -15,20 +15,20 @@ import networkx as nx  # noqa: F401
 import psycopg  # noqa: F401
 import trio
 
-from agents import Agent, raising_one_error
-from delegation import Reply
-from delegation.events import MessageReceived
 from orchestrator import Orchestrator, open_orchestrator
+from orchestrator.agents import Agent, raising_one_error
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.commands.worker import worker
-from orchestrator.doors.session import Session
-from orchestrator.errors import JournalInUseError
-from orchestrator.execution import worker_process
-from orchestrator.journal.postgres import journal as postgres_journal  # noqa: F401
-from orchestrator.postgres.connection import UnreachableError
-from orchestrator.workers import Delivery, Exchange, WorkerId
-from orchestrator.workers.postgres import exchange as postgres_exchange  # noqa: F401
-from orchestrator.workers.queues import absurd  # noqa: F401
+from orchestrator.delegation import Reply
+from orchestrator.delegation.events import MessageReceived
+from orchestrator.kernel.doors.session import Session
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.kernel.execution import worker_process
+from orchestrator.products.cluster.database.connection import UnreachableError
+from orchestrator.products.cluster.journal import journal as postgres_journal  # noqa: F401
+from orchestrator.products.cluster.work import Delivery, Exchange, WorkerId
+from orchestrator.products.cluster.work.postgres import exchange as postgres_exchange  # noqa: F401
+from orchestrator.products.cluster.work.queues import absurd  # noqa: F401
 from tests.chaos.cluster.home import Home
 
 TEAM: Final = str(Path(__file__).parent / "team.py")
@@ -169,9 +169,7 @@ class _DoublingExchange:
 def _deliver_twice() -> None:
     init: Any = worker_process.Worker.__init__
 
-    def init_doubling(
-        self: Any, exchange: Exchange, *args: Any, **options: Any
-    ) -> None:
+    def init_doubling(self: Any, exchange: Exchange, *args: Any, **options: Any) -> None:
         init(self, _DoublingExchange(exchange), *args, **options)
 
     worker_process.Worker.__init__ = init_doubling  # type: ignore[method-assign]

@@ -31,13 +31,7 @@ from tests.chat.fakes.discord_bodies import (
     pinged,
     read_multipart,
 )
-from tests.chat.fakes.http import (
-    HangUpError,
-    Request,
-    Response,
-    json_response,
-    serve_http,
-)
+from tests.chat.fakes.http import HangUpError, Request, Response, json_response, serve_http
 
 TOKEN: Final = "MTA5OTk.a-token.of-the-tests"
 BOT, APPLICATION = "1009900", "1009900"
@@ -94,11 +88,7 @@ class Message:
     @property
     def buttons(self) -> dict[str, str]:
         """What the buttons carry, by what is on them."""
-        return {
-            it["label"]: it["custom_id"]
-            for row in self.components
-            for it in row["components"]
-        }
+        return {it["label"]: it["custom_id"] for row in self.components for it in row["components"]}
 
 
 @attrs.define(kw_only=True)
@@ -165,9 +155,7 @@ class _Connection:
             await self.socket.send_message(data.decode())
         else:
             packed = self.compress.compress(data)
-            await self.socket.send_message(
-                packed + self.compress.flush(zlib.Z_SYNC_FLUSH)
-            )
+            await self.socket.send_message(packed + self.compress.flush(zlib.Z_SYNC_FLUSH))
 
 
 class FakeDiscord:
@@ -227,9 +215,7 @@ class FakeDiscord:
     def sent(self, channel: str = "") -> list[Message]:
         """Return what the bot has sent, oldest first."""
         return [
-            it
-            for it in self.messages.values()
-            if it.author == BOT and channel in {"", it.channel}
+            it for it in self.messages.values() if it.author == BOT and channel in {"", it.channel}
         ]
 
     def texts(self, channel: str = "") -> list[str]:
@@ -250,9 +236,7 @@ class FakeDiscord:
         **more: Any,
     ) -> Message:
         """Let a person write a message, and tell the bot."""
-        message = self.write(
-            text, by=by, channel=channel, reply_to=reply_to, files=files, **more
-        )
+        message = self.write(text, by=by, channel=channel, reply_to=reply_to, files=files, **more)
         await self.announce(message)
         return message
 
@@ -371,9 +355,7 @@ class FakeDiscord:
 
         def is_handled() -> bool:
             sessions = list(self._sessions.values())
-            return bool(sessions and self.heartbeats) and (
-                self.heartbeats[-1] == sessions[-1].seq
-            )
+            return bool(sessions and self.heartbeats) and (self.heartbeats[-1] == sessions[-1].seq)
 
         await self.wait_until(is_handled)
 
@@ -412,9 +394,7 @@ class FakeDiscord:
             }
         return found
 
-    def message_object(
-        self, message: Message, intents: int = ALL_INTENTS
-    ) -> dict[str, Any]:
+    def message_object(self, message: Message, intents: int = ALL_INTENTS) -> dict[str, Any]:
         """Return a message as a bot with these intents reads it."""
         mentioned = re.findall(r"<@!?(\d+)>", message.content)
         replied = self.messages.get(message.reply_to)
@@ -506,10 +486,7 @@ class FakeDiscord:
         shape = re.sub(r"(?<=/)\d+(?=/|$)", "{}", path)
         if path.startswith(("/interactions/", "/webhooks/")):
             pieces = path.split("/")
-            names, shape = (
-                pieces[2:4],
-                "/".join(["", pieces[1], "{}", "{}", *pieces[4:]]),
-            )
+            names, shape = (pieces[2:4], "/".join(["", pieces[1], "{}", "{}", *pieces[4:]]))
         kind = f"{request.method} {shape}"
         fault = self._next_fault(kind)
         if fault is not None and fault.lost == "before":
@@ -616,10 +593,7 @@ class FakeDiscord:
                 limited | {"retry_after": ends - now},
                 429,
                 **headers,
-                **{
-                    "retry-after": str(int(ends - now) + 1),
-                    "x-ratelimit-scope": "user",
-                },
+                **{"retry-after": str(int(ends - now) + 1), "x-ratelimit-scope": "user"},
             )
         self._buckets[key] = (used + 1, ends)
         return headers
@@ -635,9 +609,7 @@ class FakeDiscord:
             raise RefusedError(404, 10008, "Unknown Message")
         return found
 
-    def _history(
-        self, channel: Channel, query: dict[str, list[str]]
-    ) -> list[dict[str, Any]]:
+    def _history(self, channel: Channel, query: dict[str, list[str]]) -> list[dict[str, Any]]:
         if channel.refusal is not None:
             raise channel.refusal
         (limit,) = query.get("limit", ["50"])
@@ -707,18 +679,14 @@ class FakeDiscord:
             return id_
         if reference.get("fail_if_not_exists", True):
             raise bad_form(
-                "message_reference",
-                "MESSAGE_REFERENCE_UNKNOWN_MESSAGE",
-                "Unknown message",
+                "message_reference", "MESSAGE_REFERENCE_UNKNOWN_MESSAGE", "Unknown message"
             )
         return ""
 
     def _edit(self, message: Message, body: Any) -> dict[str, Any]:
         check_edit(body)
         if message.author != BOT:
-            raise RefusedError(
-                403, 50005, "Cannot edit a message authored by another user"
-            )
+            raise RefusedError(403, 50005, "Cannot edit a message authored by another user")
         if body.get("content") is not None:
             message.content = body["content"]
         if "components" in body:
@@ -744,9 +712,7 @@ class FakeDiscord:
     def _follow(
         self, application: str, token: str, body: Any, files: dict[int, SentFile]
     ) -> dict[str, Any]:
-        found = next(
-            (it for it in self._interactions.values() if it.token == token), None
-        )
+        found = next((it for it in self._interactions.values() if it.token == token), None)
         if application != APPLICATION or found is None or not found.is_answered:
             raise RefusedError(404, 10015, "Unknown Webhook")
         if trio.current_time() - found.began > FOLLOW_SECONDS:
@@ -781,9 +747,7 @@ class FakeDiscord:
             await socket.aclose(4012)
             return
         compress = query.get("compress", [""])[0]
-        connection = _Connection(
-            socket, zlib.compressobj() if compress == "zlib-stream" else None
-        )
+        connection = _Connection(socket, zlib.compressobj() if compress == "zlib-stream" else None)
         self._open.append(connection)
         self._changed.unpark_all()
         try:
@@ -902,11 +866,7 @@ class FakeDiscord:
 
     def _server_object(self) -> dict[str, Any]:
         channels = [it for it in self.channels.values() if not it.is_direct]
-        member: dict[str, Any] = {
-            "user": user_object(BOT),
-            "roles": [],
-            "joined_at": _iso(0),
-        }
+        member: dict[str, Any] = {"user": user_object(BOT), "roles": [], "joined_at": _iso(0)}
         member |= {"deaf": False, "mute": False, "flags": 0}
         everyone: dict[str, Any] = {
             "id": SERVER,
@@ -928,28 +888,17 @@ class FakeDiscord:
             "members": [member],
             "channels": [self.channel_object(it) for it in channels if it.type == TEXT],
             "threads": [self.channel_object(it) for it in channels if it.parent],
+            **dict.fromkeys(("emojis", "stickers", "features", "voice_states", "presences"), ()),
+            **dict.fromkeys(("guild_scheduled_events", "stage_instances", "soundboard_sounds"), ()),
+            **dict.fromkeys(("icon", "splash", "discovery_splash", "banner", "description"), None),
+            **dict.fromkeys(("application_id", "rules_channel_id", "vanity_url_code"), None),
             **dict.fromkeys(
-                ("emojis", "stickers", "features", "voice_states", "presences"), ()
-            ),
-            **dict.fromkeys(
-                ("guild_scheduled_events", "stage_instances", "soundboard_sounds"), ()
-            ),
-            **dict.fromkeys(
-                ("icon", "splash", "discovery_splash", "banner", "description"), None
-            ),
-            **dict.fromkeys(
-                ("application_id", "rules_channel_id", "vanity_url_code"), None
-            ),
-            **dict.fromkeys(
-                ("afk_channel_id", "system_channel_id", "public_updates_channel_id"),
-                None,
+                ("afk_channel_id", "system_channel_id", "public_updates_channel_id"), None
             ),
             **dict.fromkeys(
                 ("verification_level", "default_message_notifications", "mfa_level"), 0
             ),
-            **dict.fromkeys(
-                ("explicit_content_filter", "system_channel_flags", "nsfw_level"), 0
-            ),
+            **dict.fromkeys(("explicit_content_filter", "system_channel_flags", "nsfw_level"), 0),
             "premium_tier": 0,
             "premium_progress_bar_enabled": False,
             "afk_timeout": 300,
@@ -1033,9 +982,7 @@ def _read_body(request: Request) -> tuple[Any, dict[int, SentFile]]:
     try:
         return (msgspec.json.decode(body) if body else None), files
     except msgspec.DecodeError:
-        raise RefusedError(
-            400, 50109, "The request body contains invalid JSON."
-        ) from None
+        raise RefusedError(400, 50109, "The request body contains invalid JSON.") from None
 
 
 def _fault_response(fault: Fault) -> Response:
@@ -1062,9 +1009,7 @@ def _iso(seconds: float) -> str:
 
 
 @asynccontextmanager
-async def open_fake_discord(
-    clock: Callable[[], float] = time.time,
-) -> AsyncGenerator[FakeDiscord]:
+async def open_fake_discord(clock: Callable[[], float] = time.time) -> AsyncGenerator[FakeDiscord]:
     """Serve Discord as long as the block lasts."""
     fake = FakeDiscord(clock)
     async with trio.open_nursery() as nursery, serve_http(fake.answer) as url:

@@ -45,9 +45,7 @@ SYSTEM_TYPES: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 18, 21})
 class RefusedError(Exception):
     """Discord says no."""
 
-    def __init__(
-        self, status: int, code: int, message: str, **errors: tuple[str, str]
-    ) -> None:
+    def __init__(self, status: int, code: int, message: str, **errors: tuple[str, str]) -> None:
         super().__init__(f"{status} {code} {message} {errors}")
         self.status = status
         self.body: dict[str, Any] = {"message": message, "code": code}
@@ -97,9 +95,7 @@ def check_message(
     check_fields(body, MESSAGE_FIELDS)
     content = body.get("content") or ""
     if units(content) > 2000:
-        raise bad_form(
-            "content", "BASE_TYPE_MAX_LENGTH", "Must be 2000 or fewer in length."
-        )
+        raise bad_form("content", "BASE_TYPE_MAX_LENGTH", "Must be 2000 or fewer in length.")
     if isinstance(nonce := body.get("nonce"), str) and len(nonce) > 25:
         raise bad_form("nonce", "NONCE_TYPE_TOO_LONG", "Must be 25 or fewer in length.")
     check_mentions(body.get("allowed_mentions") or {})
@@ -121,9 +117,7 @@ def check_message(
 def check_edit(body: Mapping[str, Any]) -> None:
     check_fields(body, EDIT_FIELDS)
     if units(body.get("content") or "") > 2000:
-        raise bad_form(
-            "content", "BASE_TYPE_MAX_LENGTH", "Must be 2000 or fewer in length."
-        )
+        raise bad_form("content", "BASE_TYPE_MAX_LENGTH", "Must be 2000 or fewer in length.")
     check_mentions(body.get("allowed_mentions") or {})
     check_components(body.get("components") or ())
 
@@ -170,15 +164,11 @@ def check_components(rows: Iterable[Mapping[str, Any]]) -> None:
             if not 1 <= len(id_) <= 100 or not 1 <= len(label) <= 80:
                 raise bad_form("components", "BASE_TYPE_BAD_LENGTH", "is too long")
             if id_ in seen:
-                raise bad_form(
-                    "components", "COMPONENT_CUSTOM_ID_DUPLICATED", "must be unique"
-                )
+                raise bad_form("components", "COMPONENT_CUSTOM_ID_DUPLICATED", "must be unique")
             seen.add(id_)
 
 
-def pinged(
-    content: str, allowed: Mapping[str, Any] | None, replied: str | None
-) -> set[str]:
+def pinged(content: str, allowed: Mapping[str, Any] | None, replied: str | None) -> set[str]:
     """Return whom a message calls for: ids of people and roles, or `everyone`."""
     mentioned = set(re.findall(r"<@!?(\d+)>", content))
     roles = set(re.findall(r"<@&(\d+)>", content))

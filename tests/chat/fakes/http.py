@@ -111,9 +111,7 @@ async def _unless_closed(
     return answer
 
 
-async def _next_request(
-    stream: trio.SocketStream, connection: h11.Connection
-) -> Request | None:
+async def _next_request(stream: trio.SocketStream, connection: h11.Connection) -> Request | None:
     head: h11.Request | None = None
     body = bytearray()
     while True:
@@ -130,8 +128,6 @@ async def _next_request(
         elif isinstance(event, h11.EndOfMessage):
             assert head is not None
             headers = {name.decode(): value.decode() for name, value in head.headers}
-            return Request(
-                head.method.decode(), head.target.decode(), headers, bytes(body)
-            )
+            return Request(head.method.decode(), head.target.decode(), headers, bytes(body))
         else:
             return None

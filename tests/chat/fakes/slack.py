@@ -18,15 +18,9 @@ import httpx2
 import trio
 import trio_websocket
 
-from agents import raising_one_error
-from orchestrator.chat.slack.signature import sign
-from tests.chat.fakes.http import (
-    HangUpError,
-    Request,
-    Response,
-    json_response,
-    serve_http,
-)
+from orchestrator.agents import raising_one_error
+from orchestrator.products.chat.slack.signature import sign
+from tests.chat.fakes.http import HangUpError, Request, Response, json_response, serve_http
 from tests.chat.fakes.slack_blocks import BlockError, check_blocks
 from tests.chat.fakes.slack_methods import METHODS, ArgumentError, read_arguments
 from tests.server.kit import NO_CERTIFICATES
@@ -272,9 +266,7 @@ class FakeSlack:
             "type": "event_callback",
             "event_id": id_,
             "event_time": int(time.time()),
-            "authorizations": [
-                {"enterprise_id": None, "team_id": TEAM, "user_id": BOT_USER}
-            ],
+            "authorizations": [{"enterprise_id": None, "team_id": TEAM, "user_id": BOT_USER}],
             "is_ext_shared_channel": False,
             "event_context": "4-x",
         }
@@ -285,11 +277,7 @@ class FakeSlack:
         """Return a file that a person can say something with."""
         self._number += 1
         file = File(
-            id=f"F{self._number:08}",
-            name=name,
-            length=len(content),
-            content=content,
-            **others,
+            id=f"F{self._number:08}", name=name, length=len(content), content=content, **others
         )
         self.files[file.id] = file
         return file
@@ -498,9 +486,7 @@ class FakeSlack:
 
     def _chat_postMessage(self, *, channel: str, **arguments: Any) -> dict[str, Any]:  # noqa: N802
         where = self._writable(channel)
-        message = Message(
-            channel=where.id, ts=self._new_ts(), user=BOT_USER, is_bot=True
-        )
+        message = Message(channel=where.id, ts=self._new_ts(), user=BOT_USER, is_bot=True)
         self._fill(message, arguments)
         self._require_thread(where, arguments)
         message.thread_ts = arguments.get("thread_ts", "")
@@ -518,20 +504,14 @@ class FakeSlack:
         if user not in where.members:
             raise RefusedError("user_not_in_channel")
         message = Message(
-            channel=where.id,
-            ts=self._new_ts(),
-            user=BOT_USER,
-            is_bot=True,
-            only_for=user,
+            channel=where.id, ts=self._new_ts(), user=BOT_USER, is_bot=True, only_for=user
         )
         self._fill(message, arguments)
         message.thread_ts = arguments.get("thread_ts", "")
         self._keep(message)
         return {"message_ts": message.ts}
 
-    def _chat_update(
-        self, *, channel: str, ts: str, **arguments: Any
-    ) -> dict[str, Any]:
+    def _chat_update(self, *, channel: str, ts: str, **arguments: Any) -> dict[str, Any]:
         self._channel(channel)
         message = self.find(channel, ts)
         if message is None:
@@ -560,12 +540,7 @@ class FakeSlack:
         return {"file_id": file.id, "upload_url": f"{self.origin}/upload/v1/{file.id}"}
 
     def _files_completeUploadExternal(  # noqa: N802
-        self,
-        *,
-        files: list[dict[str, str]],
-        channel_id: str = "",
-        thread_ts: str = "",
-        **_: Any,
+        self, *, files: list[dict[str, str]], channel_id: str = "", thread_ts: str = "", **_: Any
     ) -> dict[str, Any]:
         for one in files:
             if not {"id"} <= set(one) <= {"id", "title", "highlight_type"}:
@@ -604,11 +579,7 @@ class FakeSlack:
     def _writable(self, id_: str) -> Channel:
         if id_ in self.users:
             # A message to a user is a direct message.
-            found = [
-                it
-                for it in self.channels.values()
-                if it.kind == "im" and id_ in it.members
-            ]
+            found = [it for it in self.channels.values() if it.kind == "im" and id_ in it.members]
             id_ = found[0].id if found else "D-none"
         channel = self._channel(id_)
         if channel.is_archived:
@@ -837,9 +808,7 @@ class FakeSlack:
         self.sent += 1
         self._changed.unpark_all()
         with trio.move_on_after(ACK_SECONDS):
-            await self.wait_for(
-                lambda: id_ not in self._envelopes or not connection.is_open
-            )
+            await self.wait_for(lambda: id_ not in self._envelopes or not connection.is_open)
         return "timeout" if id_ in self._envelopes else ""
 
 

@@ -46,8 +46,7 @@ METHODS = {
     "auth.test": Method(),
     "apps.connections.open": Method(token="xapp-"),
     "assistant.threads.setStatus": Method(
-        {"channel_id": str, "thread_ts": str, "status": str},
-        {"loading_messages": list, **_FACE},
+        {"channel_id": str, "thread_ts": str, "status": str}, {"loading_messages": list, **_FACE}
     ),
     "chat.postMessage": Method(
         {"channel": str},
@@ -94,9 +93,7 @@ METHODS = {
         is_form_only=True,
     ),
     "conversations.info": Method(
-        {"channel": str},
-        {"include_locale": bool, "include_num_members": bool},
-        is_form_only=True,
+        {"channel": str}, {"include_locale": bool, "include_num_members": bool}, is_form_only=True
     ),
     "files.completeUploadExternal": Method(
         {"files": list},
@@ -109,22 +106,16 @@ METHODS = {
         },
     ),
     "files.getUploadURLExternal": Method(
-        {"filename": str, "length": int},
-        {"alt_txt": str, "snippet_type": str},
-        is_form_only=True,
+        {"filename": str, "length": int}, {"alt_txt": str, "snippet_type": str}, is_form_only=True
     ),
     "files.info": Method(
-        {"file": str},
-        {"count": int, "cursor": str, "limit": int, "page": int},
-        is_form_only=True,
+        {"file": str}, {"count": int, "cursor": str, "limit": int, "page": int}, is_form_only=True
     ),
     "users.info": Method({"user": str}, {"include_locale": bool}, is_form_only=True),
 }
 
 
-def read_arguments(
-    method: Method, media_type: str, query: str, body: bytes
-) -> dict[str, Any]:
+def read_arguments(method: Method, media_type: str, query: str, body: bytes) -> dict[str, Any]:
     """Return the arguments of a call, each of its type."""
     kind, _, parameters = (part.strip() for part in media_type.partition(";"))
     charset = parameters.lower().removeprefix("charset=").strip('"')
@@ -139,9 +130,7 @@ def read_arguments(
         except ValueError:
             raise ArgumentError("no JSON", "invalid_json") from None
     elif kind == "application/x-www-form-urlencoded" or not body:
-        fields = parse_qsl(
-            body.decode(), keep_blank_values=True, strict_parsing=bool(body)
-        )
+        fields = parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body))
         if len({name for name, _ in fields}) < len(fields):
             raise ArgumentError("an argument is there twice", "invalid_form_data")
         found |= dict(fields)

@@ -20,13 +20,7 @@ import attrs
 import httpx2
 import trio
 
-from tests.chat.fakes.http import (
-    HangUpError,
-    Request,
-    Response,
-    json_response,
-    serve_http,
-)
+from tests.chat.fakes.http import HangUpError, Request, Response, json_response, serve_http
 
 TOKEN: Final = "42:AAF-fake_token_of_a_bot_that_is_not"
 BOT: Final = {
@@ -98,9 +92,7 @@ class BotApi:
         """Raise `RefusedRequestError` unless a value has a published type."""
         self._check_types(type_, type_, value)
 
-    def _check_fields(
-        self, where: str, known: Mapping[str, str], given: Mapping[str, Any]
-    ) -> None:
+    def _check_fields(self, where: str, known: Mapping[str, str], given: Mapping[str, Any]) -> None:
         for name in given:
             if name not in known:
                 raise RefusedRequestError(400, f"Bad Request: {where} has no {name}")
@@ -218,9 +210,7 @@ class FakeTelegram:
         if reply_to is not None:
             replied = where.messages[reply_to]
             message["reply_to_message"] = {
-                key: value
-                for key, value in replied.items()
-                if key != "reply_to_message"
+                key: value for key, value in replied.items() if key != "reply_to_message"
             }
             if topic is None and where.type != "private":
                 # A chain of replies has the id of a thread, and is no topic.
@@ -283,11 +273,7 @@ class FakeTelegram:
 
     def texts(self, chat: int | None = None) -> list[str]:
         """Return what the bot has said."""
-        return [
-            it["text"]
-            for it in self.sent
-            if "text" in it and chat in {None, it["chat"]["id"]}
-        ]
+        return [it["text"] for it in self.sent if "text" in it and chat in {None, it["chat"]["id"]}]
 
     async def wait_sent(self, count: int) -> list[str]:
         """Wait until the bot has sent so many messages, and return their texts."""
@@ -331,9 +317,7 @@ class FakeTelegram:
             return await self._control(url.path, request)
         if url.path.startswith(f"/file/bot{TOKEN}/"):
             content = self.files.get(url.path.rpartition("/")[2], b"")
-            return Response(
-                200 if content else 404, content, "application/octet-stream"
-            )
+            return Response(200 if content else 404, content, "application/octet-stream")
         bot, _, method = url.path.removeprefix("/bot").partition("/")
         if bot != TOKEN or self.is_revoked:
             return _refusal(RefusedRequestError(401, "Unauthorized"))
@@ -358,9 +342,7 @@ class FakeTelegram:
         if fault is not None and not fault.is_done:
             if not fault.code:
                 raise HangUpError
-            extra = (
-                {} if fault.retry_after is None else {"retry_after": fault.retry_after}
-            )
+            extra = {} if fault.retry_after is None else {"retry_after": fault.retry_after}
             raise RefusedRequestError(fault.code, fault.description, **extra)
         handler = getattr(self, f"_on_{name.lower()}", None)
         if handler is None:
@@ -563,8 +545,7 @@ class FakeTelegram:
         if not callback_query_id.startswith("press-"):
             raise RefusedRequestError(
                 400,
-                "Bad Request: query is too old and response timeout expired or query ID is"
-                " invalid",
+                "Bad Request: query is too old and response timeout expired or query ID is invalid",
             )
         if len(text) > 200:
             raise RefusedRequestError(400, "Bad Request: MESSAGE_TOO_LONG")
@@ -600,14 +581,10 @@ class FakeTelegram:
             replied = chat.messages.get(reply["message_id"])
             if replied is not None:
                 message["reply_to_message"] = {
-                    key: value
-                    for key, value in replied.items()
-                    if key != "reply_to_message"
+                    key: value for key, value in replied.items() if key != "reply_to_message"
                 }
             elif not reply.get("allow_sending_without_reply"):
-                raise RefusedRequestError(
-                    400, "Bad Request: message to be replied not found"
-                )
+                raise RefusedRequestError(400, "Bad Request: message to be replied not found")
         for row in given.get("reply_markup", {}).get("inline_keyboard", []):
             for button in row:
                 if not 1 <= len(button.get("callback_data", "-").encode()) <= 64:
@@ -681,11 +658,7 @@ class FakeTelegram:
 
 
 def _refusal(exc: RefusedRequestError) -> Response:
-    body: dict[str, Any] = {
-        "ok": False,
-        "error_code": exc.code,
-        "description": exc.description,
-    }
+    body: dict[str, Any] = {"ok": False, "error_code": exc.code, "description": exc.description}
     if exc.parameters:
         body["parameters"] = exc.parameters
     return json_response(body, exc.code)
@@ -724,10 +697,7 @@ def _multipart(kind: str, body: bytes) -> Iterator[tuple[str, Any]]:
         content = part.get_payload(decode=True)
         assert isinstance(content, bytes)
         file = part.get_filename()
-        yield (
-            str(name),
-            content.decode() if file is None else UploadedFile(file, content),
-        )
+        yield (str(name), content.decode() if file is None else UploadedFile(file, content))
 
 
 def _value(text: Any, types: str) -> Any:

@@ -93,9 +93,7 @@ async def check_buttons(it: Bot) -> None:
     query = update.callback_query
     assert query.data == "y"
     assert await it.answer_callback_query(query.id, text="Thanks")
-    edited = await it.edit_message_text(
-        "Yes", chat_id=7, message_id=query.message.message_id
-    )
+    edited = await it.edit_message_text("Yes", chat_id=7, message_id=query.message.message_id)
     assert edited.reply_markup is None
 
 
@@ -149,9 +147,7 @@ async def main() -> None:
         await run_checks(*(named(check, it) for check in checks))
 
 
-def named(
-    check: Callable[[Bot], Awaitable[None]], it: Bot
-) -> Callable[[], Awaitable[None]]:
+def named(check: Callable[[Bot], Awaitable[None]], it: Bot) -> Callable[[], Awaitable[None]]:
     """Return a check of this bot, under its name."""
     bound = partial(check, it)
     bound.__name__ = check.__name__.removeprefix("check_")

@@ -85,9 +85,7 @@ async def what_is_wrong_is_refused() -> None:
 
 
 async def files_go_and_come() -> None:
-    sent = await bot.rest.create_message(
-        GENERAL, attachment=hikari.Bytes(b"bytes", "a.bin")
-    )
+    sent = await bot.rest.create_message(GENERAL, attachment=hikari.Bytes(b"bytes", "a.bin"))
     assert await sent.attachments[0].read() == b"bytes"
     await bot.rest.create_message(GENERAL, "send a file")
     found = await wait(heard.get())
@@ -102,9 +100,7 @@ async def a_button_is_pressed_and_answered() -> None:
     interaction = await wait(pressed.get())
     assert interaction.custom_id == "yes"
     assert interaction.message.id == sent.id
-    await interaction.create_initial_response(
-        hikari.ResponseType.DEFERRED_MESSAGE_UPDATE
-    )
+    await interaction.create_initial_response(hikari.ResponseType.DEFERRED_MESSAGE_UPDATE)
     await interaction.execute("only for you", flags=hikari.MessageFlag.EPHEMERAL)
     edited = await bot.rest.edit_message(GENERAL, sent.id, "it may", components=[])
     assert (edited.content, list(edited.components)) == ("it may", [])
@@ -117,9 +113,7 @@ async def more_messages_than_a_bucket_has_all_arrive() -> None:
 
 async def history_is_read_after_a_message() -> None:
     first = await bot.rest.create_message(THREAD, "first")
-    later = [
-        (await bot.rest.create_message(THREAD, it)).id for it in ("second", "third")
-    ]
+    later = [(await bot.rest.create_message(THREAD, it)).id for it in ("second", "third")]
     found = [it.id async for it in bot.rest.fetch_messages(THREAD, after=first.id)]
     assert found == later, found
 

@@ -101,9 +101,7 @@ def usage() -> None:
 @check("parallel calls")
 def parallel_tools() -> None:
     found = create(
-        PARALLEL,
-        Iterable[Weather],
-        messages=[{"role": "user", "content": "call Weather twice"}],
+        PARALLEL, Iterable[Weather], messages=[{"role": "user", "content": "call Weather twice"}]
     )
     equal([it.model_dump() for it in found], [FITTING, FITTING])
 

@@ -5,18 +5,7 @@ import json
 from typing import Any
 
 import openai
-from check_kit import (
-    KEY,
-    PIXEL,
-    URL,
-    check,
-    contains,
-    ending_of,
-    equal,
-    main,
-    newest_run,
-    raises,
-)
+from check_kit import KEY, PIXEL, URL, check, contains, ending_of, equal, main, newest_run, raises
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.exceptions import ContextOverflowError
@@ -51,10 +40,7 @@ def model(name: str = "report", **more: Any) -> ChatOpenAI:
 
 def both(name: str = "report", **more: Any) -> list[ChatOpenAI]:
     """Return a model for each protocol."""
-    return [
-        model(name, use_responses_api=is_responses, **more)
-        for is_responses in (False, True)
-    ]
+    return [model(name, use_responses_api=is_responses, **more) for is_responses in (False, True)]
 
 
 @check("plain")
@@ -216,12 +202,7 @@ def parts() -> None:
         content=[
             {"type": "text", "text": "report"},
             {"type": "image", "base64": PIXEL, "mime_type": "image/png"},
-            {
-                "type": "file",
-                "base64": PIXEL,
-                "mime_type": "application/pdf",
-                "filename": "a.pdf",
-            },
+            {"type": "file", "base64": PIXEL, "mime_type": "application/pdf", "filename": "a.pdf"},
         ]
     )
     for llm in both():
@@ -236,9 +217,7 @@ def history_reaches_the_model() -> None:
         answer = llm.invoke([HumanMessage("I am Ann."), first, HumanMessage("report")])
         shown = json.loads(answer.text)["messages"]
         equal([it["role"] for it in shown], ["user", "assistant", "user"])
-        answer = llm.invoke(
-            [HumanMessage("I am Ann."), AIMessage("Hi."), HumanMessage("report")]
-        )
+        answer = llm.invoke([HumanMessage("I am Ann."), AIMessage("Hi."), HumanMessage("report")])
         equal(json.loads(answer.text)["messages"][1]["text"], "Hi.")
 
 
@@ -250,10 +229,7 @@ def an_agent_with_memory() -> None:
         agent.invoke({"messages": [HumanMessage("call weather")]}, thread)
         state = agent.invoke({"messages": [HumanMessage("report")]}, thread)
         shown = json.loads(state["messages"][-1].text)["messages"]
-        equal(
-            [it["role"] for it in shown],
-            ["user", "assistant", "tool", "assistant", "user"],
-        )
+        equal([it["role"] for it in shown], ["user", "assistant", "tool", "assistant", "user"])
 
 
 @check("previous_response_id")
@@ -332,10 +308,7 @@ def each_failure_has_its_class() -> None:
             list(model(name).stream("hi"))
 
 
-@check(
-    "errors",
-    fails="a streamed response that fails is a `ValueError`, whatever its code",
-)
+@check("errors", fails="a streamed response that fails is a `ValueError`, whatever its code")
 def failures_of_a_streamed_response() -> None:
     with raises(openai.RateLimitError):
         list(model("limited", use_responses_api=True).stream("hi"))
@@ -350,9 +323,7 @@ def another_model_takes_over() -> None:
 @check("idempotency")
 def one_key_is_one_run() -> None:
     for llm in both("count"):
-        keyed = llm.bind(
-            extra_headers={"Idempotency-Key": f"langchain {llm.invoke('hi').text}"}
-        )
+        keyed = llm.bind(extra_headers={"Idempotency-Key": f"langchain {llm.invoke('hi').text}"})
         first = keyed.invoke("hi").text
         equal(keyed.invoke("hi").text, first)
         assert llm.invoke("hi").text != first

@@ -5,18 +5,7 @@ import json
 from typing import Any
 
 import litellm
-from check_kit import (
-    KEY,
-    PIXEL,
-    URL,
-    check,
-    contains,
-    ending_of,
-    equal,
-    main,
-    newest_run,
-    raises,
-)
+from check_kit import KEY, PIXEL, URL, check, contains, ending_of, equal, main, newest_run, raises
 from pydantic import BaseModel
 
 litellm.suppress_debug_info = True
@@ -160,10 +149,7 @@ def parts() -> None:
             {"type": "image_url", "image_url": f"data:image/png;base64,{PIXEL}"},
             {
                 "type": "file",
-                "file": {
-                    "filename": "a.pdf",
-                    "file_data": f"data:application/pdf;base64,{PIXEL}",
-                },
+                "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PIXEL}"},
             },
         ]
     )

@@ -5,26 +5,9 @@ import json
 from typing import Any
 
 import openai
-from check_kit import (
-    KEY,
-    PIXEL,
-    URL,
-    check,
-    contains,
-    ending_of,
-    equal,
-    main,
-    newest_run,
-    raises,
-)
+from check_kit import KEY, PIXEL, URL, check, contains, ending_of, equal, main, newest_run, raises
 from llama_index.core.agent.workflow import AgentStream, FunctionAgent
-from llama_index.core.llms import (
-    ChatMessage,
-    DocumentBlock,
-    ImageBlock,
-    MessageRole,
-    TextBlock,
-)
+from llama_index.core.llms import ChatMessage, DocumentBlock, ImageBlock, MessageRole, TextBlock
 from llama_index.core.program import FunctionCallingProgram
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai import OpenAIResponses
@@ -50,19 +33,12 @@ FITTING = Weather(city="Lima", degrees=18)
 
 def like(name: str = "report", **more: Any) -> OpenAILike:
     settings: Any = {"is_chat_model": True, "is_function_calling_model": True, **more}
-    return OpenAILike(
-        model=name, api_base=f"{URL}/v1", api_key=KEY, max_retries=0, **settings
-    )
+    return OpenAILike(model=name, api_base=f"{URL}/v1", api_key=KEY, max_retries=0, **settings)
 
 
 def responses(name: str = "report", **more: Any) -> OpenAIResponses:
     return OpenAIResponses(
-        model=name,
-        api_base=f"{URL}/v1",
-        api_key=KEY,
-        max_retries=0,
-        context_window=8000,
-        **more,
+        model=name, api_base=f"{URL}/v1", api_key=KEY, max_retries=0, context_window=8000, **more
     )
 
 
@@ -133,9 +109,7 @@ async def a_function_agent_that_streams() -> None:
     for llm in both():
         running = FunctionAgent(tools=[TOOL], llm=llm).run("call weather")
         pieces = [
-            event.delta
-            async for event in running.stream_events()
-            if isinstance(event, AgentStream)
+            event.delta async for event in running.stream_events() if isinstance(event, AgentStream)
         ]
         contains("".join(pieces), "The tools say: foggy in Lima.")
         await running
@@ -293,10 +267,7 @@ def one_key_is_one_run() -> None:
     for llm in both("count"):
         first = llm.chat([user("hi")]).message.content
         headers = {"Idempotency-Key": f"llamaindex {first}"}
-        said = [
-            llm.chat([user("hi")], extra_headers=headers).message.content
-            for _ in range(2)
-        ]
+        said = [llm.chat([user("hi")], extra_headers=headers).message.content for _ in range(2)]
         equal(said[0], said[1])
         assert first != said[0]
 

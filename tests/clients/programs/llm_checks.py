@@ -69,9 +69,7 @@ def usage() -> None:
 
 @check("tools")
 def a_function() -> None:
-    answer = llm(
-        "-m", "report", "call weather", "--functions", str(FOLDER / "tools.py")
-    )
+    answer = llm("-m", "report", "call weather", "--functions", str(FOLDER / "tools.py"))
     equal(answer, "The tools say: foggy.")
 
 
@@ -94,9 +92,7 @@ def a_schema() -> None:
     for more in ((), ("--no-stream",)):
         answer = llm("-m", "report", "hello", "--schema", "city, degrees int", *more)
         equal(json.loads(answer), {"city": "Lima", "degrees": 18})
-    answer = llm(
-        "-m", "report", "hello", "--schema-multi", "city, degrees int", "--no-stream"
-    )
+    answer = llm("-m", "report", "hello", "--schema-multi", "city, degrees int", "--no-stream")
     equal(json.loads(answer), {"items": [{"city": "Lima", "degrees": 18}]})
 
 
@@ -110,9 +106,7 @@ def options() -> None:
     given = {"temperature": 0.5, "top_p": 0.9, "seed": 7, "presence_penalty": 0.1}
     options = [it for name, value in given.items() for it in ("-o", name, str(value))]
     equal(json.loads(llm("-m", "report", "report", *options))["settings"], given)
-    equal(
-        llm("-m", "report", "one two three", "-o", "max_tokens", "3"), "You said: one"
-    )
+    equal(llm("-m", "report", "one two three", "-o", "max_tokens", "3"), "You said: one")
     equal(llm("-m", "report", "one two", "-o", "stop", "two"), "You said: one")
 
 

@@ -10,18 +10,7 @@ from importlib import import_module
 from typing import Any
 
 import openai
-from check_kit import (
-    KEY,
-    PIXEL,
-    URL,
-    check,
-    contains,
-    ending_of,
-    equal,
-    main,
-    newest_run,
-    raises,
-)
+from check_kit import KEY, PIXEL, URL, check, contains, ending_of, equal, main, newest_run, raises
 from pydantic import BaseModel
 
 sdk: Any = import_module("agents")
@@ -62,9 +51,7 @@ async def run(model: Any, text: Any, **more: Any) -> Any:
 
 
 async def report(model: Any, **settings: Any) -> Any:
-    return json.loads(
-        await run(model, "report", model_settings=sdk.ModelSettings(**settings))
-    )
+    return json.loads(await run(model, "report", model_settings=sdk.ModelSettings(**settings)))
 
 
 @check("plain")
@@ -100,9 +87,7 @@ async def usage() -> None:
         done = await sdk.Runner.run(agent(model), "hello")
         equal(done.context_wrapper.usage.total_tokens, 13)
         settings = sdk.ModelSettings(include_usage=True)
-        running = sdk.Runner.run_streamed(
-            agent(model, model_settings=settings), "hello"
-        )
+        running = sdk.Runner.run_streamed(agent(model, model_settings=settings), "hello")
         async for _ in running.stream_events():
             pass
         equal(running.context_wrapper.usage.total_tokens, 13)
@@ -136,9 +121,7 @@ async def two_calls_in_one_answer() -> None:
 @check("streamed calls")
 async def calls_in_a_stream() -> None:
     for model in both():
-        running = sdk.Runner.run_streamed(
-            agent(model, tools=[weather]), "call weather twice"
-        )
+        running = sdk.Runner.run_streamed(agent(model, tools=[weather]), "call weather twice")
         names = [
             event.name
             async for event in running.stream_events()
@@ -171,9 +154,7 @@ async def none_auto_required_named() -> None:
 async def parallel_tool_calls_false() -> None:
     for model in both():
         settings = sdk.ModelSettings(parallel_tool_calls=False)
-        answer = await run(
-            model, "call weather twice", tools=[weather], model_settings=settings
-        )
+        answer = await run(model, "call weather twice", tools=[weather], model_settings=settings)
         equal(answer, "The tools say: foggy in Lima.")
 
 
@@ -240,10 +221,7 @@ async def a_session() -> None:
         await sdk.Runner.run(asked, "call weather", session=session)
         done = await sdk.Runner.run(asked, "report", session=session)
         shown = json.loads(done.final_output)["messages"]
-        equal(
-            [it["role"] for it in shown],
-            ["user", "assistant", "tool", "assistant", "user"],
-        )
+        equal([it["role"] for it in shown], ["user", "assistant", "tool", "assistant", "user"])
 
 
 @check("previous_response_id")
@@ -251,9 +229,7 @@ async def a_response_is_continued() -> None:
     asked = agent(both()[1], tools=[weather])
     first = await sdk.Runner.run(asked, "call weather", auto_previous_response_id=True)
     equal(first.final_output, "The tools say: foggy in Lima.")
-    done = await sdk.Runner.run(
-        asked, "report", previous_response_id=first.last_response_id
-    )
+    done = await sdk.Runner.run(asked, "report", previous_response_id=first.last_response_id)
     equal(len(json.loads(done.final_output)["messages"]), 5)
 
 
@@ -313,9 +289,7 @@ async def one_key_is_one_run() -> None:
 async def a_cancelled_run() -> None:
     running = sdk.Runner.run_streamed(agent(both("endless")[0]), "go")
     async for event in running.stream_events():
-        if event.type == "raw_response_event" and event.data.type.endswith(
-            "text.delta"
-        ):
+        if event.type == "raw_response_event" and event.data.type.endswith("text.delta"):
             break
     run_id = newest_run()
     running.cancel()

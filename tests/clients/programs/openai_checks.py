@@ -5,18 +5,7 @@ import json
 from typing import Any
 
 import openai
-from check_kit import (
-    KEY,
-    PIXEL,
-    URL,
-    check,
-    contains,
-    ending_of,
-    equal,
-    main,
-    newest_run,
-    raises,
-)
+from check_kit import KEY, PIXEL, URL, check, contains, ending_of, equal, main, newest_run, raises
 from pydantic import BaseModel
 
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=0, timeout=20)
@@ -27,11 +16,7 @@ PARAMETERS: dict[str, Any] = {
     "required": ["city"],
     "additionalProperties": False,
 }
-WEATHER: Any = {
-    "name": "weather",
-    "description": "How it is outside.",
-    "parameters": PARAMETERS,
-}
+WEATHER: Any = {"name": "weather", "description": "How it is outside.", "parameters": PARAMETERS}
 TOOLS: Any = [{"type": "function", "function": WEATHER}]
 FUNCTIONS: Any = [{"type": "function", "strict": True, **WEATHER}]
 SETTINGS: Any = {"temperature": 0.5, "top_p": 0.9}
@@ -109,11 +94,7 @@ def chat_stream_helper() -> None:
 @check("stream")
 def response_events() -> None:
     with client.responses.stream(model="report", input="one two") as stream:
-        pieces = [
-            event.delta
-            for event in stream
-            if event.type == "response.output_text.delta"
-        ]
+        pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
         equal(stream.get_final_response().output_text, "You said: one two")
     equal("".join(pieces), "You said: one two")
 
@@ -155,11 +136,7 @@ def chat_call_and_result() -> None:
 def response_call_and_result() -> None:
     first = respond("call weather", tools=FUNCTIONS)
     (call,) = calls_of(first)
-    result: Any = {
-        "type": "function_call_output",
-        "call_id": call.call_id,
-        "output": "foggy",
-    }
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "foggy"}
     by_id = respond([result], tools=FUNCTIONS, previous_response_id=first.id)
     equal(by_id.output_text, "The tools say: foggy.")
     stateless = respond([user("call weather"), *first.output, result], tools=FUNCTIONS)
@@ -192,9 +169,7 @@ def two_calls_in_one_answer() -> None:
 
 @check("streamed calls")
 def chat_calls_in_a_stream() -> None:
-    with chat.stream(
-        model="report", messages=[user("call weather twice")], tools=TOOLS
-    ) as stream:
+    with chat.stream(model="report", messages=[user("call weather twice")], tools=TOOLS) as stream:
         kinds = {event.type for event in stream}
         message = stream.get_final_completion().choices[0].message
     contains(kinds, "tool_calls.function.arguments.done")
@@ -203,9 +178,7 @@ def chat_calls_in_a_stream() -> None:
 
 @check("streamed calls")
 def response_calls_in_a_stream() -> None:
-    with client.responses.stream(
-        model="report", input="call weather", tools=FUNCTIONS
-    ) as stream:
+    with client.responses.stream(model="report", input="call weather", tools=FUNCTIONS) as stream:
         kinds = {event.type for event in stream}
         (call,) = calls_of(stream.get_final_response())
     contains(kinds, "response.function_call_arguments.done")
@@ -260,20 +233,14 @@ def a_custom_tool_is_called() -> None:
     tool: Any = {"type": "custom", "name": "shell", "description": "Runs it."}
     first = respond("call shell", tools=[tool])
     (call,) = (item for item in first.output if item.type == "custom_tool_call")
-    result: Any = {
-        "type": "custom_tool_call_output",
-        "call_id": call.call_id,
-        "output": "done",
-    }
+    result: Any = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "done"}
     second = respond([result], tools=[tool], previous_response_id=first.id)
     equal(second.output_text, "The tools say: done.")
 
 
 @check("structured output")
 def chat_parse() -> None:
-    answer = chat.parse(
-        model="report", messages=[user("hello")], response_format=Weather
-    )
+    answer = chat.parse(model="report", messages=[user("hello")], response_format=Weather)
     equal(answer.choices[0].message.parsed, FITTING)
 
 
@@ -296,14 +263,10 @@ def json_schema_and_json_object() -> None:
 
 @check("structured output")
 def streamed_and_parsed() -> None:
-    with chat.stream(
-        model="report", messages=[user("hello")], response_format=Weather
-    ) as stream:
+    with chat.stream(model="report", messages=[user("hello")], response_format=Weather) as stream:
         answer = stream.get_final_completion()
     equal(answer.choices[0].message.parsed, FITTING)
-    with client.responses.stream(
-        model="report", input="hi", text_format=Weather
-    ) as events:
+    with client.responses.stream(model="report", input="hi", text_format=Weather) as events:
         equal(events.get_final_response().output_parsed, FITTING)
 
 
@@ -325,10 +288,7 @@ def a_limit_of_tokens_cuts_the_answer() -> None:
         equal(answer.choices[0].finish_reason, "length")
         equal(content(answer).split(), ["You", "said:", "one"])
     answer = respond("one two three four", max_output_tokens=3)
-    equal(
-        (answer.status, answer.incomplete_details.reason),
-        ("incomplete", "max_output_tokens"),
-    )
+    equal((answer.status, answer.incomplete_details.reason), ("incomplete", "max_output_tokens"))
 
 
 @check("settings")
@@ -350,18 +310,13 @@ def chat_parts() -> None:
         {"type": "image_url", "image_url": {"url": "https://example.org/a.jpg"}},
         {
             "type": "file",
-            "file": {
-                "filename": "a.pdf",
-                "file_data": f"data:application/pdf;base64,{PIXEL}",
-            },
+            "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PIXEL}"},
         },
     ]
     message: Any = {"role": "user", "content": parts}
     answer = chat.create(model="report", messages=[message])
     shown = json.loads(content(answer))["messages"][0]["parts"]
-    equal(
-        [part["type"] for part in shown], ["image/png", "image/jpeg", "application/pdf"]
-    )
+    equal([part["type"] for part in shown], ["image/png", "image/jpeg", "application/pdf"])
 
 
 @check("images and files")
@@ -383,9 +338,7 @@ def response_parts() -> None:
 @check("several turns")
 def history_reaches_the_model() -> None:
     said: Any = {"role": "assistant", "content": "Hello, Ann."}
-    answer = chat.create(
-        model="report", messages=[user("I am Ann."), said, user("report")]
-    )
+    answer = chat.create(model="report", messages=[user("I am Ann."), said, user("report")])
     roles = [it["role"] for it in json.loads(content(answer))["messages"]]
     equal(roles, ["user", "assistant", "user"])
     first = respond("hello")
@@ -456,9 +409,7 @@ def turns_of_a_conversation() -> None:
 
 @check("reasoning")
 def reasoning_items() -> None:
-    answer = client.responses.create(
-        model="thoughtful", input="hi", reasoning={"summary": "auto"}
-    )
+    answer = client.responses.create(model="thoughtful", input="hi", reasoning={"summary": "auto"})
     contains([item.type for item in answer.output], "reasoning")
     again = client.responses.create(
         model="report", input=[user("hi"), *answer.output, user("report")]
@@ -474,9 +425,7 @@ def reasoning_in_a_chat_stream() -> None:
         stream=True,
         extra_body={"include_reasoning": True},
     )
-    said = [
-        getattr(chunk.choices[0].delta, "reasoning_content", "") for chunk in stream
-    ]
+    said = [getattr(chunk.choices[0].delta, "reasoning_content", "") for chunk in stream]
     contains("".join(text or "" for text in said), "Let me see.")
 
 
@@ -496,9 +445,7 @@ def several_choices() -> None:
 
 @check("logprobs")
 def what_no_agent_has_is_named() -> None:
-    answer = chat.with_raw_response.create(
-        model="report", messages=[user("hello")], logprobs=True
-    )
+    answer = chat.with_raw_response.create(model="report", messages=[user("hello")], logprobs=True)
     contains(answer.headers["x-ignored-parameters"], "logprobs")
     equal(content(answer.parse()), "You said: hello")
 
@@ -553,12 +500,8 @@ def refusals_and_filters_are_answers() -> None:
 @check("idempotency")
 def one_key_is_one_run() -> None:
     for make in (
-        lambda **more: content(
-            chat.create(model="count", messages=[user("hi")], **more)
-        ),
-        lambda **more: (
-            client.responses.create(model="count", input="hi", **more).output_text
-        ),
+        lambda **more: content(chat.create(model="count", messages=[user("hi")], **more)),
+        lambda **more: client.responses.create(model="count", input="hi", **more).output_text,
     ):
         headers = {"Idempotency-Key": f"key-{make()}"}
         first = make(extra_headers=headers)
@@ -576,9 +519,7 @@ def a_closed_stream_cancels_the_run() -> None:
 
 @check("cancel")
 async def a_cancelled_task_cancels_the_run() -> None:
-    async with openai.AsyncOpenAI(
-        base_url=f"{URL}/v1", api_key=KEY, max_retries=0
-    ) as own:
+    async with openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=0) as own:
         stream = await own.chat.completions.create(
             model="endless", messages=[user("go")], stream=True
         )

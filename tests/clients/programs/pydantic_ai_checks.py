@@ -4,18 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from check_kit import (
-    KEY,
-    PIXEL,
-    URL,
-    check,
-    contains,
-    ending_of,
-    equal,
-    main,
-    newest_run,
-    raises,
-)
+from check_kit import KEY, PIXEL, URL, check, contains, ending_of, equal, main, newest_run, raises
 from pydantic import BaseModel
 from pydantic_ai import (
     Agent,
@@ -27,11 +16,7 @@ from pydantic_ai import (
     ToolOutput,
 )
 from pydantic_ai.direct import model_request_sync
-from pydantic_ai.messages import (
-    ModelRequest,
-    ThinkingPart,
-    ToolCallPart,
-)
+from pydantic_ai.messages import ModelRequest, ThinkingPart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
@@ -65,10 +50,7 @@ def weather(city: str) -> str:
 def both(name: str = "report") -> list[Any]:
     """Return a model for each protocol."""
     provider = OpenAIProvider(base_url=f"{URL}/v1", api_key=KEY)
-    return [
-        kind(name, provider=provider)
-        for kind in (OpenAIChatModel, OpenAIResponsesModel)
-    ]
+    return [kind(name, provider=provider) for kind in (OpenAIChatModel, OpenAIResponsesModel)]
 
 
 def answer_of(model: Any, text: str, **settings: Any) -> Any:
@@ -102,9 +84,7 @@ def instructions_reach_the_model() -> None:
 async def stream_text() -> None:
     for model in both():
         async with Agent(model).run_stream("one two three") as answer:
-            pieces = [
-                it async for it in answer.stream_text(delta=True, debounce_by=None)
-            ]
+            pieces = [it async for it in answer.stream_text(delta=True, debounce_by=None)]
         equal("".join(pieces), "You said: one two three")
         assert len(pieces) > 1
 
@@ -230,10 +210,7 @@ def message_history() -> None:
         first = agent.run_sync("call weather")
         second = agent.run_sync("report", message_history=first.all_messages())
         shown = json.loads(second.output)["messages"]
-        equal(
-            [it["role"] for it in shown],
-            ["user", "assistant", "tool", "assistant", "user"],
-        )
+        equal([it["role"] for it in shown], ["user", "assistant", "tool", "assistant", "user"])
 
 
 @check("previous_response_id")
@@ -262,9 +239,7 @@ def turns_of_a_conversation() -> None:
 def thinking_parts() -> None:
     settings: Any = {"openai_reasoning_summary": "auto"}
     answer = model_request_sync(
-        both("thoughtful")[1],
-        [ModelRequest.user_text_prompt("hi")],
-        model_settings=settings,
+        both("thoughtful")[1], [ModelRequest.user_text_prompt("hi")], model_settings=settings
     )
     assert any(isinstance(part, ThinkingPart) for part in answer.parts), answer.parts
 

@@ -79,9 +79,7 @@ def rate_limits(client):
         refused = exc.response.headers
     assert refused.get("Retry-After") == "1"
     handler = RateLimitErrorRetryHandler(max_retry_count=1)
-    patient = WebClient(
-        token=GIVEN["token"], base_url=GIVEN["url"], retry_handlers=[handler]
-    )
+    patient = WebClient(token=GIVEN["token"], base_url=GIVEN["url"], retry_handlers=[handler])
     assert patient.users_info(user=GIVEN["user"])["ok"]
 
 
@@ -91,8 +89,7 @@ def files(client):
     )
     info = client.files_info(file=sent["file"]["id"])["file"]
     request = urllib.request.Request(
-        info["url_private_download"],
-        headers={"Authorization": f"Bearer {GIVEN['token']}"},
+        info["url_private_download"], headers={"Authorization": f"Bearer {GIVEN['token']}"}
     )
     with urllib.request.urlopen(request) as answer:
         assert answer.read() == b"of the SDK"

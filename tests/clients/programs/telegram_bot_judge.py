@@ -8,21 +8,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from judge_kit import run_checks
-from telegram import (
-    Bot,
-    InlineKeyboardButton,
-    InlineKeyboardMarkup,
-    MessageEntity,
-    ReplyParameters,
-)
-from telegram.error import (
-    BadRequest,
-    Conflict,
-    Forbidden,
-    InvalidToken,
-    NetworkError,
-    RetryAfter,
-)
+from telegram import Bot, InlineKeyboardButton, InlineKeyboardMarkup, MessageEntity, ReplyParameters
+from telegram.error import BadRequest, Conflict, Forbidden, InvalidToken, NetworkError, RetryAfter
 
 ADDRESS, TOKEN = sys.argv[1:]
 
@@ -151,9 +138,7 @@ async def main() -> None:
         await run_checks(*(named(check, it) for check in checks))
 
 
-def named(
-    check: Callable[[Bot], Awaitable[None]], it: Bot
-) -> Callable[[], Awaitable[None]]:
+def named(check: Callable[[Bot], Awaitable[None]], it: Bot) -> Callable[[], Awaitable[None]]:
     """Return a check of this bot, under its name."""
     bound = partial(check, it)
     bound.__name__ = check.__name__.removeprefix("check_")

@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from orchestrator.journal.backends import store_at
-from orchestrator.journal.memory import MemoryStore
-from orchestrator.journal.sqlite.store import SQLiteStore
-from orchestrator.journal.store import JournalStore
+from orchestrator.kernel.journal.backends import store_at
+from orchestrator.kernel.journal.memory import MemoryStore
+from orchestrator.kernel.journal.sqlite.store import SQLiteStore
+from orchestrator.kernel.journal.store import JournalStore
 
 NewStore: TypeAlias = Callable[[], JournalStore]
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from agents import Agent, ScriptedModel
-from delegation import SessionId, encode
-from delegation.events import Entry, Event, JournalOpened, MessageReceived
-from orchestrator.journal.journal import Journal
-from orchestrator.journal.store import JournalStore
+from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.delegation import SessionId, encode
+from orchestrator.delegation.events import Entry, Event, JournalOpened, MessageReceived
+from orchestrator.kernel.journal.journal import Journal
+from orchestrator.kernel.journal.store import JournalStore
 from tests.kit import hand_on, worker
 
 NO_SESSION = SessionId("")
@@ -25,9 +25,7 @@ def opened() -> Entry:
     return Entry(0, 0.25, NO_SESSION, JournalOpened("test"))
 
 
-def append(
-    journal: Journal, entries: Iterable[Entry], *, first: int = 1
-) -> list[Entry]:
+def append(journal: Journal, entries: Iterable[Entry], *, first: int = 1) -> list[Entry]:
     """Number entries and append them; a session is active from its first entry on."""
     numbered: list[Entry] = []
     known = set[SessionId]()
@@ -54,9 +52,7 @@ def all_entries(store: JournalStore) -> list[Entry]:
     """Return everything that a reader finds, session by session."""
     with store.open_reader() as reader:
         found = {
-            entry.seq: entry
-            for session in reader.sessions()
-            for entry in reader.entries(session)
+            entry.seq: entry for session in reader.sessions() for entry in reader.entries(session)
         }
     return [found[seq] for seq in sorted(found)]
 

@@ -3,15 +3,13 @@
 import attrs
 import pytest
 
-from orchestrator.journal.audit import AuditEvent, AuditHead, AuditLog
-from orchestrator.journal.store import JournalStore
+from orchestrator.kernel.journal.audit import AuditEvent, AuditHead, AuditLog
+from orchestrator.kernel.journal.store import JournalStore
 from tests.journal.contract.kit import append, message
 
 pytestmark = pytest.mark.realtime
 
-ADD = AuditEvent(
-    actor="key:ann", owner="ann", action="create_run", target="r_1", peer="::1"
-)
+ADD = AuditEvent(actor="key:ann", owner="ann", action="create_run", target="r_1", peer="::1")
 
 
 def read(store: JournalStore) -> AuditLog:
@@ -20,9 +18,7 @@ def read(store: JournalStore) -> AuditLog:
         return attrs.evolve(log, rows=list(log.rows))
 
 
-async def test_what_is_recorded_is_read_in_order_and_chained(
-    store: JournalStore,
-) -> None:
+async def test_what_is_recorded_is_read_in_order_and_chained(store: JournalStore) -> None:
     again = attrs.evolve(ADD, target="r_2", count=7)
     async with store.open_writer() as journal:
         append(journal, [message("r_one")])

@@ -2,20 +2,12 @@
 
 import pytest
 
-from delegation import SessionId, TaskId
-from delegation.events import Entry, TaskRequested
 from orchestrator import JournalError, open_orchestrator
-from orchestrator.journal.reader import read_sessions
-from orchestrator.journal.store import JournalStore
-from tests.journal.contract.kit import (
-    LONG,
-    all_entries,
-    append,
-    editor,
-    message,
-    opened,
-    write,
-)
+from orchestrator.delegation import SessionId, TaskId
+from orchestrator.delegation.events import Entry, TaskRequested
+from orchestrator.kernel.journal.reader import read_sessions
+from orchestrator.kernel.journal.store import JournalStore
+from tests.journal.contract.kit import LONG, all_entries, append, editor, message, opened, write
 
 pytestmark = pytest.mark.realtime
 
@@ -32,9 +24,7 @@ async def test_entries_are_read_back_to_the_letter(store: JournalStore) -> None:
 
 
 async def test_a_session_is_read_without_the_others(store: JournalStore) -> None:
-    written = await write(
-        store, [message("r_one"), message("r_two"), message("r_one", "again")]
-    )
+    written = await write(store, [message("r_one"), message("r_two"), message("r_one", "again")])
 
     with store.open_reader() as reader:
         assert reader.entries(ONE) == [written[0], written[2]]
@@ -62,10 +52,7 @@ async def test_only_entries_after_a_number_are_read(store: JournalStore) -> None
 
 
 async def test_sessions_are_listed_oldest_first(store: JournalStore) -> None:
-    await write(
-        store,
-        [opened(), message("r_b"), message("r_a"), message("r_b"), message("s_c")],
-    )
+    await write(store, [opened(), message("r_b"), message("r_a"), message("r_b"), message("s_c")])
 
     with store.open_reader() as reader:
         assert reader.sessions() == ["r_b", "r_a", "s_c"]
@@ -77,9 +64,7 @@ async def test_sessions_are_listed_oldest_first(store: JournalStore) -> None:
         assert reader.count() == 3
 
 
-async def test_several_sessions_are_read_in_order_each_entry_once(
-    store: JournalStore,
-) -> None:
+async def test_several_sessions_are_read_in_order_each_entry_once(store: JournalStore) -> None:
     facts = [message("r_one"), message("r_two"), opened(), message("r_one")]
     written = await write(store, facts)
 
@@ -88,10 +73,7 @@ async def test_several_sessions_are_read_in_order_each_entry_once(
 
 
 async def test_entries_are_found_by_an_id_in_them(store: JournalStore) -> None:
-    async with (
-        store.open_writer() as journal,
-        open_orchestrator(journal) as orchestrator,
-    ):
+    async with store.open_writer() as journal, open_orchestrator(journal) as orchestrator:
         run = await orchestrator.run(editor(), "go")
         other = await orchestrator.run(editor(), "go")
         await orchestrator.read.wait_durable()
@@ -151,9 +133,7 @@ def test_a_store_without_a_journal_has_no_reader(store: JournalStore) -> None:
     assert not store.exists()
 
 
-async def test_a_reader_dates_sessions_and_finds_one_by_its_id(
-    store: JournalStore,
-) -> None:
+async def test_a_reader_dates_sessions_and_finds_one_by_its_id(store: JournalStore) -> None:
     await write(store, [message("r_a"), message("r_b"), message("r_a"), opened()])
 
     with store.open_reader(verify=False) as reader:

@@ -6,21 +6,14 @@ import platform
 import pytest
 import trio
 
-from delegation import Rules, SessionId
-from delegation.events import Entry, SessionOpened
 from orchestrator import JournalInUseError, Orchestrator, budget, open_orchestrator
-from orchestrator.journal.journal import restore_ledger
-from orchestrator.journal.store import JournalStore, Level
+from orchestrator.delegation import Rules, SessionId
+from orchestrator.delegation.events import Entry, SessionOpened
+from orchestrator.kernel.journal.journal import restore_ledger
+from orchestrator.kernel.journal.store import JournalStore, Level
 from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
 from tests.journal.contract.conftest import NewStore
-from tests.journal.contract.kit import (
-    all_entries,
-    append,
-    editor,
-    message,
-    opened,
-    write,
-)
+from tests.journal.contract.kit import all_entries, append, editor, message, opened, write
 from tests.kit import worker
 
 pytestmark = pytest.mark.realtime
@@ -32,9 +25,7 @@ async def test_a_second_writer_is_refused(store: JournalStore) -> None:
         writer = store.writer()
         assert writer is not None
         assert (writer.process, writer.host) == (os.getpid(), platform.node())
-        with pytest.raises(
-            JournalInUseError, match=f"process {os.getpid()} is writing it"
-        ):
+        with pytest.raises(JournalInUseError, match=f"process {os.getpid()} is writing it"):
             async with store.open_writer():
                 pass
         # The refused writer has taken nothing from the first one.
@@ -43,9 +34,7 @@ async def test_a_second_writer_is_refused(store: JournalStore) -> None:
     assert store.writer() is None
 
 
-async def test_the_next_writer_reads_what_the_last_one_wrote(
-    store: JournalStore,
-) -> None:
+async def test_the_next_writer_reads_what_the_last_one_wrote(store: JournalStore) -> None:
     written = await write(store, [message("r_one"), message("r_two")])
 
     async with store.open_writer() as journal:
@@ -84,9 +73,7 @@ async def test_entries_are_durable_in_their_order(store: JournalStore) -> None:
     assert sorted(durable) == list(range(20, 201, 20))
 
 
-async def test_waiting_for_one_entry_makes_all_before_it_durable(
-    store: JournalStore,
-) -> None:
+async def test_waiting_for_one_entry_makes_all_before_it_durable(store: JournalStore) -> None:
     async with store.open_writer() as journal:
         written = append(journal, [message("r_one") for _ in range(1_000)])
         await journal.wait_durable(1_000)
@@ -106,10 +93,7 @@ async def test_the_last_time_of_a_session_is_that_of_its_own_last_entry(
 
 
 async def test_idle_sessions_are_known_and_read_back_equal(store: JournalStore) -> None:
-    async with (
-        store.open_writer() as journal,
-        open_orchestrator(journal) as orchestrator,
-    ):
+    async with store.open_writer() as journal, open_orchestrator(journal) as orchestrator:
         with budget(name="shared", calls=100):
             runs = [await orchestrator.run(editor(), "go") for _ in range(3)]
         async with orchestrator.open_session(worker()) as session:
@@ -127,9 +111,7 @@ async def test_idle_sessions_are_known_and_read_back_equal(store: JournalStore) 
                 assert (await again.ask("still there?")).turn == 2
 
 
-async def test_owners_are_known_without_reading_their_sessions(
-    store: JournalStore,
-) -> None:
+async def test_owners_are_known_without_reading_their_sessions(store: JournalStore) -> None:
     facts = [
         SessionOpened(SessionId("r_one"), "worker", owner="ann", labels={"owner": "x"}),
         SessionOpened(SessionId("r_two"), "worker"),
@@ -146,20 +128,12 @@ async def test_owners_are_known_without_reading_their_sessions(
 
     async with store.open_writer() as journal:
         assert await journal.read_owners() == {"r_one": "ann", "r_three": 'b"ob'}
-        assert list(await journal.read_owners()) == [
-            written[1].session,
-            written[3].session,
-        ]
+        assert list(await journal.read_owners()) == [written[1].session, written[3].session]
 
 
-async def test_a_crash_after_any_entry_loses_none_before_it(
-    new_store: NewStore,
-) -> None:
+async def test_a_crash_after_any_entry_loses_none_before_it(new_store: NewStore) -> None:
     whole = new_store()
-    async with (
-        whole.open_writer() as journal,
-        open_orchestrator(journal) as orchestrator,
-    ):
+    async with whole.open_writer() as journal, open_orchestrator(journal) as orchestrator:
         await orchestrator.run(editor(), "go")
     count = len(all_entries(whole)) + 1  # JournalOpened precedes the session
 

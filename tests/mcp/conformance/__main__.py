@@ -88,9 +88,7 @@ async def try_program(name: str, program: Callable[[], Awaitable[None]]) -> int:
 
 async def main(words: Sequence[str]) -> int:
     """Run what has one of some words in its name, and return the exit code."""
-    wanted = [
-        it for it in scenarios() if not words or any(word in str(it) for word in words)
-    ]
+    wanted = [it for it in scenarios() if not words or any(word in str(it) for word in words)]
     wrong = 0
     async with served_agents() as url:
         wrong += report(await judge_all(wanted, url))
@@ -109,7 +107,5 @@ if __name__ == "__main__":
     if not SUITE.exists():
         sys.exit("the suite is not installed: run `make conformance`")
     parser = argparse.ArgumentParser(prog="python -m tests.mcp.conformance")
-    parser.add_argument(
-        "words", nargs="*", help="parts of names: tasks-, auth/, Inspector"
-    )
+    parser.add_argument("words", nargs="*", help="parts of names: tasks-, auth/, Inspector")
     sys.exit(trio.run(main, parser.parse_args().words))

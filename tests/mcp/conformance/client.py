@@ -27,8 +27,8 @@ from orchestrator import (
     allow,
     open_orchestrator,
 )
-from orchestrator.mcp.login.file import logins_file
-from orchestrator.mcp.login.person import LoginRequest, log_in
+from orchestrator.products.mcp.client.login.file import logins_file
+from orchestrator.products.mcp.client.login.person import LoginRequest, log_in
 
 SERVER: Final = "server"
 MOST_LOGINS: Final = 3
@@ -57,9 +57,7 @@ class EveryTool(ScriptedModel):
 
     async def answer(self, request: Any) -> Any:
         self._rounds += 1
-        tools = {
-            it.name.removeprefix(f"{SERVER}__"): it.parameters for it in request.tools
-        }
+        tools = {it.name.removeprefix(f"{SERVER}__"): it.parameters for it in request.tools}
         said: list[str | ToolCall] = []
         if self._rounds == 1:
             calls = self._calls or [
@@ -82,14 +80,11 @@ def arguments_for(
     """Return arguments that a tool takes: the scenarios look at how they are sent."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     return {
-        name: _value(name, properties.get(name, {}), tools)
-        for name in schema.get("required", ())
+        name: _value(name, properties.get(name, {}), tools) for name in schema.get("required", ())
     }
 
 
-def _value(
-    name: str, schema: Mapping[str, Any], tools: Mapping[str, Mapping[str, Any]]
-) -> Any:
+def _value(name: str, schema: Mapping[str, Any], tools: Mapping[str, Mapping[str, Any]]) -> Any:
     if name == "schema":
         # The schema of the other tool, as it came.
         return next(it for it in tools.values() if "$schema" in it)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import trio
 
-from agents import McpCommand, ToolCall
+from orchestrator.agents import McpCommand, ToolCall
 from tests.mcp.conformance.suite import PACKAGES, node, run_node
 from tests.mcp.kit import Caller, use
 
@@ -33,8 +33,7 @@ async def inspector_calls(url: str) -> None:
 
 async def _inspect(url: str, method: str, *arguments: str) -> dict[str, Any]:
     done = await run_node(
-        *(INSPECTOR, "--cli", url, "--transport", "http", "--method", method),
-        *arguments,
+        *(INSPECTOR, "--cli", url, "--transport", "http", "--method", method), *arguments
     )
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -92,9 +91,7 @@ async def memory() -> None:
     assert "likes tea" in graph.text, graph
 
 
-async def _use(
-    package: str, arguments: list[str], *calls: ToolCall, **options: Any
-) -> Caller:
+async def _use(package: str, arguments: list[str], *calls: ToolCall, **options: Any) -> Caller:
     program = PACKAGES / ".bin" / f"mcp-server-{package}"
     command = [node(), str(program), *arguments]
     return await use(McpCommand("npm", command, **options), calls=calls)

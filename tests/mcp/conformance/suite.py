@@ -108,9 +108,7 @@ async def judge(scenario: Scenario, url: str | None = None) -> Verdict:
         said = (done.stdout + done.stderr).decode(errors="replace")
         return Verdict(scenario, 0, {"(no result)": said.strip()[-400:]})
     bad = {
-        check[
-            "id"
-        ]: f"{check['status']}: {check.get('errorMessage') or check['description']}"
+        check["id"]: f"{check['status']}: {check.get('errorMessage') or check['description']}"
         for check in checks
         if check["status"] in BAD
     }

@@ -8,16 +8,9 @@ import attrs
 import pytest
 import trio
 
-from orchestrator.workers import Dispatch, Exchange, Tenure, WorkerId
+from orchestrator.products.cluster.work import Dispatch, Exchange, Tenure, WorkerId
 from tests.postgres import PostgresServer
-from tests.workers.kit import (
-    WORKER,
-    Leaf,
-    Receiver,
-    dispatches,
-    open_receiver,
-    received,
-)
+from tests.workers.kit import WORKER, Leaf, Receiver, dispatches, open_receiver, received
 
 pytestmark = [
     pytest.mark.realtime,

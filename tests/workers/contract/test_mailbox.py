@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator.errors import JournalInUseError
-from orchestrator.postgres.connection import connect
-from orchestrator.workers import (
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.products.cluster.database.connection import connect
+from orchestrator.products.cluster.work import (
     Beat,
     Exchange,
     Request,
@@ -44,9 +44,7 @@ def request(
 
 
 def beat_of(worker: str) -> Beat:
-    return Beat(
-        worker=WorkerId(worker), host="alpha", place="gpu", slots=1, version="7f3a"
-    )
+    return Beat(worker=WorkerId(worker), host="alpha", place="gpu", slots=1, version="7f3a")
 
 
 @asynccontextmanager
@@ -88,9 +86,7 @@ async def test_each_request_gets_its_answer_to_the_letter(mail_leaf: Leaf) -> No
 
             async def ask(number: int, journal: str, body: bytes) -> None:
                 run = RunId(f"run at {journal}")
-                answer = await worker.ask(
-                    request(number, body, run=run, journal=journal)
-                )
+                answer = await worker.ask(request(number, body, run=run, journal=journal))
                 assert answer == (b"1" if journal == JOURNAL else b"2") + body
 
             for number, body in enumerate([b"", large, b"\0\xff", b"plain"] * 5):
@@ -98,9 +94,7 @@ async def test_each_request_gets_its_answer_to_the_letter(mail_leaf: Leaf) -> No
                 nursery.start_soon(ask, number, "shard-2", body)
 
 
-async def test_what_is_asked_again_is_answered_the_same_and_decided_once(
-    mail_leaf: Leaf,
-) -> None:
+async def test_what_is_asked_again_is_answered_the_same_and_decided_once(mail_leaf: Leaf) -> None:
     tenure = mail_leaf.take_over()
     seen: list[Request] = []
     async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:
@@ -179,10 +173,7 @@ async def test_a_new_writer_answers_what_the_old_one_left_open(mail_leaf: Leaf) 
     """The worker notices nothing but the time it takes."""
     old = mail_leaf.take_over()
     async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:
-        async with (
-            exchange.writer_mailbox(old) as fenced,
-            trio.open_nursery() as nursery,
-        ):
+        async with exchange.writer_mailbox(old) as fenced, trio.open_nursery() as nursery:
             answers: list[bytes] = []
 
             @nursery.start_soon
@@ -210,9 +201,7 @@ async def test_a_new_writer_answers_what_the_old_one_left_open(mail_leaf: Leaf) 
         assert stopped.cancelled_caught
 
 
-async def test_what_stays_is_heard_also_after_its_worker_has_left(
-    mail_leaf: Leaf,
-) -> None:
+async def test_what_stays_is_heard_also_after_its_worker_has_left(mail_leaf: Leaf) -> None:
     """A question is withdrawn when none waits for its answer; how a run has ended is not."""
     last_word = Request(JOURNAL, WORKER, RunId("ended"), 1, b"!", stays=True)
     marker = request(0, run=RunId("marker"))
@@ -241,9 +230,7 @@ async def test_what_stays_is_heard_also_after_its_worker_has_left(
     assert (heard.run, heard.body) == ("ended", b"!")
 
 
-async def test_who_has_caught_up_has_received_all_that_was_asked_before(
-    mail_leaf: Leaf,
-) -> None:
+async def test_who_has_caught_up_has_received_all_that_was_asked_before(mail_leaf: Leaf) -> None:
     tenure = mail_leaf.take_over()
     seen: list[Request] = []
     async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:

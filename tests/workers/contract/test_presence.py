@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from orchestrator.workers import Beat, RunId, WorkerId
+from orchestrator.products.cluster.work import Beat, RunId, WorkerId
 from tests.workers.kit import Leaf
 
 pytestmark = pytest.mark.realtime
@@ -15,12 +15,7 @@ SECOND = Beat(worker=WorkerId("w-2"), host="beta", place="cpu", slots=1, version
 async def test_a_beat_says_who_a_worker_is_and_what_it_holds(mail_leaf: Leaf) -> None:
     runs = frozenset({RunId("r-1"), RunId("r-2")})
     holding = Beat(
-        worker=FIRST.worker,
-        host="alpha",
-        place="gpu",
-        slots=4,
-        version="7f3a",
-        runs=runs,
+        worker=FIRST.worker, host="alpha", place="gpu", slots=4, version="7f3a", runs=runs
     )
     async with mail_leaf.open() as exchange:
         presence = exchange.presence

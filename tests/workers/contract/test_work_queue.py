@@ -6,8 +6,8 @@ import attrs
 import pytest
 import trio
 
-from orchestrator.errors import JournalInUseError
-from orchestrator.workers import Delivery
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.products.cluster.work import Delivery
 from tests.workers.kit import WORKER, Leaf, dispatches, received
 
 pytestmark = [
@@ -83,9 +83,7 @@ async def test_what_no_worker_will_receive_is_stranded(leaf: Leaf) -> None:
     assert list(stranded) == [over, withdrawn, unknown]
 
 
-async def test_a_writer_that_was_fenced_sends_and_withdraws_nothing(
-    leaf: Leaf,
-) -> None:
+async def test_a_writer_that_was_fenced_sends_and_withdraws_nothing(leaf: Leaf) -> None:
     old = leaf.take_over()
     (early,) = dispatches(old, "early")
     async with leaf.open() as exchange:
@@ -107,9 +105,7 @@ async def test_two_places_do_not_mix(leaf: Leaf) -> None:
     odd = 'a place "with" words, and äöü ' * 4
     async with leaf.open() as exchange:
         for place in ("gpu", odd, "cpu"):
-            await exchange.queue.send(
-                tenure, dispatches(tenure, f"at {place}", place=place)
-            )
+            await exchange.queue.send(tenure, dispatches(tenure, f"at {place}", place=place))
         for place in (odd, "cpu", "gpu"):
             async with exchange.queue.receive(WORKER, place, 5) as deliveries:
                 delivery = await anext(deliveries)

@@ -1,5 +1,0 @@
-"""Telegram: its Bot API over HTTP, heard by long polling or by a webhook."""
-
-from orchestrator.chat.telegram.platform import Telegram, TelegramWebhook, open_telegram
-
-__all__ = ["Telegram", "TelegramWebhook", "open_telegram"]

@@ -1,6 +1,0 @@
-"""The control socket: another process of the same user reads and steers this one."""
-
-from orchestrator.control.client import connect_control
-from orchestrator.control.server import open_control
-
-__all__ = ["connect_control", "open_control"]

@@ -1,0 +1,141 @@
+"""`with budget(...)`: the runs, sessions and messages begun inside share one budget.
+
+Its account is in one journal: the first in which anything is begun under it. Elsewhere it would be
+a second budget of the same size, so that is refused.
+"""
+
+import secrets
+from collections.abc import Callable, Generator, Hashable, Iterable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Final
+
+from orchestrator.agents import Budget
+from orchestrator.delegation import SHARED_BUDGET_PREFIX, Account, Grant
+from orchestrator.kernel.errors import SharedBudgetError
+
+
+class _Shared:
+    """A budget around some code, and the journal that has its account."""
+
+    __slots__ = ("grant", "journal")
+
+    def __init__(self, grant: Grant, journal: Hashable = None) -> None:
+        self.grant = grant
+        self.journal = journal
+
+    def granted_in(self, journal: Hashable) -> Grant:
+        if self.journal is None:
+            self.journal = journal
+        elif self.journal != journal:
+            raise SharedBudgetError(str(self.grant.budget), self.journal, journal)
+        return self.grant
+
+
+_SHARED: Final[ContextVar[tuple[_Shared, ...]]] = ContextVar("budgets", default=())
+_UNCHANGED: Final = nullcontext()
+
+
+def _new_name(_: Budget) -> str:
+    return secrets.token_hex(6)
+
+
+_NAME_BUDGET: Final[ContextVar[Callable[[Budget], str]]] = ContextVar(
+    "names of budgets", default=_new_name
+)
+
+
+@contextmanager
+def budget(
+    *,
+    usd: float | None = None,
+    tokens: int | None = None,
+    calls: int | None = None,
+    seconds: float | None = None,
+    tasks: int | None = None,
+    depth: int | None = None,
+    name: str = "",
+) -> Generator[None]:
+    """Bound what the runs, sessions and messages that are begun inside may use together.
+
+    Budgets nest, and an inner one only tightens: a call has to fit all of them. A task that would
+    exceed one ends as `OVER_BUDGET`, or as `TIMED_OUT` when its seconds are over, and its error
+    names the budget; tasks or levels too many are refused, and the model reads why.
+
+    It is kept in one journal: what is begun inside in another one raises `SharedBudgetError`.
+
+    Args:
+        usd: what all model calls may cost.
+        tokens: the input and output tokens of all model calls.
+        calls: the number of model calls.
+        seconds: how long all of it may take, from the first request on.
+        tasks: how many tasks may be delegated.
+        depth: how many levels of tasks may be below a run or session.
+        name: what errors call the budget.
+    """
+    allowed = Budget(
+        usd=usd, tokens=tokens, calls=calls, seconds=seconds, tasks=tasks, depth=depth, name=name
+    )
+    grant = Grant(f"{SHARED_BUDGET_PREFIX}{_NAME_BUDGET.get()(allowed)}", allowed)
+    with _use((*_SHARED.get(), _Shared(grant))):
+        yield
+
+
+def charge_to(accounts: Iterable[Account], journal: Hashable) -> AbstractContextManager[None]:
+    """Charge what a task begins to the budgets that pay for the task, in their journal."""
+    accounts = [account for account in accounts if account.is_shared]
+    shared = _SHARED.get()
+    # A child mostly begins under the budgets of its parent, or under none.
+    if [it.id for it in accounts] == [it.grant.id for it in shared]:
+        return _UNCHANGED
+    return _use(tuple(_Shared(Grant(it.id, it.budget), journal) for it in accounts))
+
+
+def use_grants(grants: tuple[Grant, ...]) -> AbstractContextManager[None]:
+    """Charge what is begun in the block to these budgets, and to no others."""
+    return _use(tuple(_Shared(grant) for grant in grants))
+
+
+@contextmanager
+def _use(shared: tuple[_Shared, ...]) -> Generator[None]:
+    token = _SHARED.set(shared)
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
+
+
+@contextmanager
+def use_budget_names(name: Callable[[Budget], str] = _new_name) -> Generator[None]:
+    """Name the budgets that are opened inside, so that a resumed program finds them again.
+
+    Args:
+        name: names a budget; by default at random.
+    """
+    token = _NAME_BUDGET.set(name)
+    try:
+        yield
+    finally:
+        _NAME_BUDGET.reset(token)
+
+
+def current_grants(journal: Hashable) -> tuple[Grant, ...]:
+    """Return the budgets around the caller, the outermost first, for what is begun in a journal.
+
+    Raises:
+        SharedBudgetError: another journal has the account of one.
+    """
+    return tuple([it.granted_in(journal) for it in _SHARED.get()])
+
+
+def grants_beyond(accounts: Iterable[Account], journal: Hashable) -> tuple[Grant, ...]:
+    """Return the budgets around the caller that have none of these accounts.
+
+    Raises:
+        SharedBudgetError: another journal has the account of one.
+    """
+    shared = _SHARED.get()
+    if not shared:
+        return ()
+    known = {account.id for account in accounts}
+    return tuple(it.granted_in(journal) for it in shared if it.grant.id not in known)

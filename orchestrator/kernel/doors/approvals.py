@@ -1,0 +1,89 @@
+"""Approval questions, received and answered, for every door."""
+
+from collections.abc import Callable
+
+import trio
+
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion
+from orchestrator.kernel.engine import approvals
+from orchestrator.kernel.event_loop import require_trio
+from orchestrator.kernel.services import Services
+
+
+class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
+    """The approval questions of a session, or of all, oldest first, each once.
+
+    Questions without an answer come again when the session is opened again.
+    """
+
+    def __init__(
+        self, services: Services, session: SessionId | None, *, is_closed: Callable[[], bool]
+    ) -> None:
+        """Receive questions.
+
+        Args:
+            services: the parts of the orchestrator.
+            session: whose questions they are; None is all sessions and runs.
+            is_closed: no more will come.
+        """
+        self._services = services
+        self._session = session
+        self._is_closed = is_closed
+        self._received: set[ApprovalId] = set()
+
+    async def receive(self) -> ApprovalQuestion:
+        """Wait for the next question that is still open."""
+        require_trio()
+        await trio.lowlevel.checkpoint()
+        book = self._services.book
+        while not self._is_closed():
+            questions = approvals.open_questions(book, self._session)
+            self._received &= {question.id for question in questions}
+            for question in questions:
+                if question.id not in self._received:
+                    self._received.add(question.id)
+                    return question
+            if self._session is None:
+                await book.wakeups.wait_changed()
+            else:
+                await book.wakeups.wait_session_changed(self._session)
+        raise trio.EndOfChannel
+
+    async def aclose(self) -> None:
+        """Do nothing: it ends with its session, or with the orchestrator."""
+        await trio.lowlevel.checkpoint()
+
+
+async def answer_question(
+    services: Services,
+    approval: str,
+    answer: str,
+    *,
+    reason: str = "",
+    by: str = "",
+    session: SessionId | None = None,
+) -> None:
+    """Post the answer to an approval question, and return when it is durable.
+
+    Args:
+        services: the parts of the orchestrator.
+        approval: the id of the question.
+        answer: one of the values of `ApprovalVerdict`.
+        reason: the reason that the agent reads.
+        by: the name of the person who answers.
+        session: the session that the question must belong to.
+
+    Raises:
+        UnknownIdError: the question is not open, or is another session's.
+    """
+    approvals.answer_question(
+        services.book,
+        approval,
+        answer,
+        reason=reason,
+        by=by,
+        session=session,
+        on_answered=services.runner.watchdog.touch,
+    )
+    await services.book.wait_durable()

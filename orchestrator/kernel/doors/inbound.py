@@ -1,0 +1,200 @@
+"""A message to an agent from outside, and how it enters the journal."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
+from typing import Any, Final
+
+import attrs
+import trio
+
+from orchestrator.agents import (
+    Agent,
+    DefinitionError,
+    Part,
+    Pipeline,
+    Tool,
+    UserMessage,
+    is_agent,
+    well_formed,
+)
+from orchestrator.agents.redaction.long_texts import search_ahead, search_tree_ahead, texts_in
+from orchestrator.agents.redaction.redactor import LONG_TEXT, Redactor
+from orchestrator.delegation import NO_TERMS, AnswerTerms, Grant, SessionId, SessionRecord
+from orchestrator.delegation.events import EarlierMessage, MessageReceived
+from orchestrator.kernel.doors.lifecycle import NO_STRINGS, open_new_session
+from orchestrator.kernel.journal.fact_redaction import without_secrets
+from orchestrator.kernel.services import Services
+
+LANGUAGE_MODEL: Final = "language_model"
+"""The label of a session whose agent has another model than its own: the name of that."""
+MANY_PIECES: Final = 50
+"""The search of more messages or files is worth a thread, short as they are."""
+
+
+@attrs.frozen(kw_only=True)
+class InboundRequest:
+    """One message to an agent, with everything that a door adds to it."""
+
+    agent: Agent[Any]
+    message: UserMessage | None
+    """None continues after the last message of the history: the result of a client's tool."""
+    context: Mapping[str, str] = NO_STRINGS
+    """Where the message comes from, by the names of `orchestrator.delegation.session_context`."""
+    instructions: str = ""
+    """Instructions for this turn, in addition to the agent's own."""
+    history: tuple[EarlierMessage, ...] = ()
+    """The messages of a conversation that took place elsewhere."""
+    labels: Mapping[str, str] = NO_STRINGS
+    """Strings by which the client finds the session again."""
+    owner: str = ""
+    """Whose the session is; "" is the operator's."""
+    tools: tuple[Tool, ...] = ()
+    """Tools that the client runs itself."""
+    terms: AnswerTerms = NO_TERMS
+    """How the client wants the answers."""
+    attended: bool = False
+    """A person answers approval questions while the caller waits."""
+    deps: object = None
+    """What the program gives to the tools and instructions of the tree."""
+    async_delivery: bool = True
+    """Whether something can be delivered after the turn that reads it, if its door can."""
+
+
+def require_agent(value: object) -> None:
+    """Raise unless what a program gives as an agent is one."""
+    if not is_agent(value):
+        raise DefinitionError(
+            f"a {type(value).__name__} is no agent: give an Agent(...), or make one of a function"
+            " with @agent"
+        )
+
+
+def goal_message(agent: Agent[Any], goal: Any) -> UserMessage:
+    """Return the first message about a goal: a text as it is, any other value as JSON."""
+    require_agent(agent)
+    return UserMessage(well_formed(agent.as_goal(goal)))
+
+
+def open_inbound_session(
+    services: Services, request: InboundRequest, id_: SessionId | None = None
+) -> SessionRecord:
+    """Open a session for a request, and post its message."""
+    session = open_new_session(
+        services,
+        with_client_tools(request.agent, request.tools),
+        id_,
+        history=request.history,
+        labels=request.labels,
+        owner=request.owner,
+        attended=request.attended,
+        deps=request.deps,
+    )
+    post_message(services, request, session.id)
+    return session
+
+
+def texts_of(request: InboundRequest) -> Iterator[str]:
+    """Yield the texts of a request: of its message, its instructions, and its history."""
+    yield request.instructions
+    if request.message is not None:
+        yield request.message.text
+    for earlier in request.history:
+        yield earlier.text
+        yield from texts_in([call.arguments for call in earlier.calls])
+
+
+def is_large(request: InboundRequest) -> bool:
+    """Return whether the search of a request for secrets is worth a thread."""
+    if len(request.history) > MANY_PIECES:
+        return True
+    texts = chain(texts_of(request), request.labels.values())
+    return sum(map(len, texts)) > LONG_TEXT or any(
+        _are_large(it.parts) for it in _messages_of(request)
+    )
+
+
+async def search_request_ahead(redactor: Redactor, request: InboundRequest) -> None:
+    """Search a request for secrets beside the event loop, before it is posted."""
+    if not is_large(request):
+        return  # noqa: ASYNC910 (there is nothing to search ahead)
+    await search_ahead(redactor, chain(texts_of(request), request.labels.values()))
+    for message in _messages_of(request):
+        if message.parts:
+            await search_ahead(redactor, _text_files_in(message.parts))
+    if request.history:
+        await search_tree_ahead(redactor, request.history, without_secrets)
+    if request.message is not None:
+        await search_parts_ahead(redactor, request.message.parts)
+
+
+async def search_parts_ahead(redactor: Redactor, parts: tuple[Part, ...]) -> None:
+    """Search the files of a message for secrets beside the event loop, before it is posted."""
+    await trio.lowlevel.checkpoint()
+    if _are_large(parts):
+        await search_ahead(redactor, _text_files_in(parts))
+        await search_tree_ahead(redactor, parts, without_secrets)
+
+
+def _messages_of(request: InboundRequest) -> Iterator[EarlierMessage | UserMessage]:
+    yield from request.history
+    if request.message is not None:
+        yield request.message
+
+
+def _are_large(parts: tuple[Part, ...]) -> bool:
+    return len(parts) > MANY_PIECES or sum(len(it.data) for it in parts) > LONG_TEXT
+
+
+def _text_files_in(parts: tuple[Part, ...]) -> Iterator[str]:
+    for part in parts:
+        with suppress(UnicodeDecodeError):
+            yield part.data.decode()
+
+
+def with_client_tools(agent: Agent[Any], tools: tuple[Tool, ...]) -> Agent[Any]:
+    """Return an agent with the tools that the client of a session runs itself."""
+    return attrs.evolve(agent, tools=(*agent.tools, *tools)) if tools else agent
+
+
+def with_language_model(agent: Agent[Any], labels: Mapping[str, str]) -> Agent[Any]:
+    """Return the agent of a session with the model that the labels of the session name, if any.
+
+    Raises:
+        DefinitionError: the agent cannot have it.
+    """
+    name = labels.get(LANGUAGE_MODEL)
+    if name is None:
+        return agent
+    if isinstance(agent, Pipeline):
+        raise DefinitionError(f"{agent.name} is a pipeline, which calls no model")
+    return attrs.evolve(agent, model=name)
+
+
+def post_message(
+    services: Services, request: InboundRequest, id_: SessionId, grants: tuple[Grant, ...] = ()
+) -> int:
+    """Post the message of a request to a session, and return the sequence number of the fact.
+
+    Args:
+        services: the parts of the orchestrator.
+        request: the message.
+        id_: the session.
+        grants: the budgets that pay for the turn that reads it, besides those of the session.
+    """
+    message = UserMessage("") if request.message is None else request.message
+    services.book.post(
+        MessageReceived(
+            id_,
+            message.text,
+            message.parts,
+            message.id,
+            request.context,
+            grants,
+            instructions=request.instructions,
+            silent=request.message is None,
+            async_delivery=request.async_delivery,
+            terms=request.terms,
+        )
+    )
+    return services.book.ledger.last_seq

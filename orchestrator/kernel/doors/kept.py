@@ -1,0 +1,420 @@
+"""The door of sessions that outlive the request that opened them.
+
+* the client polls for the replies   POLL   tasks detach, and the session ends with its tree
+* the replies are pushed             PUSH   the same, and a function takes each reply to its reader
+
+The capability ends with the session. What comes in over HTTP or MCP, from a chat platform or by a
+schedule, is an `InboundRequest`, and calls one of the methods below: it chooses no capability.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol, TypeAlias
+
+import attrs
+import trio
+
+from orchestrator.agents import Agent, MessageId
+from orchestrator.delegation import (
+    DeliveryCapability,
+    Receipt,
+    Reply,
+    SessionId,
+    SessionRecord,
+    TaskId,
+)
+from orchestrator.delegation.events import LabelsChanged, SessionOpened, SteeringOrigin
+from orchestrator.kernel.budget_scope import current_grants
+from orchestrator.kernel.doors.door import Door
+from orchestrator.kernel.doors.inbound import (
+    InboundRequest,
+    open_inbound_session,
+    post_message,
+    with_client_tools,
+    with_language_model,
+)
+from orchestrator.kernel.doors.lifecycle import (
+    close_session,
+    connect_door,
+    disconnect_door,
+    open_new_session,
+    require_files_here,
+)
+from orchestrator.kernel.doors.one_shot import require_resumable
+from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, CONVERSATION, KIND, RECORD
+from orchestrator.kernel.errors import ClosedError, UnknownIdError
+from orchestrator.kernel.services import Services
+
+Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
+"""Sends a reply to its reader, or raises."""
+NO_PUSHES: Final[Mapping[str, Push]] = {}
+Restore: TypeAlias = Callable[[SessionRecord, Agent[Any]], Agent[Any]]
+"""Returns the agent of a session as it was when its labels were written, with what its client gave
+it."""
+
+
+def as_defined(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
+    """Return that sessions have their agents as they are defined."""
+    del session
+    return agent
+
+
+PUSHED: Final = "webhook"
+"""The label of a session whose replies go to the webhook that there was when it began."""
+STEERED_BY: Final = "outside"
+
+
+@attrs.frozen(kw_only=True)
+class KeptOpen:
+    """What is another in the copy of a session that outlives its request."""
+
+    capability: DeliveryCapability
+    """Of the turn that goes on."""
+    owner: str
+    labels: Mapping[str, str]
+
+
+class SessionCopy(Protocol):
+    """The facts that a session begins with (`orchestrator.products.history.replay.session_copy.CopiedRun`)."""
+
+    def post(
+        self, services: Services, agent: Agent[Any], id_: SessionId, *, kept_open: KeptOpen
+    ) -> SessionRecord:
+        """Post all of them as a new session, without a checkpoint."""
+        ...
+
+
+class KeptDoor:
+    """Opens sessions that outlive their request, and supervises them until they are over."""
+
+    def __init__(
+        self,
+        services: Services,
+        agents: Mapping[str, Agent[Any]],
+        nursery: trio.Nursery,
+        pushes: Mapping[str, Push] = NO_PUSHES,
+        restore: Restore = as_defined,
+        *,
+        kinds: Mapping[str, Push] = NO_PUSHES,
+    ) -> None:
+        """Serve agents.
+
+        Args:
+            services: the parts of the orchestrator.
+            agents: the agents, by their names.
+            nursery: owns the sessions that outlive their request.
+            pushes: send the replies of sessions to a webhook, by the owner of the session.
+            restore: what the agent of an unfinished session has besides its definition.
+            kinds: send the replies of sessions of some kinds where these go, by their `KIND`.
+        """
+        self._services = services
+        self._agents = agents
+        self._nursery = nursery
+        self._pushes = pushes
+        self._restore = restore
+        self._kinds = kinds
+        self._supervised: set[SessionId] = set()
+        """The sessions that this door is connected to."""
+
+    def open_background(
+        self, request: InboundRequest, id_: SessionId | None = None
+    ) -> SessionRecord:
+        """Open a session that outlives its request, and ends with its tree.
+
+        With tools of its client it ends as soon as it calls one. So no task may go on beside its
+        turn: they are joined.
+        """
+        if request.tools:
+            request = attrs.evolve(request, async_delivery=False)
+        labels = self.labels_of(request.owner, request.labels)
+        request = attrs.evolve(request, labels=labels)
+        session = open_inbound_session(self._services, request, id_)
+        self._supervise(session, with_client_tools(request.agent, request.tools))
+        return session
+
+    def labels_of(self, owner: str, labels: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the labels of a session in the background: they say whether it is pushed."""
+        if owner in self._pushes and labels.get(KIND) not in self._kinds:
+            return {**labels, PUSHED: "true"}
+        return labels
+
+    def open_conversation(
+        self,
+        agent: Agent[Any],
+        labels: Mapping[str, str],
+        id_: SessionId | None = None,
+        *,
+        kind: str = CONVERSATION,
+        owner: str = "",
+    ) -> SessionRecord:
+        """Open a session that stays open until the client closes it: `receive` its messages."""
+        pushed = {PUSHED: "true"} if owner in self._pushes else {}
+        session = open_new_session(
+            self._services, agent, id_, labels={**labels, **pushed, KIND: kind}, owner=owner
+        )
+        # Until its first message it has nothing to do; `receive` registers the agent again.
+        self._services.registry.unregister_session(session.id)
+        return session
+
+    def new_session_id(self) -> SessionId:
+        """Return an id for a session that is opened next."""
+        return self._services.new_session_id()
+
+    def open_record(
+        self, labels: Mapping[str, str], id_: SessionId | None = None, *, owner: str = ""
+    ) -> SessionRecord:
+        """Open a session in which no agent works: it keeps what its client stores in labels."""
+        services = self._services
+        services.book.admission.require_running()
+        id_ = self.new_session_id() if id_ is None else id_
+        labels = {**labels, KIND: RECORD}
+        services.book.post(SessionOpened(id_, RECORD, labels=labels, owner=owner))
+        return services.book.ledger.sessions[id_]
+
+    def change_labels(self, session: SessionRecord, labels: Mapping[str, str]) -> None:
+        """Change labels of a session; an empty text takes one away."""
+        self._services.book.admission.require_running()
+        self._services.book.post(LabelsChanged(session.id, labels))
+
+    def receive(self, session: SessionRecord, request: InboundRequest) -> int:
+        """Post a message to a session, and return the sequence number of the fact."""
+        self._services.book.admission.require_running()
+        if session.closed:
+            raise ClosedError(f"session {session.id!r} was closed for good")
+        is_supervised = session.id in self._supervised
+        if not is_supervised:
+            # Before the first fact: an agent whose model is not available leaves no trace.
+            self._services.registry.require_models(request.agent)
+        grants = current_grants(self._services.book.journal_identity)
+        seq = post_message(self._services, request, session.id, grants)
+        if not is_supervised:
+            self._supervise(session, request.agent)
+        return seq
+
+    async def seconds_interrupted(self, session: SessionRecord) -> float:
+        """Return for how many seconds nothing has happened in a session."""
+        book = self._services.book
+        last = await book.read_last_time(session.id)
+        return 0.0 if last is None else max(0.0, book.clock() - last)
+
+    def resume(
+        self, session: SessionRecord, agent: Agent[Any], *, kind: str, paused: float
+    ) -> None:
+        """Go on with a run whose process died, as with one that outlives its request.
+
+        The next process goes on with it by itself, and people can be asked for approvals.
+
+        Args:
+            session: the run.
+            agent: its agent, as it is defined now, with what `agent_for` says.
+            kind: what it is from now on, if no request had opened it.
+            paused: for how many seconds it was interrupted: its budgets do not count them.
+
+        Raises:
+            NotInterruptedError: it has ended, is under way, or is a conversation.
+            SessionOpenError: its workspace is on another machine.
+        """
+        services, book = self._services, self._services.book
+        book.admission.require_running()
+        require_resumable(session, agent)
+        require_files_here(services, session)
+        services.registry.require_models(agent)
+        if not session.labels.get(KIND):
+            book.post(LabelsChanged(session.id, {KIND: kind}))
+        door = self._supervise(session, agent)
+        if services.turns.begin(session, door.capability, paused=paused):
+            self._nursery.start_soon(services.turns.take_and_deliver, session)
+        else:
+            # Its agent does not go on after a crash.
+            self._nursery.start_soon(services.deliveries.deliver, session)
+
+    def open_copy(
+        self,
+        copied: "SessionCopy",
+        agent: Agent[Any],
+        id_: SessionId | None,
+        *,
+        owner: str,
+        labels: Mapping[str, str],
+    ) -> SessionRecord:
+        """Open a session that begins with facts of another one, and go on with what runs in it.
+
+        It outlives its request, and ends with its tree.
+        """
+        services = self._services
+        services.book.admission.require_running()
+        kept_open = KeptOpen(
+            capability=DeliveryCapability.POLL, owner=owner, labels=self.labels_of(owner, labels)
+        )
+        id_ = self.new_session_id() if id_ is None else id_
+        session = copied.post(services, agent, id_, kept_open=kept_open)
+        running = [task.id for task in session.unsettled_detached.values() if task.is_running]
+        is_in_turn = session.turn is not None
+        self._supervise(session, agent)
+        for task in running:
+            self._nursery.start_soon(services.delegator.run_child, task)
+        if is_in_turn:
+            self._nursery.start_soon(services.turns.take_and_deliver, session)
+        return session
+
+    async def resume_sessions(self, *, kind: str = "") -> list[SessionRecord]:
+        """Go on with the sessions that an earlier process has left unfinished.
+
+        With a `kind`, only with those of that kind.
+
+        Returns those that wait for an agent that is not here. A task whose folder is on another
+        machine ends with that reason, which its parent and its client read: none waits for ever.
+        """
+        await trio.lowlevel.checkpoint()
+        without_agent: list[SessionRecord] = []
+        book = self._services.book
+        unfinished = [id_ for id_ in book.ledger.sessions if id_ in book.cache.active]
+        untaken = [*book.cache.untaken] if self._pushes or self._kinds else []
+        for id_ in (*unfinished, *untaken):
+            await book.cache.load(id_)
+            session = book.ledger.sessions[id_]
+            is_over = session.has_nothing_pending and not (
+                session.undelivered or session.may_be_told_later
+            )
+            found = session.labels.get(KIND, "")
+            if not found or (kind and kind != found) or session.closed or is_over:
+                continue
+            if id_ in self._supervised:
+                continue  # it was opened meanwhile
+            if found == CHAT_PLATFORM and found not in self._kinds:
+                continue  # a poll would take its replies from their reader
+            if session.awaits_resume:
+                continue  # its client is gone
+            if id_ in book.cache.untaken and self._push_of(session) is None:
+                continue  # its client polls for what it has not taken
+            agent = self.agent_for(session)
+            if agent is None:
+                without_agent.append(session)
+            else:
+                self._supervise(session, agent)
+        return without_agent
+
+    def agent_for(self, session: SessionRecord) -> Agent[Any] | None:
+        """Return the agent of a session, with what it has besides; None if it is not here."""
+        agent = self._agents.get(session.root.agent)
+        if agent is None:
+            return None
+        return self._restore(session, with_language_model(agent, session.labels))
+
+    def stays_open(self, session: SessionRecord) -> bool:
+        """Return whether a session goes on after its request: a message may come at any time."""
+        kind = session.labels.get(KIND, CONVERSATION)
+        return kind == CONVERSATION or kind in self._kinds
+
+    async def find(self, session: str) -> SessionRecord:
+        """Return a session, idle ones included, unless its owner has deleted it."""
+        id_ = SessionId(session)
+        await self._services.book.cache.load(id_)
+        record = self._services.book.ledger.sessions.get(id_)
+        if record is None or record.deleted:
+            raise UnknownIdError(f"there is no run or session {session!r}")
+        return record
+
+    async def wait_over(self, session: SessionRecord) -> None:
+        """Wait until a session has nothing left to do, and its facts are durable."""
+        await trio.lowlevel.checkpoint()
+        book = self._services.book
+        while not is_over(session):
+            if book.closed:
+                raise ClosedError("the server has stopped")
+            await book.wakeups.wait_session_changed(session.id)
+        await book.wait_durable()
+
+    def take_reply(self, reply: Reply) -> int:
+        """Post that the client has a reply, and return the sequence number of the fact."""
+        self._services.deliveries.mark_delivered(reply)
+        return self._services.book.ledger.last_seq
+
+    async def steer(self, task: TaskId, text: str, *, id_: MessageId, seconds: float) -> Receipt:
+        """Send a message to a running task, and wait up to `seconds` until it has read it."""
+        receipts = await self._services.delegator.steer(
+            {task: id_}, text, by=STEERED_BY, origin=SteeringOrigin.OUTSIDE, seconds=seconds
+        )
+        return receipts[task]
+
+    async def close(self, session: SessionRecord, *, deleted: bool = False) -> None:
+        """End a session for good, and return when all its tasks are settled."""
+        await close_session(self._services, session, deleted=deleted)
+
+    def _supervise(self, session: SessionRecord, agent: Agent[Any]) -> Door:
+        """Connect a door to a session for as long as there is something to do in it."""
+        push = self._push_of(session)
+        door = (
+            _PollDoor(self._services, session)
+            if push is None
+            else _PushDoor(self._services, session, push)
+        )
+        connect_door(self._services, session, agent, door)
+        self._supervised.add(session.id)
+        self._nursery.start_soon(self._supervise_until_over, session, door)
+        return door
+
+    def _push_of(self, session: SessionRecord) -> Push | None:
+        """Return how the replies of a session are pushed; None if its client polls for them."""
+        of_kind = self._kinds.get(session.labels.get(KIND, ""))
+        if of_kind is not None or PUSHED not in session.labels:
+            return of_kind
+        return self._pushes.get(session.owner)
+
+    async def _supervise_until_over(self, session: SessionRecord, door: Door) -> None:
+        book, deliveries = self._services.book, self._services.deliveries
+        try:
+            await deliveries.deliver(session)
+            while not (
+                is_over(session)
+                and deliveries.has_delivered_all(session)
+                # A notice that comes later, or never, would find no door.
+                and (session.closed or not session.may_be_told_later)
+            ):
+                await book.wakeups.wait_session_changed(session.id)
+        finally:
+            self._supervised.remove(session.id)
+            disconnect_door(self._services, session, door)
+
+
+def is_over(session: SessionRecord) -> bool:
+    """Return whether a session has nothing left to do, or waits until it is resumed."""
+    if session.closed or session.awaits_resume:
+        return True
+    return session.has_nothing_pending and session.turns > 0
+
+
+class _PollDoor:
+    """The door of a session whose client polls for its replies."""
+
+    capability = DeliveryCapability.POLL
+
+    def __init__(self, services: Services, session: SessionRecord) -> None:
+        self._deliveries = services.deliveries
+        self._session = session
+
+    async def deliver(self, reply: Reply) -> None:
+        await trio.lowlevel.checkpoint()
+        # A reply of a conversation stays in the inbox until the client takes it.
+        if self._session.labels.get(KIND) != CONVERSATION:
+            self._deliveries.mark_delivered(reply)
+
+    def disconnect(self) -> None:
+        """Do nothing: no caller waits here."""
+
+
+class _PushDoor:
+    """The door of a session whose replies go to a webhook."""
+
+    capability = DeliveryCapability.PUSH
+
+    def __init__(self, services: Services, session: SessionRecord, push: Push) -> None:
+        self._deliveries = services.deliveries
+        self._session = session
+        self._push = push
+
+    async def deliver(self, reply: Reply) -> None:
+        await self._push(self._session, reply)
+        self._deliveries.mark_delivered(reply)
+
+    def disconnect(self) -> None:
+        """Do nothing: no caller waits here."""

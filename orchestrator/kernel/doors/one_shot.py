@@ -1,0 +1,182 @@
+"""One goal, one answer: a session without a door that ends with its only turn.
+
+The caller waits inside the call. Nothing can be delivered afterwards, so every task is joined.
+"""
+
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+
+from orchestrator.agents import Agent, Part, Usage, read_output
+from orchestrator.delegation import DeliveryCapability, Outcome, SessionId, SessionRecord, Tree
+from orchestrator.delegation.session_context import session_strings
+from orchestrator.kernel.doors.inbound import (
+    InboundRequest,
+    goal_message,
+    is_large,
+    open_inbound_session,
+    search_request_ahead,
+)
+from orchestrator.kernel.doors.lifecycle import require_files_here
+from orchestrator.kernel.engine.task_runner import TaskEnd
+from orchestrator.kernel.errors import NotInterruptedError, RunFailedError, UnknownIdError, explain
+from orchestrator.kernel.pipelines.runner import outside_pipeline
+from orchestrator.kernel.services import Services
+
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+CAPABILITY: Final = DeliveryCapability.NONE
+
+
+@attrs.frozen(kw_only=True, repr=False)
+class Run(Generic[OutputT_co]):
+    """A goal, its outcome, and the tree of the tasks that it took."""
+
+    id: SessionId
+    agent: Agent[OutputT_co]
+    outcome: Outcome
+    tree: Tree
+    error: BaseException | None = attrs.field(default=None, eq=False)
+    """What its agent raised in this process, if that ended it."""
+
+    def __repr__(self) -> str:
+        ending = f"{self.outcome.ending}, {len(self.tree)} tasks"
+        return f"<Run {self.id} of {self.agent.name}: {ending}>"
+
+    @property
+    def output(self) -> OutputT_co:
+        """The final answer, as the agent's output type.
+
+        Raises:
+            RunFailedError: the run did not succeed; its cause is what a tool or a function has
+                raised, if that ended it.
+        """
+        if not self.outcome.succeeded:
+            failure = RunFailedError(f"/{self.agent.name}", self.outcome)
+            explain(failure, self.outcome, self.error)
+            raise failure
+        return read_output(self.agent.output, self.outcome.output)
+
+    @property
+    def usage(self) -> Usage:
+        """What the whole tree has used."""
+        return self.tree.total
+
+    def _repr_html_(self) -> str:
+        """Return the answer and the report's viewer, for a notebook."""
+        # Imported late: only notebooks need it.
+        from orchestrator.products.history.report.inline import inline_report
+
+        outcome = self.outcome
+        error = "" if outcome.succeeded else f"{outcome.ending}: {outcome.error}"
+        return inline_report(self.tree, answer=outcome.output, error=error)
+
+
+async def run_once(
+    services: Services,
+    agent: Agent[Any],
+    goal: Any,
+    parts: tuple[Part, ...],
+    *,
+    attended: bool = False,
+    deps: object = None,
+) -> Run[Any]:
+    """Run an agent on a goal, and return when its whole tree is settled."""
+    request = await inbound_run(services, agent, goal, parts, attended=attended, deps=deps)
+    session = open_one_turn(services, request)
+    end = await take_only_turn(services, session)
+    return Run(id=session.id, agent=agent, outcome=end.outcome, tree=session.tree, error=end.error)
+
+
+async def inbound_run(
+    services: Services,
+    agent: Agent[Any],
+    goal: Any,
+    parts: tuple[Part, ...],
+    *,
+    attended: bool,
+    deps: object = None,
+) -> InboundRequest:
+    """Return the request for a run. A large one is searched for secrets in a thread."""
+    message = goal_message(agent, goal)
+    request = InboundRequest(
+        agent=agent,
+        message=message if parts == () else attrs.evolve(message, parts=parts),
+        context=session_strings(),
+        attended=attended,
+        deps=deps,
+    )
+    if is_large(request):
+        await search_request_ahead(services.book.redactor, request)
+    return request  # noqa: ASYNC910 (what follows checkpoints)
+
+
+def open_one_turn(
+    services: Services, request: InboundRequest, id_: SessionId | None = None
+) -> SessionRecord:
+    """Open a session without a door, and begin its only turn in the same step.
+
+    No crash can leave a session between the two that another door would take up.
+    """
+    session = open_inbound_session(services, request, id_)
+    services.turns.begin(session, CAPABILITY)
+    return session
+
+
+async def resume_once(
+    services: Services, agent: Agent[Any], run: str, *, deps: object = None
+) -> Run[Any]:
+    """Go on with a run whose process died, and return when its whole tree is settled."""
+    book = services.book
+    book.admission.require_running()
+    id_ = SessionId(run)
+    last = await book.read_last_time(id_)
+    await book.cache.load(id_)
+    # No checkpoint from here to the fact by which it is resumed: nothing else resumes it.
+    session = book.ledger.sessions.get(id_)
+    if session is None or last is None:
+        raise UnknownIdError(f"there is no run {run!r}")
+    require_resumable(session, agent)
+    require_files_here(services, session)
+    services.registry.register_session(id_, agent, deps)
+    error: BaseException | None = None
+    if services.turns.begin(session, CAPABILITY, paused=max(0, book.clock() - last)):
+        error = (await take_only_turn(services, session)).error
+    else:
+        # Its agent does not go on after a crash.
+        await book.wait_durable()
+    assert session.last_outcome is not None, "its turn has ended"
+    return Run(id=id_, agent=agent, outcome=session.last_outcome, tree=session.tree, error=error)
+
+
+def require_resumable(session: SessionRecord, agent: Agent[Any]) -> None:
+    """Refuse to resume what has not been interrupted, or with another agent.
+
+    Raises:
+        NotInterruptedError: it has ended, is under way, or is a conversation.
+        UnknownIdError: it is the run of another agent.
+    """
+    if session.closed or not session.awaits_resume:
+        raise NotInterruptedError(session.id, _why_not_interrupted(session))
+    if session.root.agent != agent.name:
+        raise UnknownIdError(
+            f"run {session.id!r} is of agent {session.root.agent!r}, not of {agent.name!r}"
+        )
+
+
+def _why_not_interrupted(session: SessionRecord) -> str:
+    if session.closed:
+        return "was closed for good"
+    if session.turn is None:
+        ended = session.last_outcome
+        how = "has not begun" if ended is None else f"has ended: {ended.ending}"
+        return f"{how}; there is nothing to resume"
+    if session.turn.capability is not CAPABILITY:
+        return "is a conversation: it goes on when it is opened again"
+    return "is under way: the process that runs it has not died"
+
+
+async def take_only_turn(services: Services, session: SessionRecord) -> TaskEnd:
+    """Run the turn of such a session until it ends. Cancelling this cancels its tree."""
+    with outside_pipeline():
+        return await services.turns.take(session)

@@ -1,0 +1,401 @@
+"""Approval of tool calls: the rules of the agent and of all agents above it decide.
+
+Where they want a person to decide, the question is a fact with a deadline, and so is the answer:
+both survive a crash, and a question is answered once. Where no person can be asked, the call is
+refused.
+"""
+
+import secrets
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+from orchestrator.agents import CallId, RefusedBy, Tool, ToolCall, ToolError, well_formed
+from orchestrator.agents.approval import (
+    OPERATORS,
+    ApprovalRule,
+    Subject,
+    Verdict,
+    default_rule,
+    strictest_rule,
+)
+from orchestrator.agents.approved_call import ApprovedCall
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.tools.context import commands_are_walled
+from orchestrator.agents.tools.mcp.forms import filled_form, needs_words
+from orchestrator.delegation import SessionId, TaskId, TaskRecord
+from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
+from orchestrator.delegation.events.approvals import (
+    BY_DEADLINE,
+    ApprovalId,
+    ApprovalQuestion,
+    ApprovalVerdict,
+)
+from orchestrator.kernel.engine.shown_text import (
+    SHOWN,
+    as_json,
+    digest_of,
+    shown_arguments,
+    visible,
+    visible_in_short,
+)
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.execution.workspace.call_subject import relative_and_real, subject_of
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+
+COMMAND_ARGUMENTS: Final = frozenset(
+    [*("command", "workdir", "background", "timeout"), *("notify_on_complete", "watch_patterns")]
+)
+"""The arguments that do not change which command a call is about."""
+FILE_ARGUMENTS: Final = frozenset(
+    [
+        *("path", "content", "old", "new", "all", "offset", "limit"),
+        *("pattern", "glob", "ignore_case", "hidden"),
+    ]
+)
+"""The arguments that do not change which file a call is about."""
+CONTENT_ARGUMENTS: Final = frozenset({"content", "old", "new", "all"})
+"""Those of them that change what becomes of the file."""
+REMEDY: Final = 'its author can allow all calls, with approve=[allow("*")], or some of them.'
+FORM_MARK: Final = "?form-"
+"""In the id under which a form is asked about: no call of a model has it."""
+FORM_SECONDS: Final = 300.0
+LONGEST_COMMAND: Final = 100_000
+"""How many characters of a command are looked at for what of it can be shown."""
+
+
+@attrs.frozen
+class _Question:
+    """What people are asked about a call. It is recorded, so it is redacted."""
+
+    subject: str
+    """What is approved: this very command, file, or call."""
+    details: str
+
+
+class TaskApprovalCheck:
+    """Holds the calls of one task until they are approved.
+
+    Args:
+        book: posts questions and answers.
+        record: the task.
+        policies: the rules of its agent, and of all above it; without any, the default decides.
+        workspace: returns the folder that its tools work in.
+        tools: the tools of its agent, whose parameters have defaults.
+    """
+
+    def __init__(
+        self,
+        book: Bookkeeper,
+        record: TaskRecord,
+        policies: Sequence[Sequence[ApprovalRule]],
+        workspace: Callable[[], Path],
+        *,
+        tools: Sequence[Tool] = (),
+    ) -> None:
+        self._book = book
+        self._record = record
+        self._policies = policies
+        self._workspace = workspace
+        self._tools: dict[str, Tool] = {}
+        self._defaults: dict[str, dict[str, Any]] = {}
+        self.add_tools(tools)
+
+    def add_tools(self, tools: Sequence[Tool]) -> None:
+        """Judge the calls of these tools, too."""
+        self._tools |= {tool.name: tool for tool in tools}
+        self._defaults |= {tool.name: _defaults(tool.parameters) for tool in tools}
+
+    def is_pending(self, call: ToolCall) -> bool:
+        ask = self._record.questions.get(call.id)
+        return ask is not None and ask.was_not_run
+
+    async def wait_approved(self, call: ToolCall) -> ApprovedCall | None:
+        """Wait until a call is approved, and return what exactly was; None is no matter which file.
+
+        Raises:
+            ToolError: it was denied, or no person can be asked.
+        """
+        await trio.lowlevel.checkpoint()
+        policies = self._policies
+        if not policies:
+            if (default := self._default_rule(call)) is None:
+                return None
+            policies = ((default,),)
+        subject = self._subject_of(call)
+        approved = ApprovedCall(subject=subject, policies=policies)
+        rule = strictest_rule(policies, subject)
+        if rule is None or rule.verdict is Verdict.ALLOW:
+            return approved
+        if rule.verdict is Verdict.DENY:
+            why = f": {rule.reason}" if rule.reason else " by the rules of this run"
+            raise _refusal(f"{call.name} was denied{why}. Do without it.")
+        if call.id not in self._record.questions:
+            question = self._question(call, subject)
+            if self._is_approved(call.name, question.subject):
+                return approved
+            self._require_approver(call, rule)
+            self._book.post(
+                ApprovalAsked(
+                    self._record.id,
+                    ApprovalId(f"a_{secrets.token_hex(8)}"),
+                    call.id,
+                    call.name,
+                    question.subject,
+                    self._book.clock() + rule.seconds,
+                    question.details,
+                    rule.reason,
+                )
+            )
+        ask = await self._wait_answered(call)
+        _require_approved(call, ask)
+        # A link may lead elsewhere by now, which was not approved.
+        subject = self._subject_of(call)
+        if self._question(call, subject).subject != ask.subject:
+            raise _refusal(
+                f"{call.name} was approved for {ask.subject!r}, and is about something else by"
+                " now. It was not run; call it again to have that approved."
+            )
+        return attrs.evolve(approved, subject=subject)
+
+    async def ask_person(
+        self, call: CallId, tool: str, message: str, form: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Have a person fill in a form of a server; None if the answer is no.
+
+        Where no person can be asked that is at once. The question is about no call that could be
+        run, so no answer to it approves one.
+        """
+        await trio.lowlevel.checkpoint()
+        if not self._book.ledger.can_ask_approval(self._record.id):
+            return None
+        id_ = f"{call}{FORM_MARK}{secrets.token_hex(4)}"
+        question = ToolCall(f"{tool} asks", {}, id=CallId(id_))
+        redact = self._book.redactor.redact
+        shown = as_json(self._book.redactor.redact_tree(form))
+        words = "answer with the form as JSON" if needs_words(form) else ""
+        self._book.post(
+            ApprovalAsked(
+                self._record.id,
+                ApprovalId(f"a_{secrets.token_hex(8)}"),
+                question.id,
+                question.name,
+                redact(visible(message)),
+                self._book.clock() + FORM_SECONDS,
+                redact(visible_in_short(shown)),
+                words,
+            )
+        )
+        try:
+            ask = await self._wait_answered(question)
+        except BaseException:
+            self.close_forms()
+            raise
+        is_no = ask.answer is ApprovalVerdict.DENY
+        return None if is_no else filled_form(form, ask.reason)
+
+    def close_forms(self) -> None:
+        """Close the forms that no server waits for any more: their calls were broken off."""
+        if self._book.closed or self._book.is_broken:
+            return
+        for ask in list(self._record.questions.values()):
+            if ask.is_open and FORM_MARK in ask.call:
+                self._book.post(
+                    ApprovalAnswered(
+                        self._record.id,
+                        ask.id,
+                        ApprovalVerdict.DENY,
+                        "its call was broken off",
+                        BY_DEADLINE,
+                    )
+                )
+
+    def _default_rule(self, call: ToolCall) -> ApprovalRule | None:
+        """Return what decides about a call of an agent that no rule is about."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return None
+        use = tool.machine_use(call)
+        return default_rule(call.name, use, is_wall=commands_are_walled())
+
+    def _subject_of(self, call: ToolCall) -> Subject:
+        arguments = {**self._defaults.get(call.name, {}), **call.arguments}
+        return subject_of(attrs.evolve(call, arguments=arguments), self._workspace())
+
+    def _question(self, call: ToolCall, subject: Subject) -> _Question:
+        redactor = self._book.redactor
+        words = redactor.redact(self._subject_text(call, subject, redactor))
+        details = shown_arguments(redactor.redact_tree(call.arguments))
+        # A text that is cut may look like a secret only now.
+        return _Question(redactor.redact(words), redactor.redact(details))
+
+    def _subject_text(self, call: ToolCall, subject: Subject, redactor: Redactor) -> str:
+        arguments = call.arguments.keys()
+        if subject.command is not None:
+            command = _shown_command(call, subject.command, redactor)
+            if arguments <= COMMAND_ARGUMENTS:
+                workdir = str(call.arguments.get("workdir", "."))
+                folder, _ = relative_and_real(workdir, self._workspace())
+                return _in_folder(visible(folder), command)
+        if subject.path is not None and arguments <= FILE_ARGUMENTS:
+            return visible(subject.path) + _content_mark(call, redactor)
+        return visible_in_short(as_json(redactor.redact_tree(call.arguments)))
+
+    def _require_approver(self, call: ToolCall, rule: ApprovalRule) -> None:
+        if not self._book.ledger.can_ask_approval(self._record.id):
+            remedy = f" {rule.reason[0].upper()}{rule.reason[1:]}: {REMEDY}" if rule.reason else ""
+            raise _refusal(
+                f"{call.name} needs an approval, and no person can be asked here: it was not run."
+                f" Do without it, and say in your answer what you were not allowed to do.{remedy}"
+            )
+
+    def _is_approved(self, tool: str, subject: str) -> bool:
+        """Return whether the same was approved before, for the session or for a task above."""
+        if (tool, subject) in self._book.ledger.sessions[self._record.session].approved:
+            return True
+        record: TaskRecord | None = self._record
+        while record is not None:
+            if (tool, subject) in record.approved:
+                return True
+            record = record.parent
+        return False
+
+    async def _wait_answered(self, call: ToolCall) -> ApprovalQuestion:
+        """Wait until the question is answered, or its time is over."""
+        book, record = self._book, self._record
+        # People have to find the question, also after a crash.
+        await book.wait_durable()
+        deadline = record.questions[call.id].deadline
+        with trio.move_on_after(max(0, deadline - book.clock())):
+            await trio.lowlevel.checkpoint()
+            while _current_ask(record, call).is_open:
+                await book.wakeups.wait_tasks_changed([record.id])
+        ask = _current_ask(record, call)
+        if ask.is_open:
+            seconds = ask.deadline - ask.asked_at
+            reason = f"it was not answered within {round(seconds, 1):g} seconds"
+            book.post(
+                ApprovalAnswered(record.id, ask.id, ApprovalVerdict.DENY, reason, BY_DEADLINE)
+            )
+        # No call runs on an approval that a crash could still undo.
+        await book.wait_durable()
+        return _current_ask(record, call)
+
+
+def _current_ask(record: TaskRecord, call: ToolCall) -> ApprovalQuestion:
+    if call.id not in record.questions:
+        raise _refusal(f"{call.name} was not run: its task has ended")
+    return record.questions[call.id]
+
+
+def _refusal(sentence: str) -> ToolError:
+    """Return the error that the model reads in place of an answer."""
+    return ToolError(sentence, refused_by=RefusedBy.APPROVAL)
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the arguments that a call leaves out."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    return {name: it["default"] for name, it in properties.items() if "default" in it}
+
+
+def _in_folder(folder: str, command: str) -> str:
+    """Return a command with the folder it runs in, as one line of shell.
+
+    No other command can be written that reads the same.
+    """
+    return command if folder == "." else f"cd {shlex.quote(folder)} && ({command})"
+
+
+def _shown_command(call: ToolCall, command: str, redactor: Redactor) -> str:
+    """Return a command as people are shown it, which is all of it.
+
+    Raises:
+        ToolError: it is too long for that, or redaction hides more than a secret.
+    """
+    is_long = len(command) > LONGEST_COMMAND
+    redacted = "" if is_long else redactor.redact(command)
+    shown = visible(redacted)
+    if is_long or len(shown) > SHOWN:
+        raise _refusal(
+            f"{call.name} needs an approval, and people are shown {SHOWN:,} characters of a"
+            f" command: this one has {len(command):,}. It was not run. Write what is long to a file"
+            " first, and call it again with the file."
+        )
+    if OPERATORS.findall(command) != OPERATORS.findall(redacted):
+        raise _refusal(
+            f"{call.name} needs an approval, and people cannot see all of it: a part looks like a"
+            " secret, and does more than that. It was not run. Have the secret in a variable of"
+            " the environment or in a file, and call it again."
+        )
+    return shown
+
+
+def _content_mark(call: ToolCall, redactor: Redactor) -> str:
+    """Return what tells a change of a file from every other change of the same file."""
+    content = {name: value for name, value in call.arguments.items() if name in CONTENT_ARGUMENTS}
+    if not content:
+        return ""
+    text = as_json(content)
+    if as_json(redactor.redact_tree(content)) != text:
+        # A digest would tell a short secret, and people do not see which one it is.
+        return f" (content with secrets, for the call {call.id} only)"
+    return f" (content: sha256 {digest_of(text)})"
+
+
+def _require_approved(call: ToolCall, ask: ApprovalQuestion) -> None:
+    if ask.answer is ApprovalVerdict.DENY:
+        by = f" by {ask.by}" if ask.by else ""
+        why = f": {ask.reason}" if ask.reason else ""
+        raise _refusal(f"{call.name} was denied{by}{why}. It was not run.")
+
+
+def open_questions(book: Bookkeeper, session: SessionId | None = None) -> list[ApprovalQuestion]:
+    """Return the questions that may still be answered, oldest first, of one session or of all."""
+    # The task that posts the end of a question's time may be interrupted.
+    now, tasks = book.clock(), book.ledger.tasks
+    return [
+        ask
+        for ask in book.ledger.open_questions.values()
+        if now <= ask.deadline and (session is None or tasks[ask.task].session == session)
+    ]
+
+
+def answer_question(
+    book: Bookkeeper,
+    id_: str,
+    answer: str,
+    *,
+    reason: str,
+    by: str,
+    session: SessionId | None,
+    on_answered: Callable[[TaskId], None],
+) -> None:
+    """Post the answer to a question, once.
+
+    Args:
+        book: posts it.
+        id_: the question.
+        answer: `once`, `task`, `session` or `deny`.
+        reason: why, for the agent to read.
+        by: the name of the person.
+        session: the session that the question must belong to, if it matters.
+        on_answered: called with the task that goes on: it has not been silent.
+    """
+    try:
+        verdict = ApprovalVerdict(answer)
+    except ValueError:
+        known = ", ".join(ApprovalVerdict)
+        raise ValueError(f"{answer!r} is no answer; there are: {known}") from None
+    asks = {ask.id: ask for ask in open_questions(book, session)}
+    if (ask := asks.get(ApprovalId(id_))) is None:
+        raise UnknownIdError(
+            f"there is no approval {id_!r} to answer: it was answered, its time is over, or"
+            " its task has ended"
+        )
+    book.post(ApprovalAnswered(ask.task, ask.id, verdict, well_formed(reason), well_formed(by)))
+    on_answered(ask.task)

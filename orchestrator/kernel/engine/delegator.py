@@ -1,0 +1,385 @@
+"""Delegates tasks, joined or detached, and controls them afterwards.
+
+A joined and a detached task differ only in their owner: the nursery of the call, or that of
+`dispatch_forever`. Both are run by `run_child`, and both waits end by the fact `TaskSettled`.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+from msgspec import UNSET
+
+from orchestrator.agents import Agent, CallId, MessageId, ToolError, raising_one_error
+from orchestrator.agents.redaction.long_texts import has_long_text, search_ahead, search_tree_ahead
+from orchestrator.agents.redaction.redactor import LONG_TEXT
+from orchestrator.delegation import (
+    Assignment,
+    Cause,
+    DeliveryCapability,
+    Ending,
+    Mode,
+    Origin,
+    Outcome,
+    Receipt,
+    SessionId,
+    TaskId,
+    TaskRecord,
+    TaskRequest,
+    call_key,
+    conversation,
+    dispatched_answer,
+    joined_answer,
+    readable_characters,
+)
+from orchestrator.delegation.events import (
+    CancelRequested,
+    StartsPaused,
+    Steered,
+    SteeringOrigin,
+    TaskStarted,
+)
+from orchestrator.kernel.budget_scope import grants_beyond
+from orchestrator.kernel.engine.task_runner import TaskRunner
+from orchestrator.kernel.errors import EndedError
+from orchestrator.kernel.execution.agent_registry import AgentRegistry
+from orchestrator.kernel.execution.executor import StepTiming
+from orchestrator.kernel.execution.outcomes import PROCESS_DIED
+from orchestrator.kernel.journal.admission import START_AT_ONCE
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.journal.fact_redaction import without_secrets
+
+NewTaskId: TypeAlias = Callable[[TaskId, str], TaskId]
+"""Names a new task, by its parent and the call that requests it."""
+
+
+class OrchestratorDelegator:
+    """Delegates for all agents and pipelines (`delegation.Delegator`, `ChildRunner`)."""
+
+    def __init__(
+        self,
+        book: Bookkeeper,
+        registry: AgentRegistry,
+        runner: TaskRunner,
+        new_task_id: NewTaskId,
+        *,
+        timing: StepTiming | None = None,
+    ) -> None:
+        self._new_task_id = new_task_id
+        self.timing = timing
+        self._book = book
+        self._registry = registry
+        self._runner = runner
+        self._settlement = runner.settlement
+
+    def now(self) -> float:
+        return self._book.clock()
+
+    def new_task_id(self, parent: TaskId, call: str, /) -> TaskId:
+        return self._new_task_id(parent, call)
+
+    def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
+        """End a task, after all that it has joined."""
+        return self._settlement.settle(task, outcome)
+
+    async def delegate(
+        self,
+        assignments: Sequence[Assignment],
+        *,
+        parent: TaskId,
+        origin: Origin,
+        call: CallId,
+        background: bool | None,
+        handoff: bool = False,
+    ) -> str:
+        ledger = self._book.ledger
+        caller = ledger.tasks[parent]
+        agent = self._registry.agent_of(caller)
+        requests = self._requests(
+            assignments,
+            caller=caller,
+            agent=agent,
+            origin=origin,
+            call=call,
+            background=background,
+            handoff=handoff,
+        )
+        if handoff:
+            await self._search_conversation(requests[0])
+        # Some may have been requested before a crash.
+        known = caller.children.by_call
+        new = [request for request in requests if request.call not in known]
+        if new and self._book.admission.is_stopping:
+            await self._book.admission.wait_running(parent)
+        if new and (refused := self._book.admission.admit(new)) is not None:
+            await trio.lowlevel.checkpoint()
+            raise ToolError(refused.reason, refused_by=refused.refused_by)
+        # A task may depend on one that was requested before a crash, and has failed since.
+        self._settlement.refuse_unstartable()
+        tasks = [ledger.tasks[request.id] for request in requests]
+        session = ledger.sessions[origin.session]
+        if tasks[0].mode is Mode.DETACHED:
+            await trio.lowlevel.checkpoint()
+            return dispatched_answer(tasks, session)
+        with raising_one_error():
+            # Every child gets a task of its own, also a single one: a chain of delegations
+            # would otherwise be one stack, and end where Python's recursion ends.
+            async with trio.open_nursery() as children:
+                for number, task in enumerate(tasks, 1):
+                    if task.is_running:
+                        children.start_soon(self.run_child, task.id)
+                    elif task.outcome is None:
+                        children.start_soon(self.run_joined, task)
+                    if number % START_AT_ONCE == 0:
+                        await trio.lowlevel.checkpoint()
+        # The nursery only owns what runs in this process; the wait ends by the facts.
+        await self._wait_settled(tasks)
+        answer = joined_answer(tasks, session, readable_characters(agent, caller.transcript))
+        return _handed_answer(tasks[0], answer) if handoff else answer
+
+    async def _search_conversation(self, request: TaskRequest) -> None:
+        """Search the conversation that is handed off for secrets, if that takes long."""
+        handed = request.handed or ()
+        texts = [said.text for said in handed]
+        await search_ahead(self._book.redactor, texts)
+        is_known = request.call in self._book.ledger.tasks[request.parent].children.by_call
+        if not is_known and sum(map(len, texts)) > LONG_TEXT:
+            await search_tree_ahead(self._book.redactor, handed, without_secrets)
+
+    def _requests(
+        self,
+        assignments: Sequence[Assignment],
+        *,
+        caller: TaskRecord,
+        agent: Agent[Any],
+        origin: Origin,
+        call: CallId,
+        background: bool | None,
+        handoff: bool,
+    ) -> list[TaskRequest]:
+        children = caller.children.by_call
+        calls = [call_key(call, index) for index in range(len(assignments))]
+        ids = [children.get(key) or self._new_task_id(caller.id, key) for key in calls]
+        labels = {it.label: id_ for it, id_ in zip(assignments, ids, strict=True)}
+        budgets = {delegate.name: delegate.budget for delegate in agent.delegates}
+        grants = grants_beyond(caller.accounts, self._book.journal_identity)
+        return [
+            TaskRequest(
+                id=id_,
+                parent=caller.id,
+                origin=origin,
+                call=key,
+                agent=assignment.agent or agent.name,
+                goal=assignment.goal,
+                context=assignment.context,
+                label=assignment.label,
+                background=background,
+                copy=not assignment.agent,
+                output_schema=assignment.output_schema,
+                needs=tuple(labels[label] for label in assignment.depends_on),
+                budget=budgets.get(assignment.agent, agent.budget),
+                grants=grants,
+                handed=conversation(caller.transcript) if handoff else UNSET,
+            )
+            for id_, key, assignment in zip(ids, calls, assignments, strict=True)
+        ]
+
+    async def run_joined(self, task: TaskRecord) -> BaseException | None:
+        """Run a joined task as soon as it has a slot, until it is settled.
+
+        Returns the error that ended it, if its agent raised one.
+        """
+        if not task.is_running:
+            await self._book.wakeups.wait_slot(task.id)
+            if task.outcome is not None or not self.start(task):
+                return None
+        return await self.run_child(task.id)
+
+    def start(self, task: TaskRecord) -> bool:
+        """Post that a task starts; after a crash, return whether it does at all."""
+        node = self._book.ledger.sessions[task.session].tree[task.id]
+        was_begun = node["started"] is not None
+        on_restart = self._registry.on_restart(task) if was_begun else "resume"
+        if on_restart == "lose":
+            self._settlement.settle(task, PROCESS_DIED)
+            return False
+        if on_restart == "restart":
+            self._settlement.settle_descendants(task, Ending.LOST)
+        self._book.post(TaskStarted(task.id, afresh=on_restart == "restart"))
+        return True
+
+    async def run_child(self, task: TaskId) -> BaseException | None:
+        """Run a task that was posted as started, until it is settled.
+
+        Returns the error that ended it, if its agent raised one.
+        """
+        record = self._book.ledger.tasks[task]
+        assert record.request is not None, "a session's root is run by its turns"
+        origin = record.request.origin
+        if origin.capability is not DeliveryCapability.NONE:
+            # A child ends with its one turn, so it cannot be notified later.
+            origin = attrs.evolve(origin, capability=DeliveryCapability.NONE)
+        if self.timing is not None:
+            await self.timing.before_run(record)
+        return (await self._runner.run(record, origin, self)).error
+
+    async def wait(
+        self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
+    ) -> None:
+        records = [self._book.ledger.tasks[task] for task in tasks]
+        with trio.move_on_after(math.inf if seconds is None else seconds):
+            await trio.lowlevel.checkpoint()
+            if any_of_them and records:
+                while not any(record.outcome for record in records):
+                    await self._book.wakeups.wait_tasks_changed(tasks)
+            if not any_of_them:
+                await self._wait_settled(records)
+        if self.timing is not None:
+            await self.timing.after_wait()
+
+    async def _wait_settled(self, tasks: Sequence[TaskRecord]) -> None:  # noqa: ASYNC910
+        # No checkpoint: its callers have had theirs, and mostly find all of them settled.
+        for task in tasks:
+            while task.outcome is None:
+                await self._book.wakeups.wait_tasks_changed([task.id])
+
+    async def steer(
+        self,
+        messages: Mapping[TaskId, MessageId],
+        text: str,
+        *,
+        by: str,
+        origin: SteeringOrigin,
+        seconds: float,
+    ) -> Mapping[TaskId, Receipt]:
+        if has_long_text(text):
+            await search_ahead(self._book.redactor, [text])
+        # Looked up once: settled tasks may be evicted while others are waited for.
+        records = {task: self._book.ledger.tasks[task] for task in messages}
+        gone: set[TaskId] = set()
+        for task, id_ in messages.items():
+            if id_ in records[task].steering:
+                continue  # a call that a crash interrupted is made again
+            if self._has_ended(records[task]):
+                gone.add(task)
+            else:
+                self._book.post(Steered(task, id_, text, by, origin))
+
+        def receipt(task: TaskId) -> Receipt:
+            if task in gone:
+                return Receipt("gone")
+            return self._receipt(records[task], messages[task])
+
+        with trio.move_on_after(seconds):
+            await trio.lowlevel.checkpoint()
+            for task in messages:
+                while receipt(task).state == "waiting":
+                    await self._book.wakeups.wait_tasks_changed([task])
+        receipts = {task: receipt(task) for task in messages}
+        # A sender with a receipt does not send the message again: a crash must not undo it.
+        await self._book.wait_durable()
+        return receipts
+
+    def _receipt(self, record: TaskRecord, message: MessageId) -> Receipt:
+        steering = record.steering[message]
+        if steering.seen_at is not None:
+            return Receipt("seen", steering.seen_at)
+        is_late = steering.too_late or self._has_ended(record)
+        return Receipt("too_late" if is_late else "waiting")
+
+    async def pause(self, task: TaskId, *, paused: bool) -> None:
+        """Start no new task below one, or start them again; return when that is durable.
+
+        Raises:
+            EndedError: it has ended, or its session was closed for good.
+        """
+        ledger = self._book.ledger
+        record = ledger.tasks[task]
+        session = ledger.sessions[record.session]
+        # One that was paused before it came to rest can be unpaused.
+        is_done = paused and session.turn is None and session.is_at_rest
+        if record.outcome is not None or session.closed or is_done:
+            raise EndedError(f"{record.path} has ended: nothing starts below it")
+        if paused is not (task in session.slots.paused):
+            self._book.post(StartsPaused(task, paused))
+        await self._book.wait_durable()
+
+    async def cancel(self, tasks: Sequence[TaskId]) -> None:
+        await self._cancel([self._book.ledger.tasks[task] for task in tasks])
+        await self._book.wait_durable()
+
+    async def cancel_session(  # noqa: ASYNC910
+        self, session: SessionId, *, tree: bool
+    ) -> None:
+        """Cancel the turn of a session, also one that its mail is about to begin.
+
+        Args:
+            session: which one; it is in memory.
+            tree: cancel its detached tasks, too.
+        """
+        # No checkpoint at rest: a session is at rest when this returns, whatever comes next.
+        book = self._book
+        record = book.ledger.sessions[session]
+        while (
+            record.turn is None
+            and session in book.ledger.wakeable
+            and not (book.admission.is_stopping or book.closed)
+        ):
+            await book.wakeups.wait_session_changed(session)
+        # No `await` between this look and the requests: what is cancelled hands nothing on.
+        targets = [record.root, *(record.unsettled_detached.values() if tree else ())]
+        targets = [target for target in targets if not self._has_ended(target)]
+        if targets:
+            await self._cancel(targets)
+            await book.wait_durable()
+
+    async def _cancel(self, records: Sequence[TaskRecord]) -> None:  # noqa: ASYNC910
+        # No checkpoint: its callers wait until all of it is durable.
+        # Of a root it is this very turn that ends: the next one may begin at once.
+        turns = [self._turn_of(record) for record in records]
+        for record in records:
+            self._stop(record)
+        for record, turn in zip(records, turns, strict=True):
+            while not self._has_ended(record) and self._turn_of(record) == turn:
+                await self._book.wakeups.wait_tasks_changed([record.id])
+
+    def _turn_of(self, record: TaskRecord) -> int | None:
+        session = self._book.ledger.sessions.get(record.session)
+        turn = None if session is None else session.turn
+        return turn.number if turn is not None and record.is_root else None
+
+    def _stop(self, record: TaskRecord) -> None:
+        if self._has_ended(record):
+            return
+        if not self._book.ledger.has_no_runner(record.id):
+            self._book.post(CancelRequested(record.id))
+            self._runner.stop(record.id)
+            return
+        # No runner will settle it.
+        self._settlement.settle(
+            record,
+            Outcome(
+                Ending.CANCELLED,
+                error="it was stopped before it could go on",
+                cause=Cause.BEFORE_START,
+            ),
+        )
+
+    def _has_ended(self, record: TaskRecord) -> bool:
+        if record.is_root:
+            session = self._book.ledger.sessions.get(record.session)
+            return session is None or session.turn is None
+        return record.outcome is not None
+
+
+def _handed_answer(task: TaskRecord, answer: str) -> str:
+    """Return the output of a task that was handed the conversation.
+
+    Raises:
+        ToolError: it has none, and the model reads the answer about it.
+    """
+    if task.outcome is None or not task.outcome.succeeded:
+        raise ToolError(answer)
+    return task.outcome.output

@@ -1,0 +1,341 @@
+"""The model calls of a task: each is paid for before it is made, and booked when it has ended.
+
+One answer may take several calls of providers: retries, fallbacks, summaries. Each of them is
+reserved, and recorded by a fact at the moment it ends, so that nothing is neither reserved nor
+booked. What was said by then is listened to; what that comes to is computed if a call is broken
+off.
+"""
+
+from typing import Final
+
+import attrs
+import trio
+
+from orchestrator.agents import (
+    AssistantMessage,
+    CallDelta,
+    Failure,
+    Model,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    Queued,
+    ReasoningBlock,
+    ReasoningDelta,
+    Retrying,
+    Switched,
+    TextDelta,
+    Usage,
+    well_formed,
+)
+from orchestrator.agents.models.cost import with_cost
+from orchestrator.agents.models.token_estimate import estimated_usage, message_length
+from orchestrator.agents.redaction.long_texts import has_long_text
+from orchestrator.delegation import OverBudgetError, TaskRecord
+from orchestrator.delegation.events import ModelFailure
+from orchestrator.kernel.engine.reservations import NO_CALL, ONE_CALL, Reservation, Reservations
+from orchestrator.kernel.errors import error_text
+
+ANSWERED: Final = "its parent answered a question"
+SAMPLED: Final = "a server asked its model"
+BROKEN_OFF: Final = "it was broken off"
+SEARCH_SECONDS: Final = 30
+"""How long a search of what was said may take; then it is searched where it is booked."""
+SUMMARIZED: Final = "it wrote a summary of what does not fit its window"
+REFUSALS: Final = frozenset(
+    {
+        Failure.RATE_LIMIT,
+        Failure.OVERLOADED,
+        Failure.AUTH,
+        Failure.QUOTA,
+        Failure.BAD_REQUEST,
+        Failure.CONTEXT_TOO_LONG,
+    }
+)
+"""Failures by which a provider refuses a request before it works on it."""
+BREAKS: Final = frozenset({Failure.CONNECTION, Failure.TIMEOUT, Failure.MALFORMED})
+"""Failures in the middle of an answer: what was reported by then is not all."""
+
+
+class BookedModel:
+    """The model of a task: every call is reserved first, and booked whatever becomes of it."""
+
+    def __init__(self, model: Model, task: TaskRecord, reservations: Reservations) -> None:
+        self.name = model.name
+        self._model = model
+        self._task = task
+        self._reservations = reservations
+
+    def _call(self, request: ModelRequest) -> "_ModelCall":
+        return _ModelCall(self._model, self._task, self._reservations, request)
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        call = self._call(request)
+        request = await call.begin(call.request)
+        try:
+            answer = await self._model.answer(request)
+        except ModelError as exc:
+            with trio.move_on_after(SEARCH_SECONDS, shield=True):
+                await call.search_said(exc.partial)
+            if (over_budget := call.cut_off_by(exc)) is None:
+                call.end(ModelFailure.FAILED, exc)
+                raise
+            call.end(ModelFailure.CUT_OFF, exc)
+            raise over_budget from exc
+        except Exception as exc:
+            with trio.move_on_after(SEARCH_SECONDS, shield=True):
+                await call.search_said()
+            call.end(ModelFailure.FAILED, exc)
+            raise
+        except BaseException:
+            with trio.move_on_after(SEARCH_SECONDS, shield=True):
+                await call.search_said()
+            call.end(ModelFailure.BROKEN_OFF, None)
+            raise
+        return call.answered(answer)
+
+
+class QuestionModel(BookedModel):
+    """A model that a task asks beside its turn: it pays, and its transcript has nothing of it."""
+
+    def __init__(
+        self,
+        model: Model,
+        task: TaskRecord,
+        reservations: Reservations,
+        *,
+        booked_as: str = ANSWERED,
+    ) -> None:
+        super().__init__(model, task, reservations)
+        self._booked_as = booked_as
+
+    def _call(self, request: ModelRequest) -> "_ModelCall":
+        call = _QuestionCall(self._model, self._task, self._reservations, request)
+        call.booked_as = self._booked_as
+        return call
+
+
+class _ModelCall:
+    """The calls of providers for one answer (`Attempts`), one after another."""
+
+    unmade = ModelFailure.BROKEN_OFF
+    """The reason by which a call is booked that was paid for and not made."""
+
+    def __init__(
+        self, model: Model, task: TaskRecord, reservations: Reservations, request: ModelRequest
+    ) -> None:
+        self._model = model
+        self._task = task
+        self._reservations = reservations
+        self._emit = request.tell
+        self.request = request.asked_with(self._on_event, self)
+        self._asked = model
+        """The model of the call under way: a summary may be written by another."""
+        self._sent = self.request
+        self._is_open = False
+        """A call is under way, or about to be made."""
+        self._reservation: Reservation | None = None
+        self._capped_by: OverBudgetError | None = None
+        self._error: ModelError | None = None
+        """Why another call is made."""
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        """What came of its reasoning before any text, if that is kept."""
+        self._keeps_reasoning = reservations.keeps_reasoning(task)
+        self._written = 0
+        """How many characters came, those of reasoning and of tool calls included."""
+        self._is_queued = False
+
+    async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
+        if self._is_open:
+            # It was not made: the request has to be shortened first.
+            self._is_open = False
+            self._reservations.not_made(self._task, self.unmade)
+        self._asked = model or self._model
+        self._reservations.note_settings(self._task.id, request.settings)
+        self._texts.clear()
+        self._thoughts.clear()
+        self._written = 0
+        self._is_queued = False
+        if self._task.accounts:
+            request = await self._reserve(request)
+        self._is_open = True
+        self._sent = request
+        return request  # noqa: ASYNC910 (without a budget there is nothing to wait for)
+
+    async def _reserve(self, request: ModelRequest) -> ModelRequest:
+        try:
+            self._reservation = reservation = await self._reservations.reserve(
+                self._task, self._asked, request, unmade=self.unmade
+            )
+        except OverBudgetError as exc:
+            if self._error is None:
+                raise
+            problem = f"{exc.problem}; before that, {error_text(self._error)}"
+            raise OverBudgetError(exc.account, exc.ran_out, problem) from self._error
+        # A request that was cut before stays as short.
+        self._capped_by = reservation.capped_by or self._capped_by
+        cap = reservation.max_output
+        return attrs.evolve(request, max_output=cap) if cap else request
+
+    def failed(self, error: ModelError, then: str = "") -> None:
+        self._error = error
+        self.end(ModelFailure.ATTEMPT, error, then)
+
+    def helped(self, usage: Usage) -> None:
+        self._is_open = False
+        used = with_cost(usage, self._asked)
+        self._book(ModelFailure.SUMMARY, SUMMARIZED, used)
+
+    def end(self, reason: ModelFailure, error: Exception | None, then: str = "") -> None:
+        """Book the call under way, which gave no answer."""
+        if not self._is_open:
+            if isinstance(error, ModelError):
+                # It fails by what its last call came to, and made no other.
+                said = error_text(error)
+                self._book(reason, said, NO_CALL, error.partial, charged=NO_CALL, then=then)
+            return
+        self._is_open = False
+        if self._is_queued and not self._written:
+            self._reservations.not_made(self._task, self.unmade)
+            return
+        usage, is_all = self._used(error)
+        charged = None
+        if isinstance(error, ModelError) and error.at_most is not None:
+            charged = error.at_most
+        elif usage == NO_CALL:
+            charged = NO_CALL
+        elif not is_all and self._reservation is not None:
+            charged = self._reservation.charged(usage)
+        text = ""
+        if reason is not ModelFailure.ATTEMPT:
+            partial = error.partial if isinstance(error, ModelError) else ""
+            text = partial or "".join(self._texts)
+        said = BROKEN_OFF if error is None else error_text(error)
+        self._book(reason, said, usage, text, charged=charged, then=then)
+
+    def _book(
+        self,
+        reason: ModelFailure,
+        error: str,
+        usage: Usage,
+        text: str = "",
+        *,
+        charged: Usage | None = None,
+        then: str = "",
+    ) -> None:
+        self._reservations.failed(
+            self._task.id, reason, error, usage, text, charged=charged, then=then
+        )
+
+    async def search_said(self, partial: str = "") -> None:  # noqa: ASYNC910 (it is mostly short)
+        """Search what was said for secrets, if it is long: the call is about to be booked."""
+        said = partial or "".join(self._texts)
+        if has_long_text(said):
+            await self._reservations.search_said(said)
+
+    def _used(self, error: Exception | None) -> tuple[Usage, bool]:
+        """Return what the call is known to have used, and whether that is all."""
+        estimated = estimated_usage(self._asked, self._sent, written=self._written)
+        one_call = with_cost(ONE_CALL, self._asked)
+        if not isinstance(error, ModelError):
+            # Broken off, or an error of the model's own code, which may have sent anything.
+            return (estimated if error is None or self._written else one_call), False
+        reported = error.usage
+        if reported is None or not reported.is_whole:
+            if self._written or error.partial:
+                return estimated, False
+            return one_call, error.kind in REFUSALS
+        if reported == NO_CALL:
+            return reported, True
+        if not reported.tokens and self._written:
+            return estimated, False
+        is_all = not reported.tokens or error.kind not in BREAKS
+        return with_cost(reported, self._asked), is_all
+
+    def cut_off_by(self, error: ModelError) -> OverBudgetError | None:
+        """Return the budget by which an answer is cut off: it could pay for no longer one."""
+        if error.kind is not Failure.CUT_OFF or self._capped_by is None:
+            return None
+        problem = (
+            f"is used up: it paid for {self._sent.max_output} tokens of an answer that is longer"
+        )
+        tightest = self._capped_by
+        return OverBudgetError(tightest.account, tightest.ran_out, problem)
+
+    def answered(self, answer: AssistantMessage) -> AssistantMessage:
+        """Return an answer with its cost. It is held until it is recorded."""
+        # A model of the user may answer anything; the turn refuses it.
+        usage = getattr(answer, "usage", None)
+        if not isinstance(usage, Usage) or not usage.is_whole:
+            return answer
+        if usage == NO_CALL:
+            # A model of one's own that counts nothing: what it may have used is charged.
+            written = message_length(answer)
+            paid = estimated_usage(self._asked, self._sent, written=written)
+            if self._reservation is not None:
+                self._reservation.charge = self._reservation.charged(paid)
+        else:
+            paid = with_cost(usage, self._asked, answer.model)
+        if self._reservation is not None:
+            self._reservation.used = paid
+        if thought := "".join(self._thoughts):
+            block = ReasoningBlock(answer.model, {}, text=well_formed(thought))
+            answer = attrs.evolve(answer, reasoning=(block, *answer.reasoning))
+        return answer if paid is usage else attrs.evolve(answer, usage=paid)
+
+    def _on_event(self, event: ModelEvent) -> None:
+        # Not a `match`, which takes three times as long: this is every piece of every answer.
+        if isinstance(event, TextDelta):
+            self._texts.append(event.text)
+            self._written += len(event.text)
+        elif isinstance(event, ReasoningDelta):
+            self._written += len(event.text)
+            if self._keeps_reasoning and not self._texts:
+                self._thoughts.append(event.text)
+        elif isinstance(event, CallDelta):
+            self._written += len(event.arguments)
+        elif isinstance(event, Queued):
+            self._is_queued = event.waiting
+        elif isinstance(event, (Retrying, Switched)):
+            # What was said before is void, and is booked.
+            self._texts.clear()
+            self._thoughts.clear()
+        self._emit(event)
+
+
+class _QuestionCall(_ModelCall):
+    """The calls for one question, each of them booked as that.
+
+    What they said is not booked: it is no message of the task that asks.
+    """
+
+    unmade = ModelFailure.QUESTION
+    booked_as = ANSWERED
+    """What its fact says that the call was for."""
+
+    def answered(self, answer: AssistantMessage) -> AssistantMessage:
+        """Return an answer, which is booked by then."""
+        answer = super().answered(answer)
+        usage = getattr(answer, "usage", None)
+        charged = None if self._reservation is None else self._reservation.charge
+        if not isinstance(usage, Usage) or not usage.is_whole:
+            usage = ONE_CALL
+            if self._reservation is not None:
+                charged = self._reservation.charged(usage)
+        self._is_open = False
+        self._book(ModelFailure.QUESTION, self.booked_as, usage, charged=charged)
+        return answer
+
+    def _book(
+        self,
+        reason: ModelFailure,
+        error: str,
+        usage: Usage,
+        text: str = "",
+        *,
+        charged: Usage | None = None,
+        then: str = "",
+    ) -> None:
+        del reason, text, then
+        super()._book(ModelFailure.QUESTION, error, usage, charged=charged)

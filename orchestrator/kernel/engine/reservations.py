@@ -1,0 +1,322 @@
+"""Reserves what a model call may use at most, before it is made.
+
+A call that does not fit waits while other calls may give something back, and fails its task if that
+cannot help. The output is capped by what is left, so no answer exceeds a budget.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+import msgspec
+import trio
+
+from orchestrator.agents import Model, ModelRequest, ModelSettings, Queued, Usage, well_formed
+from orchestrator.agents.models.settings import NO_SETTINGS
+from orchestrator.agents.models.usage_bound import quote
+from orchestrator.agents.redaction.long_texts import search_ahead
+from orchestrator.agents.redaction.streamed_text import without_unfinished_secret
+from orchestrator.delegation import (
+    Account,
+    OverBudgetError,
+    Reserved,
+    TaskId,
+    TaskRecord,
+    fits_budget,
+)
+from orchestrator.delegation.events import GivenSettings, ModelCalled, ModelFailed, ModelFailure
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+
+LONGEST_ANSWER: Final = 16_384
+SHORTEST_ANSWER: Final = 256
+"""A call that cannot pay for an answer of this many tokens is not made."""
+ONE_CALL: Final = Usage(calls=1)
+NO_CALL: Final = Usage()
+NOTHING_HELD: Final = Reserved()
+"""Of an account on which no call is under way; never written."""
+MOST_UNFIT: Final = 20
+"""How many calls that do not fit are passed over: to try thousands at each end would take long."""
+
+
+class Reservations:
+    """What the calls under way hold on all accounts, and the calls that wait for it.
+
+    A task has one call at a time. It is reserved, and held until the journal has what it really
+    used: that it is `booked`, or has `failed`. Both are one step, so no other call can be paid for
+    with the same money in between.
+    """
+
+    def __init__(self, book: Bookkeeper) -> None:
+        self._book = book
+        self._held: dict[str, Reserved] = {}
+        """What the calls under way hold, by account."""
+        self._waiting: dict[str, dict[Reservation, None]] = {}
+        """The calls that wait at an account, the first first."""
+        self._open: dict[TaskId, Reservation] = {}
+        self._settings: dict[TaskId, GivenSettings] = {}
+        """Those of the calls under way that have any."""
+
+    def keeps_reasoning(self, task: TaskRecord) -> bool:
+        """Return whether the client of a task has asked to see what its model thinks."""
+        session = self._book.ledger.sessions[task.session]
+        return session.terms.keeps_reasoning and task is session.root
+
+    async def reserve(
+        self,
+        task: TaskRecord,
+        model: Model,
+        request: ModelRequest,
+        *,
+        unmade: ModelFailure = ModelFailure.BROKEN_OFF,
+    ) -> "Reservation":
+        """Wait until the budgets of a task can pay for a call, and hold what it may use.
+
+        The journal has it when this returns: a process that dies during the call has paid for it.
+
+        Args:
+            task: whose call.
+            model: the model that is asked.
+            request: what it is asked.
+            unmade: the reason by which the call is booked if it is cancelled before that.
+
+        Raises:
+            OverBudgetError: they never can.
+        """
+        # Those of this very turn: the next may be paid for by others.
+        reservation = Reservation(task.accounts, model, request)
+        self._try_hold(reservation)
+        if not reservation.decided.is_set():
+            request.tell(Queued(True))
+        try:
+            await reservation.decided.wait()
+        except trio.Cancelled:
+            self._release(reservation)
+            raise
+        finally:
+            self._stop_waiting(reservation)
+        request.tell(Queued(False))
+        if reservation.problem is not None:
+            raise reservation.problem
+        self._open[task.id] = reservation
+        try:
+            self._book.post(ModelCalled(task.id, reservation.most))
+            await self._book.wait_durable()
+        except BaseException:
+            self.not_made(task, unmade)
+            raise
+        return reservation
+
+    def note_settings(self, task: TaskId, settings: ModelSettings) -> None:
+        """Remember how the model of a task is to answer, until the call is booked."""
+        # Most agents have none, and this is every call.
+        if settings is NO_SETTINGS or not (given := settings.as_fields()):
+            self._settings.pop(task, None)
+        else:
+            self._settings[task] = given
+
+    def settings_of(self, task: TaskId) -> GivenSettings:
+        """Return how the model of a task is to answer in the call under way."""
+        return self._settings.get(task, msgspec.UNSET)
+
+    def charge_of(self, task: TaskId) -> Usage | None:
+        """Return what budgets are charged with for the answer of a task; None: its usage."""
+        reservation = self._open.get(task)
+        return None if reservation is None else reservation.charge
+
+    def booked(self, task: TaskId) -> None:
+        """Give back what the call of a task held: the ledger has what it used."""
+        self._settings.pop(task, None)
+        if (reservation := self._open.pop(task, None)) is not None:
+            self._release(reservation)
+
+    def not_made(self, task: TaskRecord, reason: ModelFailure = ModelFailure.BROKEN_OFF) -> None:
+        """Give back what a call held that was not made."""
+        if task.reserved is not None:
+            self.failed(task.id, reason, "it was not made", NO_CALL, charged=NO_CALL)
+        self.booked(task.id)
+
+    def failed(
+        self,
+        task: TaskId,
+        reason: ModelFailure,
+        error: str,
+        usage: Usage,
+        text: str = "",
+        *,
+        charged: Usage | None = None,
+        then: str = "",
+    ) -> None:
+        """Book a call that has no answer, or none that can be recorded.
+
+        Args:
+            task: whose call.
+            reason: why there is no answer.
+            error: the same, for people.
+            usage: what it has used, as far as that is known.
+            text: what the model had said by then.
+            charged: what budgets are charged with, if it may have used more.
+            then: the model that is called instead, if it is another one.
+        """
+        if not self._book.closed:
+            said = self._as_recorded(text)
+            if not said.strip():
+                said = ""  # blanks are no message: providers refuse one
+            settings = self.settings_of(task)
+            self._book.post(ModelFailed(task, error, usage, reason, said, charged, settings, then))
+        self.booked(task)
+
+    async def search_said(self, text: str) -> None:
+        """Search a long text for secrets that `failed` is about to record."""
+        await search_ahead(self._book.redactor, [self._as_recorded(text)])
+
+    def _as_recorded(self, text: str) -> str:
+        return without_unfinished_secret(well_formed(text), self._book.redactor)
+
+    def unrecordable(self, task: TaskId) -> None:
+        """Book the answer of a model that could not be recorded, if a task has one."""
+        if (reservation := self._open.get(task)) is not None:
+            usage, charged = reservation.used, None
+            if usage is None:
+                usage, charged = ONE_CALL, reservation.charged(ONE_CALL)
+            error = "its answer cannot be recorded"
+            self.failed(task, ModelFailure.UNRECORDABLE, error, usage, charged=charged)
+
+    def _try_hold(self, reservation: "Reservation") -> None:
+        """Hold what a call needs, let it wait, or find that no waiting helps."""
+        try:
+            held = reservation.affordable(self._full_account)
+            full = self._full_account(reservation.accounts, held)
+        except OverBudgetError as exc:
+            self._stop_waiting(reservation)
+            reservation.problem = exc
+            reservation.decided.set()
+            return
+        if full is not None and full.id == reservation.waits_at:
+            return  # it keeps its place
+        self._stop_waiting(reservation)
+        if full is not None:
+            reservation.waits_at = full.id
+            self._waiting.setdefault(full.id, {})[reservation] = None
+            return
+        for account in reservation.accounts:
+            self._held.setdefault(account.id, Reserved()).add(held)
+        reservation.held = held
+        reservation.decided.set()
+
+    def _full_account(self, accounts: Sequence[Account], usage: Usage) -> Account | None:
+        """Return the first account on which a call does not fit now."""
+        for account in accounts:
+            held = self._held.get(account.id, NOTHING_HELD)
+            if not fits_budget(account, held, usage):
+                return account
+        return None
+
+    def _stop_waiting(self, reservation: "Reservation") -> None:
+        if (account := reservation.waits_at) is None:
+            return
+        reservation.waits_at = None
+        waiting = self._waiting[account]
+        waiting.pop(reservation, None)
+        if not waiting:
+            del self._waiting[account]
+
+    def _release(self, reservation: "Reservation") -> None:
+        """Give back what a call holds, and try the calls that wait for it, the first first."""
+        if (usage := reservation.held) is None:
+            return
+        reservation.held = None
+        for account in reservation.accounts:
+            held = self._held[account.id]
+            held.release(usage)
+            if not held.amounts.calls:
+                del self._held[account.id]
+        for account in reservation.accounts:
+            self._try_waiting(account.id)
+
+    def _try_waiting(self, account: str) -> None:
+        """Try the calls that wait at an account, until too many of them do not fit."""
+        unfit = 0
+        while unfit < MOST_UNFIT:
+            waiting = islice(self._waiting.get(account, ()), unfit, None)
+            if (first := next(waiting, None)) is None:
+                return
+            self._try_hold(first)
+            unfit += first.waits_at == account
+
+
+class Reservation:
+    """What one call may use, once that is held."""
+
+    def __init__(self, accounts: Sequence[Account], model: Model, request: ModelRequest) -> None:
+        self.accounts = accounts
+        self.decided = trio.Event()
+        self.problem: OverBudgetError | None = None
+        self.waits_at: str | None = None
+        self.held: Usage | None = None
+        """What the call may use at most."""
+        self.capped_by: OverBudgetError | None = None
+        """Why its answer may not be as long as others."""
+        self.used: Usage | None = None
+        """What the answer says that it used, before it is recorded."""
+        self.charge: Usage | None = None
+        """What budgets are charged with, if the answer does not say what it used."""
+        self._model = model
+        self._request = request
+        self._is_counted = any(
+            account.budget.tokens is not None or account.budget.usd is not None
+            for account in accounts
+        )
+        self._quotes: dict[int, Usage] = {}
+
+    @property
+    def most(self) -> Usage:
+        """What the call may use at most."""
+        assert self.held is not None, "it is held"
+        return self.held
+
+    @property
+    def max_output(self) -> int:
+        """How many tokens the answer may have; 0 if they are not counted."""
+        return 0 if self.held is None else self.held.output_tokens
+
+    def affordable(
+        self, full_account: Callable[[Sequence[Account], Usage], Account | None]
+    ) -> Usage:
+        """Return what the call may use with the longest answer that can be paid for."""
+        if not self._is_counted:
+            return ONE_CALL
+        # An agent may say that its answers are longer, or that none will be as long.
+        length = self._request.max_output or LONGEST_ANSWER
+        while True:
+            usage = self.quote(length)
+            try:
+                full_account(self.accounts, usage)
+            except OverBudgetError as exc:
+                if length <= SHORTEST_ANSWER:
+                    raise
+                self.capped_by = exc
+                length //= 2
+            else:
+                return usage
+
+    def quote(self, length: int) -> Usage:
+        """Return what the call may use with an answer of so many tokens."""
+        # Kept: a call that waits is tried often, and to count its input takes time.
+        if length not in self._quotes:
+            self._quotes[length] = quote(self._model, self._request, answer_tokens=length)
+        return self._quotes[length]
+
+    def charged(self, usage: Usage) -> Usage | None:
+        """Return what budgets are charged with for a call of which only a part is known.
+
+        None: with that part, since nothing else is limited.
+        """
+        if not self._is_counted:
+            return None
+        most = self.most
+        return Usage(
+            calls=max(1, usage.calls),
+            input_tokens=max(most.input_tokens, usage.input_tokens),
+            output_tokens=max(most.output_tokens, usage.output_tokens),
+            cost=max(most.cost, usage.cost),
+        )

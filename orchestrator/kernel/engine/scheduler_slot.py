@@ -1,0 +1,76 @@
+"""Where the scheduler of a journal is found, by agents that set jobs and by people who change them.
+
+An orchestrator runs without one. As long as none is there, no job is set: no process would begin
+it.
+"""
+
+from collections.abc import Container, Generator
+from contextlib import contextmanager
+from typing import Literal, Protocol, TypeAlias
+
+import attrs
+
+from orchestrator.agents import CallId, ToolError
+from orchestrator.delegation import Origin, TaskRecord
+from orchestrator.delegation.job_tool import SessionJobs
+
+JobAction: TypeAlias = Literal["run", "pause", "resume", "remove"]
+
+
+@attrs.frozen(kw_only=True)
+class JobEdit:
+    """What becomes different of a job; what is None stays as it is."""
+
+    schedule: str | None = None
+    goal: str | None = None
+    zone: str | None = None
+    deliver: tuple[str, ...] | None = None
+    catch_up: str | None = None
+
+
+class JobScheduler(Protocol):
+    """Begins the jobs of a journal."""
+
+    def jobs_of(self, task: TaskRecord, origin: Origin, resumed: Container[CallId]) -> SessionJobs:
+        """Return the jobs of the session of an agent.
+
+        Args:
+            task: the root of its session.
+            origin: what the turn under way can promise.
+            resumed: the calls that a crash has interrupted.
+        """
+        ...
+
+    def act(self, job: str, action: JobAction) -> str:
+        """Do something with a job, and return the run that it began, if any."""
+        ...
+
+    def edit(self, job: str, edit: JobEdit) -> None:
+        """Change a job: nothing of its old schedule begins any more."""
+        ...
+
+
+class SchedulerSlot:
+    """Has the scheduler of a journal, as long as there is one."""
+
+    def __init__(self) -> None:
+        self.current: JobScheduler | None = None
+
+    @contextmanager
+    def hold(self, scheduler: JobScheduler) -> Generator[None]:
+        """Have a scheduler, as long as the block lasts."""
+        assert self.current is None, "a journal has one scheduler"
+        self.current = scheduler
+        try:
+            yield
+        finally:
+            self.current = None
+
+    def jobs_of(self, task: TaskRecord, origin: Origin, resumed: Container[CallId]) -> SessionJobs:
+        """Return the jobs of the session of an agent, or raise a `ToolError`."""
+        if self.current is None:
+            raise ToolError(
+                "no process begins jobs here, so none can be set: `orchestrator serve`, `schedule`"
+                " and `gateway` do; say so, and do not promise anything"
+            )
+        return self.current.jobs_of(task, origin, resumed)

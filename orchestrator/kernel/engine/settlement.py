@@ -1,0 +1,77 @@
+"""The end of a task: the only place that posts `TaskSettled` and `TurnEnded`.
+
+A task ends after the tasks that it joined, and before the tasks that depend on it are refused.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from orchestrator.delegation import Cause, Ending, Outcome, TaskId, TaskRecord, unmet_dependency
+from orchestrator.delegation.events import TaskSettled, TurnEnded
+from orchestrator.kernel.execution.outcomes import ENDED_FIRST, unfinished_outcome
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+
+
+class Settlement:
+    """Settles tasks: for the runner of a task, and for callers that end one that does not run."""
+
+    def __init__(
+        self,
+        book: Bookkeeper,
+        *,
+        pop_note: Callable[[TaskId], str],
+        note_activity: Callable[[TaskId], None],
+    ) -> None:
+        """Settle tasks in a journal.
+
+        Args:
+            book: posts the facts.
+            pop_note: returns once what is left in the workspace of a task.
+            note_activity: notes, for the watchdog, that a task goes on.
+        """
+        self._book = book
+        self._pop_note = pop_note
+        self._note_activity = note_activity
+
+    def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
+        """End a task, or the turn of a root, and return the outcome as it is recorded."""
+        if task.children.unsettled:
+            is_lost = outcome.ending is Ending.LOST
+            self.settle_descendants(task, Ending.LOST if is_lost else Ending.CANCELLED)
+        recorded = self._post(task, outcome)
+        if self._book.ledger.unstartable:
+            self.refuse_unstartable()
+        return recorded
+
+    def settle_descendants(self, task: TaskRecord, ending: Ending) -> None:
+        """End the joined tasks below a task, deepest first."""
+        for child in list(self._book.ledger.unsettled_below(task.id)):
+            # It may have been refused meanwhile, because it depended on one of the others.
+            if child.outcome is None:
+                ended = unfinished_outcome(child, ending, Cause.ENDED_FIRST, ENDED_FIRST)
+                self._post(child, ended)
+                self.refuse_unstartable()
+
+    def refuse_unstartable(self) -> None:
+        """End the tasks that never start, because a dependency has not succeeded."""
+        ledger = self._book.ledger
+        while ledger.unstartable:
+            task, dependency = next(iter(ledger.unstartable.items()))
+            refused = Outcome(
+                Ending.REFUSED, error=unmet_dependency(dependency), cause=Cause.DEPENDENCY
+            )
+            self._post(ledger.tasks[task], refused)
+
+    def _post(self, task: TaskRecord, outcome: Outcome) -> Outcome:
+        if note := self._pop_note(task.id):
+            outcome = replace(outcome, note=note)
+        if task.is_root:
+            turn = self._book.ledger.sessions[task.session].turn
+            assert turn is not None, "a root is settled in a turn"
+            ended = TurnEnded(task.session, turn.number, outcome)
+            return self._book.post(ended).outcome
+        recorded = self._book.post(TaskSettled(task.id, outcome)).outcome
+        assert task.parent is not None, "only a root has no parent"
+        self._note_activity(task.parent.id)
+        return recorded

@@ -1,0 +1,362 @@
+"""The home side of a running task: its steps become facts, its calls wait for durability.
+
+One host is made for every task that runs, so it is small.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+import trio
+from msgspec import UNSET, UnsetType
+
+from orchestrator.agents import (
+    Agent,
+    AssistantMessage,
+    CallId,
+    Compacted,
+    Message,
+    Model,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    Pipeline,
+    Tool,
+    ToolCall,
+    ToolError,
+    Usage,
+    UserMessage,
+    ignore_event,
+)
+from orchestrator.agents.approved_call import ApprovedCall
+from orchestrator.agents.logprobs import spelled_texts
+from orchestrator.agents.redaction.long_texts import has_long_text, search_ahead, texts_in
+from orchestrator.agents.turn_host import Step
+from orchestrator.delegation import (
+    Cause,
+    Ending,
+    Mode,
+    OverBudgetError,
+    ask_parent_tool,
+    control_tool,
+    delegate_tool,
+)
+from orchestrator.delegation.events import (
+    CallPlaced,
+    ModelAnswered,
+    ModelFailure,
+    SteeringSeen,
+    ToolAnswered,
+)
+from orchestrator.delegation.job_tool import job_tool
+from orchestrator.kernel.engine.approvals import TaskApprovalCheck
+from orchestrator.kernel.engine.model_call import SAMPLED, BookedModel, QuestionModel
+from orchestrator.kernel.engine.model_events import ModelEventSubscribers
+from orchestrator.kernel.engine.parent_questions import ParentQuestions
+from orchestrator.kernel.engine.reservations import Reservations
+from orchestrator.kernel.engine.scheduler_slot import SchedulerSlot
+from orchestrator.kernel.engine.settlement import Settlement
+from orchestrator.kernel.engine.watchdog import TaskActivity
+from orchestrator.kernel.errors import error_text
+from orchestrator.kernel.execution.agent_registry import AgentRegistry
+from orchestrator.kernel.execution.executor import WorkOrder
+from orchestrator.kernel.execution.outcomes import unfinished_outcome
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.pipelines.runner import PipelineRun
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.engine.task_runner import TaskDelegator
+
+
+def server_place(server: str) -> str:
+    """Return the name of a server as a place of calls. No place of workers has a colon."""
+    return f"mcp:{server}"
+
+
+ABANDONED: Final = "the call that asked for it failed when it was made again"
+
+
+class LocalTaskHost:
+    """Hosts one task (`orchestrator.kernel.execution.executor.TaskHost`) where the journal is."""
+
+    __slots__ = (
+        "_activity",
+        "_approvals",
+        "_book",
+        "_delegator",
+        "_instructions",
+        "_left_out",
+        "_one_call",
+        "_order",
+        "_record",
+        "_registry",
+        "_reservations",
+        "_resumed",
+        "_scheduler",
+        "_scope",
+        "_settlement",
+        "_subscribers",
+    )
+
+    def __init__(
+        self,
+        order: WorkOrder,
+        *,
+        book: Bookkeeper,
+        registry: AgentRegistry,
+        reservations: Reservations,
+        settlement: Settlement,
+        subscribers: ModelEventSubscribers,
+        scheduler: SchedulerSlot,
+        delegator: "TaskDelegator",
+        scope: trio.CancelScope,
+        activity: TaskActivity | None,
+        approvals: TaskApprovalCheck | None,
+    ) -> None:
+        self._order = order
+        self._record = order.task
+        self._book = book
+        self._registry = registry
+        self._reservations = reservations
+        self._settlement = settlement
+        self._subscribers = subscribers
+        self._scheduler = scheduler
+        self._delegator = delegator
+        self._scope = scope
+        self._activity = activity
+        self._approvals = approvals
+        self._one_call: trio.Lock | None = None
+        """Held by a model call beside the turn: a task has one at a time."""
+        self._left_out = 0
+        """How many characters the model does not read in the call under way."""
+        self._instructions: str | UnsetType = UNSET
+        """What a function has made, and the next answer records."""
+        self._resumed: frozenset[CallId] = frozenset()
+        """The calls that a crash has interrupted, and that may have had their effect."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._scope.cancel_called
+
+    def add_tools(self, tools: Sequence[Tool]) -> None:
+        if self._approvals is not None:
+            self._approvals.add_tools(tools)
+
+    def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
+        below = self._tools_for_children(agent) if agent.may_delegate else ()
+        if self._record.is_root:
+            return (*below, self._job_tool(agent)) if agent.schedules else below
+        if not agent.asks_parent:
+            return below
+        questions = ParentQuestions(
+            self._record,
+            book=self._book,
+            registry=self._registry,
+            reservations=self._reservations,
+            activity=self._activity,
+            one_call=self._side_calls(),
+        )
+        return (*below, ask_parent_tool(agent, questions.ask))
+
+    def _job_tool(self, agent: Agent[Any]) -> Tool:
+        record, origin = self._record, self._order.origin
+        return job_tool(
+            agent,
+            prefix=record.call_prefix,
+            find=lambda: self._scheduler.jobs_of(record, origin, self._resumed),
+        )
+
+    def _side_calls(self) -> trio.Lock:
+        if self._one_call is None:
+            self._one_call = trio.Lock()
+        return self._one_call
+
+    async def sample(
+        self, instructions: str, messages: Sequence[Message], max_output: int
+    ) -> AssistantMessage:
+        agent = self._order.agent
+        model = QuestionModel(
+            self._registry.models.model_of(agent),
+            self._record,
+            self._reservations,
+            booked_as=SAMPLED,
+        )
+        request = ModelRequest(
+            instructions=instructions,
+            transcript=messages,
+            tools=(),
+            max_output=max_output,
+            # There is no tool to choose.
+            settings=attrs.evolve(agent.settings, tool_choice=None),
+            tell=ignore_event,
+        )
+        async with self._side_calls():
+            try:
+                return await model.answer(request)
+            except ModelError as exc:
+                raise ToolError(f"the model gave no answer: {error_text(exc)}") from exc
+            except OverBudgetError as exc:
+                raise ToolError(f"the budget cannot pay for it: {exc}") from exc
+
+    async def ask_person(
+        self, call: CallId, tool: str, message: str, form: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        if self._approvals is None:
+            return None  # noqa: ASYNC910 (only an agent without servers has none)
+        return await self._approvals.ask_person(call, tool, message, form)
+
+    async def note_task(self, call: CallId, server: str, task: str) -> None:
+        self._book.post(
+            CallPlaced(self._record.id, call, server_place(server), worker=server, run=task)
+        )
+        await self._book.wait_durable()
+
+    def noted_task(self, call: CallId, server: str) -> str:
+        placed = self._record.placed.get(call)
+        is_there = placed is not None and placed.place == server_place(server)
+        return placed.run if placed is not None and is_there else ""
+
+    @property
+    def is_over(self) -> bool:
+        ledger = self._book.ledger
+        return self.is_cancelled or ledger.settles_on_teardown(self._record.id)
+
+    def _tools_for_children(self, agent: Agent[Any]) -> Sequence[Tool]:
+        ledger = self._book.ledger
+        return (
+            delegate_tool(
+                agent,
+                parent=self._record,
+                origin=self._order.origin,
+                rules=ledger.rules,
+                delegator=self._delegator,
+            ),
+            control_tool(agent, caller=self._record, ledger=ledger, delegator=self._delegator),
+        )
+
+    async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:
+        if self._activity is not None:
+            self._activity.enter_program()
+        run = PipelineRun(
+            self._record, self._order.origin, self._book, self._registry, self._delegator
+        )
+        try:
+            answer = await run.run(pipeline, self._order.terms.output_schema)
+        except ModelError as exc:
+            # Of a model that the program has called by itself.
+            usage = exc.usage or Usage(calls=1)
+            self._reservations.failed(
+                self._record.id, ModelFailure.FAILED, error_text(exc), usage, exc.partial
+            )
+            raise
+        if has_long_text(answer):
+            await search_ahead(self._book.redactor, [answer])
+        return answer
+
+    def budgeted_model(self, model: Model) -> Model:
+        """Return a model whose every call is paid for by the budgets of the task, and booked."""
+        return BookedModel(model, self._record, self._reservations)
+
+    def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
+        record = self._record
+        recorded: Step
+        if isinstance(step, AssistantMessage):
+            fact = ModelAnswered(
+                record.id,
+                step,
+                left_out=self._left_out,
+                charged=self._reservations.charge_of(record.id),
+                settings=self._reservations.settings_of(record.id),
+                instructions=self._instructions,
+            )
+            self._instructions = UNSET
+            recorded = self._book.post(fact).message
+            self._reservations.booked(record.id)
+        else:
+            if step.failed and record.children.unsettled:
+                self._settle_children_of(step.call)
+            mail = self._unread(consumes) if consumes else ()
+            recorded = self._book.post(ToolAnswered(record.id, step, mail)).message
+        if self._activity is not None:
+            self._activity.on_step(step)
+        return recorded
+
+    async def before_record(self, step: Step) -> None:
+        texts: list[str] = [step.text]
+        if isinstance(step, AssistantMessage):
+            texts += texts_in([call.arguments for call in step.calls])
+            texts += [it.text for it in step.reasoning]
+            texts += spelled_texts(step.logprobs)
+        # An answer is paid for: it is recorded also when its task is cancelled meanwhile.
+        with trio.CancelScope(shield=isinstance(step, AssistantMessage)):
+            await search_ahead(self._book.redactor, texts)
+
+    async def before_instructed(self, instructions: str) -> None:
+        self._instructions = instructions
+        if has_long_text(instructions):
+            await search_ahead(self._book.redactor, [instructions])
+        await trio.lowlevel.checkpoint()
+
+    async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        approvals = self._approvals
+        # Read before the wait: a call that is approved meanwhile may be run by then.
+        held = (
+            [call for call in unanswered if approvals.is_pending(call)]
+            if approvals is not None
+            else ()
+        )
+        if approvals is not None:
+            approvals.close_forms()
+        self._resumed = frozenset(call.id for call in unanswered)
+        await self._book.wait_durable()
+        return held
+
+    def may_have_begun(self, call: ToolCall) -> bool:
+        record = self._record
+        placed = record.placed_turn or record.placed.get(call.id)
+        return placed is not None and bool(placed.run)
+
+    async def before_model_call(self) -> Sequence[UserMessage]:
+        self._left_out = 0
+        steering = self._read_steering() if self._record.unseen_steering else ()
+        if self._record.accounts:
+            # Under a budget the call is a fact, too: its model waits for all of them at once.
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._book.wait_durable()
+        return steering
+
+    async def before_tool(self, call: ToolCall, *, durable: bool) -> ApprovedCall | None:
+        approved = None
+        if self._approvals is not None:
+            approved = await self._approvals.wait_approved(call)
+        if durable:
+            await self._book.wait_durable()
+        return approved  # noqa: ASYNC910 (a delegation without rules waits for nothing)
+
+    def emit(self, event: ModelEvent) -> None:
+        if self._activity is not None:
+            self._activity.on_model_event(event)
+        if isinstance(event, Compacted):
+            self._left_out = max(0, event.characters)
+        self._subscribers.emit(self._record.id, event)
+
+    def _read_steering(self) -> Sequence[UserMessage]:
+        record = self._record
+        unseen = record.unseen_steering
+        self._book.post(SteeringSeen(record.id, unseen))
+        return cast("Sequence[UserMessage]", record.transcript[-len(unseen) :])
+
+    def _settle_children_of(self, call: CallId) -> None:
+        """Settle what a call delegated before a crash, and fails to delegate again."""
+        for key, task in list(self._record.children.by_call.items()):
+            child = self._book.ledger.tasks[task]
+            is_joined = child.outcome is None and child.mode is Mode.JOINED
+            if is_joined and key.startswith(f"{call}#"):
+                outcome = unfinished_outcome(child, Ending.LOST, Cause.CALL_FAILED, ABANDONED)
+                self._settlement.settle(child, outcome)
+
+    def _unread(self, notices: Sequence[int]) -> tuple[int, ...]:
+        """Return those of some notices that no other answer has consumed."""
+        mail = self._book.ledger.sessions[self._record.session].mail
+        return tuple(seq for seq in notices if seq in mail)

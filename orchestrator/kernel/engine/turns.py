@@ -1,0 +1,93 @@
+"""The turns of sessions: begun or resumed, and taken, one at a time for each session."""
+
+from orchestrator.delegation import (
+    DeliveryCapability,
+    Ending,
+    Origin,
+    SessionRecord,
+    readable_characters,
+)
+from orchestrator.delegation.events import TurnResumed, TurnStarted
+from orchestrator.kernel.engine.delegator import OrchestratorDelegator
+from orchestrator.kernel.engine.deliveries import Deliveries
+from orchestrator.kernel.engine.task_runner import TaskEnd, TaskRunner
+from orchestrator.kernel.execution.agent_registry import AgentRegistry
+from orchestrator.kernel.execution.outcomes import PROCESS_DIED
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+
+
+class Turns:
+    """Begins and takes the turns of all sessions."""
+
+    def __init__(
+        self,
+        book: Bookkeeper,
+        registry: AgentRegistry,
+        runner: TaskRunner,
+        delegator: OrchestratorDelegator,
+        deliveries: Deliveries,
+    ) -> None:
+        self._book = book
+        self._registry = registry
+        self._runner = runner
+        self._delegator = delegator
+        self._deliveries = deliveries
+
+    def begin(
+        self, session: SessionRecord, capability: DeliveryCapability, *, paused: float = 0.0
+    ) -> bool:
+        """Post that a session resumes its interrupted turn, or starts a new one.
+
+        The fact that starts a turn also reads all mail. Returns whether there is a turn to take:
+        an interrupted one may be lost, by `Agent.on_restart`.
+
+        Args:
+            session: whose turn it is.
+            capability: what can be delivered after the turn.
+            paused: for how many seconds it was interrupted, if its budgets do not count them.
+        """
+        if session.turn is not None:
+            return self._resume(session, session.turn.number, capability, paused)
+        agent = self._registry.agent_of(session.root)
+        self._book.post(
+            TurnStarted(
+                session.id,
+                session.turns + 1,
+                capability,
+                tuple(session.mail),
+                readable_characters(agent, session.root.transcript),
+            )
+        )
+        return True
+
+    def _resume(
+        self, session: SessionRecord, turn: int, capability: DeliveryCapability, paused: float
+    ) -> bool:
+        on_restart = self._registry.on_restart(session.root)
+        settlement = self._runner.settlement
+        if on_restart == "lose":
+            settlement.settle(session.root, PROCESS_DIED)
+            return False
+        afresh = on_restart == "restart"
+        if afresh:
+            settlement.settle_descendants(session.root, Ending.LOST)
+        self._book.post(TurnResumed(session.id, turn, capability, afresh, paused))
+        return True
+
+    async def take(self, session: SessionRecord) -> TaskEnd:
+        """Take the turn that has begun, and return its durable end."""
+        end = await self._run(session)
+        # An outcome that a crash could still undo is not returned.
+        await self._book.wait_durable()
+        return end
+
+    async def take_and_deliver(self, session: SessionRecord) -> None:
+        """Take the turn that has begun, and deliver its reply."""
+        await self._run(session)
+        await self._deliveries.deliver(session)
+
+    async def _run(self, session: SessionRecord) -> TaskEnd:
+        turn = session.turn
+        assert turn is not None, "a turn is posted before it is taken"
+        origin = Origin(session=session.id, turn=turn.number, capability=turn.promises)
+        return await self._runner.run(session.root, origin, self._delegator)

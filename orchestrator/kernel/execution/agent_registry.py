@@ -1,0 +1,273 @@
+"""The agents of open sessions, and the address of each.
+
+A task's agent is found from its session's agent downwards, so two trees may use the same names.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import attrs
+
+from orchestrator.agents import Agent, DefinitionError, is_agent
+from orchestrator.agents.approval import ApprovalRule
+from orchestrator.agents.tools.task_context import is_of_type
+from orchestrator.delegation import SessionId, TaskId, TaskRecord
+from orchestrator.kernel.execution.model_resolver import ModelSource
+
+COPY: Final = "~"
+"""The step of a path from an agent to its copy."""
+ROOT: Final = "/"
+"""Begins the step to an agent that is found by its name alone."""
+
+
+@attrs.frozen
+class AgentRef:
+    """The address of an agent: a global of a module, and a path through its delegates.
+
+    Every process that can import the module finds the same agent by it.
+    """
+
+    module: str
+    name: str
+    path: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "/".join((f"{self.module}:{self.name}", *self.path))
+
+    @classmethod
+    def parse(cls, text: str) -> "AgentRef":
+        """Return the address that is written `module:name/delegate/delegate`."""
+        root, *path = text.split("/")
+        module, colon, name = root.partition(":")
+        if not (module and colon and name):
+            raise DefinitionError(f"{text!r} is no address of an agent: module:name")
+        return cls(module, name, tuple(path))
+
+    @classmethod
+    def of_global(cls, agent: Agent[Any]) -> "AgentRef | None":
+        """Return the address of an agent that is a global of a loaded module."""
+        for module in list(sys.modules.values()):
+            for name, value in list(getattr(module, "__dict__", {}).items()):
+                if value is agent:
+                    return cls(module.__name__, name)
+        return None
+
+    def resolve(self) -> Agent[Any]:
+        """Import the module, and return the agent."""
+        found = getattr(importlib.import_module(self.module), self.name, None)
+        if not is_agent(found):
+            raise DefinitionError(f"{self.module} has no agent {self.name!r}")
+        agent: Agent[Any] = found
+        for step in self.path:
+            agent = agent_below(agent, step)
+        return agent
+
+
+class AgentRegistry:
+    """Finds the agent of each task."""
+
+    def __init__(
+        self,
+        models: ModelSource,
+        *,
+        require_places: Callable[[Agent[Any]], None] | None = None,
+        require_servers: Callable[[Agent[Any]], None] | None = None,
+        require_deps: bool = False,
+    ) -> None:
+        """Find agents.
+
+        Args:
+            models: where their models come from.
+            require_places: raises for an agent with tools at a place that is not reached from
+                here; by default none is looked at, for runs whose tools have no effect.
+            require_servers: raises for an agent with servers that cannot be connected from here; by
+                default none is looked at, likewise.
+            require_deps: refuse an agent whose dependencies were not given; where tools have no
+                effect, nothing uses them.
+        """
+        self.models = models
+        self._require_places = require_places
+        self._require_servers = require_servers
+        self._requires_deps = require_deps
+        self._session_deps: dict[SessionId, object] = {}
+        """The dependencies that the program has given to the trees of sessions."""
+        self._session_agents: dict[SessionId, Agent[Any]] = {}
+        self._child_agents: dict[TaskId, Agent[Any]] = {}
+        """The agents of what pipelines have delegated: these need not be delegates."""
+        self._running_agents: dict[TaskId, Agent[Any]] = {}
+        """The agents of running tasks: the search from a child upwards ends here."""
+        self._leaf_copies: dict[str, tuple[Agent[Any], Agent[Any]]] = {}
+        """Agents, and their copies that cannot delegate."""
+        self._has_rules = False
+
+    def register_session(self, session: SessionId, agent: Agent[Any], deps: object = None) -> None:
+        """Set the agent of a session, whose models must all be available.
+
+        Args:
+            session: the session.
+            agent: its agent.
+            deps: what the program gives to the tools and instructions of its tree.
+        """
+        self.require_models(agent, deps)
+        self._session_agents[session] = agent
+        if deps is None:
+            self._session_deps.pop(session, None)
+        else:
+            self._session_deps[session] = deps
+
+    def unregister_session(self, session: SessionId) -> None:
+        self._session_agents.pop(session, None)
+        self._session_deps.pop(session, None)
+
+    def deps_of(self, session: SessionId) -> object:
+        """Return what the program has given to the tree of a session."""
+        return self._session_deps.get(session)
+
+    def register_child(self, task: TaskId, agent: Agent[Any], session: SessionId) -> None:
+        """Set the agent of a task that a pipeline of a session delegates."""
+        self.require_models(agent, self.deps_of(session))
+        self._child_agents[task] = agent
+
+    def unregister_children(self, tasks: Iterable[TaskId]) -> None:
+        for task in tasks:
+            self._child_agents.pop(task, None)
+
+    def require_models(self, agent: Agent[Any], deps: object = None) -> None:
+        """Raise unless the models of an agent and of all that it may delegate to are available.
+
+        The places of their tools, their servers, and what these need of the program, too.
+        """
+        for reachable in reachable_agents(agent):
+            self.models.model_of(reachable)
+            if self._require_places is not None:
+                self._require_places(reachable)
+            if self._require_servers is not None and reachable.servers:
+                self._require_servers(reachable)
+            if self._requires_deps and reachable.deps is not None:
+                _require_deps(reachable, deps)
+            self._has_rules |= bool(reachable.approve)
+
+    def assign(self, task: TaskRecord) -> Agent[Any]:
+        """Return the agent of a task, and remember it until `release`."""
+        agent = self._running_agents[task.id] = self.agent_of(task)
+        return agent
+
+    def release(self, task: TaskId) -> None:
+        self._running_agents.pop(task, None)
+
+    def agent_of(self, task: TaskRecord) -> Agent[Any]:
+        if (agent := self._running_agents.get(task.id)) is not None:
+            return agent
+        if task.parent is None:
+            return self._session_agents[task.session]
+        if task.id in self._child_agents:
+            return self._child_agents[task.id]
+        parent = self.agent_of(task.parent)
+        if task.is_copy:
+            return self._copy_of(parent)
+        return _delegate_of(parent, task.agent)
+
+    def ref_of(self, task: TaskRecord) -> AgentRef | None:
+        """Return the address of a task's agent; None if no module has it as a global."""
+        path: list[str] = []
+        while task.parent is not None and task.id not in self._child_agents:
+            path.append(COPY if task.is_copy else task.agent)
+            task = task.parent
+        root = AgentRef.of_global(self.agent_of(task))
+        return None if root is None else attrs.evolve(root, path=tuple(reversed(path)))
+
+    def steps_to(self, task: TaskRecord) -> tuple[str, ...]:
+        """Return the way from the agent of a session down to that of a task.
+
+        A step is the name of a delegate, `COPY`, or `ROOT` and the name of an agent that a
+        pipeline has chosen. Every process that has the same agents finds the same one by it.
+        """
+        steps: list[str] = []
+        each: TaskRecord | None = task
+        while each is not None:
+            if each.parent is None or each.id in self._child_agents:
+                steps.append(f"{ROOT}{self.agent_of(each).name}")
+            else:
+                steps.append(COPY if each.is_copy else each.agent)
+            each = each.parent
+        return tuple(reversed(steps))
+
+    def on_restart(self, task: TaskRecord) -> str:
+        """Return what becomes of a task that a crash interrupted: `Agent.on_restart`."""
+        try:
+            return self.agent_of(task).on_restart
+        except DefinitionError:
+            return "resume"  # its run fails with this very error
+
+    def _copy_of(self, agent: Agent[Any]) -> Agent[Any]:
+        if agent.copies:
+            return agent
+        copies = self._leaf_copies
+        if agent.name not in copies or copies[agent.name][0] is not agent:
+            copies[agent.name] = (agent, _copy_of(agent))
+        return copies[agent.name][1]
+
+    def policies_of(self, task: TaskRecord) -> list[tuple[ApprovalRule, ...]]:
+        """Return the approval rules of a task's agent, and of all above it."""
+        policies: list[tuple[ApprovalRule, ...]] = []
+        # Most programs have no rules at all, and this is asked for every task.
+        above: TaskRecord | None = task if self._has_rules else None
+        while above is not None:
+            if rules := self.agent_of(above).approve:
+                policies.append(rules)
+            above = above.parent
+        return policies
+
+
+def _require_deps(agent: Agent[Any], deps: object) -> None:
+    if is_of_type(deps, agent.deps):
+        return
+    wanted = _name(agent.deps)
+    if deps is None:
+        raise DefinitionError(
+            f"agent {agent.name!r} needs deps of type {wanted}, and none were given: run(...,"
+            " deps=...); no journal has them, so open_session, resume and fork take them, too"
+        )
+    raise DefinitionError(
+        f"agent {agent.name!r} needs deps of type {wanted}, and a {type(deps).__name__} was"
+        " given: all agents of a tree get the same"
+    )
+
+
+def _name(type_: Any) -> str:
+    return type_.__name__ if isinstance(type_, type) else str(type_)
+
+
+def reachable_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:
+    """Yield an agent and all that it may delegate to, each once."""
+    seen: set[int] = set()
+    pending = [agent]
+    while pending:
+        one = pending.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            pending += one.team
+            yield one
+
+
+def agent_below(agent: Agent[Any], step: str) -> Agent[Any]:
+    """Return the delegate of an agent, or its copy, that a step of a path leads to.
+
+    Raises:
+        DefinitionError: there is none.
+    """
+    return _copy_of(agent) if step == COPY else _delegate_of(agent, step)
+
+
+def _copy_of(agent: Agent[Any]) -> Agent[Any]:
+    """Return the agent that does what an agent delegates to itself."""
+    return agent if agent.copies else agent.leaf()
+
+
+def _delegate_of(agent: Agent[Any], name: str) -> Agent[Any]:
+    for delegate in agent.delegates:
+        if delegate.name == name:
+            return delegate
+    raise DefinitionError(f"agent {agent.name!r} has no delegate {name!r} any more")

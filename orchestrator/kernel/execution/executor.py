@@ -1,0 +1,139 @@
+"""The ports for where a task runs: `Executor` runs a `WorkOrder`, `TaskHost` is its way home."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from orchestrator.agents import Agent, AssistantMessage, CallId, Message, Model, Pipeline, Tool
+from orchestrator.agents.turn_host import TurnHost
+from orchestrator.delegation import NO_TERMS, AnswerTerms, Origin, TaskId, TaskRecord
+
+
+class WorkOrder(msgspec.Struct, frozen=True):
+    """What an executor is given to run one turn of a task."""
+
+    task: TaskRecord
+    agent: Agent[Any]
+    """In another process it is found by its `AgentRef`."""
+    origin: Origin
+    """The origin that the task's own requests carry."""
+    terms: AnswerTerms = NO_TERMS
+    """How the client of its session wants its answers; only a root has any."""
+    deps: Any = None
+    """What the program has given to the tools and instructions of the tree."""
+    start: int = 0
+    """The length of the transcript when the turn began."""
+
+
+class TaskHost(TurnHost, Protocol):
+    """What a running task needs of the process that has the journal."""
+
+    def budgeted_model(self, model: Model) -> Model:
+        """Return a model whose every call the budgets of the task pay for, and is booked."""
+        ...
+
+    async def sample(
+        self, instructions: str, messages: Sequence[Message], max_output: int
+    ) -> AssistantMessage:
+        """Ask the model of the task something beside its turn; the task pays for it.
+
+        Raises:
+            ToolError: it cannot be asked, and why.
+        """
+        ...
+
+    async def ask_person(
+        self, call: CallId, tool: str, message: str, form: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Have the person who approves fill in a form for a server; None is no.
+
+        Args:
+            call: the call that is under way.
+            tool: the name of its tool.
+            message: what the server says.
+            form: the JSON schema of what it wants to know.
+        """
+        ...
+
+    async def note_task(self, call: CallId, server: str, task: str) -> None:
+        """Note which task a server has made of a call, and return when that is durable."""
+        ...
+
+    def noted_task(self, call: CallId, server: str) -> str:
+        """Return the task that a server had made of a call before a crash; empty if none."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """The task has ended, or ends when it is torn down: no process goes on with it."""
+        ...
+
+    def add_tools(self, tools: Sequence[Tool]) -> None:
+        """Note tools that the task has in this turn besides those of its agent."""
+        ...
+
+    def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
+        """Return the tools by which the task delegates, controls that, asks its parent, and sets
+        jobs.
+        """
+        ...
+
+    async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:
+        """Run the program of a pipeline at home, and return its answer."""
+        ...
+
+    @property
+    def is_cancelled(self) -> bool:
+        """The task itself was stopped; any other cancellation only interrupts it."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs tasks. `LocalExecutor` runs them in this process."""
+
+    async def run(self, order: WorkOrder, host: TaskHost) -> str:
+        """Run a turn of a task to its final answer, and return that."""
+        ...
+
+    def workspace_of(self, task: TaskRecord) -> Path:
+        """Return the folder that the tools of a task work in."""
+        ...
+
+    async def close_below(self, task: TaskId) -> None:
+        """Close what unsettled tasks below a task have left open: they end with it."""
+        ...
+
+    def pop_note(self, task: TaskId) -> str:
+        """Return once what is left in the workspace of a task."""
+        ...
+
+
+class StepTiming(Protocol):
+    """Delays steps that a real run takes at once: simulation draws the delay, replay repeats it."""
+
+    async def before_request(
+        self, parent: TaskRecord, agent: str, goal: str, held_since: float | None
+    ) -> None:
+        """Delay the request of a pipeline for a child.
+
+        Args:
+            parent: the task of the pipeline.
+            agent: the name of the child's agent.
+            goal: the child's goal.
+            held_since: since when the limit of a fan-out has held it back, if one has.
+        """
+        ...
+
+    def fan_out_limit(self, limit: int) -> int:
+        """Return how many children of a fan-out run at once, of which its program says a limit."""
+        ...
+
+    async def before_run(self, task: TaskRecord) -> None:
+        """Delay the run of a child that was posted as started. It is not cancelled here."""
+        ...
+
+    async def after_wait(self) -> None:
+        """Delay the end of a wait for tasks."""
+        ...

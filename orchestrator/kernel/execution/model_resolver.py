@@ -1,0 +1,197 @@
+"""Models by name: resolved once, limited, retried and priced as their provider needs it."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import trio
+
+from orchestrator.agents import Agent, DefinitionError, Model
+from orchestrator.agents.models.settings import NO_SETTINGS
+from orchestrator.delegation import TaskRecord
+from orchestrator.kernel.state_files import state_folder
+
+if TYPE_CHECKING:
+    from orchestrator.agents.models.http.answer_limits import AnswerLimits
+    from orchestrator.agents.models.provider_table import Provider
+    from orchestrator.agents.models.registry import CloseableModel
+    from orchestrator.agents.models.wrappers.pace import Pace
+    from orchestrator.agents.models.wrappers.prices import PriceTable
+    from orchestrator.agents.models.wrappers.rate_limit import Limiter
+
+FILE: Final = "models.toml"
+FILE_VARIABLE: Final = "ORCHESTRATOR_MODELS"
+
+
+def known_providers(environ: Mapping[str, str]) -> "Mapping[str, Provider]":
+    """Return the services that we know and those of the user's file, by their names.
+
+    A name is what comes before the colon in the name of a model.
+    """
+    from orchestrator.agents.models.provider_file import read_providers
+    from orchestrator.agents.models.provider_table import PROVIDERS
+
+    file = environ.get(FILE_VARIABLE) or state_folder(environ) / FILE
+    return {**PROVIDERS, **read_providers(Path(file))}
+
+
+class ModelSource(Protocol):
+    """The port for models: `ModelResolver` is the real one; simulation and replay have others."""
+
+    def model_of(self, agent: Agent[Any]) -> Model:
+        """Return the model of an agent, or raise `DefinitionError`."""
+        ...
+
+    def model_for(
+        self, task: TaskRecord, agent: Agent[Any], budgeted: Callable[[Model], Model]
+    ) -> Model:
+        """Return the model that answers for a task.
+
+        Args:
+            task: the task that runs.
+            agent: the agent of the task.
+            budgeted: wraps a model so that the task pays for its calls.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connections of all models."""
+        ...
+
+
+class ModelResolver:
+    """Resolves names of models, and remembers each."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        limiters: "Mapping[str, Limiter] | None" = None,
+        prices: "PriceTable | None" = None,
+        *,
+        answer_limits: "AnswerLimits | None" = None,
+        providers: "Mapping[str, Provider] | None" = None,
+        connect: Callable[[str], Model] | None = None,
+    ) -> None:
+        """Resolve models in an environment.
+
+        Args:
+            environ: has the keys and addresses of providers.
+            limiters: how much may be asked of a provider, by its name.
+            prices: what models cost, instead of the table that is shipped.
+            answer_limits: how much a provider may send for one answer.
+            providers: services besides those that we know and those of `models.toml`.
+            connect: makes the bare model of a name, where no provider is to be called.
+        """
+        self._environ = environ
+        self._limiters = limiters or {}
+        self._prices = prices
+        self._answer_limits = answer_limits
+        self._own_providers = providers or {}
+        self._connect = connect or self._connect_provider
+        self._models: dict[str, Model] = {}
+        # One for each agent and its model, so that summaries are made once.
+        self._compacting: dict[tuple[str, int, int, int, int], Model] = {}
+        self._paces: dict[str, Pace] = {}
+        """One for each model, shared by all agents that use it."""
+        self._open: list[CloseableModel] = []
+
+    def model_for(
+        self, task: TaskRecord, agent: Agent[Any], budgeted: Callable[[Model], Model]
+    ) -> Model:
+        return budgeted(self.model_of(agent))
+
+    def model_of(self, agent: Agent[Any]) -> Model:
+        model = self._resolve(agent.model)
+        if agent.settings is not NO_SETTINGS:
+            self._require_settings(agent, model)
+        if (compaction := agent.compaction) is None:
+            return model
+        key = (
+            agent.name,
+            id(model),
+            id(compaction.summarizer),
+            compaction.window,
+            compaction.keep_last,
+        )
+        if key not in self._compacting:
+            from orchestrator.agents.models.wrappers.compaction import compacting
+
+            self._compacting[key] = compacting(
+                model,
+                window=compaction.window,
+                summarizer=None
+                if compaction.summarizer is None
+                else self._resolve(compaction.summarizer),
+                keep_last=compaction.keep_last,
+            )
+        return self._compacting[key]
+
+    def _require_settings(self, agent: Agent[Any], model: Model) -> None:
+        """Refuse what a model cannot do of which only its object knows."""
+        from orchestrator.agents.models.registry import settings_problem
+
+        if problem := settings_problem(model, agent.settings):
+            raise DefinitionError(f"agent {agent.name!r}: its settings cannot be kept: {problem}")
+
+    def _resolve(self, model: str | Model) -> Model:
+        if not isinstance(model, str):
+            return model
+        if model not in self._models:
+            # Imported when a model is named: a program with its own models needs none of it.
+            from orchestrator.agents.models.wrappers.fallback import fallback
+
+            names = (name.strip() for name in model.split("|"))
+            self._models[model] = fallback(*map(self._provider_model, names))
+        return self._models[model]
+
+    def _provider_model(self, name: str) -> Model:
+        """Return a provider's model: rate-limited, retried, priced."""
+        from orchestrator.agents.models.wrappers.pace import Pace, paced
+        from orchestrator.agents.models.wrappers.prices import priced
+        from orchestrator.agents.models.wrappers.rate_limit import limited
+        from orchestrator.agents.models.wrappers.retry import retrying
+
+        provider, _, _ = name.partition(":")
+        model = self._connect(name)
+        # By model: that is how providers count, and a fallback may be one of the same provider.
+        # Innermost: a call that the limiter holds back was not sent, and teaches nothing.
+        model = paced(model, self._paces.setdefault(name, Pace()))
+        # Two protocols of one provider are one account.
+        account = provider.removesuffix("-responses")
+        if limiter := self._limiters.get(provider) or self._limiters.get(account):
+            model = limited(model, limiter)
+        if (table := self._prices_at(name, self._providers.get(provider))) is not None:
+            model = priced(model, table)
+        return retrying(model)
+
+    def _prices_at(self, name: str, service: "Provider | None") -> "PriceTable | None":
+        """Return the prices for a model: the program's own, then that of its service."""
+        from orchestrator.agents.models.wrappers.prices import PriceTable
+
+        price = None if service is None else service.price
+        if price is not None:
+            table = self._prices or PriceTable(source="the price of the service")
+            known = table.price_of(name)
+            return table.with_prices({name: price}) if known is None else table
+        # Another server has its own prices, whatever its models are called.
+        has_custom_url = service is not None and service.has_custom_url(self._environ)
+        if self._prices is None and has_custom_url:
+            return None
+        return self._prices or PriceTable.shipped()
+
+    @cached_property
+    def _providers(self) -> "Mapping[str, Provider]":
+        return {**known_providers(self._environ), **self._own_providers}
+
+    def _connect_provider(self, name: str) -> Model:
+        from orchestrator.agents.models.registry import model_named
+
+        model = model_named(name, self._environ, self._answer_limits, self._providers)
+        self._open.append(model)
+        return model
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+        for model in self._open:
+            await model.aclose()

@@ -1,0 +1,43 @@
+"""An error that ended a task: its own frames, and its traceback as the text that is recorded.
+
+The frames above those of the program are ours, and say nothing about it: they are removed, so that
+an error that is kept holds nothing of the orchestrator in memory.
+"""
+
+import traceback
+from types import TracebackType
+from typing import Final, TypeVar
+
+from orchestrator.agents import well_formed
+
+OWN_PACKAGES: Final = frozenset(
+    {"agents", "contextlib", "delegation", "orchestrator", "outcome", "trio"}
+)
+"""Whose frames stand above those of a tool or a function."""
+HEAD_CHARACTERS: Final = 2_000
+TAIL_CHARACTERS: Final = 6_000
+
+ErrorT = TypeVar("ErrorT", bound=BaseException)
+
+
+def with_own_frames(exc: ErrorT) -> ErrorT:
+    """Return an error with the frames from the first one of the program on."""
+    return exc.with_traceback(_own_frames(exc.__traceback__))
+
+
+def traceback_text(exc: BaseException) -> str:
+    """Return the traceback of an error, shortened in the middle."""
+    text = well_formed("".join(traceback.format_exception(exc)).rstrip())
+    if len(text) <= HEAD_CHARACTERS + TAIL_CHARACTERS:
+        return text
+    head, tail = text[:HEAD_CHARACTERS], text[-TAIL_CHARACTERS:]
+    return f"{head}\n  … {len(text) - len(head) - len(tail):,} characters …\n{tail}"
+
+
+def _own_frames(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None:
+        module: str = frames.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] not in OWN_PACKAGES:
+            return frames
+        frames = frames.tb_next
+    return None

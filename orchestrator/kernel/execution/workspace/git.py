@@ -1,0 +1,325 @@
+"""The program git: run for a bounded time, and what it knows of worktrees.
+
+A task may write anything in its working tree, also over the file `.git` there, which names the
+settings of git, and settings name commands that git runs. So every call passes the repository, and
+git never asks a working tree. No hook and no filter runs, whatever the settings of the repository
+say; nothing is fetched; and no variable of the environment leads elsewhere.
+"""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from orchestrator.agents import AgentError
+
+GIT_SECONDS: Final = 30
+"""How long git may take for what is quick."""
+GRACE_SECONDS: Final = 2
+"""How long git may clean up when it is stopped."""
+HALF_MADE: Final = "being made by the orchestrator"
+"""The lock reason of a worktree that no task has had: there can be no work in it."""
+_HALF_MADE_REASONS: Final = frozenset({HALF_MADE, "initializing"})  # the latter is git's own
+_ALLOWED_VARIABLES: Final = frozenset(
+    {
+        "GIT_CEILING_DIRECTORIES",
+        "GIT_CONFIG_GLOBAL",
+        "GIT_CONFIG_NOSYSTEM",
+        "GIT_CONFIG_SYSTEM",
+        "GIT_DISCOVERY_ACROSS_FILESYSTEM",
+        "GIT_EXEC_PATH",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+    }
+)
+"""The variables that git may have. Any other could lead it elsewhere."""
+_SETTINGS: Final = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    # Whether a file has changed is checked, not cached or guessed.
+    "core.untrackedCache=false",
+    "core.ignoreStat=false",
+    "core.trustctime=true",
+    "core.checkStat=default",
+    # Other programs may work in the same repository, and hold its locks for a moment.
+    "core.filesRefLockTimeout=5000",
+    "core.packedRefsTimeout=5000",
+    "worktree.useRelativePaths=false",
+    # A folder with the files of a bare repository may be part of any project.
+    "safe.bareRepository=explicit",
+)
+_FILTER: Final = ("clean", "smudge", "process")
+"""The commands of a filter, which git runs on files as it reads and writes them."""
+_SUBMODULE: Final = "160000 "
+"""The mode of a submodule in the index."""
+
+
+EMPTY: Final[Mapping[str, str]] = {}
+
+
+class GitError(AgentError):
+    """Git could not do what a task needs."""
+
+
+class Git:
+    """The program, in an environment that names no other repository."""
+
+    def __init__(self, environ: Mapping[str, str], holds: Sequence[int] = ()) -> None:
+        self._environ = {
+            **{
+                key: value
+                for key, value in environ.items()
+                if key in _ALLOWED_VARIABLES or not key.startswith("GIT_")
+            },
+            "LC_ALL": "C",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_TERMINAL_PROMPT": "0",
+            # A remote that lacks an object may name a command to fetch it with.
+            "GIT_ALLOW_PROTOCOL": "",
+        }
+        self._holds = holds
+
+    def with_descriptor(self, descriptor: int) -> "Git":
+        """Return one that inherits a descriptor: it holds its lock even if this process dies."""
+        return Git(self._environ, (descriptor,))
+
+    async def run_in_repository(self, repository: Path, *args: str, stdin: str = "") -> str:
+        """Run git on a repository, and return its output."""
+        at = ("-C", str(repository), f"--git-dir={repository}")
+        return _checked(args[0], await self.run(*at, *args, stdin=stdin))
+
+    async def run_in_worktree(
+        self, path: Path, git_folder: Path, *args: str, seconds: float = GIT_SECONDS
+    ) -> str:
+        """Run git on the files of a worktree, and return its output.
+
+        Args:
+            path: the worktree.
+            git_folder: its folder in the repository; the file `.git` in it is not trusted.
+            args: the command.
+            seconds: how long it may take.
+        """
+        at = ("-C", str(path), f"--git-dir={git_folder}", f"--work-tree={path}")
+        listed = await self.run(*at, "config", "--list", "--name-only", "-z")
+        settings = _no_filters(_checked("config", listed).split("\0"))
+        done = await self.run(*at, *args, seconds=seconds, settings=settings)
+        return _checked(args[0], done)
+
+    async def run(
+        self,
+        *args: str,
+        stdin: str = "",
+        seconds: float = GIT_SECONDS,
+        settings: Mapping[str, str] = EMPTY,
+    ) -> tuple[int, str, str]:
+        """Return the exit code of git, its output, and its errors.
+
+        Args:
+            args: the command.
+            stdin: its input.
+            seconds: how long it may take.
+            settings: settings that override those of the repository.
+        """
+        own = [part for setting in _SETTINGS for part in ("-c", setting)]
+        try:
+            with trio.fail_after(seconds):
+                done = await trio.run_process(
+                    ["git", *own, *args],
+                    stdin=stdin.encode(),
+                    capture_stdout=True,
+                    capture_stderr=True,
+                    check=False,
+                    env={**self._environ, **_as_environment(settings)},
+                    pass_fds=self._holds,
+                    start_new_session=True,  # one group with its own children, and no terminal
+                    deliver_cancel=_stop_group,
+                )
+        except OSError as exc:
+            raise GitError(
+                f"git cannot be run: {exc}; a worktree needs git 2.34 or later in the PATH"
+            ) from exc
+        except trio.TooSlowError as exc:
+            raise GitError(f"git has not answered within {seconds:g} seconds") from exc
+        errors = " ".join(os.fsdecode(done.stderr).split())
+        return done.returncode, os.fsdecode(done.stdout), errors[-500:]
+
+
+def _no_filters(names: Iterable[str]) -> Mapping[str, str]:
+    """Return the settings by which no filter runs that is named in these settings."""
+    drivers = {name.rpartition(".")[0] for name in names if name.lower().startswith("filter.")}
+    return {
+        f"{driver}.{part}": "false" if part == "required" else ""
+        for driver in drivers
+        for part in (*_FILTER, "required")
+    }
+
+
+def _as_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings as variables: a name may have any character in it, also `=`."""
+    pairs = [*settings.items()]
+    environ = {"GIT_CONFIG_COUNT": str(len(pairs))}
+    for number, (name, value) in enumerate(pairs):
+        environ[f"GIT_CONFIG_KEY_{number}"] = name
+        environ[f"GIT_CONFIG_VALUE_{number}"] = value
+    return environ
+
+
+async def _stop_group(process: trio.Process) -> None:
+    """Terminate git, then kill all that it has started."""
+    try:
+        _signal_group(process, signal.SIGTERM)
+        await trio.sleep(GRACE_SECONDS)
+    finally:
+        _signal_group(process, signal.SIGKILL)
+
+
+def _signal_group(process: trio.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _checked(command: str, done: tuple[int, str, str]) -> str:
+    code, out, errors = done
+    if code:
+        raise GitError(f"git {command}: {errors or f'it ended with {code}'}")
+    return out
+
+
+@attrs.frozen
+class RegisteredWorktree:
+    """A worktree that a repository knows of."""
+
+    path: Path
+    branch: str
+    """A full ref; empty if none is checked out."""
+    locked: str
+    """The reason of its lock; empty if it is not locked."""
+
+
+async def git_folder_of(path: Path, repository: Path) -> Path:
+    """Return the folder of a worktree in its repository, without asking the worktree."""
+    found = await trio.to_thread.run_sync(_find_git_folder, path, repository)
+    if found is None:
+        raise GitError(
+            f"{repository} does not know the worktree {path} any more; try it again, or mend it:"
+            f" git worktree repair {path}"
+        )
+    return found
+
+
+def remove_worktree(path: Path, repository: Path, *, only_half_made: bool) -> None:
+    """Remove a worktree and its folder in the repository, whatever is in it.
+
+    Git does that too, but not if it was stopped while it wrote that folder.
+    """
+    folder = _find_git_folder(path, repository)
+    if folder is not None and not (only_half_made and _locked(folder) not in _HALF_MADE_REASONS):
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)
+        # Last: until then, the lock says that this is not finished.
+        shutil.rmtree(folder)
+
+
+def _find_git_folder(path: Path, repository: Path) -> Path | None:
+    for entry in (repository / "worktrees").glob("*/gitdir"):
+        with suppress(OSError):
+            if os.fsdecode(entry.read_bytes().rstrip(b"\n")) == f"{path}/.git":
+                return entry.parent
+    return None
+
+
+def _locked(git_folder: Path) -> str:
+    try:
+        return os.fsdecode((git_folder / "locked").read_bytes().strip())
+    except FileNotFoundError:
+        return ""
+
+
+def parse_worktrees(listed: str) -> list[RegisteredWorktree]:
+    """Parse the output of `git worktree list --porcelain`."""
+    found: list[RegisteredWorktree] = []
+    for block in listed.split("\n\n"):
+        lines = block.split("\n")
+        if path := _after("worktree ", lines):
+            # Locked without a reason is locked.
+            locked = _after("locked ", lines) or ("locked" in lines) * "no reason given"
+            found.append(RegisteredWorktree(Path(path), _after("branch ", lines), locked))
+    return found
+
+
+def _after(start: str, lines: Sequence[str]) -> str:
+    return next((line[len(start) :] for line in lines if line.startswith(start)), "")
+
+
+async def unsaved_work(
+    git: Git, path: Path, git_folder: Path, *, branch: str, base: str
+) -> Sequence[str]:
+    """Describe the work in a worktree; empty only if there is proof that there is none."""
+    look = "status --porcelain=v2 --branch -z --no-renames"
+    all_of_it = (
+        "--untracked-files=all",
+        "--ignored=no",
+        # In a submodule git obeys the settings of that one, which may name commands.
+        "--ignore-submodules=dirty",
+    )
+    status = await git.run_in_worktree(path, git_folder, *look.split(), *all_of_it)
+    lines = status.split("\0")
+    head = _after("# branch.oid ", lines)
+    checked_out = _after("# branch.head ", lines)
+    changed = sum(line.startswith(("1 ", "2 ", "u ")) for line in lines)
+    new = sum(line.startswith("? ") for line in lines)
+    work: list[str] = []
+    if head != base:
+        beyond = f"{base}..{head}"
+        out = await git.run_in_worktree(path, git_folder, "rev-list", "--count", beyond)
+        work.append(_count(int(out), "commit"))
+    if checked_out != branch:
+        work.append(f"{checked_out} is checked out instead of its branch")
+    if changed:
+        work.append(_count(changed, "changed file"))
+    if new:
+        work.append(_count(new, "new file"))
+    if not work:
+        # Git does not look at files that are marked as never changing.
+        listing = ("ls-files", "-v", "--stage", "-z")
+        out = await git.run_in_worktree(path, git_folder, *listing)
+        unseen = await trio.to_thread.run_sync(_unseen, path, out)
+        work += [
+            f"{_count(count, what)} that git is told not to look at"
+            for what, count in unseen.items()
+            if count
+        ]
+    return work
+
+
+def _unseen(path: Path, listed: str) -> Mapping[str, int]:
+    """Count the files and submodules that git takes for unchanged without looking."""
+    count = {"file": 0, "submodule": 0}
+    for line in listed.split("\0"):
+        about, _, file = line.partition("\t")
+        tag, _, entry = about.partition(" ")
+        # In a sparse checkout most files are skipped, and are not there.
+        is_skipped = tag == "S" and os.path.lexists(path / file)
+        count["file"] += tag.islower() or is_skipped
+        # That of a new worktree is empty.
+        if entry.startswith(_SUBMODULE) and _has_entries(path / file):
+            count["submodule"] += 1
+    return count
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(entries)
+    except OSError:
+        return False
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

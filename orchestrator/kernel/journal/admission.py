@@ -1,0 +1,83 @@
+"""Admits new work: decides on requested tasks and posts them, until the orchestrator stops.
+
+Deciding and posting are one synchronous step, so no two requests pass the same limit.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+
+from orchestrator.agents import RefusedBy
+from orchestrator.delegation import (
+    Detach,
+    Ledger,
+    Mode,
+    Refuse,
+    TaskId,
+    TaskRequest,
+    decide,
+    in_dependency_order,
+)
+from orchestrator.delegation.events import Event, TaskRequested, TaskStarted
+from orchestrator.kernel.errors import ClosedError
+from orchestrator.kernel.journal.wakeups import Wakeups
+
+STOPPING: Final = "the orchestrator is stopping"
+START_AT_ONCE: Final = 50
+"""How many tasks begin before all others get a turn of the event loop: some 10 ms."""
+
+
+class Admission:
+    """Admits tasks and sessions, until it is stopped for good."""
+
+    def __init__(self, ledger: Ledger, post: Callable[[Event], Event], wakeups: Wakeups) -> None:
+        self.is_stopping = False
+        """Nothing new is begun: what runs may finish, and the next process goes on."""
+        self._ledger = ledger
+        self._post = post
+        self._wakeups = wakeups
+
+    def admit(self, requests: Sequence[TaskRequest]) -> Refuse | None:
+        """Decide on the tasks that one call requests, and post all of them or none.
+
+        A joined task that has a slot is started with it: the caller runs it. Of very many, the
+        caller starts the others when their turn comes.
+        """
+        if self.is_stopping:
+            return Refuse(
+                f"{STOPPING}, and starts no new tasks: end with what you have",
+                refused_by=RefusedBy.SHUTDOWN,
+            )
+        verdict = decide(requests, self._ledger)
+        if isinstance(verdict, Refuse):
+            return verdict
+        mode = Mode.DETACHED if isinstance(verdict, Detach) else Mode.JOINED
+        started = 0
+        for request in in_dependency_order(requests):
+            self._post(TaskRequested(request, mode, verdict.reason))
+            if request.id in self._ledger.joinable and started < START_AT_ONCE:
+                self._post(TaskStarted(request.id))
+                started += 1
+        return None
+
+    def stop(self) -> None:
+        """Begin nothing new from now on."""
+        self.is_stopping = True
+        self._wakeups.wake_all()
+
+    def require_running(self) -> None:
+        """Refuse a run, a message or a session after `stop`."""
+        if self.is_stopping:
+            raise ClosedError(f"{STOPPING} and begins nothing new; open it again to go on")
+
+    async def wait_running(self, task: TaskId | None = None) -> None:
+        """Return at once, or never after `stop`.
+
+        Args:
+            task: returns after `stop`, too, if it cannot resume in the next process: refused, it
+                ends with what it has. A refusal would spoil the work of one that can.
+        """
+        await trio.lowlevel.checkpoint()
+        if self.is_stopping and not (task is not None and self._ledger.settles_on_teardown(task)):
+            await trio.sleep_forever()

@@ -1,0 +1,68 @@
+"""Which journals an address means: the one place that knows the backends."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from orchestrator.kernel.errors import JournalError
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.journal.memory import MemoryStore
+from orchestrator.kernel.journal.separate_journals import OneJournal
+from orchestrator.kernel.journal.sqlite.folder import SQLiteFolder
+from orchestrator.kernel.journal.sqlite.store import SQLiteStore
+from orchestrator.kernel.journal.store import JournalStore
+from orchestrator.products.cluster.database.address import is_database, parse_address
+
+IN_MEMORY: Final = ":memory:"
+
+
+def store_at(address: str | os.PathLike[str]) -> JournalStore:
+    """Return the store at an address.
+
+    It is `":memory:"`, the path of a SQLite file, or a database with the name of a journal in it:
+    `postgresql://host/database?journal=NAME`.
+
+    Raises:
+        JournalError: an address of a database names no journal.
+    """
+    text = os.fspath(address)
+    if text == IN_MEMORY:
+        return MemoryStore()
+    if is_database(text):
+        from orchestrator.products.cluster.journal.store import PostgresStore
+
+        parsed = parse_address(text)
+        if not parsed.journal:
+            raise JournalError("in Postgres", "its address names no journal: add ?journal=NAME")
+        return PostgresStore(parsed)
+    return SQLiteStore(Path(address))
+
+
+def journals_at(address: str | os.PathLike[str], *, host: str = "") -> Journals:
+    """Return the journals at an address.
+
+    Args:
+        address: `":memory:"`, the path of a SQLite file, or that of a folder of them: one that is
+            there, or that ends with a slash. Or it is a database: `postgresql://host/database`.
+        host: the name of this machine in what it writes to a database; empty is its network name.
+    """
+    text = os.fspath(address)
+    if text == IN_MEMORY:
+        return OneJournal(text, text, MemoryStore())
+    if is_database(text):
+        from orchestrator.products.cluster.journal.journals import PostgresJournals
+        from orchestrator.products.cluster.journal.store import PostgresStore
+
+        parsed = parse_address(text)
+        if host:
+            parsed = attrs.evolve(parsed, host=host)
+        if not parsed.journal:
+            return PostgresJournals(parsed)
+        store = PostgresStore(parsed)
+        return OneJournal(store.where, parsed.journal, store)
+    path = Path(text)
+    if text.endswith(os.sep) or path.is_dir():
+        return SQLiteFolder(path)
+    return OneJournal(text, path.name, SQLiteStore(path))

@@ -1,0 +1,260 @@
+"""The single writer of the journal: posts facts, and waits until they are durable.
+
+A posted fact is true for every decision that follows. A task acts on it only when it is durable.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import trio
+
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.delegation import Ledger, SessionId, TaskId
+from orchestrator.delegation.events import Entry, Event, ModelAnswered, ModelFailed
+from orchestrator.delegation.snapshot import SnapshotCapture, is_snapshot_due
+from orchestrator.kernel.errors import ClosedError, JournalError
+from orchestrator.kernel.journal.admission import Admission
+from orchestrator.kernel.journal.audit import AuditEvent
+from orchestrator.kernel.journal.fact_redaction import EventT, FactRedactor
+from orchestrator.kernel.journal.group_commit import MAX_DELAY_SECONDS
+from orchestrator.kernel.journal.journal import Journal, Pruned
+from orchestrator.kernel.journal.session_cache import SessionCache
+from orchestrator.kernel.journal.subscriptions import FactSubscribers
+from orchestrator.kernel.journal.wakeups import Schedule, Wakeups
+
+PAID: Final = (ModelAnswered, ModelFailed)
+"""The facts that cost money: until they are durable, a crash makes them cost it again."""
+
+
+class FactStamp(Protocol):
+    """Completes and dates a fact before it is folded."""
+
+    def stamp(self, event: EventT) -> tuple[EventT, float]:
+        """Return the fact to post, and its time."""
+        ...
+
+
+class Bookkeeper:
+    """Numbers and dates facts, folds them, and hands them to the journal."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        ledger: Ledger,
+        *,
+        clock: Callable[[], float],
+        redactor: Redactor | None = None,
+        fact_stamp: FactStamp | None = None,
+        schedule: Schedule | None = None,
+    ) -> None:
+        """Write to a journal whose contents the ledger has folded.
+
+        Args:
+            journal: stores the facts.
+            ledger: the state after all that the journal has.
+            clock: the time of now, which dates facts.
+            redactor: removes secrets from facts before they are folded.
+            fact_stamp: dates and completes facts instead of the clock; replay dates them as they
+                were recorded.
+            schedule: begins due work later than at once; replay begins it when it was begun.
+        """
+        self.ledger = ledger
+        self.clock = clock
+        self.redactor = Redactor() if redactor is None else redactor
+        self.closed = False
+        """No more facts are posted."""
+        self.is_broken = False
+        """The journal failed: nothing becomes durable any more."""
+        self.durable_seq = ledger.last_seq
+        """The last number for which a task has waited: it and all before it survive a crash."""
+        self._durable_advanced = trio.lowlevel.ParkingLot()
+        self.subscribers = FactSubscribers()
+        self.wakeups = Wakeups(ledger, schedule)
+        self.admission = Admission(ledger, self.post, self.wakeups)
+        self.cache = SessionCache(journal, ledger, self.wait_durable)
+        self.open_left_commands = journal.open_left_commands
+        """Opens the exchange with machines that have commands of its journal."""
+        self.journal_identity = journal.identity
+        """What tells its journal from others."""
+        self._journal = journal
+        self._pruning_watchers: list[Callable[[], None]] = []
+        self._takes_snapshots = journal.takes_snapshots
+        self._fact_redactor = FactRedactor(self.redactor)
+        self._fact_stamp = fact_stamp
+
+    @property
+    def journal_file(self) -> Path | None:
+        """The file of the journal; None if it is in none."""
+        return self._journal.file
+
+    async def file_of_large_session(self, session: SessionId, *, facts: int) -> Path | None:
+        """Return where another process can read a session at rest that has more facts than this.
+
+        None if it is in memory, is no larger, or no other process can read it.
+        """
+        await self.wait_durable()
+        file = self._journal.file
+        if file is None or not self.ledger.is_evicted(session):
+            return None
+        is_large = await self._journal.has_more_entries(session, facts)
+        return file if is_large else None
+
+    def post(self, event: EventT) -> EventT:
+        """Make a fact true for all decisions to come, and return it as it is stored.
+
+        It is not durable yet.
+        """
+        if self.closed:
+            raise ClosedError("the orchestrator is closed")
+        ledger = self.ledger
+        if self._fact_stamp is None:
+            at = self.clock()
+        else:
+            event, at = self._fact_stamp.stamp(event)
+        # What cannot be encoded must not become true.
+        event, encoded = self._fact_redactor.encode(event)
+        entry = Entry(ledger.last_seq + 1, at, ledger.session_of(event), event)
+        ledger.fold(entry)
+        self._journal.append(
+            entry,
+            encoded,
+            self.cache.note_fact(entry, len(encoded.body)),
+            urgent=isinstance(event, PAID),
+        )
+        if self._takes_snapshots:
+            session = ledger.sessions.get(entry.session)
+            if session is not None and is_snapshot_due(session):
+                self._journal.store_snapshot(SnapshotCapture(ledger, session))
+                session.facts_in_snapshot = session.facts
+        self.subscribers.notify(entry, encoded)
+        self.wakeups.notify(entry)
+        return event
+
+    def audit(self, event: AuditEvent) -> None:
+        """Record who did something, in the commit of the facts that were posted just before."""
+        if self.closed:
+            raise ClosedError("the orchestrator is closed")
+        self._journal.append_audit(self.clock(), event.redacted(self.redactor))
+
+    async def wait_audited(self) -> None:
+        """Wait until all that was posted and recorded so far survives a crash."""
+        try:
+            await self._journal.wait_audited()
+        except JournalError:
+            self.is_broken = True
+            raise
+
+    async def wait_durable(self) -> None:
+        """Wait until everything posted so far survives a crash."""
+        await self._wait_durable(self.ledger.last_seq)
+
+    async def wait_committed(self, seq: int) -> None:
+        """Wait until a fact survives a crash, for a reader: no commit begins for it alone.
+
+        It shares the next one that a task waits for, and comes a moment later if none does.
+        """
+        if self.durable_seq >= seq:
+            await trio.lowlevel.checkpoint()
+            return
+        with trio.move_on_after(MAX_DELAY_SECONDS):
+            while True:
+                await self._durable_advanced.park()
+                if self.durable_seq >= seq:
+                    return
+        await self._wait_durable(seq)
+
+    async def _wait_durable(self, seq: int) -> None:
+        try:
+            await self._journal.wait_durable(seq)
+        except JournalError:
+            self.is_broken = True
+            raise
+        if seq > self.durable_seq:
+            self.durable_seq = seq
+            if self._durable_advanced:
+                self._durable_advanced.unpark_all()
+
+    async def read_entries(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
+        """Return the entries of a session after a number, and those of no session among them."""
+        await self.wait_durable()
+        return await self._journal.read_session(session, after=after)
+
+    async def read_last_time(self, session: SessionId) -> float | None:
+        """Return the time of the last fact of a session; None if it has none."""
+        await self.wait_durable()
+        return await self._journal.read_last_time(session)
+
+    async def read_owners(self) -> Mapping[SessionId, str]:
+        """Return the owners of all sessions that have one, oldest first."""
+        await self.wait_durable()
+        return await self._journal.read_owners()
+
+    async def read_naming(self, kind: type[Event], id_: str) -> Sequence[Entry]:
+        """Return the entries of one kind, of all sessions, that contain an id."""
+        await self.wait_durable()
+        return await self._journal.read_naming(kind.__name__, id_)
+
+    async def read_task_entries(self, session: SessionId, task: TaskId) -> Sequence[Entry]:
+        """Return the entries of a session that name a task."""
+        await self.wait_durable()
+        return await self._journal.read_naming("", task, session=session)
+
+    async def prune(
+        self, *, before: float, only: SessionId | None = None, by: AuditEvent | None = None
+    ) -> Pruned:
+        """Delete idle sessions for good, while facts are posted.
+
+        Args:
+            before: those whose last fact is older than this time.
+            only: delete this one instead, whatever its age.
+            by: whose action that is.
+        """
+        audit = None if by is None else (self.clock(), by.redacted(self.redactor))
+        posted: set[SessionId] = set()
+
+        def release(session: SessionId) -> bool:
+            # One that was used meanwhile is not as old as it was.
+            return session not in posted and self.cache.release(session)
+
+        try:
+            with self.subscribers.subscribe(lambda entry, _: posted.add(entry.session)):
+                await self.wait_audited()
+                return await self._journal.prune(
+                    before=before, release=release, only=only, audit=audit
+                )
+        finally:
+            self.note_pruned()
+
+    async def preview_prune(self, *, before: float) -> Pruned:
+        """Return what `prune` would delete now; its entries are not counted."""
+        await self.wait_durable()
+        expired = await self._journal.expired(before=before)
+        return Pruned(
+            runs=sum(map(self.cache.may_release, expired)),
+            entries=0,
+            active=len(self.cache.active) + len(self.cache.untaken),
+        )
+
+    def note_pruned(self) -> None:
+        """Tell those who watch that sessions were deleted, here or in another journal beside it.
+
+        No fact says it.
+        """
+        for note_pruned in [*self._pruning_watchers]:
+            note_pruned()
+
+    @contextmanager
+    def watch_pruning(self, note_pruned: Callable[[], None]) -> Generator[None]:
+        """Call `note_pruned` after each pruning, as long as the block lasts."""
+        self._pruning_watchers.append(note_pruned)
+        try:
+            yield
+        finally:
+            self._pruning_watchers.remove(note_pruned)
+
+    def close(self) -> None:
+        """Post no more facts."""
+        self.closed = True
+        self.wakeups.wake_all()

@@ -1,0 +1,29 @@
+"""Checksums of the rows of a journal: what the disk changed is told, and never folded.
+
+A checksum covers a whole row. An entry also has the number of the entry before it in its session,
+so that one that is gone, or cannot be found, is missed.
+"""
+
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+_NUMBERS: Final = Struct("<qdqq")
+
+
+def entry_checksum(  # noqa: PLR0917 (the columns of a row, in their order)
+    seq: int, at: float, session: str, kind: str, version: int, body: bytes, previous: int
+) -> int:
+    """Return the checksum of an entry, with references in place of its long strings."""
+    numbers = _NUMBERS.pack(seq, at, version, previous)
+    return crc32(body, crc32(numbers + f"{session}\0{kind}".encode()))
+
+
+def row_checksum(*values: str | int | None) -> int:
+    """Return the checksum of a row of a list: of sessions, or of pruned ones."""
+    return crc32(repr(values).encode())
+
+
+def snapshot_checksum(session: str, seq: int, layout: str, state: bytes) -> int:
+    """Return the checksum of a snapshot, whose state may be many megabytes."""
+    return crc32(state, row_checksum(session, seq, layout))

@@ -1,0 +1,242 @@
+"""Redacts and encodes facts before they are posted.
+
+The redacted fact is the true one: its poster goes on with it. Texts of people, models and tools are
+redacted; ids and our own words, by which facts refer to each other, stay as they are, also where a
+short secret happens to be in one of them.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
+
+import attrs
+import msgspec
+
+from orchestrator.agents import AssistantMessage, Part, ReasoningBlock
+from orchestrator.agents.logprobs import spelled_texts
+from orchestrator.agents.redaction.redactor import LONG_TEXT, Redactor
+from orchestrator.delegation import Encoded, Outcome, encode
+from orchestrator.delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallPlaced,
+    CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
+    Event,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
+    JournalOpened,
+    LabelsChanged,
+    MessageReceived,
+    ModelAnswered,
+    ModelCalled,
+    ModelFailed,
+    NetworkRequested,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    ProcessUnreachable,
+    QuietChanged,
+    ReplyDelivered,
+    ReplyPartDelivered,
+    SessionClosed,
+    SessionOpened,
+    StartsPaused,
+    Steered,
+    SteeringSeen,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+    WorkspaceOpened,
+)
+
+T = TypeVar("T")
+EventT = TypeVar("EventT", bound=Event)
+
+FactWithoutText: TypeAlias = (
+    TaskStarted
+    | TurnStarted
+    | TurnResumed
+    | ModelCalled
+    | CancelRequested
+    | QuietChanged
+    | StartsPaused
+    | SteeringSeen
+    | DoorOpened
+    | DoorClosed
+    | ReplyDelivered
+    | CallPlaced
+)
+"""Facts that hold ids and numbers alone: no secret can be in them."""
+FactWithText: TypeAlias = (
+    JournalOpened
+    | SessionOpened
+    | SessionClosed
+    | LabelsChanged
+    | MessageReceived
+    | TurnEnded
+    | DeliveryFailed
+    | ReplyPartDelivered
+    | JobSet
+    | JobPaused
+    | JobRemoved
+    | JobOccurred
+    | TaskRequested
+    | ModelAnswered
+    | ModelFailed
+    | ToolAnswered
+    | Steered
+    | ApprovalAsked
+    | ApprovalAnswered
+    | ProcessStarted
+    | ProcessMatched
+    | ProcessEnded
+    | ProcessUnreachable
+    | WorkspaceOpened
+    | NetworkRequested
+    | TaskSettled
+)
+"""Facts with the text of a person, a model or a tool: they are searched for secrets."""
+WITHOUT_TEXT: Final = frozenset[type[Event]](get_args(FactWithoutText))
+UNREDACTED_FIELDS: Final = frozenset(
+    [
+        *("session", "task", "id", "call", "parent", "needs", "forked_from"),
+        *("agent", "tool", "kind", "media_type", "version", "account", "host"),
+        # Searched as a whole, with the message that has them.
+        *("owner", "logprobs"),
+    ]
+)
+"""The fields of facts that are ids, words of our own, or searched by themselves."""
+
+
+if TYPE_CHECKING:
+
+    def _every_fact_is_listed(  # pyright: ignore[reportUnusedFunction] (a check of types)
+        event: Event,
+    ) -> FactWithoutText | FactWithText:
+        return event  # a new fact is a type error here until it is listed above
+
+
+class FactRedactor:
+    """Encodes facts for the journal, without the secrets in their texts."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._clean_answer = ""
+        """The last answer of a model in which no secret was found: outcomes mostly repeat it."""
+
+    def encode(self, event: EventT) -> tuple[EventT, Encoded]:
+        """Return a fact as it may be written down, and its bytes."""
+        encoded = encode(event)
+        if type(event) in WITHOUT_TEXT or (
+            isinstance(event, TaskSettled) and self._repeats_clean_answer(event.outcome)
+        ):
+            return event, encoded
+        # Files are base64 in the JSON, so a search misses what is in them.
+        parts = _parts_of(event)
+        has_files = bool(parts) and any(part.data for part in parts)
+        # So are secrets that are cut into tokens.
+        has_tokens = isinstance(event, ModelAnswered) and bool(event.message.logprobs)
+        # Long texts were searched ahead, and are searched no more; the others are short.
+        is_long = len(encoded.body) > LONG_TEXT
+        if not (has_files or has_tokens or is_long or self._redactor.may_hold_secret(encoded.body)):
+            if isinstance(event, ModelAnswered):
+                self._clean_answer = event.message.text
+            return event, encoded
+        redacted = without_secrets(event, self._redactor)
+        if redacted is event:
+            return event, encoded
+        encoded_again = encode(redacted)
+        if encoded_again.body == encoded.body:
+            return event, encoded
+        return redacted, encoded_again
+
+    def _repeats_clean_answer(self, outcome: Outcome) -> bool:
+        """Return whether an outcome has no text but the answer that was searched just before.
+
+        The search is the dearest part of posting a fact.
+        """
+        return outcome == Outcome(outcome.ending, self._clean_answer)
+
+
+def _parts_of(event: object) -> tuple[Part, ...]:
+    if isinstance(event, MessageReceived):
+        return event.parts
+    if isinstance(event, TaskRequested):
+        return tuple(part for it in event.request.handed or () for part in it.parts)
+    return event.message.parts if isinstance(event, ToolAnswered) else ()
+
+
+def without_secrets(value: T, redactor: Redactor) -> T:
+    """Return a fact, or a part of one, without the secrets in its texts."""
+    return cast("T", _redacted(value, redactor))
+
+
+def _redacted(value: object, redactor: Redactor) -> object:
+    match value:
+        case enum.Enum():
+            pass
+        case str():
+            return redactor.redact(value)
+        case Mapping() | list():
+            # A custom model may put anything there that JSON can carry.
+            return redactor.redact_tree(msgspec.to_builtins(value, str_keys=True))
+        case tuple():
+            return _redacted_items(cast("tuple[object, ...]", value), redactor)
+        case bytes():
+            return _redacted_file(value, redactor)
+        case _ if isinstance(value, msgspec.Struct) or attrs.has(type(value)):
+            return _redacted_fields(value, redactor)
+        case _:
+            pass
+    return value
+
+
+def _redacted_items(items: tuple[object, ...], redactor: Redactor) -> tuple[object, ...]:
+    if (known := redactor.recall_tree(items)) is not None:
+        return known
+    return tuple([_redacted(it, redactor) for it in items])
+
+
+def _redacted_fields(value: Any, redactor: Redactor) -> object:
+    is_struct = hasattr(value, "__struct_fields__")
+    kind = value.__class__
+    fields = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind)
+    changed: dict[str, object] = {}
+    for field in fields:
+        was = getattr(value, field.name)
+        if field.name in UNREDACTED_FIELDS:
+            continue
+        now = _redacted(was, redactor)
+        # Not all of a message is part of its equality; one that is the same is not copied.
+        if now is not was and (now != was or attrs.has(type(now))):
+            changed[field.name] = now
+    if kind is AssistantMessage and value.logprobs:
+        texts = spelled_texts(value.logprobs)
+        if changed or any(redactor.redact(text) != text for text in texts):
+            # A secret that is cut into tokens is found in none of them.
+            changed["logprobs"] = ()
+    if not changed:
+        return value
+    if kind is ReasoningBlock:
+        # Its provider has signed it: what is changed cannot be sent back.
+        text = changed.get("text", value.text)
+        changed = {"data": {} if "data" in changed else value.data, "text": text}
+    replace = msgspec.structs.replace if is_struct else attrs.evolve
+    return replace(value, **changed)
+
+
+def _redacted_file(data: bytes, redactor: Redactor) -> bytes:
+    """Return the bytes of a file, redacted if it is text."""
+    try:
+        return redactor.redact(data.decode()).encode()
+    except UnicodeDecodeError:
+        return data

@@ -1,0 +1,173 @@
+"""The port through which a journal is read beside its writer: by another process, or a thread.
+
+A reader sees the journal at one moment, and only what is durable. Its methods block.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import attrs
+
+from orchestrator.delegation import SessionId, encode
+from orchestrator.delegation.events import Entry, SessionOpened, TaskRequested
+from orchestrator.kernel.journal.audit import AuditLog
+from orchestrator.kernel.journal.journal import fold_entries
+
+
+@attrs.frozen
+class DatedSession:
+    """A session, and when it began."""
+
+    id: SessionId
+    began: float
+
+
+class JournalReader(Protocol):
+    """A journal at one moment. `JournalStore.open_reader` opens it."""
+
+    def sessions(self, *, prefix: str = "", newest: int | None = None) -> Sequence[SessionId]:
+        """Return the sessions whose id begins with a prefix, oldest first.
+
+        Args:
+            prefix: how the ids begin.
+            newest: return the newest so many only; None is all.
+        """
+        ...
+
+    def dated_sessions(
+        self, *, prefix: str = "", newest: int | None = None
+    ) -> Sequence[DatedSession]:
+        """Return the same sessions, each with the time of its first entry."""
+        ...
+
+    def owners(self) -> Mapping[SessionId, str]:
+        """Return the owners of all sessions that have one, oldest first."""
+        ...
+
+    def has_session(self, session: SessionId) -> bool:
+        """Return whether there is a session of this very id, without looking at the others."""
+        ...
+
+    def active_sessions(self) -> Sequence[SessionId]:
+        """Return the sessions that are listed as not idle, oldest first.
+
+        If the journal has no writer, they wait for a process that goes on with them.
+        """
+        ...
+
+    def count(self) -> int:
+        """Return the number of sessions."""
+        ...
+
+    def entries(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
+        """Return the entries of a session after a number, and those of no session among them.
+
+        An entry of no session says that all processes ended that ran anything. The first one after
+        the last entry of the session is included; any later one says the same.
+        """
+        ...
+
+    def naming(
+        self, id_: str, *, session: SessionId | None = None, kind: str = ""
+    ) -> Sequence[Entry]:
+        """Return the entries that contain an id.
+
+        Args:
+            id_: the id of a task, a message, an approval.
+            session: only entries of this session; None is all.
+            kind: only facts of this class; by default all.
+        """
+        ...
+
+    def sessions_with_task(self, prefix: str) -> Sequence[SessionId]:
+        """Return the sessions that have a task whose id begins with a prefix, oldest first."""
+        ...
+
+    def audit(self) -> AuditLog:
+        """Return the audit; its rows are read as they are iterated over."""
+        ...
+
+
+def read_sessions(reader: JournalReader, sessions: Iterable[SessionId]) -> list[Entry]:
+    """Return the entries of several sessions in order, each once."""
+    found: dict[int, Entry] = {}
+    for session in sessions:
+        for entry in reader.entries(session):
+            found[entry.seq] = entry
+    return [found[seq] for seq in sorted(found)]
+
+
+class EntriesReader:
+    """Reads a journal that is a list in memory."""
+
+    def __init__(self, entries: Sequence[Entry], audit: AuditLog | None = None) -> None:
+        self._entries = entries
+        self._audit = AuditLog(rows=()) if audit is None else audit
+
+    def audit(self) -> AuditLog:
+        return self._audit
+
+    def sessions(self, *, prefix: str = "", newest: int | None = None) -> Sequence[SessionId]:
+        every = dict.fromkeys(entry.session for entry in self._entries)
+        found = [id_ for id_ in every if id_ and id_.startswith(prefix)]
+        return found if newest is None else found[max(0, len(found) - newest) :]
+
+    def dated_sessions(
+        self, *, prefix: str = "", newest: int | None = None
+    ) -> Sequence[DatedSession]:
+        began: dict[SessionId, float] = {}
+        for entry in self._entries:
+            began.setdefault(entry.session, entry.at)
+        found = self.sessions(prefix=prefix, newest=newest)
+        return [DatedSession(session, began[session]) for session in found]
+
+    def owners(self) -> Mapping[SessionId, str]:
+        return {
+            entry.session: entry.event.owner
+            for entry in self._entries
+            if isinstance(entry.event, SessionOpened) and entry.event.owner
+        }
+
+    def has_session(self, session: SessionId) -> bool:
+        return bool(session) and any(it.session == session for it in self._entries)
+
+    def active_sessions(self) -> Sequence[SessionId]:
+        sessions = fold_entries(self._entries, "in memory").sessions
+        return [session.id for session in sessions.values() if not session.is_idle]
+
+    def count(self) -> int:
+        return len(self.sessions())
+
+    def entries(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
+        own = [entry.seq for entry in self._entries if entry.session == session]
+        if not own:
+            return []
+        found: list[Entry] = []
+        for entry in self._entries:
+            if entry.session == session or (not entry.session and entry.seq > own[0]):
+                found.append(entry)
+            if entry.seq > own[-1] and not entry.session:
+                break
+        return [entry for entry in found if entry.seq > after]
+
+    def naming(
+        self, id_: str, *, session: SessionId | None = None, kind: str = ""
+    ) -> Sequence[Entry]:
+        quoted = f'"{id_}"'.encode()
+        return [
+            entry
+            for entry in self._entries
+            if session in {None, entry.session}
+            and kind in {"", type(entry.event).__name__}
+            and quoted in encode(entry.event).body
+        ]
+
+    def sessions_with_task(self, prefix: str) -> Sequence[SessionId]:
+        return list(
+            dict.fromkeys(
+                entry.session
+                for entry in self._entries
+                if isinstance(entry.event, TaskRequested)
+                and entry.event.request.id.startswith(prefix)
+            )
+        )

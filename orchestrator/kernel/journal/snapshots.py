@@ -1,0 +1,146 @@
+"""Snapshots of sessions on their way into a journal and out of it, in every backend.
+
+A snapshot that does not fit is as good as none: the entries are the truth, and are folded instead.
+"""
+
+import gc
+import math
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from typing import TypeAlias
+
+import trio
+
+from orchestrator.delegation import (
+    Ledger,
+    Rules,
+    SessionId,
+    UnreadableFactError,
+    UnwritableFactError,
+)
+from orchestrator.delegation.events import Entry
+from orchestrator.delegation.snapshot import (
+    Snapshot,
+    SnapshotCapture,
+    restore_snapshot,
+    snapshot_layout,
+)
+from orchestrator.kernel.journal.checksums import row_checksum, snapshot_checksum
+from orchestrator.kernel.journal.journal import fold
+
+StoredSnapshot: TypeAlias = tuple[Snapshot, int]
+"""A snapshot with its checksum."""
+
+
+class SnapshotQueue:
+    """Encodes snapshots in a worker thread, for the next commit to write.
+
+    Of each session, only the newest matters.
+    """
+
+    def __init__(self) -> None:
+        self._captured: dict[SessionId, SnapshotCapture] = {}
+        self._encoded = SimpleQueue[StoredSnapshot]()
+        """Those for the next commit, which is in another thread."""
+        self._waiting: dict[SessionId, StoredSnapshot] = {}
+        """Those that `take` has found, and that wait for the entries they were made of."""
+        self._has_captured = trio.Event()
+        self._is_encoded = trio.Event()
+        self._is_encoded.set()
+
+    def put(self, capture: SnapshotCapture) -> None:
+        self._captured[capture.session] = capture
+        self._has_captured.set()
+        if self._is_encoded.is_set():
+            self._is_encoded = trio.Event()
+
+    def take(self, *, until: float = math.inf) -> list[StoredSnapshot]:
+        """Return the encoded snapshots that were not taken yet.
+
+        Args:
+            until: only those of entries up to this number. One that is stored before its entries
+                would bring back, after a crash, facts that never were durable.
+        """
+        for _ in range(self._encoded.qsize()):
+            stored = self._encoded.get()
+            self._waiting[stored[0].session] = stored
+        taken = [it for it in self._waiting.values() if it[0].seq <= until]
+        for snapshot, _ in taken:
+            del self._waiting[snapshot.session]
+        return taken
+
+    async def encode_forever(self, scope: trio.CancelScope) -> None:
+        """Encode what is captured, one session after the other, until the scope is cancelled."""
+        with scope:
+            while True:
+                await self._has_captured.wait()
+                self._has_captured = trio.Event()
+                while self._captured:
+                    session = next(iter(self._captured))
+                    capture = self._captured.pop(session)
+                    # Without one, the session is only read more slowly.
+                    with suppress(UnwritableFactError):
+                        stored = await trio.to_thread.run_sync(_encode, capture)
+                        self._encoded.put(stored)
+                self._is_encoded.set()
+
+    async def wait_encoded(self) -> None:
+        """Wait until all that was captured is encoded."""
+        await self._is_encoded.wait()
+
+
+def _encode(capture: SnapshotCapture) -> StoredSnapshot:
+    snapshot = capture.encode()
+    return snapshot, _checksum(snapshot)
+
+
+def _checksum(snapshot: Snapshot) -> int:
+    return snapshot_checksum(snapshot.session, snapshot.seq, snapshot.layout, snapshot.state)
+
+
+def is_whole(snapshot: Snapshot, checksum: int) -> bool:
+    """Return whether a snapshot is what was written."""
+    if _checksum(snapshot) == checksum:
+        return True
+    # As layout 1 was written.
+    columns = (snapshot.session, snapshot.seq, snapshot.layout, snapshot.state.hex())
+    return row_checksum(*columns) == checksum
+
+
+def fold_stored(
+    snapshots: Iterable[StoredSnapshot],
+    entries: Callable[[int], Sequence[Entry]],
+    name: object,
+    rules: Rules,
+) -> Ledger:
+    """Return the ledger of one session alone: its snapshot, and the entries after it.
+
+    Args:
+        snapshots: that of the session, if there is one.
+        entries: returns the entries of the session after a number.
+        name: the journal, for errors.
+        rules: of the ledger.
+    """
+    ledger = Ledger(rules)
+    with _without_collections():
+        for snapshot, checksum in snapshots:
+            fits = snapshot.layout == snapshot_layout(rules)
+            if fits and is_whole(snapshot, checksum):
+                # The facts are the truth: they are folded instead of one that cannot be read.
+                with suppress(UnreadableFactError):
+                    ledger = restore_snapshot(snapshot)
+        fold(ledger, entries(ledger.last_seq), name)
+    return ledger
+
+
+@contextmanager
+def _without_collections() -> Generator[None]:
+    """Collect no garbage: all that is made here lives on, and each collection would walk it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,113 @@
+"""Subscriptions to facts: the one way to be notified of what is posted.
+
+A subscriber is called by the post itself, before the fact is durable. It must not wait and must not
+post. What needs more builds on it: `FactQueue` hands facts over to another task, and `FactFeed`
+(`fact_feed.py`) hands over durable facts only, after those that the journal already has.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import msgspec
+import trio
+
+from orchestrator.delegation import Encoded, SessionId
+from orchestrator.delegation.events import Entry, Event
+
+ReceiveFact: TypeAlias = Callable[[Entry, Encoded], None]
+"""Takes a fact, and the same fact as it is stored."""
+
+
+class FactSubscribers:
+    """The subscribers to the facts of one journal."""
+
+    def __init__(self) -> None:
+        self._to_all: list[ReceiveFact] = []
+        self._to_kind: dict[type[Event], list[ReceiveFact]] = {}
+        self._to_session: dict[SessionId, list[ReceiveFact]] = {}
+
+    @contextmanager
+    def subscribe(
+        self, receive: ReceiveFact, *, session: SessionId | None = None
+    ) -> Generator[None]:
+        """Call `receive` with every fact that is posted, as long as the block lasts.
+
+        Args:
+            receive: takes each fact, and neither waits nor posts.
+            session: the only session whose facts are received; by default those of all.
+        """
+        receivers = self._to_all if session is None else self._to_session.setdefault(session, [])
+        receivers.append(receive)
+        try:
+            yield
+        finally:
+            receivers.remove(receive)
+            if session is not None and not receivers:
+                del self._to_session[session]
+
+    @contextmanager
+    def subscribe_kinds(
+        self, receive: ReceiveFact, kinds: Collection[type[Event]]
+    ) -> Generator[None]:
+        """Call `receive` with the facts of some kinds, as long as the block lasts."""
+        for kind in kinds:
+            self._to_kind.setdefault(kind, []).append(receive)
+        try:
+            yield
+        finally:
+            for kind in kinds:
+                self._to_kind[kind].remove(receive)
+
+    def notify(self, entry: Entry, encoded: Encoded) -> None:
+        """Call the subscribers to a fact."""
+        for receive in self._to_all:
+            receive(entry, encoded)
+        for receive in self._to_kind.get(type(entry.event), ()):
+            receive(entry, encoded)
+        if self._to_session:
+            for receive in self._to_session.get(entry.session, ()):
+                receive(entry, encoded)
+
+
+class FactQueue:
+    """The facts since its subscription, each once, for a task that takes them when it can."""
+
+    def __init__(self) -> None:
+        self._new: deque[tuple[Entry, Encoded]] = deque()
+        self._arrived = trio.Event()
+
+    def put(self, entry: Entry, encoded: Encoded) -> None:
+        self._new.append((entry, encoded))
+        self._arrived.set()
+
+    async def wait(self) -> None:
+        """Wait until a fact was not taken yet."""
+        await self._arrived.wait()
+
+    def take(self, *, until: int | None = None) -> list[tuple[Entry, Encoded]]:
+        """Return the facts that were not taken yet, each with its stored form.
+
+        Args:
+            until: the number of the last one; by default all there are, durable or not.
+        """
+        taken: list[tuple[Entry, Encoded]] = []
+        while self._new and (until is None or self._new[0][0].seq <= until):
+            taken.append(self._new.popleft())
+        if not self._new:
+            self._arrived = trio.Event()
+        return taken
+
+
+def fact_line(entry: Entry, encoded: Encoded) -> bytes:
+    """Return a fact as one line of JSON, without a line end."""
+    line = {
+        "seq": entry.seq,
+        "at": entry.at,
+        "session": entry.session,
+        "kind": encoded.kind,
+        "version": encoded.version,
+        "body": msgspec.Raw(encoded.body),
+    }
+    return msgspec.json.encode(line)

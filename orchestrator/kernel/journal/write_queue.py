@@ -1,0 +1,117 @@
+"""What a journal has yet to write: facts and audit for the next commit, and snapshots.
+
+A process that leaves writes what is left first, for as long as that may take; then nothing more.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
+
+import trio
+
+from orchestrator.agents import raising_one_error
+from orchestrator.delegation import Encoded
+from orchestrator.delegation.events import Entry
+from orchestrator.delegation.snapshot import SnapshotCapture
+from orchestrator.kernel.errors import JournalError
+from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
+from orchestrator.kernel.journal.group_commit import GroupCommit, RunInThread
+from orchestrator.kernel.journal.snapshots import SnapshotQueue, StoredSnapshot
+from orchestrator.kernel.journal.stored_entries import FactRow, IdleChanges
+
+FLUSH_SECONDS: Final = 10
+"""How long closing may take to write what is left."""
+
+Commit: TypeAlias = Callable[[Sequence[FactRow], Sequence[AuditedEvent]], None]
+"""Writes all of it, or nothing; blocking."""
+RunUntil: TypeAlias = Callable[[trio.CancelScope], Awaitable[None]]
+"""Runs until a scope is cancelled."""
+
+
+class WriteQueue:
+    """Takes what is to be written, and says when it is durable."""
+
+    def __init__(self, commit: Commit, *, in_thread: RunInThread | None = None) -> None:
+        """Write with a function.
+
+        Args:
+            commit: writes what has been appended.
+            in_thread: runs it in a thread; by default as trio does.
+        """
+        self._commit = commit
+        self.snapshots = SnapshotQueue()
+        self.group = GroupCommit[FactRow | AuditedEvent](self._commit_batch, in_thread=in_thread)
+
+    def append(
+        self, entry: Entry, encoded: Encoded, idle_changes: IdleChanges, *, urgent: bool = False
+    ) -> None:
+        self.group.append(entry.seq, (entry, encoded, idle_changes), urgent=urgent)
+
+    def append_audit(self, at: float, event: AuditEvent) -> None:
+        self.group.append_unnumbered((at, event))
+
+    def store_snapshot(self, capture: SnapshotCapture) -> None:
+        self.snapshots.put(capture)
+
+    def _commit_batch(self, batch: Sequence[FactRow | AuditedEvent]) -> None:
+        facts = [row for row in batch if len(row) == 3]
+        audited = [row for row in batch if len(row) == 2]
+        self._commit(facts, audited)
+
+    @asynccontextmanager
+    async def running(
+        self,
+        where: object,
+        *,
+        medium: str,
+        write_snapshots: Callable[[Sequence[StoredSnapshot]], Awaitable[None]],
+        beside: Sequence[RunUntil] = (),
+    ) -> AsyncGenerator[None]:
+        """Commit as long as the block lasts; then write what is left.
+
+        Args:
+            where: the journal in errors.
+            medium: what is written to, in errors.
+            write_snapshots: writes those that no commit has taken.
+            beside: what else runs as long as the block lasts.
+
+        Raises:
+            JournalError: something was not written.
+        """
+        # All are shielded: a task that is cancelled from outside still posts how it ended.
+        scopes: list[trio.CancelScope] = []
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                encode, commit = (self.snapshots.encode_forever, self.group.commit_forever)
+                for run in (*beside, encode, commit):
+                    scopes.append(trio.CancelScope(shield=True))
+                    nursery.start_soon(run, scopes[-1])
+                try:
+                    yield
+                finally:
+                    try:
+                        with trio.move_on_after(FLUSH_SECONDS, shield=True) as flushing:
+                            await self.group.wait_all_durable()
+                        if not flushing.cancelled_caught:
+                            # The thread that encodes one ends first in any case.
+                            with trio.move_on_after(FLUSH_SECONDS, shield=True):
+                                await self._flush_snapshots(write_snapshots)
+                    finally:
+                        # Whatever was raised: nothing else ends them.
+                        self.group.fail(JournalError(where, "it is closed"))
+                        for scope in scopes:
+                            scope.cancel(reason="the journal is closed")
+                    if flushing.cancelled_caught:
+                        raise JournalError(
+                            where,
+                            f"the {medium} did not take what was left to write within"
+                            f" {FLUSH_SECONDS} seconds",
+                        )
+
+    async def _flush_snapshots(
+        self, write: Callable[[Sequence[StoredSnapshot]], Awaitable[None]]
+    ) -> None:
+        """Write the snapshots that no commit has taken: there will be none."""
+        await self.snapshots.wait_encoded()
+        if snapshots := self.snapshots.take():
+            await write(snapshots)

@@ -1,0 +1,179 @@
+"""Combinators that choose: an answer (`vote`, `best`), or the agent to delegate to (`route`)."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Generic, TypeVar, cast
+
+import attrs
+
+from orchestrator.agents import (
+    Agent,
+    AgentError,
+    DefinitionError,
+    Pipeline,
+    PipelineContext,
+    input_of,
+)
+from orchestrator.kernel.pipelines.combinators.arguments import (
+    agent_or_function,
+    either_of,
+    require_agents,
+    require_number,
+    shared_input,
+)
+from orchestrator.kernel.pipelines.gather import ChildGroup, ChildRequest
+
+InputT = TypeVar("InputT")
+OutputT = TypeVar("OutputT")
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+
+@attrs.frozen
+class Candidates(Generic[OutputT_co]):
+    """The input of a judge: a goal, and the answers to choose the best from."""
+
+    goal: Any
+    answers: list[OutputT_co]
+    """Counted from 1."""
+
+
+def vote(
+    *voters: Agent[OutputT, InputT],
+    times: int = 1,
+    least: int = 1,
+    key: Callable[[OutputT], Hashable] | None = None,
+) -> Pipeline[InputT, OutputT]:
+    """Return a pipeline that delegates to several agents at once, and gives the commonest answer.
+
+    A failure has no vote. Of answers with as many votes, the one that was requested first wins.
+
+    Args:
+        voters: the agents.
+        times: how often each of them votes.
+        least: how many votes an answer needs.
+        key: answers with equal keys are the same; by default the whole answer is the key.
+    """
+    require_agents("vote", voters, least=1)
+    require_number("vote: times", times, least=1)
+    require_number("vote: least", least, least=1)
+    if least > len(voters) * times:
+        raise DefinitionError(
+            f"vote: {least} votes are needed, and there are {len(voters) * times}"
+        )
+
+    async def count(_: PipelineContext, value: Any) -> Any:
+        group = ChildGroup([ChildRequest(voter, value) for voter in voters for _ in range(times)])
+        await group.run(needed=None)
+        group.require_successes(1)
+        answers = group.outputs()
+        ballots = [_hashable(answer) if key is None else key(answer) for answer in answers]
+        winner, votes = Counter(ballots).most_common(1)[0]
+        if votes < least:
+            raise AgentError(
+                f"no answer has {least} votes: the most that one has is {votes} of {len(ballots)}"
+            )
+        return answers[ballots.index(winner)]
+
+    return Pipeline(
+        "vote",
+        instructions=f"By the votes of {', '.join(it.name for it in voters)}.",
+        program=count,
+        input=shared_input(voters),
+        output=either_of([it.output for it in voters]),
+        parts=voters,
+        fans_out=True,
+    )
+
+
+def best(
+    agent: Agent[OutputT, InputT],
+    /,
+    *,
+    of: int,
+    by: Callable[[OutputT], float] | Agent[int, Candidates[OutputT]],
+) -> Pipeline[InputT, OutputT]:
+    """Return a pipeline that delegates to an agent several times, and gives the best answer.
+
+    Args:
+        agent: gives the answers.
+        of: how many answers are requested; failures are left out.
+        by: the judge: a function that rates an answer, or an agent that takes `Candidates` and
+            gives the number of the best.
+    """
+    require_agents("best", [agent], least=1)
+    require_number("best: of", of, least=1)
+    judge = agent_or_function("best", by)
+    rate: Any = by
+
+    async def choose_best(context: PipelineContext, value: Any) -> Any:
+        group = ChildGroup([ChildRequest(agent, value)] * of)
+        await group.run(needed=None)
+        group.require_successes(1)
+        answers: list[Any] = group.outputs()
+        if judge is None:
+            return max(answers, key=rate)
+        number: int = await context.delegate(judge, Candidates(value, answers))
+        if not 1 <= number <= len(answers):
+            raise AgentError(
+                f"{judge.name} chose number {number}, and there are {len(answers)} answers"
+            )
+        return answers[number - 1]
+
+    return Pipeline(
+        "best",
+        instructions=f"The best of {of} times {agent.name}.",
+        program=choose_best,
+        input=input_of(agent),
+        output=agent.output,
+        parts=[agent] if judge is None else [agent, judge],
+    )
+
+
+def route(
+    by: Callable[[InputT], str] | Agent[str, InputT],
+    routes: Mapping[str, Agent[OutputT, InputT]],
+    /,
+    *,
+    otherwise: Agent[OutputT, InputT] | None = None,
+) -> Pipeline[InputT, OutputT]:
+    """Return a pipeline that delegates its input to one of several agents.
+
+    Args:
+        by: gives the name of a route: a function of the input, or an agent, whose output may well
+            be a `Literal` of the routes.
+        routes: the agents, by name.
+        otherwise: takes the input where `by` names no route; without it, that fails.
+    """
+    judge, choose = agent_or_function("route", by), by
+    agents = [*routes.values(), *([] if otherwise is None else [otherwise])]
+    require_agents("route", agents, least=1)
+    parts = [*agents, *([] if judge is None else [judge])]
+
+    async def run_route(context: PipelineContext, value: Any) -> Any:
+        if judge is not None:
+            name = await context.delegate(judge, value)
+        else:
+            name = cast("Callable[[Any], str]", choose)(value)
+        agent = routes.get(name.strip(), otherwise)
+        if agent is None:
+            known = ", ".join(map(repr, routes))
+            raise AgentError(f"there is no route for {name!r}; there are: {known}")
+        return await context.delegate(agent, value)
+
+    return Pipeline(
+        "route",
+        instructions=f"One of {', '.join(dict.fromkeys(it.name for it in agents))}.",
+        program=run_route,
+        input=shared_input(parts),
+        output=either_of([it.output for it in agents]),
+        parts=parts,
+    )
+
+
+def _hashable(answer: object) -> Hashable:
+    try:
+        hash(answer)
+    except TypeError:
+        # A list or a dictionary.
+        return repr(answer)
+    return answer

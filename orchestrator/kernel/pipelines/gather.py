@@ -1,0 +1,186 @@
+"""A group of children that run at once, until enough of them have ended.
+
+However it ends, no success is lost: it is in the tree, in the journal, and on the error.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar, cast
+
+import attrs
+import trio
+
+from orchestrator.agents import Agent, InputError, raising_one_error
+from orchestrator.delegation import Cause, Ending, Outcome
+from orchestrator.kernel.errors import TaskFailedError
+from orchestrator.kernel.pipelines.child import Child, combined_failure
+from orchestrator.kernel.pipelines.runner import current_pipeline_run
+
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+
+@attrs.frozen
+class Settled(Generic[OutputT_co]):
+    """How one child of a fan-out ended."""
+
+    path: str
+    """The path of its task, such as `/map_each/researcher[3]`."""
+    ending: Ending
+    output: OutputT_co | None = None
+    """Its answer, if it succeeded."""
+    error: str = ""
+    """A sentence, if it did not."""
+    cause: Cause = Cause.NONE
+    account: str = ""
+    """The id of the account that was used up, if one ended it."""
+
+    @property
+    def succeeded(self) -> bool:
+        return self.ending is Ending.SUCCEEDED
+
+    def result(self) -> OutputT_co:
+        """Return its answer.
+
+        Raises:
+            TaskFailedError: it did not succeed.
+        """
+        if not self.succeeded:
+            outcome = Outcome(self.ending, error=self.error, cause=self.cause, account=self.account)
+            raise TaskFailedError(self.path, outcome)
+        return cast("OutputT_co", self.output)
+
+
+@attrs.frozen
+class ChildRequest:
+    """A child of a group: its agent, and its input."""
+
+    agent: Agent[Any]
+    value: Any
+
+
+@attrs.frozen
+class _Ended:
+    path: str
+    outcome: Outcome
+    output: Any = None
+    error: BaseException | None = attrs.field(default=None, kw_only=True)
+    """What its agent raised, if that ended it."""
+
+
+class ChildGroup:
+    """Children of the pipeline that runs here."""
+
+    def __init__(self, requests: Sequence[ChildRequest], *, limit: int | None = None) -> None:
+        self._requests = requests
+        self._pipeline_run = current_pipeline_run("delegate")
+        self._limit = len(requests) if limit is None else self._pipeline_run.fan_out_limit(limit)
+        self._free = trio.Semaphore(self._limit)
+        """How many more may be started now."""
+        self._began = 0.0
+        self._children: dict[int, Child[Any]] = {}
+        self._ended: dict[int, _Ended] = {}
+        """The children that have ended, by their index among all."""
+        self._successes = 0
+
+    async def run(self, *, needed: int | None) -> None:
+        """Run the children, and return when enough have ended; the others are cancelled.
+
+        Args:
+            needed: how many must succeed; None waits for all, however they end.
+        """
+        if needed is not None and needed > len(self._requests):
+            raise InputError(
+                f"{needed} must succeed, and there are {len(self._requests)} to be asked"
+            )
+        await trio.lowlevel.checkpoint()
+        self._began = trio.current_time()
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                for at, request in enumerate(self._requests):
+                    await self._free.acquire()
+                    child = await self._start(at, request)
+                    if not isinstance(child, TaskFailedError):
+                        self._children[at] = child
+                    nursery.start_soon(self._wait, at, child, needed, nursery.cancel_scope)
+        for at, child in self._children.items():
+            # It ended just when it was not needed any more.
+            if at not in self._ended and not child.was_not_awaited:
+                self._note(at, self._end_of(child, child.outcome))
+
+    async def _start(self, at: int, request: ChildRequest) -> Child[Any] | TaskFailedError:
+        held_since = self._began if at >= self._limit else None
+        # Without a limit all are asked for at once, and the journal knows how many.
+        is_held = self._limit < len(self._requests)
+        try:
+            return await self._pipeline_run.start_child(
+                request.agent,
+                request.value,
+                held_since=held_since,
+                to_come=len(self._requests) - at - 1 if is_held else None,
+            )
+        except TaskFailedError as exc:
+            return exc  # noqa: ASYNC910 (a refused request has had its checkpoint)
+
+    async def _wait(
+        self,
+        at: int,
+        child: Child[Any] | TaskFailedError,
+        needed: int | None,
+        scope: trio.CancelScope,
+    ) -> None:
+        """Wait until a child has ended, and cancel the others if that decides it."""
+        self._note(at, await self._wait_ended(child))
+        self._free.release()
+        if needed is not None and self._is_decided(needed):
+            scope.cancel(reason="enough have ended")
+
+    async def _wait_ended(self, child: Child[Any] | TaskFailedError) -> _Ended:
+        if isinstance(child, TaskFailedError):
+            await trio.lowlevel.checkpoint()
+            return _Ended(child.path, child.outcome)
+        # No checkpoint before this: a cancelled group has to cancel the child that it started.
+        return self._end_of(child, await self._pipeline_run.wait_settled(child))
+
+    def _end_of(self, child: Child[Any], outcome: Outcome | None) -> _Ended:
+        assert outcome is not None, "without one the group was cancelled"
+        if not outcome.succeeded:
+            return _Ended(child.path, outcome, error=child.error)
+        try:
+            return _Ended(child.path, outcome, child.output(outcome))
+        except TaskFailedError as exc:
+            return _Ended(child.path, exc.outcome)
+
+    def _is_decided(self, needed: int) -> bool:
+        failed = len(self._ended) - self._successes
+        return self._successes >= needed or failed > len(self._requests) - needed
+
+    def _note(self, at: int, ended: _Ended) -> None:
+        self._ended[at] = ended
+        self._successes += ended.outcome.succeeded
+
+    def _in_order(self) -> list[_Ended]:
+        return [self._ended[at] for at in sorted(self._ended)]
+
+    def outputs(self) -> list[Any]:
+        """Return the answers of the children that succeeded, in the order of all."""
+        return [it.output for it in self._in_order() if it.outcome.succeeded]
+
+    def settled(self) -> list[Settled[Any]]:
+        """Return how each child ended."""
+        return [
+            Settled(
+                it.path,
+                it.outcome.ending,
+                it.output,
+                it.outcome.error,
+                it.outcome.cause,
+                it.outcome.account,
+            )
+            for it in self._in_order()
+        ]
+
+    def require_successes(self, needed: int) -> None:
+        """Raise all failures, with their paths, unless enough children have succeeded."""
+        if self._successes < needed:
+            outcomes = {it.path: it.outcome for it in self._in_order()}
+            errors = {it.path: it.error for it in self._in_order()}
+            raise combined_failure(self._pipeline_run.path, outcomes, errors)

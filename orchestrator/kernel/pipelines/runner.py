@@ -1,0 +1,398 @@
+"""Runs the program of a pipeline, with `delegate` and `detach` by which it delegates.
+
+The children of a pipeline are joined: its nursery owns every one, and is left when all have ended.
+A child that the program stops waiting for is cancelled. A program that runs again after a crash
+finds its children by agent and goal, so that no work is done twice.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final, Protocol, TypeGuard, TypeVar
+
+import msgspec
+import trio
+
+from orchestrator.agents import (
+    Agent,
+    Budget,
+    CallId,
+    DefinitionError,
+    Pipeline,
+    TaskContext,
+    UserMessage,
+    is_agent,
+    raising_one_error,
+    well_formed,
+)
+from orchestrator.delegation import (
+    Cause,
+    Ending,
+    Origin,
+    Outcome,
+    Refuse,
+    TaskId,
+    TaskRecord,
+    TaskRequest,
+    call_key,
+)
+from orchestrator.kernel.budget_scope import grants_beyond, use_budget_names
+from orchestrator.kernel.errors import TaskFailedError
+from orchestrator.kernel.event_loop import require_trio
+from orchestrator.kernel.execution.agent_registry import AgentRegistry
+from orchestrator.kernel.execution.executor import StepTiming
+from orchestrator.kernel.execution.outcomes import unfinished_outcome
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.pipelines.child import NOT_AWAITED, Child, combined_failure
+
+InputT = TypeVar("InputT")
+OutputT = TypeVar("OutputT")
+
+
+class ChildRunner(Protocol):
+    """Runs what pipelines delegate."""
+
+    timing: StepTiming | None
+    """Delays requests, in a simulation and in a replay."""
+
+    def new_task_id(self, parent: TaskId, call: str, /) -> TaskId:
+        """Return the id of a task that a call requests."""
+        ...
+
+    async def run_joined(self, task: TaskRecord) -> BaseException | None:
+        """Run a task as soon as it has a slot, until it is settled.
+
+        Returns the error that ended it, if its agent raised one in this process.
+        """
+        ...
+
+    def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
+        """End a task, after all that it has joined."""
+        ...
+
+
+class PipelineRun:
+    """A pipeline that runs."""
+
+    def __init__(
+        self,
+        record: TaskRecord,
+        origin: Origin,
+        book: Bookkeeper,
+        registry: AgentRegistry,
+        runner: ChildRunner,
+    ) -> None:
+        self._record = record
+        self._origin = origin
+        self._book = book
+        self._registry = registry
+        self._runner = runner
+        self._request_counts: Counter[str] = Counter()
+        """How often the same goal was delegated to the same agent."""
+        self._budget_counts: Counter[str] = Counter()
+        self._children: list[TaskId] = []
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def path(self) -> str:
+        return self._record.path
+
+    @property
+    def task(self) -> TaskContext[Any]:
+        """The task of the pipeline, with the dependencies of its run."""
+        record = self._record
+        goal = record.transcript[0].text if record.transcript else ""
+        deps = self._registry.deps_of(record.session)
+        return TaskContext(agent=record.agent, goal=goal, path=record.path, deps=deps)
+
+    async def run(
+        self, pipeline: Pipeline[Any, Any], schema: Mapping[str, Any] | None = None
+    ) -> str:
+        """Run the program to its end, and return its answer.
+
+        Args:
+            pipeline: the program.
+            schema: the JSON schema that the client of its session wants the answer to fit.
+        """
+        wanted = self._record.requested_schema or schema
+        try:
+            given = pipeline.parse_goal(self._goal(pipeline))
+            with raising_one_error(), use_budget_names(self._budget_name):
+                # Owns all children, also those that the program does not wait for.
+                async with trio.open_nursery() as self._nursery:
+                    with _use_run(self):
+                        value = await self._run(pipeline, given, self._nursery)
+        finally:
+            self._nursery = None
+            self._registry.unregister_children(self._children)
+        return pipeline.encode_output(value, wanted)
+
+    async def _run(self, pipeline: Pipeline[Any, Any], given: Any, nursery: trio.Nursery) -> Any:
+        is_done = False
+        try:
+            value = await pipeline.program(self, given)
+            is_done = True
+        except BaseExceptionGroup as group:
+            raise self._unwrapped(group)  # noqa: B904 (it is what the group says)
+        finally:
+            if not is_done:
+                nursery.cancel_scope.cancel(reason="the pipeline has failed")
+        # The program may have no checkpoint of its own.
+        await trio.lowlevel.checkpoint()
+        return value
+
+    def _unwrapped(self, group: BaseExceptionGroup[BaseException]) -> BaseException:
+        """Return the error of a program whose nursery has wrapped it in a group."""
+        exc: BaseException = group
+        while _is_group(exc) and len(exc.exceptions) == 1:
+            exc = exc.exceptions[0]
+        if not _is_group(exc):
+            return exc
+        failed = [it for it in exc.exceptions if isinstance(it, TaskFailedError)]
+        if len(failed) < len(exc.exceptions):
+            return group
+        return combined_failure(
+            self.path,
+            {it.path: it.outcome for it in failed},
+            {it.path: it.__cause__ for it in failed},
+        )
+
+    def _goal(self, pipeline: Pipeline[Any, Any]) -> str:
+        record = self._record
+        turn = self._book.ledger.sessions[record.session].turn
+        if record.request is None:
+            assert turn is not None, "a root runs in a turn"
+            begins = turn.transcript_start - len(turn.read)
+            read = record.transcript[begins : turn.transcript_start]
+            if any(isinstance(it, UserMessage) and it.parts for it in read):
+                raise DefinitionError(
+                    f"{pipeline.name} is a pipeline, and takes neither images nor files"
+                )
+            return "\n\n".join(message.text for message in read)
+        if pipeline.takes_text:
+            return record.transcript[0].text
+        # Without the context that a model may add: the goal alone is JSON.
+        return record.request.goal
+
+    async def delegate(self, agent: Agent[OutputT, InputT], value: InputT, /) -> OutputT:
+        """Delegate to an agent, and return its answer.
+
+        Cancelling this cancels the child and its descendants, and returns when all have ended.
+        """
+        return await self.wait_result(await self.start_child(agent, value))
+
+    async def wait_result(self, child: Child[OutputT]) -> OutputT:
+        """Return the answer of a child, which is cancelled with this call."""
+        outcome = await self.wait_settled(child)
+        if not outcome.succeeded:
+            raise child.failure(outcome)
+        return child.output(outcome)
+
+    async def wait_settled(self, child: Child[Any]) -> Outcome:
+        """Return the outcome of a child, which is cancelled with this call."""
+        try:
+            return await child.wait()
+        finally:
+            if child.outcome is None:
+                # Unbounded, as every cancel is: it returns when all descendants have ended.
+                with trio.CancelScope(shield=True):
+                    await child.cancel()
+
+    def fan_out_limit(self, limit: int) -> int:
+        """Return how many children run at once: what the program says, unless it is simulated."""
+        timing = self._runner.timing
+        return limit if timing is None else timing.fan_out_limit(limit)
+
+    async def start_child(
+        self,
+        agent: Agent[OutputT, Any],
+        value: Any,
+        *,
+        held_since: float | None = None,
+        to_come: int | None = None,
+    ) -> Child[OutputT]:
+        """Delegate to an agent without waiting for it.
+
+        Args:
+            agent: the agent of the child.
+            value: its input.
+            held_since: since when the limit of a fan-out has held it back, if one has.
+            to_come: how many more the fan-out asks for after it, if one by one.
+
+        Raises:
+            TaskFailedError: the rules, or a budget, do not allow it.
+        """
+        # Before the request: afterwards the caller must get the child.
+        await trio.lowlevel.checkpoint()
+        if not is_agent(agent):
+            raise DefinitionError(
+                f"{agent!r} cannot be delegated to: it is no agent; make one of a function"
+                " with @agent"
+            )
+        goal = well_formed(agent.as_goal(value))
+        if (timing := self._runner.timing) is not None:
+            await timing.before_request(self._record, agent.name, goal, held_since)
+        call = self._child_call_key(agent, goal)
+        known = self._record.children.by_call.get(call)
+        if known is None and self._book.admission.is_stopping:
+            # A program cannot end with what it has: it waits to be interrupted or cancelled.
+            await trio.sleep_forever()
+        if self._nursery is None:
+            raise DefinitionError(
+                f"{self._record.path} has ended, and cannot delegate to {agent.name!r}"
+            )
+        task = known or self._runner.new_task_id(self._record.id, call)
+        # Before the request: an agent without a model cannot be registered.
+        self._registry.register_child(task, agent, self._record.session)
+        self._children.append(task)
+        if known is None:
+            self._request(task, agent, goal, call, to_come)
+        record = self._book.ledger.tasks[task]
+        child = Child(agent, record, self._book)
+        self._nursery.start_soon(self._run_child, child, record)
+        return child
+
+    def _request(
+        self, task: TaskId, agent: Agent[Any], goal: str, call: str, to_come: int | None
+    ) -> None:
+        record = self._record
+        request = TaskRequest(
+            id=task,
+            parent=record.id,
+            origin=self._origin,
+            call=call,
+            agent=agent.name,
+            goal=goal,
+            background=False,
+            budget=agent.budget,
+            grants=grants_beyond(record.accounts, self._book.journal_identity),
+            to_come=msgspec.UNSET if to_come is None else to_come,
+        )
+        if (refused := self._book.admission.admit([request])) is not None:
+            path = f"{record.path}/{agent.name}"
+            raise TaskFailedError(path, _refused_outcome(refused))
+
+    async def _run_child(self, child: Child[Any], record: TaskRecord) -> None:
+        # A child delegates for itself, not for this pipeline.
+        with outside_pipeline(), use_budget_names():
+            await child.run_until_ended(
+                self._runner.run_joined, partial(self._settle_not_awaited, record)
+            )
+
+    def _settle_not_awaited(self, record: TaskRecord) -> None:
+        """Settle a child that the program has stopped waiting for."""
+        if self._book.closed:
+            return
+        outcome = unfinished_outcome(record, Ending.CANCELLED, Cause.NOT_AWAITED, NOT_AWAITED)
+        self._runner.settle(record, outcome)
+
+    def _child_call_key(self, agent: Agent[Any], goal: str) -> str:
+        """Return the key of a request: the same when the program runs again."""
+        # Two agents may have one name.
+        about = agent.instructions if isinstance(agent.instructions, str) else ""
+        digest = _digest(agent.name, about, str(agent.output), goal)
+        self._request_counts[digest] += 1
+        count = self._request_counts[digest]
+        call = f"{self._origin.turn}.{agent.name}.{digest}.{count}"
+        return call_key(CallId(call), 0)
+
+    def _budget_name(self, budget: Budget) -> str:
+        self._budget_counts[str(budget)] += 1
+        count = self._budget_counts[str(budget)]
+        turn = self._origin.turn
+        return _digest(self._record.call_prefix, str(turn), str(budget), str(count))
+
+
+def _refused_outcome(refused: Refuse) -> Outcome:
+    return Outcome(
+        Ending.REFUSED,
+        error=refused.reason,
+        kind=refused.ran_out.value if refused.ran_out else "",
+        cause=Cause.BUDGET if refused.account else Cause.RULES,
+        account=refused.account,
+    )
+
+
+def _digest(*words: str) -> str:
+    joined = "\0".join(words).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(joined, digest_size=8).hexdigest()
+
+
+def _is_group(exc: BaseException) -> TypeGuard[BaseExceptionGroup[BaseException]]:
+    # The group of a fan-out is one failure.
+    is_failure = isinstance(exc, TaskFailedError)
+    return isinstance(exc, BaseExceptionGroup) and not is_failure
+
+
+_CURRENT_RUN: Final[ContextVar[PipelineRun | None]] = ContextVar("pipeline run", default=None)
+
+
+@contextmanager
+def _use_run(run: PipelineRun) -> Generator[None]:
+    token = _CURRENT_RUN.set(run)
+    try:
+        yield
+    finally:
+        _CURRENT_RUN.reset(token)
+
+
+@contextmanager
+def outside_pipeline() -> Generator[None]:
+    """Hide the pipeline that runs here from the code of a child."""
+    token = _CURRENT_RUN.set(None)
+    try:
+        yield
+    finally:
+        _CURRENT_RUN.reset(token)
+
+
+def current_pipeline_run(verb: str) -> PipelineRun:
+    """Return the pipeline that runs here.
+
+    Args:
+        verb: the function that needs it, for the error.
+    """
+    run = _CURRENT_RUN.get()
+    if run is None:
+        raise DefinitionError(
+            f"{verb}() delegates for a pipeline that runs, and none does here: call it"
+            " in a function that @agent has made an agent, and run that with"
+            " orchestrator.run(...)"
+        )
+    require_trio()
+    return run
+
+
+async def delegate(agent: Agent[OutputT, InputT], value: InputT, /) -> OutputT:
+    """Delegate to an agent, and return its answer as the agent's output type.
+
+    The task is a child of the pipeline whose function calls this. Cancelling the call cancels the
+    task and its descendants, and returns when all of them have ended.
+
+    Args:
+        agent: does the task.
+        value: the goal, or another input that the agent takes.
+
+    Raises:
+        TaskFailedError: it did not succeed, or was not allowed.
+    """
+    return await current_pipeline_run("delegate").delegate(agent, value)
+
+
+async def detach(agent: Agent[OutputT, InputT], value: InputT, /) -> Child[OutputT]:
+    """Delegate to an agent, and go on at once.
+
+    The pipeline whose function calls this owns the task: when the function returns, it waits for
+    all that it has detached; when it raises, they are cancelled.
+
+    Args:
+        agent: does the task.
+        value: the goal, or another input that the agent takes.
+
+    Raises:
+        TaskFailedError: it was not allowed.
+    """
+    return await current_pipeline_run("detach").start_child(agent, value)

@@ -1,0 +1,206 @@
+"""Files and folders of this user alone: made so, and refused if another user could have made them.
+
+Whatever the umask says, no other user can look inside, not even for a moment.
+"""
+
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import Final
+
+PRIVATE_FILE: Final = 0o600
+PRIVATE_FOLDER: Final = 0o700
+OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+MOST_LINKS: Final = 40
+"""How many links in a row the system follows, too."""
+
+_KINDS: Final = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it, for this user alone. What is there stays as it is."""
+    if not folder.exists():
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+
+
+def irregularity(found: os.stat_result) -> str:
+    """Return what a file is if it is no plain file; opening it may take for ever."""
+    if stat.S_ISREG(found.st_mode):
+        return ""
+    return f"it is {_KINDS.get(stat.S_IFMT(found.st_mode), 'something else')}, not a file"
+
+
+def foreign_hand(found: os.stat_result) -> str:
+    """Return how another user may have made or changed a file; nothing if none could."""
+    if problem := irregularity(found):
+        return problem
+    if problem := foreign_owner(found):
+        return problem
+    if found.st_mode & OTHERS_WRITE:
+        return "other users may write it: if you trust what is in it, chmod 600"
+    return ""
+
+
+def foreign_owner(found: os.stat_result) -> str:
+    """Return what is wrong with a file of another user; nothing if it is this user's."""
+    if found.st_uid == os.geteuid():
+        return ""
+    return (
+        "it belongs to another user, who can read what is written to it: move it away, or chown it"
+        " if you trust what is in it"
+    )
+
+
+def foreign_folder(folder: Path) -> str:
+    """Return how another user could exchange the files in a folder; nothing if none could.
+
+    Where files stay their owners' (the sticky bit, as in /tmp), each file is judged by itself. The
+    group of this user is trusted: it is the user's own wherever the umask lets it write.
+    """
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
+        return ""
+    if found.st_uid not in {os.geteuid(), 0}:
+        return f"{folder} belongs to another user, who can exchange what is in it"
+    others = OTHERS_WRITE if found.st_gid != os.getegid() else stat.S_IWOTH
+    if found.st_mode & others and not found.st_mode & stat.S_ISVTX:
+        return (
+            f"other users can exchange what is in {folder}"
+            f" ({stat.filemode(found.st_mode)}): chmod 700"
+        )
+    return ""
+
+
+def foreign_link(path: Path) -> Path | None:
+    """Return the link that another user has put at a path, or behind a link at it, if one has.
+
+    As the system judges links in folders such as /tmp: those of the folder's owner are fine.
+    """
+    for _ in range(MOST_LINKS):
+        try:
+            found = path.lstat()
+            owner = path.parent.stat().st_uid
+        except OSError:
+            return None
+        if not stat.S_ISLNK(found.st_mode):
+            return None
+        if found.st_uid not in {os.geteuid(), owner}:
+            return path
+        path = path.parent / path.readlink()
+    return None
+
+
+class PrivateFile:
+    """A file that many read and one at a time changes: it is replaced as a whole.
+
+    Args:
+        path: where it is; its folder is made when it is first changed.
+        error: what to raise, with a sentence for people.
+        most_bytes: of the file.
+    """
+
+    def __init__(
+        self, path: Path, *, error: Callable[[str], Exception], most_bytes: int = 10_000_000
+    ) -> None:
+        self.path = path
+        self._error = error
+        self._most_bytes = most_bytes
+
+    def read(self) -> bytes | None:
+        """Return what is in the file; None if there is no file."""
+        path = self.path
+        self._require_own_folder()
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise self._error(f"{path} cannot be read: {exc.strerror}") from exc
+        with os.fdopen(descriptor, "rb") as opened:
+            found = os.fstat(opened.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                raise self._error(f"{path} is no file of yours; remove it")
+            if stat.S_IMODE(found.st_mode) & 0o077:
+                raise self._error(
+                    f"others can read or write {path}: look whether all that is in it is yours,"
+                    f" and then chmod 600 {path}"
+                )
+            return opened.read(self._most_bytes)
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Keep all others from changing it, as long as the block lasts."""
+        lock = self.open_lock()
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def open_lock(self, purpose: str = "") -> int:
+        """Return a descriptor that can be locked. What is locked by it is free when it is closed.
+
+        Args:
+            purpose: what it is locked for, if not for a change of the file.
+        """
+        folder = self.path.parent
+        make_private_folder(folder)
+        self._require_own_folder()
+        try:
+            return os.open(
+                folder / f"{self.path.name}{purpose}.lock",
+                os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+                PRIVATE_FILE,
+            )
+        except OSError as exc:
+            raise self._error(f"{folder} cannot be written to: {exc.strerror}") from exc
+
+    def replace(self, text: bytes) -> None:
+        """Write the file anew. Others read what was in it before, or all of this."""
+        temporary = self.path.with_name(f".{self.path.name}.{token_hex(6)}")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+            try:
+                with os.fdopen(descriptor, "wb") as opened:
+                    opened.write(text)
+                    opened.flush()
+                    os.fsync(opened.fileno())
+                temporary.replace(self.path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as exc:
+            raise self._error(f"{self.path} cannot be written: {exc.strerror}") from exc
+
+    def _require_own_folder(self) -> None:
+        """Refuse a folder in which another user could put an older file back."""
+        folder = self.path.parent
+        try:
+            found = folder.stat()
+        except FileNotFoundError:
+            return
+        except OSError as exc:
+            raise self._error(f"{folder} cannot be read: {exc.strerror}") from exc
+        if foreign_link(folder) or foreign_owner(found) or found.st_mode & OTHERS_WRITE:
+            raise self._error(
+                f"others can change what is in {folder}: move it away, make a folder of yours, of"
+                " mode 700, and look whether all that is in it is yours"
+            )

@@ -1,0 +1,136 @@
+"""The parts of an orchestrator, wired together. No part knows more than it is given here."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from secrets import token_hex
+from typing import Final
+
+import attrs
+import trio
+
+from orchestrator.agents import raising_one_error
+from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.delegation import SessionId, TaskId
+from orchestrator.kernel.engine.delegator import NewTaskId, OrchestratorDelegator
+from orchestrator.kernel.engine.deliveries import Deliveries
+from orchestrator.kernel.engine.loops import dispatch_forever, wake_forever
+from orchestrator.kernel.engine.recovery import recover
+from orchestrator.kernel.engine.scheduler_slot import SchedulerSlot
+from orchestrator.kernel.engine.task_runner import TaskRunner
+from orchestrator.kernel.engine.turns import Turns
+from orchestrator.kernel.execution.agent_registry import AgentRegistry
+from orchestrator.kernel.execution.executor import StepTiming
+from orchestrator.kernel.execution.local import LocalExecutor
+from orchestrator.kernel.execution.tool_place import HERE, ToolPlace
+from orchestrator.kernel.execution.tool_servers import NO_SERVERS, ToolServers
+from orchestrator.kernel.execution.workspace.background_commands import BackgroundRunner
+from orchestrator.kernel.execution.workspace.host import Host
+from orchestrator.kernel.execution.workspace.task_workspace import TaskWorkspaces, WorkspaceSettings
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.journal.fact_feed import FactFeeds
+from orchestrator.kernel.read_api import ReadApi
+
+CLOSE_SECONDS: Final = 5
+"""How long connections to models may take to close."""
+
+
+def random_task_id(*_: object) -> TaskId:
+    """Return the id of a new task, whatever it is requested by."""
+    return TaskId(f"t_{token_hex(8)}")
+
+
+@attrs.frozen(kw_only=True)
+class Services:
+    """The parts of an open orchestrator, for its doors."""
+
+    book: Bookkeeper
+    registry: AgentRegistry
+    runner: TaskRunner
+    delegator: OrchestratorDelegator
+    turns: Turns
+    deliveries: Deliveries
+    read: ReadApi
+    background: BackgroundRunner
+    servers: ToolServers
+    """Has the connections to the servers of agents."""
+    sandbox: SandboxChoice
+    """Finds the backend that keeps commands inside their sandbox."""
+    host: Host
+    """The machine that it runs on."""
+    scheduler: SchedulerSlot
+    """Has what begins the jobs of the journal, if anything does."""
+    new_session_id: Callable[[], SessionId]
+
+
+@asynccontextmanager
+async def open_services(
+    book: Bookkeeper,
+    registry: AgentRegistry,
+    workspace_settings: WorkspaceSettings,
+    *,
+    new_task_id: NewTaskId = random_task_id,
+    place: ToolPlace = HERE,
+    servers: ToolServers = NO_SERVERS,
+    timing: StepTiming | None = None,
+) -> AsyncGenerator[Services]:
+    """Wire the parts of an orchestrator, and run its loops as long as the block lasts.
+
+    Args:
+        book: writes the journal.
+        registry: finds the agents of tasks, and has their models.
+        workspace_settings: the folders and the environment of tools.
+        new_task_id: names new tasks.
+        place: runs the tool calls that it takes; simulation and replay have their own.
+        servers: has the tools of servers that agents name; simulation and replay have their own.
+        timing: delays steps, in a simulation and in a replay.
+    """
+    host = workspace_settings.host
+    background = BackgroundRunner(book, host)
+    workspaces = TaskWorkspaces(book, registry, background, workspace_settings)
+    executor = LocalExecutor(
+        registry.models, workspaces, place=place, servers=servers, journal=book.journal_identity
+    )
+    runner = TaskRunner(book, registry, executor, asks_approval=place.has_effects)
+    delegator = OrchestratorDelegator(book, registry, runner, new_task_id, timing=timing)
+    deliveries = Deliveries(book)
+    turns = Turns(book, registry, runner, delegator, deliveries)
+    await recover(book, runner.settlement, background, host=host.name)
+    feeds = FactFeeds(book)
+    services = Services(
+        book=book,
+        registry=registry,
+        runner=runner,
+        delegator=delegator,
+        turns=turns,
+        deliveries=deliveries,
+        read=ReadApi(book, runner.model_subscribers, feeds),
+        background=background,
+        servers=servers,
+        sandbox=workspace_settings.sandbox,
+        host=host,
+        scheduler=runner.scheduler,
+        new_session_id=_new_session_id,
+    )
+    try:
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(dispatch_forever, book, delegator)
+                nursery.start_soon(wake_forever, book, turns, deliveries)
+                nursery.start_soon(feeds.publish_forever)
+                nursery.start_soon(background.run_forever)
+                nursery.start_soon(background.wait_ended_elsewhere)
+                nursery.start_soon(servers.run_forever)
+                nursery.start_soon(runner.watchdog.watch_forever)
+                try:
+                    yield services
+                finally:
+                    deliveries.disconnect_all()
+                    nursery.cancel_scope.cancel(reason="the orchestrator is closed")
+    finally:
+        book.close()
+        with trio.move_on_after(CLOSE_SECONDS, shield=True):
+            await registry.models.aclose()
+
+
+def _new_session_id() -> SessionId:
+    return SessionId(f"r_{token_hex(8)}")

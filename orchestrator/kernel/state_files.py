@@ -1,0 +1,91 @@
+"""The files that an orchestrator keeps to itself: its journal, and what lies beside it.
+
+An agent that reads them reads every session, and one that writes them approves every call. So no
+tool of an agent does, wherever they are.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+DISCORD_SUFFIX: Final = ".discord"
+"""Of the file that lets the next process go on with a session of Discord's gateway."""
+JOURNAL_SUFFIXES: Final = (
+    *("", "-wal", "-shm", "-journal", ".lock", ".sock", ".address", DISCORD_SUFFIX),
+)
+"""Of the names of a journal's own files."""
+SERVER_FILES: Final = (*("api_key", "keys", "webhook_secret", "webhook_secrets", "cluster_secret"),)
+"""What `serve` keeps in the folder of its journal."""
+CHAT_HISTORY: Final = "chat_history"
+"""What was typed in chats."""
+JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
+"""Names the journal of all commands; a database has its password in it."""
+FIRST_JOURNAL: Final = "journal.db"
+JOURNALS: Final = "journals"
+"""The folder of all journals but the first, in that of the first."""
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Return where an orchestrator keeps what it is not told to keep elsewhere."""
+    if home := environ.get("ORCHESTRATOR_HOME"):
+        return Path(home)
+    state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "orchestrator"
+
+
+def state_files(journal: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the files of an orchestrator with this journal, whether they are there yet or not.
+
+    Those of the other journals of its folder are among them, also of those that other processes
+    will make: they are in a folder of their own.
+    """
+    real = Path(os.path.realpath(journal))
+    yield from _journal_files(real)
+    # The folder that the user names, and that in which a link has led to the journal.
+    for folder in {real.parent, Path(os.path.realpath(Path(journal).parent))}:
+        home = folder.parent if folder.name == JOURNALS else folder
+        yield from _journal_files(home / FIRST_JOURNAL)
+        yield home / JOURNALS
+        for name in (*SERVER_FILES, CHAT_HISTORY):
+            yield home / name
+    if os.name == "posix":
+        # Where the path of a socket beside the journal would be too long.
+        yield Path(f"/tmp/orchestrator-{os.getuid()}")  # noqa: S108
+
+
+def _journal_files(journal: Path) -> Iterator[Path]:
+    path = os.fspath(journal)
+    for suffix in JOURNAL_SUFFIXES:
+        yield Path(path + suffix)
+
+
+def real_paths(paths: Iterable[Path]) -> list[Path]:
+    """Return where paths lead, each once.
+
+    There are dozens in a few folders, at every start: each folder is resolved once.
+    """
+    folders: dict[str, str] = {}
+    found: dict[str, None] = {}
+    for path in dict.fromkeys(map(os.fspath, paths)):
+        folder, name = os.path.split(path)
+        if name in {"", os.curdir, os.pardir} or _is_link(path):
+            found[os.path.realpath(path)] = None
+            continue
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder).rstrip(os.sep)
+        found[f"{folders[folder]}{os.sep}{name}"] = None
+    return [Path(it) for it in found]
+
+
+def _is_link(path: str) -> bool:
+    try:
+        os.readlink(path)  # noqa: PTH115 (no object for each of dozens)
+    except OSError:
+        return False
+    return True
+
+
+def is_inside(file: Path, folder: Path) -> bool:
+    """Return whether a file is in a folder, by their real paths."""
+    return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))

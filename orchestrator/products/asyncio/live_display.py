@@ -1,0 +1,67 @@
+"""What a notebook shows of a run or a session: a picture that changes while it goes on.
+
+IPython calls `_ipython_display_`, so it is there. The last picture is the report's viewer.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from typing import Any, Final
+
+from orchestrator.delegation import Tree
+from orchestrator.kernel.errors import ClosedError
+from orchestrator.kernel.read_api import ReadApi
+from orchestrator.products.asyncio.tree_copy import copied
+from orchestrator.products.asyncio.trio_thread import TrioThread
+from orchestrator.products.history.report.inline import inline_report
+
+SECONDS_BETWEEN: Final = 0.25
+"""A reader sees no more pictures than that, and a notebook should not store more."""
+
+
+class LiveDisplay:
+    """One output of a notebook, which follows a tree until it is closed."""
+
+    def __init__(self, thread: TrioThread[Any], read: ReadApi, tree: Tree, name: str) -> None:
+        self._thread = thread
+        self._read = read
+        self._tree = tree
+        self._name = name
+        self._update: Callable[[Mapping[str, str]], None] = lambda _: None
+        self._following: asyncio.Task[None] | None = None
+
+    def show(self) -> None:
+        """Show the tree as it is now, and follow it."""
+        # Imported late: it is there in a notebook, and nowhere else.
+        display: Any = import_module("IPython.display").display
+        seen, picture = self._thread.read(self._draw)
+        handle = display(self._bundle(picture), raw=True, display_id=True)
+        self._update = lambda bundle: handle.update(bundle, raw=True)
+        self._following = asyncio.get_running_loop().create_task(self._follow(seen))
+
+    async def close(self) -> None:
+        """Show how it has ended, in the report's viewer."""
+        if self._following is None:
+            return  # noqa: ASYNC910 (asyncio needs no checkpoints)
+        self._following.cancel()
+        await asyncio.wait([self._following])
+        with suppress(ClosedError):
+            tree = await self._thread.call(lambda: copied(self._tree))
+            self._update({"text/plain": self._name, "text/html": inline_report(tree)})
+
+    async def _follow(self, seen: int) -> None:  # noqa: ASYNC910 (asyncio needs none)
+        # An orchestrator that is closed first ends it.
+        with suppress(ClosedError):
+            while True:
+                await self._thread.call(partial(self._read.wait_posted, after=seen))
+                seen, picture = self._thread.read(self._draw)
+                self._update(self._bundle(picture))
+                await asyncio.sleep(SECONDS_BETWEEN)
+
+    def _draw(self) -> tuple[int, str]:
+        return self._read.last_seq, self._tree.to_svg(now=self._read.now())
+
+    def _bundle(self, picture: str) -> Mapping[str, str]:
+        return {"text/plain": self._name, "image/svg+xml": picture}

@@ -1,0 +1,322 @@
+"""The orchestrator for asyncio: the same as `orchestrator.Orchestrator`, in a thread of trio.
+
+What reads its state is a coroutine here, since another thread changes it.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ParamSpec, TypeVar, overload
+
+import trio
+
+from orchestrator import runtime
+from orchestrator.agents import Agent, Part
+from orchestrator.delegation import Receipt, SessionId, Tree
+from orchestrator.delegation.events.approvals import ApprovalQuestion
+from orchestrator.kernel.doors.one_shot import Run
+from orchestrator.products.asyncio.opened import Opened
+from orchestrator.products.asyncio.session import Received, Session, open_session
+from orchestrator.products.asyncio.streamed_run import StreamedRun, open_stream
+from orchestrator.products.asyncio.tree_copy import copied
+from orchestrator.products.asyncio.trio_thread import TrioThread
+
+InputT = TypeVar("InputT")
+OutputT = TypeVar("OutputT")
+DepsT = TypeVar("DepsT")
+ParametersT = ParamSpec("ParametersT")
+ResultT = TypeVar("ResultT")
+
+
+class Orchestrator:
+    """Runs agents on one journal, as long as it is open. Any number of tasks may use it at once."""
+
+    def __init__(
+        self, thread: TrioThread[runtime.Orchestrator], inner: runtime.Orchestrator
+    ) -> None:
+        self._thread = thread
+        self._inner = inner
+        self.asks = Received(thread, inner.asks.receive)
+        """The approval questions of all runs and sessions, each once: `answer` them."""
+
+    @overload
+    async def run(
+        self,
+        agent: Agent[OutputT, InputT, None],
+        goal: InputT,
+        *parts: Part,
+        attended: bool = False,
+    ) -> Run[OutputT]: ...
+    @overload
+    async def run(
+        self,
+        agent: Agent[OutputT, InputT, DepsT],
+        goal: InputT,
+        *parts: Part,
+        deps: DepsT,
+        attended: bool = False,
+    ) -> Run[OutputT]: ...
+    async def run(
+        self,
+        agent: Agent[OutputT, InputT, Any],
+        goal: InputT,
+        *parts: Part,
+        deps: Any = None,
+        attended: bool = False,
+    ) -> Run[OutputT]:
+        """Run an agent on a goal, and return when its whole tree is settled.
+
+        Cancelling it cancels the tree, and is over when everything in that has ended.
+
+        Args:
+            agent: the agent to run.
+            goal: a text, or the input that a pipeline takes.
+            parts: images and files that go with the goal.
+            deps: what the tools and instructions of the whole tree need of the program.
+            attended: another task answers `asks` meanwhile; by default a call that needs
+                an approval is denied.
+        """
+        run = partial(self._inner.run, agent, goal, *parts, deps=deps, attended=attended)
+        return await self._thread.call(run)
+
+    @overload
+    def stream(
+        self,
+        agent: Agent[OutputT, InputT, None],
+        goal: InputT,
+        *parts: Part,
+        attended: bool = False,
+    ) -> Opened[StreamedRun[OutputT]]: ...
+    @overload
+    def stream(
+        self,
+        agent: Agent[OutputT, InputT, DepsT],
+        goal: InputT,
+        *parts: Part,
+        deps: DepsT,
+        attended: bool = False,
+    ) -> Opened[StreamedRun[OutputT]]: ...
+    def stream(
+        self,
+        agent: Agent[OutputT, InputT, Any],
+        goal: InputT,
+        *parts: Part,
+        deps: Any = None,
+        attended: bool = False,
+    ) -> Opened[StreamedRun[OutputT]]:
+        """Run an agent on a goal, and read its events while it goes on.
+
+        `async with orchestrator.stream(agent, goal) as run: async for event in run: ...`. Leaving
+        the block early cancels the tree, and returns when everything in it has ended.
+
+        Args:
+            agent: the agent to run.
+            goal: a text, or the input that a pipeline takes.
+            parts: images and files that go with the goal.
+            deps: what the tools and instructions of the whole tree need of the program.
+            attended: the program answers the `ApprovalNeeded` events.
+        """
+        stream = partial(self._inner.stream, agent, goal, *parts, deps=deps, attended=attended)
+        return Opened(lambda: open_stream(self._thread, stream, self._inner.read))
+
+    @overload
+    def open_session(
+        self, agent: Agent[Any, Any, None], *, session: str | None = None
+    ) -> Opened[Session]: ...
+    @overload
+    def open_session(
+        self, agent: Agent[Any, Any, DepsT], *, deps: DepsT, session: str | None = None
+    ) -> Opened[Session]: ...
+    def open_session(
+        self, agent: Agent[Any, Any, Any], *, session: str | None = None, deps: Any = None
+    ) -> Opened[Session]:
+        """Open a conversation, which takes messages and gives replies as long as it is open.
+
+        Args:
+            agent: the agent to talk to.
+            session: the id of an earlier conversation with this agent, to go on with it.
+            deps: what the tools and instructions of the whole tree need of the program.
+        """
+        open_ = partial(self._inner.open_session, agent, session=session, deps=deps)
+        return Opened(lambda: open_session(self._thread, open_, self._inner.read))
+
+    @overload
+    async def resume(self, agent: Agent[OutputT, Any, None], run: str) -> Run[OutputT]: ...
+    @overload
+    async def resume(
+        self, agent: Agent[OutputT, Any, DepsT], run: str, *, deps: DepsT
+    ) -> Run[OutputT]: ...
+    async def resume(
+        self, agent: Agent[OutputT, Any, Any], run: str, *, deps: Any = None
+    ) -> Run[OutputT]:
+        """Go on with a run whose process died, and return when its whole tree is settled.
+
+        Args:
+            agent: the agent of the run, as it is defined now.
+            run: the id of the interrupted run.
+            deps: what the program gave to the run; no journal has it.
+        """
+        return await self._thread.call(partial(self._inner.resume, agent, run, deps=deps))
+
+    @overload
+    async def fork(
+        self, agent: Agent[OutputT, Any, None], run: str, *, task: str
+    ) -> Run[OutputT]: ...
+    @overload
+    async def fork(
+        self, agent: Agent[OutputT, Any, DepsT], run: str, *, task: str, deps: DepsT
+    ) -> Run[OutputT]: ...
+    async def fork(
+        self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
+    ) -> Run[OutputT]:
+        """Go on from the middle of a run, with models and tools, as a new run.
+
+        Args:
+            agent: the agent of the run, as it is defined now.
+            run: the id of a run that has ended, or whose process died.
+            task: the first task to run again: its id, or its path.
+            deps: what the tools and instructions of the new run need of the program.
+        """
+        return await self._thread.call(partial(self._inner.fork, agent, run, task=task, deps=deps))
+
+    @overload
+    async def retry(
+        self, agent: Agent[OutputT, Any, None], run: str, *, task: str
+    ) -> Run[OutputT]: ...
+    @overload
+    async def retry(
+        self, agent: Agent[OutputT, Any, DepsT], run: str, *, task: str, deps: DepsT
+    ) -> Run[OutputT]: ...
+    async def retry(
+        self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
+    ) -> Run[OutputT]:
+        """Do a task that did not succeed again, as a new run that has all else of the old one.
+
+        Args:
+            agent: the agent of the run, as it is defined now.
+            run: the id of a run that has ended, or whose process died.
+            task: its id, or its path.
+            deps: what the tools and instructions of the new run need of the program.
+        """
+        return await self._thread.call(partial(self._inner.retry, agent, run, task=task, deps=deps))
+
+    async def cancel(self, task: str, *, tree: bool = False) -> None:
+        """Cancel a task and its descendants, and return when all of them are settled.
+
+        Args:
+            task: the id of a task or a session.
+            tree: of a session, cancel its detached tasks and commands, too.
+        """
+        await self._thread.call(partial(self._inner.cancel, task, tree=tree))
+
+    async def pause(self, task: str) -> None:
+        """Start no new task below a task, until it is unpaused; what runs goes on.
+
+        Args:
+            task: the id of a task, or of a run or a session, whose whole tree it is then.
+        """
+        await self._thread.call(partial(self._inner.pause, task))
+
+    async def unpause(self, task: str) -> None:
+        """Start tasks below a task again, those that wait first.
+
+        Args:
+            task: the id of the task that was paused.
+        """
+        await self._thread.call(partial(self._inner.unpause, task))
+
+    async def steer(self, task: str, message: str, *, seconds: float = 0) -> Receipt:
+        """Send a message to a running task, which reads it before its next model call.
+
+        Args:
+            task: the id of the task.
+            message: the text of the message.
+            seconds: how long to wait until the task has seen it.
+        """
+        steer = partial(self._inner.steer, task, message, seconds=seconds)
+        return await self._thread.call(steer)
+
+    async def close_session(self, session: str) -> None:
+        """End a conversation for good: cancel its tasks, drop its undelivered replies."""
+        await self._thread.call(partial(self._inner.close_session, session))
+
+    async def answer(self, approval: str, answer: str, *, reason: str = "", by: str = "") -> None:
+        """Approve or deny a call that waits for an approval. The first answer holds.
+
+        Args:
+            approval: the id of the question.
+            answer: `"once"`, `"task"`, `"session"` or `"deny"`.
+            reason: why, for the agent to read.
+            by: the name of the person who answers.
+        """
+        await self._thread.call(partial(self._inner.answer, approval, answer, reason=reason, by=by))
+
+    async def drain(self, seconds: float) -> bool:
+        """Begin nothing new from now on, wait for what runs, and return whether all has ended.
+
+        Args:
+            seconds: how long to wait at most.
+        """
+        return await self._thread.call(partial(self._inner.drain, seconds))
+
+    async def wait_changed(self, *, after: int = 0) -> int:
+        """Wait until the journal has more entries than this, and return how many it has."""
+        return await self._thread.call(partial(self._inner.wait_changed, after=after))
+
+    async def read_approvals(self) -> list[ApprovalQuestion]:
+        """Return the calls that wait for an approval, oldest first."""
+        return await self._read(lambda: self._inner.approvals)
+
+    async def read_runs(self) -> list[SessionId]:
+        """Return the ids of all runs and sessions in the journal, oldest first."""
+        return await self._read(lambda: self._inner.runs)
+
+    async def count_working(self) -> int:
+        """Return the number of tasks that run now, the turns of runs and sessions included."""
+        return await self._read(lambda: self._inner.working)
+
+    async def read_tree(self, session: str) -> Tree:
+        """Return the tree of a run or a session, as it is now."""
+
+        async def read() -> Tree:
+            return await copied(await self._inner.read_tree(session))
+
+        return await self._thread.call(read)
+
+    async def aclose(self) -> None:
+        """Close it, and return when all that it ran has ended or is interrupted."""
+        await self._thread.close()
+
+    async def _read(self, read: Callable[[], ResultT]) -> ResultT:
+        async def in_the_thread() -> ResultT:
+            await trio.lowlevel.checkpoint()
+            return read()
+
+        return await self._thread.call(in_the_thread)
+
+
+def _like(
+    original: Callable[ParametersT, object],
+) -> Callable[[Callable[..., ResultT]], Callable[ParametersT, ResultT]]:
+    """Give a function the arguments of another one."""
+
+    def decorate(function: Callable[..., ResultT]) -> Callable[ParametersT, ResultT]:
+        function.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+@_like(runtime.open_orchestrator)
+def open_orchestrator(*args: Any, **keywords: Any) -> Opened[Orchestrator]:
+    """Open an orchestrator that asyncio uses: for a block, or until its `aclose` is called.
+
+    It takes the arguments of `orchestrator.open_orchestrator`. The loop that opens it runs the
+    asyncio functions of its agents; other loops of the process may use it, too.
+    """
+    return Opened(lambda: _open(partial(runtime.open_orchestrator, *args, **keywords)))
+
+
+async def _open(open_held: "Callable[[], Any]") -> Orchestrator:
+    thread: TrioThread[runtime.Orchestrator] = TrioThread(open_held)
+    return Orchestrator(thread, await thread.open())

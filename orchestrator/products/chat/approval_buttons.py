@@ -1,0 +1,255 @@
+"""Approvals as buttons: a question goes to the place of its session, and the first answer holds.
+
+The message with the buttons is a label of the session, so that a later process asks no second time,
+and takes the buttons away when the question is answered, wherever that is done.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from orchestrator.delegation import Encoded, SessionRecord
+from orchestrator.delegation.events import ApprovalAnswered, Entry, LabelsChanged
+from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.kernel.doors.approvals import ApprovalQuestions, answer_question
+from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, KIND
+from orchestrator.kernel.errors import UnknownIdError, error_text
+from orchestrator.kernel.services import Services
+from orchestrator.products.chat.conversations import place_of
+from orchestrator.products.chat.errors import (
+    ChatError,
+    GoneError,
+    RefusedError,
+    RetryAfterError,
+    RevokedError,
+)
+from orchestrator.products.chat.place import Place, parse_place
+from orchestrator.products.chat.platform import Button, ButtonPress
+from orchestrator.products.chat.replies import Replies
+
+ASKED: Final = "asked_"
+"""How the label of a question begins: it names the message with the buttons, and its place."""
+MOST_SHOWN: Final = 800
+"""So many characters of what is asked about are shown: with marks they fit on all platforms."""
+LONGEST_PAUSE: Final = 60.0
+CLOSE_ATTEMPTS: Final = 4
+TOO_LATE: Final = "It was answered already, or its time is over."
+WORDS: Final[Mapping[ApprovalVerdict, str]] = {
+    ApprovalVerdict.ONCE: "Approve",
+    ApprovalVerdict.TASK: "For this task",
+    ApprovalVerdict.SESSION: "For this chat",
+    ApprovalVerdict.DENY: "Deny",
+}
+ANSWERED: Final[Mapping[ApprovalVerdict, str]] = {
+    ApprovalVerdict.ONCE: "Approved",
+    ApprovalVerdict.TASK: "Approved for this task",
+    ApprovalVerdict.SESSION: "Approved for this chat",
+    ApprovalVerdict.DENY: "Denied",
+}
+
+
+class ApprovalButtons:
+    """Asks the people of chats for approval."""
+
+    def __init__(
+        self,
+        services: Services,
+        replies: Replies,
+        nursery: trio.Nursery,
+        report: Callable[[str], None],
+    ) -> None:
+        self._services = services
+        self._replies = replies
+        self._nursery = nursery
+        self._report = report
+        self._answers: dict[str, ApprovalAnswered] = {}
+        """The answers to questions whose buttons were not taken away yet."""
+        self._asked: set[str] = set()
+        """The questions that are asked now."""
+
+    async def ask_forever(self) -> None:
+        """Send each question of a chat once, and take its buttons away when it is answered."""
+        book = self._services.book
+        questions = ApprovalQuestions(self._services, None, is_closed=lambda: book.closed)
+        with book.subscribers.subscribe_kinds(self._note_answer, (ApprovalAnswered,)):
+            async for question in questions:
+                session = book.ledger.sessions[book.ledger.tasks[question.task].session]
+                if session.labels.get(KIND) == CHAT_PLATFORM:
+                    self._asked.add(question.id)
+                    self._nursery.start_soon(self._ask_until_answered, session, question)
+
+    def close_answered(self, sessions: Iterable[SessionRecord]) -> None:
+        """Take the buttons away whose questions were answered after their process had died."""
+        for session in sessions:
+            is_open = {it.id for it in self.open_questions(session)}
+            for label in list(session.labels):
+                if label.startswith(ASKED) and label[len(ASKED) :] not in is_open:
+                    self._nursery.start_soon(self._close, session, label, "It is no longer open.")
+
+    def open_questions(self, session: SessionRecord) -> list[ApprovalQuestion]:
+        """Return the questions of a session that have no answer, oldest first."""
+        return self._services.read.open_questions(session.id)
+
+    async def press(self, press: ButtonPress) -> None:
+        """Take the answer of a person who may answer."""
+        verdict, _, approval = press.data.partition(":")
+        text = TOO_LATE
+        with suppress(UnknownIdError, ValueError):
+            session = self._asked_in(approval, press)
+            by = press.user.name or press.user.id
+            await self.answer(session, approval, ApprovalVerdict(verdict), by=by)
+            text = ANSWERED[ApprovalVerdict(verdict)]
+        self._nursery.start_soon(self._tell_presser, press, text)
+        await trio.lowlevel.checkpoint()
+
+    async def answer(
+        self,
+        session: SessionRecord,
+        approval: str,
+        verdict: ApprovalVerdict,
+        *,
+        by: str,
+        reason: str = "",
+    ) -> None:
+        """Answer a question of a session, and return when that is durable.
+
+        Raises:
+            UnknownIdError: it is not open any more.
+        """
+        await answer_question(
+            self._services, approval, verdict, by=by, reason=reason, session=session.id
+        )
+
+    def _asked_in(self, approval: str, press: ButtonPress) -> SessionRecord:
+        """Return the session of a question, if it was asked with the button that was pressed."""
+        for question in self._services.read.open_questions():
+            if question.id == approval:
+                ledger = self._services.book.ledger
+                session = ledger.sessions[ledger.tasks[question.task].session]
+                place, _, message = session.labels.get(ASKED + approval, "").partition(" ")
+                asked_at = parse_place(place) if place else None
+                if message == press.message and asked_at == press.place:
+                    return session
+        raise UnknownIdError(f"no question {approval!r} is open there")
+
+    async def _ask_until_answered(self, session: SessionRecord, question: ApprovalQuestion) -> None:
+        try:
+            await self._ask(session, question)
+        finally:
+            self._asked.discard(question.id)
+            self._answers.pop(question.id, None)
+
+    async def _ask(self, session: SessionRecord, question: ApprovalQuestion) -> None:
+        await trio.lowlevel.checkpoint()
+        label = ASKED + question.id
+        if label not in session.labels:
+            place = place_of(session.root.context)
+            try:
+                message = await self._send(session, place, question)
+            except Exception as exc:  # noqa: BLE001 (a platform is code of others)
+                self._report(f"{place}: no person was asked: {error_text(exc)}")
+                return
+            if not message or session.closed:
+                return
+            asked = LabelsChanged(session.id, {label: f"{place} {message}"})
+            self._services.book.post(asked)
+        while self._is_open(session, question):
+            await self._services.book.wakeups.wait_session_changed(session.id)
+        await self._close(session, label, self._answer_text(question))
+
+    async def _send(self, session: SessionRecord, place: Place, question: ApprovalQuestion) -> str:
+        """Send a question as long as it is open, and return the id of its message."""
+        buttons = [Button(words, f"{verdict}:{question.id}") for verdict, words in WORDS.items()]
+        platform, pause = self._replies.platform(place), 1.0
+        while self._is_open(session, question):
+            try:
+                anchor = session.root.context.get("message_id", "")
+                text = question_text(question, self._services.book.clock())
+                sent = await platform.send_buttons(
+                    place, text, buttons, key=question.id, anchor=anchor
+                )
+            except RetryAfterError as exc:
+                await trio.sleep(exc.seconds)
+            except (GoneError, RefusedError, RevokedError):
+                raise
+            except ChatError:
+                # A question that is there twice is answered once.
+                await trio.sleep(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+            else:
+                return sent.id
+        await trio.lowlevel.checkpoint()
+        return ""
+
+    async def _close(self, session: SessionRecord, label: str, text: str) -> None:
+        """Take the buttons of a question away; if the platform is gone for long, they stay."""
+        await trio.lowlevel.checkpoint()
+        place, _, message = session.labels.get(label, "").partition(" ")
+        if not message:
+            return
+        for attempt in range(CLOSE_ATTEMPTS):
+            try:
+                platform = self._replies.platform(parse_place(place))
+                await platform.close_buttons(parse_place(place), message, text)
+                break
+            except RetryAfterError as exc:
+                await trio.sleep(exc.seconds)
+            except (GoneError, RefusedError, RevokedError) as exc:
+                self._report(f"{place}: buttons were not closed: {error_text(exc)}")
+                break
+            except ChatError:
+                # Done twice it is as done once.
+                await trio.sleep(2**attempt)
+            except Exception as exc:  # noqa: BLE001 (a platform is code of others)
+                self._report(f"{place}: buttons were not closed: {error_text(exc)}")
+                break
+        book = self._services.book
+        if not book.closed and not session.deleted:
+            book.post(LabelsChanged(session.id, {label: ""}))
+
+    async def _tell_presser(self, press: ButtonPress, text: str) -> None:
+        await trio.lowlevel.checkpoint()
+        try:
+            await self._replies.platform(press.place).answer_press(press, text)
+        except Exception as exc:  # noqa: BLE001 (a platform is code of others)
+            self._report(f"{press.place}: a press was not answered: {error_text(exc)}")
+
+    def _note_answer(self, entry: Entry, _encoded: Encoded) -> None:
+        """Keep how a question was answered: when its turn has ended, the ledger forgets it."""
+        event = entry.event
+        if isinstance(event, ApprovalAnswered) and event.id in self._asked:
+            self._answers[event.id] = event
+
+    def _is_open(self, session: SessionRecord, question: ApprovalQuestion) -> bool:
+        return any(it.id == question.id for it in self.open_questions(session))
+
+    def _answer_text(self, question: ApprovalQuestion) -> str:
+        asked = f"{question.path} · {question.tool}\n{_short(question.subject)}"
+        found = self._answers.get(question.id)
+        if found is None:
+            return f"{asked}\n\nIt is no longer open."
+        by = f" by {found.by}" if found.by else ""
+        return f"{asked}\n\n{ANSWERED[found.answer]}{by}."
+
+
+def question_text(question: ApprovalQuestion, now: float) -> str:
+    """Return a question as people read it in a chat."""
+    minutes = max(1, round((question.deadline - now) / 60))
+    lines = [
+        f"{question.path} asks to run {question.tool}:",
+        _short(question.subject),
+        question.why,
+        "" if question.details == question.subject else _short(question.details),
+        f"Without an answer it is denied in {minutes} min.",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _short(text: str) -> str:
+    """Return the beginning and the end of a text: what does harm may stand at either."""
+    if len(text) <= MOST_SHOWN:
+        return text
+    half, left_out = MOST_SHOWN // 2, len(text) - MOST_SHOWN
+    return f"{text[:half]} ⟨{left_out} characters are not shown⟩ {text[-half:]}"

@@ -1,0 +1,308 @@
+"""The commands that people write in a chat: `/new`, `/stop`, `/tree` and others.
+
+A command that changes something has done so durably when it is acknowledged; its answer is a note,
+which a crash may lose.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeAlias
+
+import attrs
+import msgspec
+import trio
+
+from orchestrator.agents import MessageId
+from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.delegation.events import LabelsChanged
+from orchestrator.delegation.events.approvals import ApprovalVerdict
+from orchestrator.kernel.doors.kept import KeptDoor
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.products.chat.access import Access
+from orchestrator.products.chat.approval_buttons import TOO_LATE, ApprovalButtons
+from orchestrator.products.chat.conversations import Conversations
+from orchestrator.products.chat.one_time_codes import OneTimeCodes
+from orchestrator.products.chat.pairing_codes import PairingCodes
+from orchestrator.products.chat.place import Place
+from orchestrator.products.chat.platform import IncomingMessage
+from orchestrator.products.chat.settings import GatewaySettings
+
+PERSONALITY: Final = "personality"
+"""The label of a session: the personality that its people have chosen."""
+METADATA: Final = "metadata"
+"""The label of a session that has its title, as the console reads it."""
+ANSWERED: Final = "answered_by_command"
+"""The label of a session: which question each of the last commands has answered. One that is heard
+again after a crash must not answer the next."""
+MOST_ANSWERED: Final = 20
+LONGEST_TITLE: Final = 100
+MOST_LINKS: Final = 100
+TREE_ROWS: Final = 40
+NO_SESSION: Final = "There is no conversation here yet."
+NOTHING_WAITS: Final = "No call waits for an approval here."
+_COMMAND: Final = re.compile(r"([a-z]+)(?:@\S+)?(?:\s+(.*))?\Z", re.DOTALL)
+
+Later: TypeAlias = Callable[[], Awaitable[str]]
+
+
+@attrs.frozen(kw_only=True)
+class Call:
+    """A command that a person has given."""
+
+    name: str
+    argument: str
+    prefix: str
+    user: str
+    """The person, as `PLATFORM:USER`."""
+    by: str
+    """What they are called."""
+    place: Place
+    message: MessageId
+    is_private: bool
+
+
+def parse_command(
+    message: IncomingMessage, user: str, id_: MessageId, *, prefix: str
+) -> Call | None:
+    """Return the command of a message, if it is one.
+
+    Args:
+        message: the message.
+        user: its sender, as `PLATFORM:USER`.
+        id_: the id under which it is posted.
+        prefix: what people write before a command.
+    """
+    text = message.text.strip()
+    # A slash is understood wherever a platform lets it through.
+    if not text.startswith((prefix, "/")):
+        return None
+    found = _COMMAND.fullmatch(text[1:])
+    if found is None:
+        return None
+    return Call(
+        name=found[1],
+        argument=(found[2] or "").strip(),
+        prefix=prefix,
+        user=user,
+        by=message.user.name or message.user.id,
+        place=message.place,
+        message=id_,
+        is_private=message.is_private,
+    )
+
+
+class Commands:
+    """Runs commands. Each returns its answer, or what still has to be waited for."""
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        *,
+        door: KeptDoor,
+        conversations: Conversations,
+        approvals: ApprovalButtons,
+        access: Access,
+        pairing: PairingCodes,
+        settings: GatewaySettings,
+        clock: Callable[[], float],
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._door = door
+        self._conversations = conversations
+        self._approvals = approvals
+        self._access = access
+        self._pairing = pairing
+        self._settings = settings
+        self._links = OneTimeCodes[SessionId](clock, most=MOST_LINKS)
+        self._commands: Mapping[str, Callable[[Call], Awaitable[str | Later]]] = {
+            "new": self._new,
+            "stop": self._stop,
+            "tree": self._tree,
+            "cost": self._cost,
+            "approve": self._approve,
+            "deny": self._deny,
+            "personality": self._personality,
+            "title": self._title,
+            "link": self._link,
+            "invite": self._invite,
+            "help": self._help,
+            "start": self._help,
+        }
+
+    async def run(self, call: Call) -> str | Later:
+        """Run a command until it is durable, and return its answer or how to wait for it."""
+        run = self._commands.get(call.name)
+        if run is None:
+            await trio.lowlevel.checkpoint()
+            return _with_prefix(
+                f"There is no command /{call.name}; /help lists those that there are.", call
+            )
+        return await run(call)
+
+    async def _new(self, call: Call) -> str | Later:
+        before = await self._conversations.begin(call.place, call.message)
+        await self._orchestrator.services.book.wait_durable()
+        if before is None:
+            return "A new conversation begins."
+
+        async def close() -> str:
+            await self._door.close(before)
+            return "A new conversation begins. What ran in the one before has ended."
+
+        return close
+
+    async def _stop(self, call: Call) -> str | Later:
+        session = await self._conversations.find(call.place)
+        if session is None or session.has_nothing_pending:
+            return "Nothing runs here."
+
+        async def stop() -> str:
+            await self._orchestrator.cancel(session.id, tree=True)
+            return "Stopped."
+
+        return stop
+
+    async def _tree(self, call: Call) -> str:
+        session = await self._conversations.find(call.place)
+        if session is None or not session.turns:
+            return NO_SESSION
+        now = self._orchestrator.read.now() if session.tree.is_at_work else None
+        return f"```\n{session.tree.to_text(rows=TREE_ROWS, now=now)}\n```"
+
+    async def _cost(self, call: Call) -> str:
+        session = await self._conversations.find(call.place)
+        if session is None or not session.turns:
+            return NO_SESSION
+        total = session.tree.total
+        bound = "at least " if total.is_lower_bound else ""
+        return (
+            f"{bound}${total.usd:.4f} for {total.calls} model calls:"
+            f" {total.input_tokens} tokens read, {total.output_tokens} written,"
+            f" {len(session.tree) - 1} tasks delegated."
+        )
+
+    async def _approve(self, call: Call) -> str:
+        verdict = call.argument.lower() or "once"
+        if verdict not in {"once", "task", "session"}:
+            await trio.lowlevel.checkpoint()
+            return _with_prefix("Write /approve, /approve task or /approve session.", call)
+        return await self._answer(call, ApprovalVerdict(verdict), "")
+
+    async def _deny(self, call: Call) -> str:
+        return await self._answer(call, ApprovalVerdict.DENY, call.argument)
+
+    async def _answer(self, call: Call, verdict: ApprovalVerdict, reason: str) -> str:
+        session = await self._conversations.find(call.place)
+        questions = [] if session is None else self._approvals.open_questions(session)
+        if session is None:
+            return NOTHING_WAITS
+        label = session.labels.get(ANSWERED, "{}")
+        answered = msgspec.json.decode(label, type=dict[str, str])
+        if call.message not in answered:
+            if not questions:
+                return NOTHING_WAITS
+            # Posted before the answer, without a checkpoint between: it is chosen once.
+            answered[call.message] = questions[0].id
+            last = dict([*answered.items()][-MOST_ANSWERED:])
+            new = {ANSWERED: msgspec.json.encode(last).decode()}
+            self._orchestrator.services.book.post(LabelsChanged(session.id, new))
+        chosen = answered[call.message]
+        question = next((it for it in questions if it.id == chosen), None)
+        if question is None:
+            return TOO_LATE
+        try:
+            await self._approvals.answer(session, question.id, verdict, by=call.by, reason=reason)
+        except UnknownIdError:
+            return TOO_LATE
+        word = "denied" if verdict is ApprovalVerdict.DENY else "approved"
+        left = f" {len(questions) - 1} more wait." if len(questions) > 1 else ""
+        return f"{question.tool} of {question.path} is {word}.{left}"
+
+    async def _personality(self, call: Call) -> str:
+        known = self._settings.personalities
+        if not known:
+            await trio.lowlevel.checkpoint()
+            return "This gateway has no personalities."
+        session = await self._conversations.take(call.place)
+        chosen = session.labels.get(PERSONALITY, "")
+        name = call.argument.lower()
+        if not name:
+            names = ", ".join(sorted(known))
+            return f"It is {chosen or 'the usual one'}. There are: {names}, none."
+        if name not in {*known, "none"}:
+            return _with_prefix(f"There is no personality {name!r}; /personality lists them.", call)
+        await self._label(session, {PERSONALITY: name})
+        return f"From the next message on it is {name}."
+
+    async def _title(self, call: Call) -> str:
+        session = await self._conversations.take(call.place)
+        title = " ".join(call.argument.split())[:LONGEST_TITLE]
+        label = session.labels.get(METADATA, "{}")
+        metadata = msgspec.json.decode(label, type=dict[str, str])
+        if not title:
+            return metadata.get("title", "This conversation has no title.")
+        metadata["title"] = title
+        await self._label(session, {METADATA: msgspec.json.encode(metadata).decode()})
+        return f"This conversation is called {title!r}."
+
+    async def _link(self, call: Call) -> str:
+        session = await self._conversations.find(call.place)
+        if not call.argument:
+            if session is None:
+                return NO_SESSION
+            code = self._links.new(session.id)
+            return (
+                f"Write {call.prefix}link {code} within an hour where this conversation is to go"
+                " on: in another chat, on any platform that I am on."
+            )
+        linked = self._links.take(call.argument)
+        if linked is None:
+            return "This code does not hold: it is wrong, an hour old, or was used."
+        try:
+            found = await self._door.find(linked)
+        except UnknownIdError:
+            return NO_SESSION
+        if found.closed:
+            return "That conversation has ended."
+        await self._conversations.link(call.place, found)
+        return "The conversation goes on here. Replies come to where each message was written."
+
+    async def _invite(self, call: Call) -> str:
+        await trio.lowlevel.checkpoint()
+        if not self._access.is_listed(call.user):
+            return "Only people of the operator's list may invite others."
+        if not call.is_private:
+            return "Ask for that in private: who reads the code may talk."
+        code = self._pairing.new_code()
+        return f"Who sends me {call.prefix}pair {code} within an hour may talk to me."
+
+    async def _help(self, call: Call) -> str:
+        await trio.lowlevel.checkpoint()
+        return _with_prefix(HELP, call)
+
+    async def _label(self, session: SessionRecord, labels: Mapping[str, str]) -> None:
+        book = self._orchestrator.services.book
+        book.post(LabelsChanged(session.id, labels))
+        await book.wait_durable()
+
+
+def _with_prefix(text: str, call: Call) -> str:
+    """Return a text with commands as the platform of a call writes them."""
+    return re.sub(r"(?<![\w/])/(?=[a-z])", lambda _: call.prefix, text)
+
+
+HELP: Final = """\
+Write what you want, and send files with it. Work that takes long goes on in the background, and \
+its results come here.
+
+/new — begin a new conversation; what runs in this one ends
+/stop — stop what runs now
+/tree — the tasks of this conversation
+/cost — what it has used
+/approve, /approve task, /approve session, /deny REASON — answer what waits for an approval
+/personality NAME — choose how I talk
+/title TEXT — name this conversation
+/link — go on with this conversation in another chat, or on another platform
+/invite — a code by which another person may talk to me
+/help — this"""

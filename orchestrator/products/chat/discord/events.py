@@ -1,0 +1,198 @@
+"""The events of Discord's gateway, given to the inbox.
+
+What was written while the gateway did not hear is read from the history of the places where a
+session is held: the gateway repeats nothing of a session that is over. A place in which the bot was
+never called is not known, so what was first said there in that time is lost.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+import trio
+
+from orchestrator.products.chat.discord.api import PAGE, DiscordApi
+from orchestrator.products.chat.discord.channels import NAME, Channels, channel_of
+from orchestrator.products.chat.discord.gateway import Dispatch
+from orchestrator.products.chat.discord.lanes import Lane, Order
+from orchestrator.products.chat.discord.messages import incoming_message, snowflake
+from orchestrator.products.chat.discord.objects import (
+    Channel,
+    InChannel,
+    Interaction,
+    Message,
+    Ready,
+)
+from orchestrator.products.chat.discord.presses import Presses, button_press
+from orchestrator.products.chat.errors import ChatError, RefusedError, RetryAfterError, RevokedError
+from orchestrator.products.chat.platform import Inbox
+
+HISTORY_SECONDS: Final = 24 * 3600
+"""What is older is not read: an answer a day later helps no person."""
+HISTORY_PAGES: Final = 10
+"""So many pages of a place are read, at most."""
+LONGEST_PAUSE: Final = 60.0
+NOT_UNDERSTOOD: Final = "discord: a message was left out, because it is not as messages are"
+COMMAND_PREFIX: Final = "!"
+"""Discord keeps `/` for commands that a server offers to choose from."""
+COMMAND_PREFIXES: Final = (COMMAND_PREFIX, "/")
+"""Where no server offers such a command, Discord lets it through as a text."""
+ValueT = TypeVar("ValueT")
+
+
+class Events:
+    """Handles the events of one bot."""
+
+    def __init__(
+        self,
+        api: DiscordApi,
+        presses: Presses,
+        inbox: Inbox,
+        me: str,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        """Handle events.
+
+        Args:
+            api: makes calls.
+            presses: those that Discord waits for.
+            inbox: gets the events.
+            me: the id of the bot; "" if READY will tell it.
+            clock: tells the time of day.
+        """
+        self._api = api
+        self._presses = presses
+        self._inbox = inbox
+        self._clock = clock
+        self._channels = Channels(api.get_channel)
+        self._me = me
+        self._heard: dict[str, str] | None = None
+        """The last message of each channel with a session; None before it was asked for."""
+        self._unread: dict[str, str] = {}
+        """The channels whose history is to be read, and after which message."""
+
+    def lane_of(self, event: Dispatch) -> Lane:
+        match event.name:
+            case "MESSAGE_CREATE":
+                found = _decode(event, InChannel)
+                return Order.AT_ONCE if found is None else found.channel_id
+            case "READY" | "RESUMED":
+                return Order.ALONE
+            case _:
+                # A press, too: Discord waits for its answer.
+                return Order.AT_ONCE
+
+    async def handle(self, event: Dispatch) -> None:
+        await trio.lowlevel.checkpoint()
+        match event.name:
+            case "READY":
+                if (ready := _decode(event, Ready)) is not None:
+                    self._me = ready.user.id
+                self._unread = {**await self._last_heard(), **self._unread}
+                await self._read_history()
+            case "RESUMED":
+                await self._read_history()
+            case "MESSAGE_CREATE":
+                if (message := _decode(event, Message)) is not None:
+                    await self._receive(message)
+                else:
+                    self._inbox.report(NOT_UNDERSTOOD)
+            case "INTERACTION_CREATE":
+                if (interaction := _decode(event, Interaction)) is not None:
+                    await self._receive_press(interaction)
+            case _:
+                pass
+
+    async def _receive_press(self, interaction: Interaction) -> None:
+        await trio.lowlevel.checkpoint()
+        try:
+            channel = await self._find(interaction.channel_id)
+        except RefusedError:
+            return
+        press = button_press(interaction, channel)
+        if press is not None:
+            await self._presses.receive(interaction, press, self._inbox)
+
+    async def _receive(self, message: Message, *, is_late: bool = False) -> None:
+        await trio.lowlevel.checkpoint()
+        try:
+            channel = await self._find(message.channel_id)
+        except RefusedError as exc:
+            self._inbox.report(f"a message was not read: {exc}")
+            return
+        incoming = incoming_message(message, channel, self._me)
+        # A command may have been obeyed already, and obeyed late it may do harm.
+        is_stale = is_late and incoming and incoming.text.startswith(COMMAND_PREFIXES)
+        if incoming is not None and not is_stale:
+            await self._inbox.receive(incoming)
+        heard = await self._last_heard()
+        if incoming is not None or message.channel_id in heard:
+            heard[message.channel_id] = message.id
+
+    async def _last_heard(self) -> dict[str, str]:
+        """Return the last message of each channel with a session; it is changed."""
+        await trio.lowlevel.checkpoint()
+        if self._heard is None:
+            found = await self._inbox.last_anchors()
+            # Meanwhile another event may have asked, too.
+            if self._heard is None:
+                self._heard = {
+                    channel_of(place): id_ for place, id_ in found.items() if place.platform == NAME
+                }
+        return self._heard
+
+    async def _find(self, channel: str) -> Channel:
+        return await _patiently(partial(self._channels.find, channel))
+
+    async def _read_history(self) -> None:
+        """Read what the known channels have after the last message that was heard there."""
+        oldest = snowflake(self._clock() - HISTORY_SECONDS)
+        while self._unread:
+            channel, after = next(iter(self._unread.items()))
+            after = max(after, oldest, key=int)
+            for _ in range(HISTORY_PAGES):
+                try:
+                    page = await _patiently(partial(self._api.get_messages, channel, after=after))
+                except RefusedError:
+                    # The channel is gone, or the bot may not read its history.
+                    break
+                for message in page:
+                    await self._receive(message, is_late=True)
+                    after = self._unread[channel] = message.id
+                if len(page) < PAGE:
+                    break
+            else:
+                self._inbox.report(
+                    f"channel {channel} has more than {HISTORY_PAGES * PAGE} new messages; the"
+                    " later ones are not read"
+                )
+            del self._unread[channel]
+        await trio.lowlevel.checkpoint()
+
+
+async def _patiently(call: Callable[[], Awaitable[ValueT]]) -> ValueT:
+    """Make a call until Discord answers it; if it refuses, raise that."""
+    pause = 1.0
+    while True:
+        try:
+            return await call()
+        except RetryAfterError as exc:
+            await trio.sleep(exc.seconds)
+        except (RefusedError, RevokedError):
+            raise
+        except ChatError:
+            await trio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _decode(event: Dispatch, type_: type[ValueT]) -> ValueT | None:
+    """Return what an event says; None if it is not as it should be.
+
+    It is left out then: it would come again with every connection.
+    """
+    try:
+        return msgspec.json.decode(event.data, type=type_)
+    except msgspec.MsgspecError:
+        return None

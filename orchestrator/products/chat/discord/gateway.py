@@ -1,0 +1,329 @@
+"""Discord's gateway: one websocket that brings events, opened again whenever it is lost.
+
+The gateway repeats every event after the number that it is told on `RESUME`. That number is the one
+of the last event that was handled, never only received: an event that a lost connection has cut off
+comes again. The number of an event is its acknowledgement.
+
+* TooManySessionsError   waited for
+* ConnectionLostError    opened again after a pause, and resumed if that may be
+* RefusedBotError        the gateway will never take this bot as it is
+"""
+
+import enum
+from collections.abc import Awaitable, Callable
+from functools import partial
+from random import random
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
+
+import attrs
+import msgspec
+import trio
+from trio_websocket import ConnectionClosed, WebSocketConnection
+
+from orchestrator.agents import raising_one_error
+from orchestrator.products.chat.discord.lanes import Lane, Lanes
+from orchestrator.products.chat.discord.objects import GatewayInfo, Hello, Payload, Ready
+from orchestrator.products.chat.discord.session_file import GatewaySession, SessionFile
+from orchestrator.products.chat.errors import ChatError, RevokedError
+from orchestrator.products.chat.troubles import Troubles
+from orchestrator.products.chat.websocket import SocketLostError, close_websocket, open_websocket
+
+INTENTS: Final = 1 << 0 | 1 << 9 | 1 << 12 | 1 << 15
+"""Servers and their threads, messages there, private messages, and what messages contain."""
+FATAL: Final = {
+    4004: "it refuses the token; set DISCORD_BOT_TOKEN anew",
+    4010: "it refuses the shard",
+    4011: "the bot is in more servers than one connection may serve",
+    4012: "it speaks version 10 of the API no longer",
+    4013: "it does not know the intents",
+    4014: (
+        "the bot may not read messages: switch on `Message Content Intent` of the bot at"
+        " https://discord.com/developers/applications"
+    ),
+}
+"""The codes after which no other attempt helps, and what they mean."""
+UNRESUMABLE: Final = frozenset({1000, 1001, 4003, 4007, 4009})
+"""The codes after which a new session begins."""
+PROJECT: Final = "delegation-orchestrator"
+STILL_OPEN: Final = 4900
+"""The code with which a connection is left: 1000 or 1001 would end the session with it. Also at the
+end of the process, because the next one resumes it."""
+CONNECT_SECONDS: Final = 30
+ValueT = TypeVar("ValueT")
+
+
+class Op(enum.IntEnum):
+    """What a frame is."""
+
+    DISPATCH = 0
+    HEARTBEAT = 1
+    IDENTIFY = 2
+    RESUME = 6
+    RECONNECT = 7
+    INVALID_SESSION = 9
+    HELLO = 10
+    HEARTBEAT_ACK = 11
+
+
+class ConnectionLostError(ChatError):
+    """The connection is gone, or is as good as gone."""
+
+    def __init__(self, problem: str, *, is_resumable: bool = True) -> None:
+        super().__init__(f"the connection to Discord was lost: {problem}")
+        self.is_resumable = is_resumable
+
+
+class TooManySessionsError(ChatError):
+    """The bot has begun as many sessions as it may in one day."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("Discord lets the bot begin no more sessions today")
+        self.seconds = seconds
+
+
+class RefusedBotError(RevokedError):
+    """The gateway will never take this bot as it is."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"Discord refuses the bot ({code}): {FATAL[code]}")
+        self.code = code
+
+
+@attrs.frozen
+class Dispatch:
+    """An event."""
+
+    name: str
+    data: msgspec.Raw
+
+
+class Handler(Protocol):
+    """What events are given to."""
+
+    def lane_of(self, event: Dispatch) -> Lane:
+        """Return when an event is handled."""
+        ...
+
+    async def handle(self, event: Dispatch) -> None:
+        """Handle an event, and return when a crash cannot undo that."""
+        ...
+
+
+GetGateway: TypeAlias = Callable[[], Awaitable[GatewayInfo]]
+
+
+class Gateway:
+    """The events of one bot."""
+
+    def __init__(
+        self,
+        token: str,
+        get_gateway: GetGateway,
+        troubles: Troubles,
+        file: SessionFile,
+        *,
+        is_encrypted: bool = True,
+        fraction: Callable[[], float] = random,  # noqa: S311 (spreads attempts)
+    ) -> None:
+        """Listen later: `run` does.
+
+        Args:
+            token: the bot's.
+            get_gateway: asks Discord where the gateway is.
+            troubles: is told why connections are lost.
+            file: may have the session of an earlier process, and gets this one.
+            is_encrypted: the token goes over encrypted connections alone.
+            fraction: returns a random number below 1.
+        """
+        self._is_encrypted = is_encrypted
+        self._token = token
+        self._get_gateway = get_gateway
+        self._troubles = troubles
+        self._file = file
+        self._fraction = fraction
+        self.session = file.load()
+        self._holds = True
+        """The connection holds, or did until now."""
+
+    async def run(self, handler: Handler) -> NoReturn:
+        """Give the events to a handler until this is cancelled.
+
+        Raises:
+            RevokedError: Discord will never take this bot as it is.
+        """
+        while True:
+            try:
+                await self._listen(handler)
+            except RevokedError:
+                raise
+            except ChatError as exc:
+                problem = exc
+            await self._pause(problem)
+
+    async def _pause(self, problem: ChatError) -> None:
+        """Wait before the next connection."""
+        is_first, self._holds = self._holds, False
+        if isinstance(problem, TooManySessionsError):
+            await self._troubles.pause(problem)
+            await trio.sleep(problem.seconds)
+            return
+        if isinstance(problem, ConnectionLostError) and not problem.is_resumable:
+            self.session = None
+            # Discord wants it so.
+            await trio.sleep(1 + 4 * self._fraction())
+        if is_first:
+            # That is nothing: Discord itself asks for a new connection every few hours.
+            await trio.sleep(self._fraction())
+        else:
+            await self._troubles.pause(problem)
+
+    def note_held(self) -> None:
+        """Note that a connection holds: the next loss is the first again."""
+        self._holds = True
+        self._troubles.over()
+
+    def begin(self, ready: Ready, number: int) -> None:
+        """Note what the new session is resumed with."""
+        url, bot = ready.resume_gateway_url, ready.user.id
+        self.session = GatewaySession(ready.session_id, url, number, bot)
+        self._file.save(self.session)
+
+    def note_handled(self, number: int) -> None:
+        """Note up to which number all events are handled."""
+        if self.session is not None and number > self.session.seq:
+            self.session.seq = number
+            self._file.save(self.session)
+
+    def opening(self) -> dict[str, Any]:
+        """Return what resumes the session, or begins one."""
+        if self.session is not None:
+            resume = {"session_id": self.session.id, "seq": self.session.seq}
+            return {"op": Op.RESUME, "d": {"token": self._token, **resume}}
+        properties = {"os": "linux", "browser": PROJECT, "device": PROJECT}
+        identify = {"intents": INTENTS, "properties": properties}
+        return {"op": Op.IDENTIFY, "d": {"token": self._token, **identify}}
+
+    async def _listen(self, handler: Handler) -> NoReturn:
+        """Open a connection, and handle what it brings until it is lost."""
+        session = self.session
+        url = session.url if session is not None else ""
+        if not url:
+            info = await self._get_gateway()
+            url = info.url
+            starts = info.session_start_limit
+            if session is None and not starts.remaining:
+                # To begin another would revoke the token.
+                raise TooManySessionsError(starts.reset_after / 1000)
+        if self._is_encrypted and not url.startswith("wss://"):
+            # Such as that of a stand-in, which an earlier process has left in the file.
+            raise ConnectionLostError("its address is not wss", is_resumable=False)
+        try:
+            address = f"{url.rstrip('/')}/?v=10&encoding=json"
+            async with open_websocket(address) as socket:
+                try:
+                    await _Connection(socket, self, handler, self._fraction()).listen()
+                finally:
+                    await close_websocket(socket, STILL_OPEN)  # noqa: ASYNC102 (shielded)
+        except SocketLostError:
+            # It could not be opened: the others are told by what reads and sends.
+            if session is not None:
+                session.url = ""
+            raise
+
+
+class _Connection:
+    """One websocket, until it is lost."""
+
+    def __init__(
+        self, socket: WebSocketConnection, gateway: Gateway, handler: Handler, fraction: float
+    ) -> None:
+        self._socket = socket
+        self._gateway = gateway
+        self._handler = handler
+        self._fraction = fraction
+        self._is_acknowledged = True
+        """The gateway has answered the last heartbeat."""
+
+    async def listen(self) -> NoReturn:
+        try:
+            with trio.fail_after(CONNECT_SECONDS):
+                first = await self._read()
+        except trio.TooSlowError:
+            raise ConnectionLostError("it says nothing") from None
+        if first.op != Op.HELLO:
+            raise ConnectionLostError(f"it begins with {first.op}")
+        interval = _decode(first.d, Hello).heartbeat_interval / 1000
+        with raising_one_error():
+            # Owns all that goes on as long as the connection lasts.
+            async with trio.open_nursery() as nursery:
+                lanes = Lanes(nursery, self._gateway.note_handled)
+                nursery.start_soon(self._beat_forever, interval)
+                await self._send(self._gateway.opening())
+                while True:
+                    await self._take(await self._read(), lanes)
+
+    async def _take(self, payload: Payload, lanes: Lanes) -> None:
+        await trio.lowlevel.checkpoint()
+        match payload.op:
+            case Op.DISPATCH:
+                number, event = payload.s or 0, Dispatch(payload.t or "", payload.d)
+                if event.name == "READY":
+                    self._gateway.begin(_decode(payload.d, Ready), number)
+                lane = self._handler.lane_of(event)
+                await lanes.put(number, lane, partial(self._handler.handle, event))
+            case Op.HEARTBEAT:
+                await self._beat()
+            case Op.RECONNECT:
+                raise ConnectionLostError("Discord asks for another")
+            case Op.INVALID_SESSION:
+                is_resumable = _decode(payload.d, bool)
+                problem = "the session is not valid"
+                raise ConnectionLostError(problem, is_resumable=is_resumable)
+            case Op.HEARTBEAT_ACK:
+                self._is_acknowledged = True
+                self._gateway.note_held()
+            case _:
+                pass  # an operation that a later version may add
+
+    async def _beat_forever(self, interval: float) -> NoReturn:
+        # Not all clients that were cut off together shall come back together.
+        await trio.sleep(interval * self._fraction)
+        while True:
+            if not self._is_acknowledged:
+                raise ConnectionLostError("it does not answer")
+            self._is_acknowledged = False
+            await self._beat()
+            await trio.sleep(interval)
+
+    async def _beat(self) -> None:
+        session = self._gateway.session
+        await self._send({"op": Op.HEARTBEAT, "d": session.seq if session else None})
+
+    async def _send(self, payload: dict[str, Any]) -> None:
+        try:
+            await self._socket.send_message(msgspec.json.encode(payload).decode())
+        except ConnectionClosed as exc:
+            raise _lost(exc) from None
+
+    async def _read(self) -> Payload:
+        try:
+            frame = await self._socket.get_message()
+        except ConnectionClosed as exc:
+            raise _lost(exc) from None
+        return _decode(frame, Payload)
+
+
+def _lost(closed: ConnectionClosed) -> ConnectionLostError | RefusedBotError:
+    """Return what the end of a connection means."""
+    code = 1006 if closed.reason is None else closed.reason.code
+    if code in FATAL:
+        return RefusedBotError(code)
+    problem = f"it was closed with {code}"
+    return ConnectionLostError(problem, is_resumable=code not in UNRESUMABLE)
+
+
+def _decode(data: msgspec.Raw | str | bytes, type_: type[ValueT]) -> ValueT:
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except msgspec.MsgspecError as exc:
+        raise ConnectionLostError(f"it sends what it should not ({exc})") from None

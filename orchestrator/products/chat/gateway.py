@@ -1,0 +1,493 @@
+"""The gateway: what people say on chat platforms reaches sessions, and the replies reach people.
+
+A message is acknowledged when it is durable, and heard once. Its reply goes to the place that it
+came from. After a restart the gateway goes on with what earlier processes have left.
+"""
+
+import datetime as dt
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, assert_never
+
+import attrs
+import trio
+
+from orchestrator.agents import (
+    Agent,
+    Budget,
+    DefinitionError,
+    MessageId,
+    UserMessage,
+    raising_one_error,
+    well_formed,
+)
+from orchestrator.delegation import Encoded, Grant, SessionRecord
+from orchestrator.delegation.events import Entry, LabelsChanged, TurnResumed, TurnStarted
+from orchestrator.kernel.budget_scope import use_grants
+from orchestrator.kernel.doors.inbound import (
+    LANGUAGE_MODEL,
+    InboundRequest,
+    search_request_ahead,
+    with_language_model,
+)
+from orchestrator.kernel.doors.kept import KeptDoor
+from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, KIND
+from orchestrator.kernel.errors import ClosedError, JournalError, OrchestratorError, error_text
+from orchestrator.kernel.event_loop import require_trio
+from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.products.chat.access import Access, user_key
+from orchestrator.products.chat.approval_buttons import ApprovalButtons
+from orchestrator.products.chat.attachments import receive_files, with_file_tool
+from orchestrator.products.chat.commands import PERSONALITY, Call, Commands, parse_command
+from orchestrator.products.chat.conversations import TOLD, Conversations, place_of
+from orchestrator.products.chat.errors import RevokedError
+from orchestrator.products.chat.pairing_codes import PairingCodes
+from orchestrator.products.chat.place import Place, parse_place
+from orchestrator.products.chat.platform import (
+    ButtonPress,
+    ChatEvent,
+    ChatMoved,
+    IncomingMessage,
+    Platform,
+    Webhook,
+)
+from orchestrator.products.chat.rates import Rates
+from orchestrator.products.chat.recent import RecentMessages
+from orchestrator.products.chat.replies import Replies
+from orchestrator.products.chat.settings import NO_SETTINGS, GatewaySettings, Profile
+from orchestrator.products.schedule import Delivery, Job, Scheduler, Target
+from orchestrator.products.schedule.charges import UnpaidError
+from orchestrator.products.schedule.job_run import JOB
+from orchestrator.products.schedule.targets import NO_TARGETS
+
+MINUTE: Final = 60.0
+TYPING_SECONDS: Final = 4.0
+"""How often a platform is told that an answer is being written."""
+_BEGINS_TURN: Final = (TurnStarted, TurnResumed)
+
+
+def ignore(line: str) -> None:
+    """Tell nobody."""
+    del line
+
+
+class Gateway:
+    """One agent, reached from chat platforms. `open_gateway` opens it."""
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        agent: Agent[Any],
+        platforms: Sequence[Platform],
+        nursery: trio.Nursery,
+        *,
+        jobs: Sequence[Job],
+        targets: Mapping[str, Target],
+        settings: GatewaySettings,
+        workspace: Path,
+        clock: Callable[[], float],
+        report: Callable[[str], None],
+    ) -> None:
+        services = orchestrator.services
+        self._services = services
+        self._agent = agent
+        self._platforms: Mapping[str, Platform] = {it.name: it for it in platforms}
+        for platform in platforms:
+            redactor = services.read.redactor
+            redactor.learn(platform.secrets, source=f"platform {platform.name}")
+        self._nursery = nursery
+        self._settings = settings
+        self._workspace = workspace
+        self._clock = clock
+        self._report = report
+        self._replies = Replies(services, self._platforms, report)
+        agents = {it.name: it for it in (*(job.agent for job in jobs), agent)}
+        self.scheduler: Final = Scheduler(
+            services, agents, targets={**targets, **self.targets}, clock=clock, charge=self._charge
+        )
+        self._door = KeptDoor(
+            services,
+            agents,
+            nursery,
+            restore=self._restored,
+            kinds={CHAT_PLATFORM: self._replies.deliver, JOB: self.scheduler.deliver},
+        )
+        self._conversations = Conversations(services, self._door, agent)
+        self.pairing: Final = PairingCodes(services, self._door, clock)
+        self._access = Access(settings, self.pairing)
+        self._rates = Rates(clock)
+        self._recent = RecentMessages()
+        self._approvals = ApprovalButtons(services, self._replies, nursery, report)
+        self._commands = Commands(
+            orchestrator,
+            door=self._door,
+            conversations=self._conversations,
+            approvals=self._approvals,
+            access=self._access,
+            pairing=self.pairing,
+            settings=settings,
+            clock=clock,
+        )
+
+    @property
+    def webhooks(self) -> Mapping[str, Webhook]:
+        """What answers the HTTP requests of the platforms, by their paths."""
+        return {
+            path: webhook
+            for platform in self._platforms.values()
+            for path, webhook in platform.webhooks(self).items()
+        }
+
+    @property
+    def targets(self) -> Mapping[str, Target]:
+        """Where jobs can deliver: `telegram:CHAT`, `telegram:CHAT:THREAD` and the like."""
+        return {name: self._target(name) for name in self._platforms}
+
+    def report(self, line: str) -> None:
+        """Tell the operator."""
+        self._report(line)
+
+    async def receive(self, event: ChatEvent) -> None:
+        """Take what a platform has heard, and return when a crash cannot undo that."""
+        try:
+            await self._take(event)
+        except ClosedError:
+            if not self._services.read.is_stopping:
+                raise
+            # Not acknowledged: the next process hears it again.
+            await trio.sleep_forever()
+        except JournalError:
+            raise
+        except (OrchestratorError, DefinitionError) as exc:
+            self.report(f"{_where(event)}: {error_text(exc)}")
+            if isinstance(event, IncomingMessage):
+                self._say(event, f"That could not be taken: {error_text(exc)}")
+        await trio.lowlevel.checkpoint()
+
+    async def last_anchors(self) -> Mapping[Place, str]:
+        """Return the last message that was read in each place where a session is held."""
+        return await self._conversations.last_anchors()
+
+    async def _take(self, event: ChatEvent) -> None:
+        await trio.lowlevel.checkpoint()
+        match event:
+            case IncomingMessage():
+                await self._receive_message(event)
+            case ButtonPress():
+                if self._access.allows(user_key(event.place, event.user)):
+                    await self._approvals.press(event)
+            case ChatMoved():
+                session = await self._conversations.find(event.old)
+                if session is not None:
+                    await self._conversations.link(event.new, session)
+            case _:
+                assert_never(event)
+
+    async def _receive_message(self, message: IncomingMessage) -> None:
+        await trio.lowlevel.checkpoint()
+        user = user_key(message.place, message.user)
+        id_ = message_id(message)
+        platform = self._platforms[message.place.platform]
+        call = parse_command(message, user, id_, prefix=platform.command_prefix)
+        if not self._access.allows(user):
+            may_pair = message.is_private and not self._access.blocks(user)
+            if call is not None and call.name == "pair" and may_pair:
+                await self._pair(message, call)
+            return
+        if not message.is_addressed and not await self._is_held(message.place):
+            return
+
+        async def take() -> None:
+            await self._take_message(message, call, id_, user)
+
+        await self._recent.take(id_, take)
+
+    async def _take_message(
+        self, message: IncomingMessage, call: Call | None, id_: MessageId, user: str
+    ) -> None:
+        self._replies.reached(message.place)
+        if await self._conversations.has_heard(message.place, id_):
+            await self._services.book.wait_durable()
+            return
+        limits = self._settings.limits_of(user)
+        if seconds := self._rates.take(user, limits.messages_per_minute):
+            self._say(message, f"Too many messages. Write again in {seconds:.0f} s.")
+            return
+        if call is not None:
+            await self._run_command(message, call)
+        elif message.text.strip() or message.attachments:
+            await self._converse(message, id_, user)
+
+    async def _is_held(self, place: Place) -> bool:
+        """Return whether a thread has a conversation: there every message is for us."""
+        await trio.lowlevel.checkpoint()
+        return bool(place.thread) and await self._conversations.find(place) is not None
+
+    async def _converse(self, message: IncomingMessage, id_: MessageId, user: str) -> None:
+        profile = self._settings.profile_of(user)
+        platform = self._platforms[message.place.platform]
+        workspace = (self._workspace / profile.workspace).absolute()
+        own = self._agent.workspace
+        folder = workspace / own if isinstance(own, Path) else workspace
+        received = await receive_files(platform, message, folder)
+        text = well_formed(message.text.strip())
+        if not message.is_private:
+            # Several people talk in one conversation.
+            text = f"{well_formed(message.user.name or message.user.id)}: {text}"
+        text = "\n".join((text, *received.lines)).strip()
+        grants = self._grants(user)
+        request = InboundRequest(
+            agent=self._agent_for(profile),
+            message=UserMessage(text, received.parts, id=id_),
+            context=_context(message, workspace),
+        )
+        await search_request_ahead(self._services.read.redactor, request)
+        session = await self._conversations.take(message.place)
+        # No checkpoint until it is posted: the session stays the one of the place.
+        if told := session.labels.get(TOLD):
+            text = f"[This chat was told meanwhile:\n{told}]\n\n{text}"
+        request = attrs.evolve(
+            request,
+            message=UserMessage(text, received.parts, id=id_),
+            context={**request.context, "session_key": session.id},
+            instructions=self._instructions(session, profile),
+        )
+        with use_grants(grants):
+            self._door.receive(session, request)
+        changed = {TOLD: "", LANGUAGE_MODEL: profile.model}
+        if any(session.labels.get(it, "") != changed[it] for it in changed):
+            self._services.book.post(LabelsChanged(session.id, changed))
+        await self._services.book.wait_durable()
+
+    async def _run_command(self, message: IncomingMessage, call: Call) -> None:
+        answer = await self._commands.run(call)
+        if isinstance(answer, str):
+            self._say(message, answer)
+            return
+
+        async def finish() -> None:
+            await trio.lowlevel.checkpoint()
+            with suppress(ClosedError):
+                self._say(message, await answer())
+
+        self._nursery.start_soon(finish)
+
+    async def _pair(self, message: IncomingMessage, call: Call) -> None:
+        if await self.pairing.pair(call.user, call.argument, call.by):
+            self.report(f"{call.user} ({call.by}) was paired")
+            self._say(message, f"You may talk to me now. {call.prefix}help says how.")
+
+    def _say(self, message: IncomingMessage, text: str) -> None:
+        """Send a note without waiting for it."""
+
+        async def say() -> None:
+            await trio.lowlevel.checkpoint()
+            with suppress(OrchestratorError):
+                await self._replies.note(message.place, text, anchor=message.anchor)
+
+        self._nursery.start_soon(say)
+
+    def _instructions(self, session: SessionRecord, profile: Profile) -> str:
+        name = session.labels.get(PERSONALITY, profile.personality)
+        return self._settings.personalities.get(name, "")
+
+    def _agent_for(self, profile: Profile) -> Agent[Any]:
+        """Return the agent as the profile of a person has it."""
+        labels = {LANGUAGE_MODEL: profile.model} if profile.model else {}
+        agent = with_language_model(self._agent, labels)
+        return with_file_tool(agent, list(self._platforms.values()))
+
+    def _restored(self, session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
+        if not _is_chat(session):
+            return agent
+        return with_file_tool(agent, list(self._platforms.values()))
+
+    def _grants(self, user: str) -> tuple[Grant, ...]:
+        """Return the budget of a person for this day."""
+        limits = self._settings.limits_of(user)
+        usd, tokens = limits.usd_per_day, limits.tokens_per_day
+        if usd is None and tokens is None:
+            return ()
+        today = dt.datetime.fromtimestamp(self._clock(), dt.UTC).date()
+        budget = Budget(usd=usd, tokens=tokens, name=f"of {user} on {today}")
+        return (Grant.standing(f"chat:{user}:{today}", budget),)
+
+    @contextmanager
+    def _charge(self, session: SessionRecord, goes_on: bool) -> Generator[None]:
+        """Charge what a job of a conversation begins to the person who talked there last."""
+        del goes_on
+        context = session.root.context
+        if not _is_chat(session) or "user_id" not in context:
+            yield
+            return
+        user = f"{context['platform']}:{context['user_id']}"
+        if not self._access.allows(user):
+            raise UnpaidError(f"{user} may not talk any more")
+        with use_grants(self._grants(user)):
+            yield
+
+    def _target(self, platform: str) -> Target:
+        async def deliver(delivery: Delivery) -> str:
+            place = parse_place(f"{platform}:{delivery.address}")
+            first = await self._replies.send_parts(
+                delivery.reply, place, delivery.text, of=f"{place}#"
+            )
+            # So it can be replied to.
+            told = f"Job {delivery.job}, due {delivery.due}: {delivery.text}"
+            message, _, _ = first.partition(" ")
+            answers = self._platforms[platform].place_of_answers(place, message)
+            await self._conversations.tell(answers, told)
+            return first
+
+        return deliver
+
+    @asynccontextmanager
+    async def open(self, jobs: Sequence[Job] | None) -> AsyncGenerator[None]:
+        """Hear the platforms and begin jobs as long as the block lasts.
+
+        Args:
+            jobs: those of the program; None leaves those of earlier processes as they are.
+        """
+        subscribers = self._services.book.subscribers
+        with subscribers.subscribe_kinds(self._follow_turns, _BEGINS_TURN):
+            await self.pairing.load()
+            async with self.scheduler.open(self._door, jobs):
+                await self._resume()
+                for platform in self._platforms.values():
+                    self._nursery.start_soon(self._hear, platform)
+                yield
+
+    async def _resume(self) -> None:
+        """Go on with what earlier processes have left."""
+        await self._conversations.close_superseded()
+        for kind in (CHAT_PLATFORM, JOB):
+            for session in await self._door.resume_sessions(kind=kind):
+                self.report(
+                    f"session {session.id} waits for agent {session.root.agent!r}, which is not"
+                    " here"
+                )
+        ledger = self._services.book.ledger
+        chats = [it for it in ledger.sessions.values() if _is_chat(it)]
+        self._approvals.close_answered(chats)
+        self._nursery.start_soon(self._approvals.ask_forever)
+        for session in chats:
+            if session.turn is not None and session.root.is_running:
+                self._nursery.start_soon(self._show_typing, session)
+
+    async def _hear(self, platform: Platform) -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            try:
+                await platform.run(self)
+            except RevokedError as exc:
+                self.report(f"{platform.name}: {error_text(exc)}; it is not heard any more")
+            except Exception as exc:
+                book = self._services.book
+                if book.closed or book.is_broken:
+                    raise
+                what = f"{type(exc).__name__}: {error_text(exc)}"
+                self.report(f"{platform.name}: {what}; it is heard again in a minute")
+                await trio.sleep(MINUTE)
+                continue
+            return
+
+    def _follow_turns(self, entry: Entry, _encoded: Encoded) -> None:
+        """Show that an answer is being written, for as long as a turn takes."""
+        session = self._services.book.ledger.sessions.get(entry.session)
+        if session is not None and _is_chat(session):
+            self._nursery.start_soon(self._show_typing, session)
+
+    async def _show_typing(self, session: SessionRecord) -> None:
+        await trio.lowlevel.checkpoint()
+        turn = session.turns
+        while session.turn is not None and session.turns == turn:
+            place = place_of(session.root.context)
+            platform = self._platforms.get(place.platform)
+            if platform is not None and not self._approvals.open_questions(session):
+                # It is a courtesy: it waits for nothing, and fails nothing.
+                with trio.move_on_after(TYPING_SECONDS), suppress(Exception):
+                    await platform.show_typing(place)
+            await trio.sleep(TYPING_SECONDS)
+
+
+def message_id(message: IncomingMessage) -> MessageId:
+    """Return the id under which a message is posted: the same whenever it is heard."""
+    names = f"{message.place.platform}\0{message.id}".encode(errors="replace")
+    return MessageId(f"m_{hashlib.sha256(names).hexdigest()[:32]}")
+
+
+def _context(message: IncomingMessage, workspace: Path) -> Mapping[str, str]:
+    """Return the variables of the session, for tools and children."""
+    context = {
+        "platform": message.place.platform,
+        "source": message.place.platform,
+        "chat_id": message.place.chat,
+        "chat_name": well_formed(message.chat_name),
+        "thread_id": message.place.thread,
+        "user_id": message.user.id,
+        "user_name": well_formed(message.user.name),
+        "message_id": message.anchor,
+        "cwd": str(workspace),
+    }
+    return {name: value for name, value in context.items() if value}
+
+
+def _is_chat(session: SessionRecord) -> bool:
+    return session.labels.get(KIND) == CHAT_PLATFORM
+
+
+def _where(event: ChatEvent) -> Place:
+    return event.old if isinstance(event, ChatMoved) else event.place
+
+
+@asynccontextmanager
+async def open_gateway(
+    orchestrator: Orchestrator,
+    agent: Agent[Any],
+    platforms: Sequence[Platform],
+    *,
+    jobs: Sequence[Job] | None = None,
+    targets: Mapping[str, Target] = NO_TARGETS,
+    settings: GatewaySettings = NO_SETTINGS,
+    workspace: Path | None = None,
+    clock: Callable[[], float] = time.time,
+    report: Callable[[str], None] = ignore,
+) -> AsyncGenerator[Gateway]:
+    """Reach an agent from chat platforms, as long as the block lasts.
+
+    Args:
+        orchestrator: runs the agent.
+        agent: the agent that people talk to.
+        platforms: where they are; each has another name.
+        jobs: begin by the clock meanwhile, and may deliver to chats; None begins those only that
+            agents set.
+        targets: where jobs can deliver besides chats and files, by the word before the colon.
+        settings: who may talk, and how much; by default no person may.
+        workspace: the folder that tools work in, and that takes files; by default this one.
+        clock: the time of day.
+        report: tells the operator what happens, one line each.
+    """
+    require_trio()
+    names = [it.name for it in platforms]
+    if len(set(names)) < len(names):
+        raise DefinitionError(f"two platforms have one name: {', '.join(names)}")
+    with raising_one_error():
+        async with trio.open_nursery() as nursery:
+            gateway = Gateway(
+                orchestrator,
+                agent,
+                platforms,
+                nursery,
+                jobs=jobs or (),
+                targets=targets,
+                settings=settings,
+                workspace=Path.cwd() if workspace is None else workspace,
+                clock=clock,
+                report=report,
+            )
+            async with gateway.open(jobs):
+                yield gateway
+            nursery.cancel_scope.cancel(reason="the gateway is closed")

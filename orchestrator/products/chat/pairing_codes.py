@@ -1,0 +1,84 @@
+"""Pairing codes: a person who shows one may talk from then on.
+
+The operator has a code, and gives it to the person, who sends `/pair CODE`. A code holds for an
+hour and for one person. Who guesses is told nothing, and after five wrong codes not listened to for
+an hour. Who was paired is a label of one session of the journal, so it survives a crash.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events import LabelsChanged
+from orchestrator.kernel.doors.kept import KeptDoor
+from orchestrator.kernel.services import Services
+from orchestrator.products.chat.one_time_codes import HOUR, OneTimeCodes
+
+PAIRED: Final = SessionId("c_paired_users")
+"""The session whose labels name the people who were paired."""
+MOST_CODES: Final = 3
+MOST_WRONG: Final = 5
+MOST_GUESSERS: Final = 1_000
+"""With more of them no code is taken for an hour: they are one person."""
+
+
+class PairingCodes:
+    """The codes of one gateway, and the people who have shown one."""
+
+    def __init__(self, services: Services, door: KeptDoor, clock: Callable[[], float]) -> None:
+        self._services = services
+        self._door = door
+        self._clock = clock
+        self._codes = OneTimeCodes[bool](clock, most=MOST_CODES)
+        self._wrong: dict[str, list[float]] = {}
+        """When a person has shown a wrong code."""
+        self._paired: set[str] = set()
+
+    async def load(self) -> None:
+        """Read who was paired."""
+        await self._services.book.cache.load(PAIRED)
+        session = self._services.book.ledger.sessions.get(PAIRED)
+        if session is not None:
+            self._paired.update(session.labels)
+
+    def new_code(self) -> str:
+        """Return a new code; of more than three the oldest is void."""
+        return self._codes.new(True)
+
+    def is_paired(self, user: str) -> bool:
+        """Return whether a person was paired, given as `PLATFORM:USER`."""
+        return user in self._paired
+
+    async def pair(self, user: str, code: str, name: str) -> bool:
+        """Let a person talk who has shown a code, and return whether it holds.
+
+        Args:
+            user: the person, as `PLATFORM:USER`.
+            code: what they have shown.
+            name: what they are called.
+        """
+        await trio.lowlevel.checkpoint()
+        now = self._clock()
+        if not self._may_try(user, now):
+            return False
+        if not self._codes.take(code):
+            self._wrong.setdefault(user, []).append(now)
+            return False
+        await self.load()
+        if PAIRED not in self._services.book.ledger.sessions:
+            self._door.open_record({}, PAIRED)
+        self._services.book.post(LabelsChanged(PAIRED, {user: name or user}))
+        await self._services.book.wait_durable()
+        self._paired.add(user)
+        return True
+
+    def _may_try(self, user: str, now: float) -> bool:
+        self._wrong = {
+            it: recent
+            for it, times in self._wrong.items()
+            if (recent := [time for time in times if time > now - HOUR])
+        }
+        is_many = len(self._wrong) >= MOST_GUESSERS
+        return not is_many and len(self._wrong.get(user, ())) < MOST_WRONG

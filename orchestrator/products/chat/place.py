@@ -1,0 +1,50 @@
+"""A place of a chat platform: where a conversation is held, and what its session is called.
+
+The id of a session is made of its place and a number, so there is no table to lose: `/new` ends the
+session of one number, and the next message goes to the next.
+"""
+
+import hashlib
+from typing import Final
+
+import attrs
+
+from orchestrator.agents import DefinitionError
+from orchestrator.delegation import SessionId
+
+PREFIX: Final = "c_"
+"""How the ids of all sessions of chats begin."""
+
+
+@attrs.frozen
+class Place:
+    """A chat, or a thread in it, on one platform."""
+
+    platform: str
+    """The name of the platform: `telegram`."""
+    chat: str
+    """What the platform calls the chat, channel or user."""
+    thread: str = ""
+    """What it calls the topic or thread in it; "" is the chat itself."""
+
+    def __str__(self) -> str:
+        thread = f":{self.thread}" if self.thread else ""
+        return f"{self.platform}:{self.chat}{thread}"
+
+    def session(self, number: int) -> SessionId:
+        """Return the id of the session of a number that is held here."""
+        names = "\0".join((self.platform, self.chat, self.thread, str(number)))
+        return SessionId(f"{PREFIX}{hashlib.sha256(names.encode()).hexdigest()[:20]}")
+
+
+def parse_place(text: str) -> Place:
+    """Return the place that a text names: `PLATFORM:CHAT` or `PLATFORM:CHAT:THREAD`.
+
+    Raises:
+        DefinitionError: it names none.
+    """
+    platform, _, rest = text.partition(":")
+    chat, _, thread = rest.partition(":")
+    if not platform or not chat:
+        raise DefinitionError(f"{text!r} is no place: write PLATFORM:CHAT[:THREAD]")
+    return Place(platform, chat, thread)

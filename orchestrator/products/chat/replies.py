@@ -1,0 +1,247 @@
+"""The delivery of replies to chats, part by part.
+
+Which part was taken is a fact, and so is which one is being sent: after a crash the rest is sent,
+and the one part that an earlier process may have sent is marked. The pause that a platform asks for
+is kept for the chat, however often it asks.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+import trio
+
+from orchestrator.delegation import Reply, SessionRecord
+from orchestrator.delegation.events import DeliveryFailed, LabelsChanged, ReplyPartDelivered
+from orchestrator.kernel.errors import error_text
+from orchestrator.kernel.services import Services
+from orchestrator.products.chat.conversations import PLACE, place_of
+from orchestrator.products.chat.errors import (
+    ChatError,
+    GoneError,
+    MovedError,
+    NotSentError,
+    RefusedError,
+    RetryAfterError,
+    RevokedError,
+)
+from orchestrator.products.chat.place import Place, parse_place
+from orchestrator.products.chat.platform import Platform, Sent, TextPart
+
+SENDING: Final = "sending"
+"""The label of a session: the turn and the part that is sent next."""
+MARK: Final = "(Sent again: it is not known whether this arrived before.)"
+NOTHING: Final = "(The answer is empty.)"
+MOST_RECORDED: Final = 8
+"""So many failures of one part are facts; the attempts go on."""
+LONGEST_PAUSE: Final = 60.0
+MOST_MOVES: Final = 3
+MOST_NOTE_ATTEMPTS: Final = 4
+
+
+class Replies:
+    """Sends texts to the chats of all platforms."""
+
+    def __init__(
+        self, services: Services, platforms: Mapping[str, Platform], report: Callable[[str], None]
+    ) -> None:
+        self._services = services
+        self._platforms = platforms
+        self._report = report
+        self._pauses: dict[tuple[str, str], float] = {}
+        """When the next message may be sent to a chat, by trio's clock."""
+        self._gone: dict[tuple[str, str], str] = {}
+        """The chats that no message reaches, and why."""
+
+    def platform(self, place: Place) -> Platform:
+        """Return the platform of a place.
+
+        Raises:
+            ChatError: this gateway has none of that name.
+        """
+        if place.platform not in self._platforms:
+            raise ChatError(f"{place} is on a platform that this gateway has not")
+        return self._platforms[place.platform]
+
+    def reached(self, place: Place) -> None:
+        """Take note that a person has written there: a chat that was gone is there again."""
+        self._gone.pop(_chat_of(place), None)
+
+    async def deliver(self, session: SessionRecord, reply: Reply) -> None:
+        """Deliver a reply to the place of the message that it answers."""
+        place = place_of(reply.context)
+        if not place.platform:
+            # No person has begun the turn: a job of this session has.
+            place = parse_place(session.labels[PLACE])
+        await self.send_parts(
+            reply, place, reply.text.strip() or NOTHING, anchor=reply.context.get("message_id", "")
+        )
+
+    async def send_parts(
+        self, reply: Reply, place: Place, text: str, *, anchor: str = "", of: str = ""
+    ) -> str:
+        """Send a text whose parts are facts of a reply, and return the id of the first message.
+
+        Args:
+            reply: the reply.
+            place: where to.
+            text: the text, in Markdown.
+            anchor: the message that it answers.
+            of: the name of a delivery, where the reply has several.
+
+        Raises:
+            GoneError: no message reaches the chat.
+        """
+        await trio.lowlevel.checkpoint()
+        platform = self.platform(place)
+        for number, part in enumerate(platform.split(text), 1):
+            name = f"{of}{number}"
+            if not self._is_delivered(reply, name):
+                place = await self._send_part(reply, place, part, name, anchor=anchor)
+            anchor = ""
+        return self._receipt(reply, f"{of}1")
+
+    async def note(self, place: Place, text: str, *, anchor: str = "") -> None:
+        """Send a text that is no reply of an agent, such as the answer to a command.
+
+        It is not kept: a crash, or a network that is gone for long, loses it.
+        """
+        await trio.lowlevel.checkpoint()
+        platform = self.platform(place)
+        # Replies are made of facts, which have no secrets; an error may have one.
+        for part in platform.split(self._services.read.redactor.redact(text)):
+            key = secrets.token_hex(8)
+            for attempt in range(1, MOST_NOTE_ATTEMPTS + 1):
+                await self._wait_allowed(place)
+                try:
+                    await platform.send(place, part, key=key, anchor=anchor)
+                    break
+                except RetryAfterError as exc:
+                    self._pause(place, exc.seconds)
+                except NotSentError:
+                    await trio.sleep(2**attempt)
+                except Exception as exc:  # noqa: BLE001 (a platform is code of others)
+                    self._report(f"{place}: a note was not sent: {error_text(exc)}")
+                    return
+            anchor = ""
+
+    async def _send_part(
+        self, reply: Reply, place: Place, part: TextPart, name: str, *, anchor: str
+    ) -> Place:
+        """Send one part until it is taken, and return the place that has taken it."""
+        await trio.lowlevel.checkpoint()
+        book, label = self._services.book, f"{reply.turn}/{name}"
+        labels = book.ledger.sessions[reply.session].labels
+        # A label of an earlier process: it left no trace of what came of that part.
+        attempt = _Attempt(place, part, is_repeated=labels.get(SENDING) == label)
+        sent: Sent | None = None
+        while sent is None:
+            await self._wait_allowed(attempt.place)
+            if not self._is_wanted(reply):
+                return attempt.place
+            if labels.get(SENDING) != label:
+                book.post(LabelsChanged(reply.session, {SENDING: label}))
+            await book.wait_durable()
+            try:
+                sent = await self.platform(attempt.place).send(
+                    attempt.place,
+                    attempt.part,
+                    key=f"{reply.session}/{label}",
+                    anchor=anchor,
+                    mark=attempt.mark,
+                )
+            except RetryAfterError as exc:
+                self._pause(attempt.place, exc.seconds)
+            except (GoneError, RevokedError) as exc:
+                self._gone[attempt.chat] = str(exc)
+                # It was certainly not taken: should the chat come back, nothing is repeated.
+                book.post(LabelsChanged(reply.session, {SENDING: ""}))
+                raise
+            except Exception as exc:  # noqa: BLE001 (a platform is code of others)
+                attempt = attempt.after(exc)
+                self._record_failure(reply, attempt.failures, exc)
+                await trio.sleep(attempt.pause)
+        if self._is_wanted(reply):
+            receipt = f"{sent.id} ({sent.changed})" if sent.changed else sent.id
+            book.post(ReplyPartDelivered(reply.session, reply.turn, name, receipt))
+        return attempt.place
+
+    def _record_failure(self, reply: Reply, attempt: int, exc: Exception) -> None:
+        if attempt <= MOST_RECORDED and self._is_wanted(reply):
+            error = f"{type(exc).__name__}: {error_text(exc)}"
+            failed = DeliveryFailed(reply.session, reply.turn, attempt, error)
+            self._services.book.post(failed)
+
+    def _pause(self, place: Place, seconds: float) -> None:
+        at = trio.current_time() + seconds
+        chat = _chat_of(place)
+        self._pauses[chat] = max(at, self._pauses.get(chat, 0.0))
+
+    async def _wait_allowed(self, place: Place) -> None:
+        chat = _chat_of(place)
+        if chat in self._gone:
+            raise GoneError(self._gone[chat])
+        while self._pauses.get(chat, 0.0) > trio.current_time():  # noqa: ASYNC110 (the pause may grow)
+            await trio.sleep_until(self._pauses[chat])
+        self._pauses.pop(chat, None)
+        await trio.lowlevel.checkpoint()
+
+    def _is_wanted(self, reply: Reply) -> bool:
+        """Return whether a reply is still to be delivered: `/new` drops those before it."""
+        session = self._services.book.ledger.sessions.get(reply.session)
+        return session is not None and reply.turn in session.undelivered
+
+    def _is_delivered(self, reply: Reply, part: str) -> bool:
+        return not self._is_wanted(reply) or part in self._parts(reply)
+
+    def _receipt(self, reply: Reply, part: str) -> str:
+        return self._parts(reply).get(part, "") if self._is_wanted(reply) else ""
+
+    def _parts(self, reply: Reply) -> Mapping[str, str]:
+        # The reply is as it was at the first attempt.
+        session = self._services.book.ledger.sessions[reply.session]
+        return session.undelivered[reply.turn].parts
+
+
+@attrs.frozen
+class _Attempt:
+    """What is sent, and where to, after what has failed before."""
+
+    place: Place
+    part: TextPart
+    is_repeated: bool
+    """It may have been taken before."""
+    failures: int = 0
+    pause: float = 0.0
+    """How long to wait before it is sent again."""
+
+    @property
+    def chat(self) -> tuple[str, str]:
+        return _chat_of(self.place)
+
+    @property
+    def mark(self) -> str:
+        return MARK if self.is_repeated else ""
+
+    def after(self, exc: Exception) -> "_Attempt":
+        """Return what is sent after a failure, or raise if nothing else can be."""
+        failures = self.failures + 1
+        if isinstance(exc, MovedError) and failures <= MOST_MOVES:
+            return attrs.evolve(self, place=exc.place, failures=failures, pause=0.0)
+        if isinstance(exc, RefusedError) and not self.failures:
+            # The rest is worth more with a gap that says so.
+            gap = TextPart(f"(A part is missing: {exc})")
+            return attrs.evolve(self, part=gap, failures=failures, pause=0.0)
+        if isinstance(exc, MovedError | RefusedError):
+            raise exc
+        return attrs.evolve(
+            self,
+            is_repeated=self.is_repeated or not isinstance(exc, NotSentError),
+            failures=failures,
+            pause=min(LONGEST_PAUSE, 2.0 ** min(failures - 1, 10)),
+        )
+
+
+def _chat_of(place: Place) -> tuple[str, str]:
+    return place.platform, place.chat

@@ -1,0 +1,87 @@
+"""What was said while we were away, in the places where sessions are held.
+
+Slack tells of a message for some minutes only. So after a start, and after a connection was lost,
+the history of these places is read on from the last message that was heard; what is told as well is
+heard once.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import trio
+
+from orchestrator.products.chat.errors import ChatError, RetryAfterError
+from orchestrator.products.chat.place import Place
+from orchestrator.products.chat.platform import Inbox
+from orchestrator.products.chat.slack.api import SlackApi, SlackRefusedError
+from orchestrator.products.chat.slack.events import PLATFORM, SlackMessage
+
+MOST_MESSAGES: Final = 200
+"""How many messages of a place are read."""
+OLDEST_DAYS: Final = 7
+"""A place in which nothing was heard for so long is not looked at."""
+DAY: Final = 86_400
+GONE: Final = frozenset({"channel_not_found", "is_archived", "not_in_channel", "thread_not_found"})
+"""Where nothing can have been said to us."""
+
+Hear: TypeAlias = Callable[[SlackMessage], Awaitable[None]]
+
+
+class MessageList(msgspec.Struct, frozen=True):
+    """The answer of `conversations.history` and `conversations.replies`."""
+
+    messages: list[SlackMessage] = []
+    has_more: bool = False
+
+
+async def read_missed(api: SlackApi, inbox: Inbox, hear: Hear, *, now: float) -> None:
+    """Hear what was said after the last message that was heard in each place.
+
+    Args:
+        api: reads the history.
+        inbox: knows the places, and is told what cannot be read.
+        hear: hears a message, and returns when that is durable.
+        now: the time of day.
+    """
+    for place, anchor in (await inbox.last_anchors()).items():
+        if place.platform != PLATFORM or _is_old(anchor, now):
+            continue
+        try:
+            found = await _messages_after(api, place, anchor)
+        except ChatError as exc:
+            inbox.report(f"{place}: what was said meanwhile is not known: {exc}")
+            continue
+        if found.has_more:
+            inbox.report(f"{place}: only {MOST_MESSAGES} messages were read again")
+        for told in sorted(found.messages, key=lambda it: it.ts):
+            if told.ts > anchor:
+                await hear(msgspec.structs.replace(told, channel=place.chat))
+    await trio.lowlevel.checkpoint()
+
+
+async def _messages_after(api: SlackApi, place: Place, anchor: str) -> MessageList:
+    method = "conversations.replies" if place.thread else "conversations.history"
+    arguments: dict[str, Any] = {
+        "channel": place.chat,
+        "ts": place.thread or None,
+        "oldest": anchor,
+        "limit": MOST_MESSAGES,
+    }
+    while True:
+        await trio.lowlevel.checkpoint()
+        try:
+            return await api.call(method, MessageList, **arguments)
+        except RetryAfterError as exc:
+            await trio.sleep(exc.seconds)
+        except SlackRefusedError as exc:
+            if exc.code not in GONE:
+                raise
+            return MessageList()
+
+
+def _is_old(anchor: str, now: float) -> bool:
+    try:
+        return float(anchor) < now - OLDEST_DAYS * DAY
+    except ValueError:
+        return True

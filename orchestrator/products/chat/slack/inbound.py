@@ -1,0 +1,213 @@
+"""What comes in from Slack, by request or by socket: checked, understood, named, and heard.
+
+It is acknowledged when the inbox has taken it. What can never be understood is acknowledged, too:
+Slack would send it again, and it would be no clearer.
+"""
+
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import parse_qs
+
+import attrs
+import msgspec
+import trio
+
+from orchestrator.products.chat.errors import ChatError, RevokedError
+from orchestrator.products.chat.platform import (
+    ButtonPress,
+    ChatUser,
+    Inbox,
+    IncomingMessage,
+    WebhookAnswer,
+    WebhookCall,
+)
+from orchestrator.products.chat.slack.answers import ChannelInfo, Identity, UserInfo
+from orchestrator.products.chat.slack.api import SlackApi, SlackRefusedError
+from orchestrator.products.chat.slack.events import (
+    HEARD,
+    PLATFORM,
+    SlackMessage,
+    SlackPress,
+    message_of,
+    press_of,
+)
+from orchestrator.products.chat.slack.history import read_missed
+from orchestrator.products.chat.slack.signature import is_signed
+from orchestrator.products.chat.troubles import Troubles
+
+IDENTITY_SECONDS: Final = 2
+"""How long a request of Slack waits until we know who we are: Slack waits for three."""
+NAME_SECONDS: Final = 1
+"""How long a message waits for the names of its writer and its channel."""
+MOST_NAMES: Final = 10_000
+EVENTS: Final = "events_api"
+INTERACTIVE: Final = "interactive"
+FORM: Final = "application/x-www-form-urlencoded"
+COMMAND_PREFIXES: Final = ("!", "/")
+"""After a mention a slash is a command, too."""
+
+
+class EventKind(msgspec.Struct, frozen=True):
+    """What an event is about."""
+
+    type: str = ""
+    tokens: dict[str, list[str]] = {}
+    """Of `tokens_revoked`: those of bots, and those of people."""
+
+
+class EventRequest(msgspec.Struct, frozen=True):
+    """A request of the Events API, or what an envelope of it holds."""
+
+    type: str = ""
+    challenge: str = ""
+    event: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Inbound:
+    """Gives to the inbox what Slack tells."""
+
+    def __init__(
+        self, api: SlackApi, *, signing_secret: str = "", now: Callable[[], float] = time.time
+    ) -> None:
+        """Hear later.
+
+        Args:
+            api: tells who we are, and how users and channels are called.
+            signing_secret: by which Slack signs its requests.
+            now: tells the time of day.
+        """
+        self._api = api
+        self._signing_secret = signing_secret
+        self._now = now
+        self._own: Identity | None = None
+        self._identified = trio.Event()
+        self._removed = trio.Event()
+        self._names: dict[str, str] = {}
+
+    async def identify(self, inbox: Inbox) -> None:
+        """Ask Slack who we are, until it says."""
+        troubles = Troubles(inbox, PLATFORM)
+        while not self._identified.is_set():
+            try:
+                self._own = await self._api.call("auth.test", Identity)
+            except SlackRefusedError as exc:
+                raise RevokedError(str(exc)) from exc
+            except ChatError as exc:
+                await troubles.pause(exc)
+            else:
+                troubles.over()
+                self._identified.set()
+        await trio.lowlevel.checkpoint()
+
+    async def wait_removed(self) -> None:
+        """Wait until Slack says that the app is removed from the workspace, and raise."""
+        await self._removed.wait()
+        raise RevokedError("the app was removed from the Slack workspace")
+
+    async def answer(self, call: WebhookCall, inbox: Inbox) -> WebhookAnswer:
+        """Answer a request of Slack, when what it tells was heard."""
+        await trio.lowlevel.checkpoint()
+        secret, now = self._signing_secret, self._now()
+        if not is_signed(secret, call.headers, call.body, now=now):
+            return WebhookAnswer(HTTPStatus.UNAUTHORIZED)
+        kind, payload = EVENTS, call.body
+        if call.headers.get("content-type", "").startswith(FORM):
+            kind, payload = INTERACTIVE, _payload_of(call.body)
+        try:
+            request = msgspec.json.decode(payload, type=EventRequest)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return WebhookAnswer(HTTPStatus.BAD_REQUEST)
+        if request.type == "url_verification":
+            challenge = request.challenge.encode()
+            return WebhookAnswer(body=challenge, media_type="text/plain")
+        with trio.move_on_after(IDENTITY_SECONDS):
+            await self._identified.wait()
+        if self._own is None:
+            return WebhookAnswer(HTTPStatus.SERVICE_UNAVAILABLE)
+        await self.hear(kind, payload, inbox)
+        return WebhookAnswer()
+
+    async def hear(self, kind: str, payload: bytes, inbox: Inbox) -> None:
+        """Hear what Slack tells, and return when it is durable.
+
+        Args:
+            kind: `events_api` or `interactive`, as Socket Mode calls it; others are not heard.
+            payload: JSON.
+            inbox: takes it.
+        """
+        await trio.lowlevel.checkpoint()
+        event: IncomingMessage | ButtonPress | None = None
+        try:
+            if kind == EVENTS:
+                event = self._told(msgspec.json.decode(payload, type=EventRequest))
+            elif kind == INTERACTIVE:
+                event = press_of(msgspec.json.decode(payload, type=SlackPress))
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            inbox.report(f"{PLATFORM}: an event was passed over: {exc}")
+        if isinstance(event, IncomingMessage):
+            event = await self._named(event)
+        if event is not None:
+            await inbox.receive(event)
+
+    async def read_missed(self, inbox: Inbox) -> None:
+        """Hear what was said while we were away."""
+
+        async def hear(told: SlackMessage) -> None:
+            message = None if self._own is None else message_of(told, self._own)
+            # A command may have been obeyed already: an old approval must answer no new question.
+            if message is not None and not message.text.startswith(COMMAND_PREFIXES):
+                await inbox.receive(await self._named(message))
+            await trio.lowlevel.checkpoint()
+
+        await read_missed(self._api, inbox, hear, now=self._now())
+
+    def _told(self, request: EventRequest) -> IncomingMessage | None:
+        """Return the message that an event is about, if it is about one that is heard."""
+        kind = msgspec.json.decode(request.event, type=EventKind)
+        if kind.type == "app_uninstalled" or (
+            kind.type == "tokens_revoked" and kind.tokens.get("bot")
+        ):
+            self._removed.set()
+        if kind.type not in HEARD or self._own is None:
+            return None
+        told = msgspec.json.decode(request.event, type=SlackMessage)
+        return message_of(told, self._own)
+
+    async def _named(self, message: IncomingMessage) -> IncomingMessage:
+        """Return a message with the names of its writer and its channel, if Slack tells them."""
+        user, chat = message.user.id, message.place.chat
+        with trio.move_on_after(NAME_SECONDS):
+            await self._look_up(user, "users.info", UserInfo, user=user)
+            if not message.is_private:
+                await self._look_up(chat, "conversations.info", ChannelInfo, channel=chat)
+        return attrs.evolve(
+            message,
+            user=ChatUser(user, self._names.get(user, "")),
+            chat_name=self._names.get(chat, ""),
+        )
+
+    async def _look_up(
+        self, id_: str, method: str, into: type[UserInfo] | type[ChannelInfo], **arguments: str
+    ) -> None:
+        """Keep a name. Without the scope for it there is none, and that is kept, too."""
+        await trio.lowlevel.checkpoint()
+        if id_ in self._names:
+            return
+        name = ""
+        try:
+            name = (await self._api.call(method, into, **arguments)).name
+        except SlackRefusedError:
+            pass
+        except ChatError:
+            return
+        if len(self._names) >= MOST_NAMES:
+            self._names.clear()
+        self._names[id_] = name
+
+
+def _payload_of(body: bytes) -> bytes:
+    """Return what a request about a button has in the field `payload` of its form."""
+    fields = parse_qs(body.decode(errors="replace"))
+    return fields.get("payload", [""])[0].encode()

@@ -1,0 +1,383 @@
+"""Slack as a chat platform: Events API or Socket Mode in, the Web API out.
+
+A conversation in a channel is held in a thread; in a direct message, in the chat itself. What Slack
+sends is acknowledged when it was heard. Slack keeps the ids by which messages could be sent once to
+its own clients, so a message whose answer was lost is sent again, marked.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+import trio
+
+from orchestrator.agents import raising_one_error
+from orchestrator.products.chat.errors import (
+    ChatError,
+    GoneError,
+    NotSentError,
+    RefusedError,
+    RevokedError,
+)
+from orchestrator.products.chat.place import Place
+from orchestrator.products.chat.platform import (
+    Attachment,
+    Button,
+    ButtonPress,
+    Inbox,
+    Sent,
+    TextPart,
+    Webhook,
+    WebhookAnswer,
+    WebhookCall,
+)
+from orchestrator.products.chat.slack.answers import Answer, File, FileInfo, Posted
+from orchestrator.products.chat.slack.api import (
+    API_URL,
+    FileTooLargeError,
+    SlackApi,
+    SlackRefusedError,
+    SlackUnreachableError,
+    open_slack_api,
+)
+from orchestrator.products.chat.slack.events import PLATFORM, escaped
+from orchestrator.products.chat.slack.inbound import Inbound
+from orchestrator.products.chat.slack.markdown import rich_texts
+from orchestrator.products.chat.slack.rich_text import Piece, RichText, Run
+from orchestrator.products.chat.slack.socket_mode import SocketMode
+from orchestrator.products.chat.troubles import Troubles
+
+T = TypeVar("T")
+
+LARGEST_FILE: Final = 50_000_000
+"""Slack takes files of a gigabyte; ours are held in memory."""
+STATUS_SECONDS: Final = 2
+LONGEST_SECTION: Final = 3_000
+LONGEST_LABEL: Final = 75
+STATUS: Final = "is working…"
+PATH: Final = "/slack"
+
+REVOKED: Final = frozenset(
+    {"account_inactive", "invalid_auth", "not_authed", "token_expired", "token_revoked"}
+)
+GONE: Final = frozenset(
+    {
+        "cannot_dm_bot",
+        "channel_not_found",
+        "channel_type_not_supported",
+        "is_archived",
+        "messages_tab_disabled",
+        "not_in_channel",
+        "restricted_action",
+        "restricted_action_read_only_channel",
+        "user_disabled",
+        "user_not_found",
+        "user_not_in_channel",
+    }
+)
+NO_THREAD: Final = frozenset(
+    {
+        "cannot_reply_to_message",
+        "invalid_thread_ts",
+        "restricted_action_non_threadable_channel",
+        "restricted_action_thread_locked",
+        "thread_not_found",
+    }
+)
+NO_BLOCKS: Final = frozenset({"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long"})
+MENDABLE: Final = frozenset(
+    {"accesslimited", "missing_scope", "no_permission", "team_access_not_granted"}
+)
+"""What people can change: the message is sent when they have."""
+NO_MESSAGE: Final = frozenset({"cant_update_message", "message_not_found"})
+
+
+class SlackPlatform:
+    """Slack, for one workspace."""
+
+    name = PLATFORM
+    command_prefix = "!"
+    """Slack takes a message that begins with a slash for a command of its own."""
+    largest_download = LARGEST_FILE
+    largest_upload = LARGEST_FILE
+
+    def __init__(
+        self,
+        api: SlackApi,
+        inbound: Inbound,
+        *,
+        secrets: Sequence[str],
+        has_requests: bool,
+        has_socket: bool,
+    ) -> None:
+        """Hear and send later.
+
+        Args:
+            api: calls Slack.
+            inbound: hears what Slack tells.
+            secrets: the tokens of the app, and its signing secret.
+            has_requests: whether events come by the Events API.
+            has_socket: whether events come by Socket Mode.
+        """
+        self._api = api
+        self.secrets = secrets
+        self._inbound = inbound
+        self._has_requests = has_requests
+        self._has_socket = has_socket
+        self._has_status = True
+        self._directs: dict[str, str] = {}
+        """The direct messages of users who were written to by their own ids."""
+
+    async def run(self, inbox: Inbox) -> None:
+        """Learn who we are, then hear events until Slack revokes the token."""
+        await self._inbound.identify(inbox)
+        with raising_one_error():
+            # Owns the connections of Socket Mode, and what reads the history.
+            async with trio.open_nursery() as nursery:
+
+                def read_missed() -> None:
+                    nursery.start_soon(self._inbound.read_missed, inbox)
+
+                if self._has_socket:
+                    nursery.start_soon(self._run_sockets, inbox, read_missed)
+                else:
+                    read_missed()
+                await self._inbound.wait_removed()
+
+    async def _run_sockets(self, inbox: Inbox, note_gap: Callable[[], None]) -> None:
+        async def hear(kind: str, payload: bytes) -> None:
+            await self._inbound.hear(kind, payload, inbox)
+
+        troubles = Troubles(inbox, PLATFORM)
+        try:
+            await SocketMode(self._api, hear, troubles, note_gap).run()
+        except SlackRefusedError as exc:
+            raise RevokedError(str(exc)) from exc
+
+    def webhooks(self, inbox: Inbox) -> Mapping[str, Webhook]:
+        """Return what answers the requests of the Events API, and of buttons."""
+        if not self._has_requests:
+            return {}
+
+        async def answer(call: WebhookCall) -> WebhookAnswer:
+            return await self._inbound.answer(call, inbox)
+
+        return {PATH: answer}
+
+    def split(self, text: str) -> Sequence[TextPart]:
+        """Return a text in Markdown as messages of rich text."""
+        return [TextPart(it.plain, it) for it in rich_texts(text)]
+
+    async def send(
+        self, place: Place, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
+    ) -> Sent:
+        """Send one message to a chat or a thread; what it answers is seen by its thread."""
+        del key, anchor
+        rich = part.formatting
+        if not isinstance(rich, RichText):
+            rich = RichText((Piece("section", (Run(part.text),)),))
+        if mark:
+            first = Piece("section", (Run(mark, frozenset({"italic"})),))
+            rich = RichText((first, *rich.pieces))
+        with _translating():
+            return await self._post(place, rich.plain, [rich.block()])
+
+    def place_of_answers(self, place: Place, message: str) -> Place:
+        """Return the thread below a message of a channel; a person answers beside it."""
+        chat = self._directs.get(place.chat, place.chat)
+        is_direct = chat.startswith("D")
+        return Place(PLATFORM, chat, place.thread or ("" if is_direct else message))
+
+    async def send_buttons(
+        self, place: Place, text: str, buttons: Sequence[Button], *, key: str, anchor: str = ""
+    ) -> Sent:
+        """Send a message with buttons."""
+        del key, anchor
+        elements = [
+            {
+                "type": "button",
+                "action_id": f"button-{at}",
+                "text": _plain_text(button.text[:LONGEST_LABEL]),
+                "value": button.data,
+            }
+            for at, button in enumerate(buttons)
+        ]
+        actions = {"type": "actions", "elements": elements}
+        with _translating():
+            return await self._post(place, text, [*_sections(text), actions])
+
+    async def close_buttons(self, place: Place, message: str, text: str) -> None:
+        """Replace the text of a message, and take its buttons away."""
+        await trio.lowlevel.checkpoint()
+        with _translating():
+            try:
+                await self._api.call(
+                    "chat.update",
+                    Answer,
+                    channel=place.chat,
+                    ts=message,
+                    text=escaped(text),
+                    blocks=_sections(text),
+                )
+            except SlackRefusedError as exc:
+                if exc.code not in NO_MESSAGE:
+                    raise
+
+    async def answer_press(self, press: ButtonPress, text: str) -> None:
+        """Tell the person who has pressed a button what came of it."""
+        with _translating():
+            await self._api.call(
+                "chat.postEphemeral",
+                Answer,
+                channel=press.place.chat,
+                user=press.user.id,
+                text=escaped(text),
+                thread_ts=press.place.thread or None,
+            )
+
+    async def show_typing(self, place: Place) -> None:
+        """Show a status in a thread; Slack has none elsewhere, and takes it away with a message."""
+        await trio.lowlevel.checkpoint()
+        if not (place.thread and self._has_status):
+            return
+        with trio.move_on_after(STATUS_SECONDS), suppress(ChatError):
+            await trio.lowlevel.checkpoint()
+            try:
+                await self._api.call(
+                    "assistant.threads.setStatus",
+                    Answer,
+                    channel_id=place.chat,
+                    thread_ts=place.thread,
+                    status=STATUS,
+                )
+            except SlackRefusedError as exc:
+                # An app that may not do it is not made to ask again.
+                self._has_status = exc.code in GONE | NO_THREAD
+
+    async def download(self, attachment: Attachment) -> bytes:
+        """Fetch a file; where it is, Slack says anew each time."""
+        with _translating():
+            try:
+                file = await self._find_file(attachment)
+                url = file.url_private_download or file.url_private
+                return await self._api.download(url, most=LARGEST_FILE)
+            except SlackRefusedError as exc:
+                if exc.code in REVOKED:
+                    raise
+                raise GoneError(str(exc)) from exc
+
+    async def _find_file(self, attachment: Attachment) -> File:
+        found = await self._api.call("files.info", FileInfo, file=attachment.reference)
+        if found.file.is_external:
+            raise GoneError(f"{attachment.name!r} is not kept at Slack")
+        return found.file
+
+    async def send_file(
+        self, place: Place, name: str, content: bytes, *, key: str, anchor: str = ""
+    ) -> Sent:
+        """Send a file to a chat or a thread. It is seen when its upload is completed."""
+        del key, anchor
+        with _translating(is_sent=False):
+            file = await self._api.upload(name, content)
+        with _translating():
+            _, changed = await self._call_with_less(
+                "files.completeUploadExternal",
+                Answer,
+                files=[{"id": file, "title": name}],
+                channel_id=place.chat,
+                thread_ts=place.thread or None,
+            )
+        return Sent(file, changed)
+
+    async def _post(self, place: Place, text: str, blocks: list[dict[str, Any]]) -> Sent:
+        answer, changed = await self._call_with_less(
+            "chat.postMessage",
+            Posted,
+            channel=place.chat,
+            text=escaped(text),
+            blocks=blocks,
+            thread_ts=place.thread or None,
+            # Slack fetches what it shows a preview of: a model could send secrets by an address.
+            unfurl_links=False,
+            unfurl_media=False,
+        )
+        if answer.channel != place.chat:
+            self._directs[place.chat] = answer.channel
+        return Sent(answer.ts, changed)
+
+    async def _call_with_less(self, method: str, into: type[T], **arguments: Any) -> tuple[T, str]:
+        """Call a method, again without what Slack refuses, and return what was left out."""
+        left_out: list[str] = []
+        while True:
+            await trio.lowlevel.checkpoint()
+            try:
+                answer = await self._api.call(method, into, **arguments)
+            except SlackRefusedError as exc:
+                if exc.code in NO_BLOCKS and arguments.pop("blocks", None):
+                    left_out.append("the formatting")
+                elif exc.code in NO_THREAD and arguments.pop("thread_ts", None):
+                    left_out.append("the thread")
+                else:
+                    raise
+            else:
+                return answer, " and ".join(left_out)
+
+
+@asynccontextmanager
+async def open_slack(
+    token: str,
+    *,
+    app_token: str = "",
+    signing_secret: str = "",
+    url: str = API_URL,
+    now: Callable[[], float] = time.time,
+) -> AsyncGenerator[SlackPlatform]:
+    """Be connected to a workspace of Slack, as long as the block lasts.
+
+    Args:
+        token: that of the bot (`xoxb-…`).
+        app_token: that of the app (`xapp-…`): events come by Socket Mode.
+        signing_secret: that of the app: events come by requests, which it signs.
+        url: where Slack's methods are.
+        now: tells the time of day.
+    """
+    async with open_slack_api(token, app_token=app_token, url=url) as api:
+        yield SlackPlatform(
+            api,
+            Inbound(api, signing_secret=signing_secret, now=now),
+            secrets=[it for it in (token, app_token, signing_secret) if it],
+            has_requests=bool(signing_secret),
+            has_socket=bool(app_token),
+        )
+
+
+@contextmanager
+def _translating(*, is_sent: bool = True) -> Generator[None]:
+    """Translate what Slack says. With `is_sent=False` nothing was shown to people so far."""
+    try:
+        yield
+    except SlackRefusedError as exc:
+        if exc.code in REVOKED:
+            raise RevokedError(str(exc)) from exc
+        if exc.code in GONE:
+            raise GoneError(str(exc)) from exc
+        if exc.code in MENDABLE:
+            raise NotSentError(str(exc)) from exc
+        raise RefusedError(str(exc)) from exc
+    except FileTooLargeError as exc:
+        raise GoneError(str(exc)) from exc
+    except SlackUnreachableError as exc:
+        if is_sent and exc.is_sent:
+            raise
+        raise NotSentError(str(exc)) from exc
+
+
+def _sections(text: str) -> list[dict[str, Any]]:
+    """Return a plain text as blocks."""
+    pieces = [text[at : at + LONGEST_SECTION] for at in range(0, len(text), LONGEST_SECTION)]
+    return [{"type": "section", "text": _plain_text(piece)} for piece in pieces]
+
+
+def _plain_text(text: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": text, "emoji": False}

@@ -1,0 +1,186 @@
+"""Socket Mode: Slack's events over a WebSocket that we open, so that no address of ours is public.
+
+An envelope is acknowledged when what it holds was heard; those of one thread are heard in their
+order, those of others at once: Slack waits three seconds. It refreshes a connection every few hours
+and says so: the next one is opened while the old one still delivers. One that is lost, or answers
+no ping, is opened again, later and later.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import trio
+from trio_websocket import ConnectionClosed, WebSocketConnection
+
+from orchestrator.agents import raising_one_error
+from orchestrator.products.chat.errors import ChatError
+from orchestrator.products.chat.slack.api import SlackApi, SlackRefusedError
+from orchestrator.products.chat.troubles import Troubles
+from orchestrator.products.chat.websocket import SocketLostError, open_websocket
+
+PING_SECONDS: Final = 30
+PONG_SECONDS: Final = 10
+OLD_SECONDS: Final = 60
+"""How long a connection that Slack refreshes is read on."""
+REFRESHED: Final = frozenset({"warning", "refresh_requested"})
+"""Why Slack takes a connection away, to give us another one."""
+REASONS: Final = {
+    "link_disabled": "Socket Mode is switched off for this app",
+    "too_many_websockets": "this app has too many connections: ten are allowed",
+}
+
+Hear: TypeAlias = Callable[[str, bytes], Awaitable[None]]
+"""Hears the payload of an envelope of a type: `events_api` or `interactive`."""
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """A message of Slack over the socket."""
+
+    type: str
+    envelope_id: str = ""
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+    reason: str = ""
+    """Of a `disconnect`."""
+
+
+class _Event(msgspec.Struct, frozen=True):
+    channel: Any = None
+    ts: Any = None
+    thread_ts: Any = None
+
+
+class _Payload(msgspec.Struct, frozen=True):
+    """What says which thread an envelope is about."""
+
+    event: _Event = _Event()
+
+
+class SocketMode:
+    """The connections of Socket Mode: mostly one, and two while Slack refreshes it."""
+
+    def __init__(
+        self, api: SlackApi, hear: Hear, troubles: Troubles, note_gap: Callable[[], None]
+    ) -> None:
+        """Connect later: `run` does.
+
+        Args:
+            api: opens connections.
+            hear: hears what an envelope holds, and returns when that is durable.
+            troubles: tells the operator of connections that are lost.
+            note_gap: is called when it is connected after it was not.
+        """
+        self._api = api
+        self._hear = hear
+        self._troubles = troubles
+        self._note_gap = note_gap
+        self._has_gap = True
+        self._last: dict[tuple[str, str], trio.Event] = {}
+        """When the last envelope of a thread was heard."""
+
+    async def run(self) -> None:
+        """Be connected until it is cancelled.
+
+        Raises:
+            SlackRefusedError: Slack opens no connection for this app.
+        """
+        with raising_one_error():
+            # Owns the connections.
+            async with trio.open_nursery() as nursery:
+                while True:
+                    try:
+                        url = await self._api.open_connection()
+                    except SlackRefusedError:
+                        raise
+                    except ChatError as exc:
+                        await self._troubles.pause(exc)
+                        continue
+                    replaced = trio.Event()
+                    nursery.start_soon(self._serve, url, replaced)
+                    await replaced.wait()
+
+    async def _serve(self, url: str, replaced: trio.Event) -> None:
+        """Hear what one connection delivers, until it is closed."""
+        await trio.lowlevel.checkpoint()
+        try:
+            async with open_websocket(url) as socket:
+                await self._serve_socket(socket, replaced)
+        except SocketLostError as exc:
+            if not replaced.is_set():
+                self._has_gap = True
+                await self._troubles.pause(exc)
+                replaced.set()
+
+    async def _serve_socket(self, socket: WebSocketConnection, replaced: trio.Event) -> None:
+        with raising_one_error():
+            # Owns the tasks that ping, and that hear.
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_ping_forever, socket)
+                with trio.CancelScope() as reading:
+                    while True:
+                        envelope = _read(await socket.get_message())
+                        match envelope.type:
+                            case "hello":
+                                self._troubles.over()
+                                if self._has_gap:
+                                    self._note_gap()
+                                self._has_gap = False
+                            case "disconnect" if envelope.reason in REFRESHED:
+                                replaced.set()
+                                reading.deadline = trio.current_time() + OLD_SECONDS
+                            case "disconnect":
+                                reason = REASONS.get(envelope.reason, "Slack ends it")
+                                raise SocketLostError(reason)
+                            case _ if envelope.envelope_id:
+                                nursery.start_soon(self._take, socket, envelope)
+                            case _:
+                                pass
+                nursery.cancel_scope.cancel(reason="the connection was refreshed")
+
+    async def _take(self, socket: WebSocketConnection, envelope: Envelope) -> None:
+        """Hear an envelope after the one before it in its thread, and acknowledge it."""
+        thread = _thread_of(envelope)
+        before, heard = self._last.get(thread), trio.Event()
+        self._last[thread] = heard
+        try:
+            if before is not None:
+                await before.wait()
+            await self._hear(envelope.type, bytes(envelope.payload))
+        finally:
+            heard.set()
+            if self._last[thread] is heard:
+                del self._last[thread]
+        acknowledgement = msgspec.json.encode({"envelope_id": envelope.envelope_id})
+        try:
+            await socket.send_message(acknowledgement.decode())
+        except ConnectionClosed:
+            # Slack sends it again by the next connection, and it is known by then.
+            await trio.lowlevel.checkpoint()
+
+
+async def _ping_forever(socket: WebSocketConnection) -> None:
+    while True:
+        await trio.sleep(PING_SECONDS)
+        with trio.move_on_after(PONG_SECONDS) as waiting:
+            await socket.ping()
+        if waiting.cancelled_caught:
+            raise SocketLostError("no answer to a ping")
+
+
+def _read(message: str | bytes) -> Envelope:
+    """Return a message of Slack; what is none is of no type that is heard."""
+    try:
+        return msgspec.json.decode(message, type=Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Envelope(type="")
+
+
+def _thread_of(envelope: Envelope) -> tuple[str, str]:
+    """Return the thread that an envelope is about, or the chat with one person."""
+    event = _Event()
+    with suppress(msgspec.DecodeError):
+        event = msgspec.json.decode(envelope.payload, type=_Payload).event
+    channel = str(event.channel or "")
+    first = "" if channel.startswith("D") else event.ts
+    return channel, str(event.thread_ts or first or "")

@@ -1,0 +1,94 @@
+"""Long polling: hears updates, and moves the offset when all before it are durable.
+
+It never ends for a passing fault: each trouble is reported once, and tried again with pauses.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import msgspec
+import trio
+
+from orchestrator.agents import raising_one_error
+from orchestrator.products.chat.errors import ChatError, RevokedError
+from orchestrator.products.chat.platform import Inbox
+from orchestrator.products.chat.telegram.api import NAME, ConflictError, TelegramApi
+from orchestrator.products.chat.telegram.updates import KINDS, Update, User, event_of
+from orchestrator.products.chat.troubles import Troubles
+
+WAIT_SECONDS: Final = 50
+"""How long Telegram waits for the next update before it answers that there is none."""
+
+
+async def find_bot(api: TelegramApi, troubles: Troubles) -> User:
+    """Return our own account, however long Telegram cannot be reached.
+
+    Raises:
+        RevokedError: the token is wrong.
+    """
+    while True:
+        try:
+            found = await api.call("getMe", {})
+        except RevokedError:
+            raise
+        except ChatError as exc:
+            await troubles.pause(exc)
+        else:
+            troubles.over()
+            return msgspec.convert(found, User)
+
+
+async def poll_forever(api: TelegramApi, bot: User, inbox: Inbox, troubles: Troubles) -> NoReturn:
+    """Hear updates. Those of one chat are taken in their order, those of others at once."""
+    offset: int | None = None
+    while True:
+        try:
+            if offset is None:
+                # A webhook that is set would take all updates; those that wait are kept.
+                await api.call("deleteWebhook", {})
+            found = await api.call(
+                "getUpdates",
+                {"offset": offset, "timeout": WAIT_SECONDS, "allowed_updates": KINDS},
+                wait=WAIT_SECONDS,
+            )
+        except RevokedError:
+            raise
+        except ConflictError as exc:
+            await troubles.pause(ConflictError(f"{exc}. Does another process poll?"))
+        except ChatError as exc:
+            await troubles.pause(exc)
+        else:
+            troubles.over()
+            offset = offset or 0
+            if found:
+                await _take(found, bot, inbox)
+                offset = max(it["update_id"] for it in found) + 1
+
+
+async def _take(found: Sequence[object], bot: User, inbox: Inbox) -> None:
+    by_chat: dict[int, list[Update]] = {}
+    for it in found:
+        update = parse_update(it, inbox)
+        if update is not None:
+            by_chat.setdefault(update.chat, []).append(update)
+    with raising_one_error():
+        async with trio.open_nursery() as nursery:
+            for updates in by_chat.values():
+                nursery.start_soon(_take_in_order, updates, bot, inbox)
+
+
+async def _take_in_order(updates: Sequence[Update], bot: User, inbox: Inbox) -> None:
+    for update in updates:
+        event = event_of(update, bot)
+        if event is not None:
+            await inbox.receive(event)
+    await trio.lowlevel.checkpoint()
+
+
+def parse_update(found: object, inbox: Inbox) -> Update | None:
+    """Return an update; None, with a report, if it has another form than was ever published."""
+    try:
+        return msgspec.convert(found, Update)
+    except msgspec.ValidationError as exc:
+        inbox.report(f"{NAME}: an update was passed over: {exc}")
+        return None

@@ -1,0 +1,274 @@
+"""Telegram as a platform of the gateway."""
+
+import hmac
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import attrs
+import httpx2
+import msgspec
+import trio
+
+from orchestrator.products.chat.errors import ChatError, GoneError, RefusedError, RevokedError
+from orchestrator.products.chat.place import Place
+from orchestrator.products.chat.platform import (
+    Attachment,
+    Button,
+    ButtonPress,
+    Inbox,
+    Sent,
+    TextPart,
+    Webhook,
+    WebhookAnswer,
+    WebhookCall,
+)
+from orchestrator.products.chat.telegram.api import ADDRESS, NAME, TelegramApi
+from orchestrator.products.chat.telegram.long_poll import find_bot, parse_update, poll_forever
+from orchestrator.products.chat.telegram.markup import marked, split_markdown
+from orchestrator.products.chat.telegram.updates import KINDS, User, event_of
+from orchestrator.products.chat.troubles import Troubles
+
+LARGEST_DOWNLOAD: Final = 20_000_000
+LARGEST_UPLOAD: Final = 50_000_000
+GROUP_MESSAGES: Final = 20
+"""So many messages a minute a group takes from one bot."""
+MINUTE: Final = 60.0
+LONGEST_NOTE: Final = 200
+"""Of the answer to a press."""
+PATH: Final = "/telegram"
+SECRET_HEADER: Final = "x-telegram-bot-api-secret-token"  # noqa: S105 (the name of a header)
+
+
+@attrs.frozen
+class TelegramWebhook:
+    """How Telegram reaches us, instead of our polling."""
+
+    url: str
+    """The address that Telegram calls: https, and ends with `PATH`."""
+    secret: str = attrs.field(repr=False)
+    """What it shows in each call: 1 to 256 letters, digits, - and _."""
+
+
+class Telegram:
+    """One bot. `open_telegram` opens it."""
+
+    name = NAME
+    command_prefix = "/"
+    largest_download = LARGEST_DOWNLOAD
+    largest_upload = LARGEST_UPLOAD
+
+    def __init__(self, api: TelegramApi, token: str, webhook: TelegramWebhook | None) -> None:
+        self._api = api
+        self._token = token
+        self._webhook = webhook
+        self._bot: User | None = None
+        self._sent: dict[str, deque[float]] = {}
+        """When the last messages to a group were sent."""
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """The token, and the secret of the webhook."""
+        webhook = self._webhook
+        return (self._token,) if webhook is None else (self._token, webhook.secret)
+
+    async def run(self, inbox: Inbox) -> None:
+        """Hear updates until it is cancelled, or have them sent to the webhook."""
+        troubles = Troubles(inbox, NAME)
+        bot = self._bot = await find_bot(self._api, troubles)
+        if self._webhook is None:
+            await poll_forever(self._api, bot, inbox, troubles)
+        while True:
+            try:
+                await self._api.call(
+                    "setWebhook",
+                    {
+                        "url": self._webhook.url,
+                        "secret_token": self._webhook.secret,
+                        "allowed_updates": KINDS,
+                    },
+                )
+                break
+            except RevokedError:
+                raise
+            except ChatError as exc:
+                await troubles.pause(exc)
+        troubles.over()
+
+    def webhooks(self, inbox: Inbox) -> Mapping[str, Webhook]:
+        """Return what answers Telegram's calls, if it has a webhook."""
+        if self._webhook is None:
+            return {}
+        secret = self._webhook.secret.encode()
+
+        async def take(call: WebhookCall) -> WebhookAnswer:
+            await trio.lowlevel.checkpoint()
+            shown = call.headers.get(SECRET_HEADER, "").encode(errors="replace")
+            if not hmac.compare_digest(shown, secret):
+                return WebhookAnswer(401)
+            try:
+                found = msgspec.json.decode(call.body)
+            except msgspec.DecodeError:
+                return WebhookAnswer(400)
+            if self._bot is None:
+                # Which messages are for us is not known yet; Telegram calls again.
+                return WebhookAnswer(503)
+            update = parse_update(found, inbox)
+            event = None if update is None else event_of(update, self._bot)
+            if event is not None:
+                await inbox.receive(event)
+            return WebhookAnswer()
+
+        return {PATH: take}
+
+    def split(self, text: str) -> Sequence[TextPart]:
+        """Return a text in Markdown as messages with entities."""
+        return split_markdown(text)
+
+    async def send(
+        self, place: Place, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
+    ) -> Sent:
+        """Send one message; without topic, anchor or formatting, if Telegram refuses those."""
+        del key  # Telegram knows nothing of the kind.
+        shown = marked(part, mark)
+        fields = {"text": shown.text, "entities": shown.formatting or None}
+        return await self._post("sendMessage", place, fields, anchor=anchor)
+
+    def place_of_answers(self, place: Place, message: str) -> Place:
+        """Return the place itself: people answer where they read."""
+        del message
+        return place
+
+    async def send_buttons(
+        self, place: Place, text: str, buttons: Sequence[Button], *, key: str, anchor: str = ""
+    ) -> Sent:
+        """Send a message with buttons, two in a row."""
+        del key
+        keys = [{"text": it.text, "callback_data": it.data} for it in buttons]
+        rows = [keys[at : at + 2] for at in range(0, len(keys), 2)]
+        fields = {"text": text, "reply_markup": {"inline_keyboard": rows}}
+        return await self._post("sendMessage", place, fields, anchor=anchor)
+
+    async def close_buttons(self, place: Place, message: str, text: str) -> None:
+        """Replace the text of a message, and take its buttons away."""
+        await trio.lowlevel.checkpoint()
+        fields = {"chat_id": _chat(place), "message_id": int(message), "text": text}
+        # It is so already, or its chat has lost it.
+        with suppress(RefusedError):
+            await self._api.call("editMessageText", fields)
+
+    async def answer_press(self, press: ButtonPress, text: str) -> None:
+        """Show a line to the person who has pressed a button."""
+        await trio.lowlevel.checkpoint()
+        fields = {"callback_query_id": press.answer, "text": text[:LONGEST_NOTE]}
+        # A press can be answered for a short time only.
+        with suppress(RefusedError):
+            await self._api.call("answerCallbackQuery", fields)
+
+    async def show_typing(self, place: Place) -> None:
+        """Show for five seconds that an answer is being written."""
+        await self._api.call(
+            "sendChatAction",
+            {"chat_id": _chat(place), "message_thread_id": _thread(place), "action": "typing"},
+        )
+
+    async def download(self, attachment: Attachment) -> bytes:
+        """Fetch a file."""
+        try:
+            found = await self._api.call("getFile", {"file_id": attachment.reference})
+        except RefusedError as exc:
+            raise GoneError(str(exc)) from exc
+        path = found.get("file_path")
+        if not path:
+            raise GoneError("Telegram does not let us fetch it")
+        return await self._api.fetch(path, self.largest_download)
+
+    async def send_file(
+        self, place: Place, name: str, content: bytes, *, key: str, anchor: str = ""
+    ) -> Sent:
+        """Send a file."""
+        del key
+        return await self._post(
+            "sendDocument", place, {}, anchor=anchor, files={"document": (name, content)}
+        )
+
+    async def _post(
+        self,
+        method: str,
+        place: Place,
+        fields: Mapping[str, Any],
+        *,
+        anchor: str,
+        files: Mapping[str, tuple[str, bytes]] | None = None,
+    ) -> Sent:
+        """Send a message, and leave out what Telegram refuses of it, each once."""
+        given: dict[str, Any] = {
+            **fields,
+            "chat_id": _chat(place),
+            "message_thread_id": _thread(place),
+            # An anchor that was deleted is left out by Telegram itself.
+            "reply_parameters": {"message_id": int(anchor), "allow_sending_without_reply": True}
+            if anchor
+            else None,
+        }
+        left_out: list[str] = []
+        while True:
+            await self._wait_group(place.chat)
+            try:
+                sent = await self._api.call(method, given, files=files)
+            except RefusedError as exc:
+                refused = _refused_field(str(exc), given)
+                if not refused:
+                    raise
+                given[refused] = None
+                left_out.append(f"without {refused}")
+                continue
+            return Sent(str(sent["message_id"]), ", ".join(left_out))
+
+    async def _wait_group(self, chat: str) -> None:
+        """Wait until a group takes another message."""
+        await trio.lowlevel.checkpoint()
+        if not chat.startswith(("-", "@")):
+            return
+        times = self._sent.setdefault(chat, deque(maxlen=GROUP_MESSAGES))
+        if len(times) == GROUP_MESSAGES:
+            await trio.sleep_until(times[0] + MINUTE)
+        times.append(trio.current_time())
+
+
+def _chat(place: Place) -> int | str:
+    return place.chat if place.chat.startswith("@") else int(place.chat)
+
+
+def _thread(place: Place) -> int | None:
+    return int(place.thread) if place.thread else None
+
+
+def _refused_field(said: str, given: Mapping[str, Any]) -> str:
+    """Return the field that a refusal is about, and that can be left out; "" if there is none."""
+    words = said.lower()
+    of_words = {
+        "message_thread_id": ("thread not found", "topic_closed", "topic_deleted"),
+        "reply_parameters": ("repl", "quote"),
+        "entities": ("parse", "entit"),
+    }
+    for field, signs in of_words.items():
+        if given.get(field) is not None and any(it in words for it in signs):
+            return field
+    return ""
+
+
+@asynccontextmanager
+async def open_telegram(
+    token: str, *, webhook: TelegramWebhook | None = None, address: str = ADDRESS
+) -> AsyncGenerator[Telegram]:
+    """Connect to Telegram as a bot, as long as the block lasts.
+
+    Args:
+        token: the token of the bot.
+        webhook: how Telegram reaches us; by default we poll.
+        address: another server of the Bot API.
+    """
+    async with httpx2.AsyncClient() as client:
+        yield Telegram(TelegramApi(client, token, address=address), token, webhook)

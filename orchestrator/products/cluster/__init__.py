@@ -1,0 +1,1 @@
+"""Many machines: journals in Postgres, and workers that run lent calls."""

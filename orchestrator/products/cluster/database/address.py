@@ -1,0 +1,96 @@
+"""The address of journals in a database: an URL of Postgres, with parameters of our own.
+
+It is a secret: what shows it to people shows `shown_address` instead.
+"""
+
+import math
+import platform
+from typing import Final
+from urllib.parse import unquote
+
+import attrs
+
+from orchestrator.kernel.errors import JournalError
+
+SCHEMES: Final = ("postgresql://", "postgres://")
+OWN_PARAMETERS: Final = ("journal", "lease", "cluster")
+LEASE_SECONDS: Final = 15.0
+SHORTEST_LEASE: Final = 0.2
+LONGEST_NAME: Final = 100
+
+
+@attrs.frozen(kw_only=True)
+class DatabaseAddress:
+    """Where journals are, and which of them is meant. `parse_address` reads one."""
+
+    url: str = attrs.field(repr=False)
+    """The address as Postgres understands it, with its password."""
+    journal: str = ""
+    """The name of one journal; empty if all are meant."""
+    lease: float = LEASE_SECONDS
+    """How long a writer that is silent keeps its journal, in seconds."""
+    cluster: str = ""
+    """The name of the cluster that the database must belong to; empty if any will do."""
+    host: str = attrs.field(factory=platform.node)
+    """The name of this machine, by which others know what this process writes."""
+
+
+def is_database(address: str) -> bool:
+    """Return whether an address is that of a database."""
+    return address.startswith(SCHEMES)
+
+
+def parse_address(address: str) -> DatabaseAddress:
+    """Return what an address says.
+
+    Raises:
+        JournalError: a parameter of ours is none.
+    """
+    start = _end_of_userinfo(address)
+    head, mark, query = address[start:].partition("?")
+    own: dict[str, str] = {}
+    others: list[str] = []
+    for pair in query.split("&") if mark else ():
+        name, _, value = pair.partition("=")
+        if name in OWN_PARAMETERS:
+            own[name] = unquote(value)
+        else:
+            others.append(pair)
+    url = address[:start] + head + (f"?{'&'.join(others)}" if others else "")
+    for name in ("journal", "cluster"):
+        if name in own:
+            _require_name(name, own[name])
+    return DatabaseAddress(
+        url=url,
+        journal=own.get("journal", ""),
+        lease=_seconds(own["lease"]) if "lease" in own else LEASE_SECONDS,
+        cluster=own.get("cluster", ""),
+    )
+
+
+def _end_of_userinfo(address: str) -> int:
+    """Return where the host begins: a password may contain a question mark."""
+    start = address.find("://") + 3
+    slash, at = address.find("/", start), address.find("@", start)
+    return start if at == -1 or -1 < slash < at else at + 1
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not SHORTEST_LEASE <= seconds <= 24 * 3600:
+        raise JournalError(
+            "in Postgres",
+            f"the lease in its address is {text!r}; it is a number of seconds, such as 15",
+        )
+    return seconds
+
+
+def _require_name(what: str, name: str) -> None:
+    # The names of runs begin with that of their journal and a slash.
+    if not (name and name.isprintable()) or len(name) > LONGEST_NAME or "/" in name:
+        raise JournalError(
+            "in Postgres", f"the {what} in its address is {name[:LONGEST_NAME]!r}, which is no name"
+        )

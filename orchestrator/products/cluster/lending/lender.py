@@ -1,0 +1,397 @@
+"""The writer's side of all that is lent, calls and turns: sends it, hears the runs, and decides.
+
+What is lent is accepted for one run of one attempt; whatever any other run says is fenced. A run
+begins when the fact that names it is durable, so a call without that fact has never run. What has
+lost its worker is tried again if it may run twice, or has not run; else it is broken off.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn, TypeAlias, assert_never
+
+import trio
+
+from orchestrator.agents import CallId, raising_one_error
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.products.cluster.lending.lent import Lent, Loss
+from orchestrator.products.cluster.lending.lent_turn import LentTurn
+from orchestrator.products.cluster.lending.recorded_ends import RecordedEnds
+from orchestrator.products.cluster.lending.recorded_runs import RecordedRuns
+from orchestrator.products.cluster.work import (
+    Dispatch,
+    DispatchId,
+    Request,
+    RunId,
+    Tenure,
+    WorkerId,
+    WorkerSeen,
+    WorkQueue,
+    WriterMailbox,
+    attempt_number,
+)
+from orchestrator.products.cluster.worker.wire import (
+    END,
+    Answered,
+    Begin,
+    CallEnded,
+    Calls,
+    Crashed,
+    End,
+    Failed,
+    Fenced,
+    Kept,
+    Later,
+    Next,
+    Reply,
+    Stopped,
+    Taken,
+    TurnWork,
+    Unfit,
+    Work,
+    encoded,
+    question_in,
+)
+
+STOP_SECONDS: Final = 60.0
+"""How long a cancelled call waits at most until nothing of it runs. Leases are shorter."""
+
+WorkOf: TypeAlias = Callable[[Lent], Work | TurnWork]
+"""Returns what a worker is told when it may begin."""
+
+
+class Lender:
+    """Lends the calls of one journal, while its writer has an exchange."""
+
+    def __init__(
+        self,
+        book: Bookkeeper,
+        tenure: Tenure,
+        queue: WorkQueue,
+        mailbox: WriterMailbox,
+        work_of: WorkOf,
+    ) -> None:
+        """Lend calls.
+
+        Args:
+            book: posts where calls run.
+            tenure: the right to write the journal, which all is lent under.
+            queue: hands dispatches to workers.
+            mailbox: carries what runs say, and what they are told.
+            work_of: describes a call to its worker.
+        """
+        self._book = book
+        self._work_of = work_of
+        self._queue = queue
+        self._mailbox = mailbox
+        self.tenure = tenure
+        self.lent: dict[DispatchId, Lent] = {}
+        self.parked: dict[RunId, list[Request]] = {}
+        """What runs say whose calls nothing here waits for yet: their tasks are interrupted."""
+        self.finished: dict[RunId, WorkerId] = {}
+        """Runs that count no more, until their workers hold them no more."""
+        self.refused: set[tuple[WorkerId, str]] = set()
+        """The workers that have another version of an agent, and the version they lack."""
+        self.workers: Sequence[WorkerSeen] = ()
+        """Those that were there when they were looked at last."""
+        self.recorded = RecordedRuns(book, tenure.journal)
+        self.ends = RecordedEnds(book, self._acknowledge)
+        self._to_send: dict[DispatchId, Lent] = {}
+        self._to_withdraw: list[Dispatch] = []
+        self._send_due = trio.Event()
+        self._changed = trio.Event()
+        self._is_silent = False
+        """No worker is heard any more: another process writes the journal, or it is closed."""
+
+    async def lend_until(self, closed: trio.Event) -> None:
+        """Carry what writer and workers say."""
+        with self.ends.subscribed(), raising_one_error():
+            # This nursery owns the tasks that send, hear and acknowledge.
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._send_forever)
+                nursery.start_soon(self._receive_forever, nursery)
+                nursery.start_soon(self.ends.acknowledge_forever)
+                await closed.wait()
+                nursery.cancel_scope.cancel(reason="the orchestrator is closed")
+            await self.ends.acknowledge()
+
+    def hush(self) -> None:
+        """Let go of cancelled calls: no worker is heard any more."""
+        self._is_silent = True
+        for lent in self.lent.values():
+            if lent.is_over:
+                lent.ended.set()
+
+    async def wait_lent(self) -> None:
+        """Wait until there is a call, or a run, that workers must be looked at for."""
+        while not (self.lent or self.finished or self.parked):
+            self._changed = trio.Event()
+            await self._changed.wait()
+        await trio.lowlevel.checkpoint()
+
+    async def catch_up(self) -> None:
+        """Hear all that runs have said before."""
+        await self._mailbox.catch_up()
+
+    def begin(self, lent: Lent) -> None:
+        """Send a call, or adopt the run that an earlier writer has accepted."""
+        self.lent[lent.id] = lent
+        self._changed.set()
+        placed = lent.placed
+        if placed is not None:
+            lent.attempt = placed.attempt
+        if placed is None or not placed.run:
+            self.send(lent)
+            return
+        lent.adopt(RunId(placed.run), WorkerId(placed.worker))
+        for request in self.parked.pop(RunId(placed.run), ()):
+            if self._hear(request) is not None:
+                # The fact that names the run is an earlier writer's, so it is durable.
+                self._reply_to_begin(request, lent)
+
+    async def leave(self, lent: Lent, *, is_left_to_next: bool) -> None:
+        """Return when nothing of a call runs, its lease is over, or the next writer has it."""
+        await trio.lowlevel.checkpoint()
+        lent.is_over = True
+        try:
+            if lent.end is not None:
+                self.ends.add(lent)
+            elif is_left_to_next:
+                pass
+            elif lent.run is None:
+                self._to_withdraw.append(lent.dispatch(self.tenure.journal))
+                self._send_due.set()
+            else:
+                self.stop(lent.run, lent.worker)
+                if not (lent.scope.cancelled_caught or self._is_silent):
+                    with trio.move_on_after(STOP_SECONDS):
+                        await lent.ended.wait()
+                    self.ends.add(lent)
+        finally:
+            del self.lent[lent.id]
+
+    def send(self, lent: Lent) -> None:
+        """Send the next attempt of a call, and take the one before back."""
+        if lent.is_sent:
+            self._to_withdraw.append(lent.dispatch(self.tenure.journal))
+        lent.attempt = max(attempt_number(self.tenure.epoch, lent.tries), lent.attempt + 1)
+        lent.tries += 1
+        lent.wait_again()
+        self._to_send[lent.id] = lent
+        self._send_due.set()
+
+    def send_refused(self, lent: Lent) -> None:
+        """Send what a worker has refused to the others, as soon as there is another one."""
+        lent.is_refused = True
+        if any(
+            it.alive
+            and it.beat.place == lent.place
+            and (it.beat.worker, lent.version) not in self.refused
+            for it in self.workers
+        ):
+            is_shown = lent.is_shown
+            self.send(lent)
+            lent.is_shown = is_shown
+
+    def stop(self, run: RunId, worker: WorkerId) -> None:
+        """Have a run stopped that counts no more."""
+        self._mailbox.stop(worker, run)
+        self._finish(run, worker)
+
+    def lose(self, lent: Lent, loss: Loss, said: Request | None = None) -> None:
+        """Try again what has lost its run, or break it off.
+
+        Args:
+            lent: the call or turn.
+            loss: why it has lost its run.
+            said: how its worker has told that; None if it has not.
+        """
+        if said is None and lent.run is not None:
+            self.stop(lent.run, lent.worker)
+        if lent.is_over:
+            lent.set_end(Stopped(lent.id), said)
+        elif lent.may_begin_again:
+            self._send_next(lent, said)
+        else:
+            lent.break_off(loss, said)
+
+    def _send_next(self, lent: Lent, said: Request | None) -> None:
+        """Send again what has no run any more; its worker is told when that is durable."""
+        self.send(lent)
+        self.post(lent)
+        if said is not None:
+            self.ends.add_recorded(said)
+
+    def post(self, lent: Lent, *, wants: str = "") -> None:
+        """Post where a call runs, or what it waits for."""
+        if self._book.closed or self._book.is_broken:
+            return
+        self._book.post(lent.fact(wants))
+
+    def give(self, turn: LentTurn) -> None:
+        """Give the run of a turn the calls that are due, if it waits for any."""
+        if (told := turn.pop_due()) is not None:
+            request, due = told
+            self.reply(request, Calls(tuple(due)))
+
+    def reply(self, request: Request, reply: Reply) -> None:
+        """Tell a run what becomes of it."""
+        self._mailbox.answer(request, encoded(reply))
+        if isinstance(reply, Taken | Fenced | Later):
+            self._finish(request.run, request.worker)
+
+    def _acknowledge(self, request: Request) -> None:
+        # What a run says before its end is about a call of a turn, which goes on.
+        self.reply(request, Kept() if request.number > END else Taken())
+
+    def forget(self, run: RunId) -> None:
+        """Drop what is kept of a finished run, which its worker holds no more."""
+        del self.finished[run]
+        self._mailbox.forget(run)
+
+    def _finish(self, run: RunId, worker: WorkerId) -> None:
+        self.finished[run] = worker
+        self._changed.set()
+
+    async def _send_forever(self) -> NoReturn:
+        while True:
+            await self._send_due.wait()
+            self._send_due = trio.Event()
+            back, self._to_withdraw = self._to_withdraw, []
+            waiting = [lent for lent in self._to_send.values() if lent.is_waiting]
+            self._to_send = {}
+            sent = [lent.dispatch(self.tenure.journal) for lent in waiting]
+            if back:
+                await self._queue.withdraw(self.tenure, back)
+            if sent:
+                await self._queue.send(self.tenure, sent)
+            for lent, dispatch in zip(waiting, sent, strict=True):
+                if lent.attempt == dispatch.attempt:
+                    lent.is_sent = True
+
+    async def _receive_forever(self, nursery: trio.Nursery) -> NoReturn:
+        while True:
+            begun = [
+                (request, lent)
+                for request in await self._mailbox.receive()
+                if (lent := self._hear(request)) is not None
+            ]
+            if begun:
+                nursery.start_soon(self._let_begin, begun)
+
+    async def _let_begin(self, begun: list[tuple[Request, Lent]]) -> None:
+        await self._book.wait_durable()
+        for request, lent in begun:
+            if lent.run == request.run and not lent.is_over:
+                self._reply_to_begin(request, lent)
+            else:
+                self.reply(request, Fenced())
+
+    def _reply_to_begin(self, request: Request, lent: Lent) -> None:
+        if lent.may_begin:
+            self.reply(request, self._work_of(lent))
+        else:
+            self.reply(request, Fenced())
+            lent.break_off(Loss.NOT_BEGUN)
+
+    def _hear(self, request: Request) -> Lent | None:
+        """Take in what a run says; return its call if the run may begin once that is durable."""
+        question = question_in(request.body)
+        if question is None:
+            self._hear_rubbish(request)
+            return None
+        lent = self.lent.get(DispatchId(question.dispatch))
+        if isinstance(question, Begin):
+            return self._accepted(request, question, lent)
+        if lent is not None and lent.run == request.run and lent.end is None:
+            if isinstance(question, Next | CallEnded):
+                self._hear_turn(lent, question, request)
+            else:
+                self._take_end(lent, question, request)
+        elif request.run not in self.finished and self.recorded.counts(request.run) is not False:
+            self._park(request)
+        else:
+            self.reply(request, Fenced())
+        return None
+
+    def _hear_rubbish(self, request: Request) -> None:
+        for lent in self.lent.values():
+            if lent.run == request.run:
+                self.stop(request.run, request.worker)
+                if lent.is_over:
+                    lent.set_end(Stopped(lent.id))
+                else:
+                    lent.break_off(Loss.RUBBISH)
+        self.reply(request, Fenced())
+
+    def _hear_turn(self, lent: Lent, question: Next | CallEnded, request: Request) -> None:
+        match question:
+            case _ if not isinstance(lent, LentTurn):
+                self._hear_rubbish(request)
+            case Next():
+                if lent.told is not None:
+                    # Its run has asked again, so it has heard that.
+                    self._mailbox.drop_answer(lent.told)
+                lent.ask(request, question)
+                self.give(lent)
+            case CallEnded():
+                if not lent.take(question, request):
+                    self.ends.add_late(lent, CallId(question.call), request)
+            case _:
+                assert_never(question)
+
+    def _accepted(self, request: Request, begin: Begin, lent: Lent | None) -> Lent | None:
+        if lent is None or lent.is_over or self._book.closed:
+            if lent is None and self.recorded.counts(request.run) is not False:
+                self._park(request)
+            else:
+                self.reply(request, Fenced())
+            return None
+        if lent.run == request.run:
+            return lent  # it asks again, or was accepted by an earlier writer
+        if lent.run is not None or lent.attempt != begin.attempt:
+            self.reply(request, Fenced())
+            return None
+        if (request.worker, lent.version) in self.refused:
+            self.reply(request, Later())
+            self.send_refused(lent)
+            return None
+        lent.accept(request.run, request.worker)
+        self.post(lent)
+        return lent
+
+    def _park(self, request: Request) -> None:
+        self.parked.setdefault(request.run, []).append(request)
+
+    def _take_end(self, lent: Lent, end: End, request: Request) -> None:
+        match end:
+            case Stopped() if lent.is_over:
+                lent.set_end(end, request)
+            case Unfit() if lent.is_over:
+                lent.set_end(Stopped(lent.id), request)
+            case Unfit() if not lent.may_begin:
+                lent.break_off(Loss.NOT_BEGUN, request)
+            case Unfit(lasting=False):
+                self._send_next(lent, request)
+            case Unfit(why=why):
+                self._refuse(lent, why, request)
+            case Stopped():
+                # Its worker was told to end.
+                self.lose(lent, Loss.STOPPED, request)
+            case Crashed() if isinstance(lent, LentTurn):
+                lent.crash(end, request)
+            case Answered() | Failed() | Crashed():
+                if isinstance(lent, LentTurn):
+                    self._hear_rubbish(request)
+                else:
+                    lent.set_end(end, request)
+            case _:
+                assert_never(end)
+
+    def _refuse(self, lent: Lent, why: str, said: Request) -> None:
+        """Wait for another worker than the one that could not begin."""
+        self.refused.add((said.worker, lent.version))
+        lent.attempt += 1
+        lent.wait_again()
+        self.post(lent, wants=f"{lent.version} ({why})")
+        self.ends.add_recorded(said)
+        lent.is_shown = True
+        self.send_refused(lent)

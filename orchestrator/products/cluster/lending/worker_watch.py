@@ -1,0 +1,170 @@
+"""What the writer learns by looking at workers: which are alive, and what they hold.
+
+Only liveness hangs on it: a call that no worker will receive any more is sent again, and a run that
+no worker holds any more is given up.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final, NoReturn
+
+import trio
+
+from orchestrator.products.cluster.lending.lender import Lender
+from orchestrator.products.cluster.lending.lent import Lent, Loss
+from orchestrator.products.cluster.lending.lent_turn import LentTurn
+from orchestrator.products.cluster.work import Presence, RunId, WorkerId, WorkerSeen, WorkQueue
+from orchestrator.products.cluster.worker.wire import Begin, Fenced, question_in
+
+LOOK_SECONDS: Final = 1.0
+"""How often the writer looks which workers are alive, while any call is lent."""
+SHOWN_AFTER: Final = 2.0
+"""How long a call waits for a worker before its task is shown as waiting for one."""
+CHECK_SECONDS: Final = 30.0
+"""How often the queue is asked whether it still has the dispatch of a call that waits."""
+
+
+class WorkerWatch:
+    """Looks at workers for one lender."""
+
+    def __init__(self, lender: Lender, queue: WorkQueue, presence: Presence) -> None:
+        """Look at workers.
+
+        Args:
+            lender: has lent the calls.
+            queue: knows which dispatches only the dead have received.
+            presence: knows who is alive.
+        """
+        self._lender = lender
+        self._queue = queue
+        self._presence = presence
+        self._live: AbstractSet[WorkerId] = frozenset()
+
+    async def look_forever(self) -> NoReturn:
+        """Look which workers are alive and what they hold, while any call is lent."""
+        while True:
+            await self._lender.wait_lent()
+            await trio.sleep(LOOK_SECONDS)
+            await self._look()
+
+    async def _look(self) -> None:
+        lender = self._lender
+        workers = {it.beat.worker: it for it in await self._presence.workers()}
+        lender.workers = list(workers.values())
+        live = {id_ for id_, it in workers.items() if it.alive}
+        await self._send_stranded(live)
+        missing: list[tuple[Lent, RunId]] = []
+        for lent in list(lender.lent.values()):
+            if lent.run is None:
+                self._look_for_worker(lent)
+            elif self._is_lost(lent, workers.get(lent.worker)):
+                missing.append((lent, lent.run))
+            if isinstance(lent, LentTurn):
+                # Its worker hears from time to time that we are there.
+                lender.give(lent)
+        if missing:
+            await self._lose(missing)
+        await self._read_recorded(workers.values())
+        self._stop_unknown_runs(workers)
+        self._forget(workers)
+
+    async def _send_stranded(self, live: AbstractSet[WorkerId]) -> None:
+        """Send again what no worker will receive: at once if one has died, or else at times."""
+        await trio.lowlevel.checkpoint()
+        lender, now = self._lender, trio.current_time()
+        has_died = bool(self._live - live)
+        self._live = live
+        unsure = {
+            lent.id: lent
+            for lent in lender.lent.values()
+            if lent.is_waiting
+            and lent.is_sent
+            and not lent.is_refused
+            and (has_died or now >= lent.checked + CHECK_SECONDS)
+        }
+        if not unsure:
+            return
+        dispatches = [it.dispatch(lender.tenure.journal) for it in unsure.values()]
+        for dispatch in await self._queue.stranded(dispatches, live):
+            lent = unsure[dispatch.id]
+            if lent.is_waiting and lent.attempt == dispatch.attempt:
+                lender.send(lent)
+        for lent in unsure.values():
+            lent.checked = now
+
+    def _look_for_worker(self, lent: Lent) -> None:
+        if not lent.is_waiting:
+            return
+        if lent.is_refused:
+            self._lender.send_refused(lent)
+        waited = trio.current_time() - lent.since
+        if waited >= SHOWN_AFTER and not lent.is_shown:
+            lent.is_shown = True
+            self._lender.post(lent)
+
+    def _is_lost(self, lent: Lent, worker: WorkerSeen | None) -> bool:
+        """Return whether no worker holds a run any more, at this look and the one before."""
+        was_missing = lent.is_missing
+        if worker is None or not worker.alive:
+            lent.is_missing = True
+        elif lent.run in worker.beat.runs:
+            lent.is_missing = False
+        else:
+            if lent.beats is None:
+                lent.beats = worker.beats
+            # It may have begun since the last beat.
+            lent.is_missing = worker.beats >= lent.beats + 2
+        return lent.is_missing and was_missing
+
+    async def _lose(self, missing: Sequence[tuple[Lent, RunId]]) -> None:
+        """Give runs up, unless they have said how they ended before their workers dropped them."""
+        await self._lender.catch_up()
+        for lent, run in missing:
+            if lent.run == run and lent.end is None:
+                self._lender.lose(lent, Loss.GONE)
+
+    async def _read_recorded(self, workers: Iterable[WorkerSeen]) -> None:
+        """Read of the journal whether the runs count whose sessions are not in memory."""
+        held = (run for worker in workers for run in worker.beat.runs)
+        await self._lender.recorded.read({*held, *self._lender.parked})
+
+    def _stop_unknown_runs(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:
+        """Stop the runs of this journal whose calls are over: an earlier writer lent them."""
+        lender = self._lender
+        journal = f"{lender.tenure.journal}/"
+        known = {lent.run for lent in lender.lent.values()} | lender.ends.runs()
+        for worker in workers.values():
+            for run in worker.beat.runs:
+                if (
+                    run.startswith(journal)
+                    and run not in known
+                    and run not in lender.finished
+                    and run not in lender.parked
+                    and lender.recorded.counts(run) is False
+                    and not self._is_asked_for(run)
+                ):
+                    lender.stop(run, worker.beat.worker)
+
+    def _is_asked_for(self, run: RunId) -> bool:
+        """Return whether a run may be about to begin: its call waits for a worker."""
+        return any(
+            lent.run is None and f"/{lent.id}/{lent.attempt}/" in run
+            for lent in self._lender.lent.values()
+        )
+
+    def _forget(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:
+        lender = self._lender
+        for run, worker in list(lender.finished.items()):
+            seen = workers.get(worker)
+            if seen is None or (seen.alive and run not in seen.beat.runs):
+                lender.forget(run)
+        for run, requests in list(lender.parked.items()):
+            if lender.recorded.counts(run) is False:
+                del lender.parked[run]
+                for request in requests:
+                    lender.reply(request, Fenced())
+            elif requests[0].worker not in workers and isinstance(
+                question_in(requests[0].body), Begin
+            ):
+                del lender.parked[run]  # it never began; an end counts, also of the dead
+        lender.refused = {it for it in lender.refused if it[0] in workers}

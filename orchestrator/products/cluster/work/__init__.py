@@ -1,0 +1,39 @@
+"""What carries lent work between the writer of a journal and its workers.
+
+The writer decides, and workers ask: whatever arrives twice, late or from the dead is harmless,
+because the writer accepts one run of one attempt of a dispatch.
+
+`WorkQueue` hands dispatches to workers, `WriterMailbox` and `WorkerMailbox` carry what both say,
+and `Presence` tells which workers are alive and what they hold. An `Exchange` has them all.
+"""
+
+from orchestrator.products.cluster.work.dispatch import (
+    Dispatch,
+    DispatchId,
+    RunId,
+    Tenure,
+    WorkerId,
+    attempt_number,
+)
+from orchestrator.products.cluster.work.exchange import Exchange
+from orchestrator.products.cluster.work.mailbox import Request, WorkerMailbox, WriterMailbox
+from orchestrator.products.cluster.work.presence import Beat, Presence, WorkerSeen
+from orchestrator.products.cluster.work.work_queue import Delivery, WorkQueue
+
+__all__ = [
+    "Beat",
+    "Delivery",
+    "Dispatch",
+    "DispatchId",
+    "Exchange",
+    "Presence",
+    "Request",
+    "RunId",
+    "Tenure",
+    "WorkQueue",
+    "WorkerId",
+    "WorkerMailbox",
+    "WorkerSeen",
+    "WriterMailbox",
+    "attempt_number",
+]

@@ -1,0 +1,82 @@
+"""The ports by which a worker asks the writer of a journal, and the writer answers.
+
+Nothing in between has to survive: a worker that gets no answer asks again under the same number,
+and the writer answers the same.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+
+from orchestrator.products.cluster.work.dispatch import RunId, WorkerId
+
+
+@attrs.frozen
+class Request:
+    """What a run asks of the writer of its journal."""
+
+    journal: str
+    worker: WorkerId
+    run: RunId
+    number: int
+    """From 0 on, counted by the run: what has the same number is the same question."""
+    body: bytes
+    stays: bool = False
+    """It is heard also if its worker has left meanwhile. Else it is withdrawn when the worker waits
+    for its answer no more."""
+
+
+class WorkerMailbox(Protocol):
+    """The end of a worker."""
+
+    async def ask(self, request: Request) -> bytes:
+        """Ask the writer of a journal, whichever process that is, and return its answer.
+
+        It is asked again for as long as the caller waits: through an outage of the database, and
+        after the journal was taken over.
+        """
+        ...
+
+    async def wait_stopped(self, run: RunId) -> None:
+        """Wait until the writer says that a run must stop."""
+        ...
+
+    def forget(self, run: RunId) -> None:
+        """Drop what is kept of a run that has ended, but for what stays."""
+        ...
+
+
+class WriterMailbox(Protocol):
+    """The end of the writer of one journal."""
+
+    async def receive(self) -> Sequence[Request]:
+        """Wait for requests, and return them: each once, until its run is forgotten.
+
+        What is asked again after it was answered gets the same answer, without being returned.
+        After the journal was taken over, the new writer receives what has no answer yet.
+
+        Raises:
+            JournalInUseError: another process writes the journal.
+        """
+        ...
+
+    async def catch_up(self) -> None:
+        """Return when `receive` has returned all that was asked before, or it is fenced."""
+        ...
+
+    def answer(self, request: Request, body: bytes) -> None:
+        """Answer a request, with the next batch."""
+        ...
+
+    def drop_answer(self, request: Request) -> None:
+        """Keep the answer to a request no more, which its run has heard."""
+        ...
+
+    def stop(self, worker: WorkerId, run: RunId) -> None:
+        """Tell a worker to stop a run, with the next batch, until the run is forgotten."""
+        ...
+
+    def forget(self, run: RunId) -> None:
+        """Drop what is kept of a run that has ended: its answers, and that it must stop."""
+        ...

@@ -1,0 +1,179 @@
+"""The end of a worker in a table of letters: asks in batches, and again after a lost connection.
+
+Postgres empties the table when it crashes, and then every connection is lost. So a letter is
+written once for each connection, however long its answer takes.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, LiteralString
+
+import trio
+
+from orchestrator.agents import raising_one_error
+from orchestrator.products.cluster.database.database import Database
+from orchestrator.products.cluster.database.wakeups import Bell, Wakeups, channel
+from orchestrator.products.cluster.work.dispatch import RunId, WorkerId
+from orchestrator.products.cluster.work.mailbox import Request, WorkerMailbox
+
+if TYPE_CHECKING:
+    from orchestrator.products.cluster.database.connection import Connection
+
+STOP: Final = -1
+"""The number of the letter that says that a run must stop."""
+LOOK_SECONDS: Final = 5.0
+"""How often a worker that waits for an answer looks without a wake-up."""
+IDLE_SECONDS: Final = 30.0
+CLOSE_SECONDS: Final = 3.0
+"""How long a mailbox that closes takes to send what is left."""
+
+# An answer counts for as long as its writer writes the journal: what a writer said that was fenced
+# meanwhile is not heard.
+_SEND_AND_RECEIVE: Final[LiteralString] = """
+with withdrawn as (
+    delete from orchestrator.letters using unnest(
+        %(withdrawn_runs)s::text[], %(withdrawn_numbers)s::integer[]) as old (run, number)
+    where letters.run = old.run and letters.number = old.number
+), sent as (
+    insert into orchestrator.letters (run, number, journal, worker, body)
+    select run, number, journal, %(worker)s, body
+    from unnest(%(runs)s::text[], %(numbers)s::integer[], %(journals)s::text[],
+                %(bodies)b::bytea[]) as new (run, number, journal, body)
+    on conflict (run, number) do nothing
+), received as (
+    delete from orchestrator.letters using orchestrator.journals
+    where letters.worker = %(worker)s and letters.answer is not null
+      and journals.name = letters.journal and journals.epoch = letters.received
+    returning letters.run, letters.number, letters.answer
+)
+select run, number, answer, null from received
+union all
+select null, null, null, pg_notify(channel, '')::text
+from unnest(%(channels)s::text[]) as told (channel)
+"""
+
+
+class _Ask:
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.answered = trio.Event()
+        self.answer = b""
+
+
+class _WorkerMailbox:
+    def __init__(self, database: Database, worker: WorkerId, bell: Bell) -> None:
+        self._database = database
+        self._worker = worker
+        self._bell = bell
+        self._asks: dict[tuple[RunId, int], _Ask] = {}
+        self._unsent: list[Request] = []
+        self._runs: dict[RunId, trio.Event] = {}
+        """The runs that are not forgotten, and whether each must stop."""
+        self._withdrawn: list[tuple[RunId, int]] = []
+        self._connection: Connection | None = None
+        """The one over which the letters were written that wait for an answer."""
+
+    async def ask(self, request: Request) -> bytes:
+        key = (request.run, request.number)
+        assert key not in self._asks, f"{key} is asked already"
+        ask = self._asks[key] = _Ask(request)
+        if key in self._withdrawn:
+            self._withdrawn.remove(key)
+        self._runs.setdefault(request.run, trio.Event())
+        self._unsent.append(request)
+        self._bell.ring()
+        try:
+            await ask.answered.wait()
+        finally:
+            del self._asks[key]
+            if not (ask.answered.is_set() or request.stays):
+                self._withdraw(*key)
+        return ask.answer
+
+    async def wait_stopped(self, run: RunId) -> None:
+        await self._runs.setdefault(run, trio.Event()).wait()
+
+    def forget(self, run: RunId) -> None:
+        self._runs.pop(run, None)
+        self._withdraw(run, STOP)
+
+    def _withdraw(self, run: RunId, number: int) -> None:
+        self._withdrawn.append((run, number))
+        self._bell.ring()
+
+    async def carry_forever(self) -> None:
+        """Send what is asked, and hand out answers, in as few statements as there can be."""
+        while True:
+            await self.carry()
+            await self._bell.wait(LOOK_SECONDS if self._runs else IDLE_SECONDS)
+
+    async def carry(self) -> None:
+        # Asked and withdrawn within one batch, it must not be written after it is deleted.
+        withdrawn = self._withdrawn
+        gone = set(withdrawn)
+        unsent = [it for it in self._unsent if (it.run, it.number) not in gone]
+        self._withdrawn, self._unsent = [], []
+        unanswered = [it.request for it in self._asks.values()]
+        found = await self._database.run(
+            partial(self._send_and_receive, withdrawn, unsent, unanswered)
+        )
+        for run, number, answer in found:
+            if number == STOP:
+                if (stopped := self._runs.get(run)) is not None:
+                    stopped.set()
+            elif (ask := self._asks.get((run, number))) is not None:
+                ask.answer = answer
+                ask.answered.set()
+
+    def _send_and_receive(
+        self,
+        withdrawn: Sequence[tuple[RunId, int]],
+        unsent: Sequence[Request],
+        unanswered: Sequence[Request],
+        connection: "Connection",
+    ) -> list[tuple[RunId, int, bytes]]:
+        requests = list(unsent)
+        if connection is not self._connection:
+            # Those that stay may be among them without an ask; all others are asked.
+            known = {(it.run, it.number) for it in unsent}
+            requests += [it for it in unanswered if (it.run, it.number) not in known]
+        cursor = connection.execute(
+            _SEND_AND_RECEIVE,
+            {
+                "worker": self._worker,
+                "withdrawn_runs": [run for run, _ in withdrawn],
+                "withdrawn_numbers": [number for _, number in withdrawn],
+                "runs": [it.run for it in requests],
+                "numbers": [it.number for it in requests],
+                "journals": [it.journal for it in requests],
+                "bodies": [it.body for it in requests],
+                "channels": [channel("journal", it) for it in {it.journal for it in requests}],
+            },
+            binary=True,
+        )
+        found = [
+            (RunId(run), number, answer)
+            for run, number, answer, _ in cursor
+            if isinstance(run, str) and isinstance(number, int) and isinstance(answer, bytes)
+        ]
+        self._connection = connection
+        return found
+
+
+@asynccontextmanager
+async def open_worker_mailbox(
+    database: Database, wakeups: Wakeups, worker: WorkerId
+) -> AsyncGenerator[WorkerMailbox]:
+    """Open the mailbox of a worker."""
+    with wakeups.bell(channel("worker", worker)) as bell, raising_one_error():
+        mailbox = _WorkerMailbox(database, worker, bell)
+        try:
+            # This nursery owns the task that carries letters.
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(mailbox.carry_forever)
+                yield mailbox
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.move_on_after(CLOSE_SECONDS, shield=True):
+                await mailbox.carry()

@@ -1,0 +1,1 @@
+"""A worker process: it runs the calls and turns that writers lend it."""

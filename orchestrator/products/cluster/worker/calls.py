@@ -1,0 +1,155 @@
+"""Runs the tools of agents on a worker: what they answer or raise is an end that can be sent."""
+
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from orchestrator.agents import (
+    Agent,
+    CallKey,
+    DefinitionError,
+    ModelError,
+    Tool,
+    ToolError,
+    well_formed,
+)
+from orchestrator.agents.redaction.long_texts import search_ahead
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.tools.result_text import ToolResult
+from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue, fingerprint
+from orchestrator.kernel.execution.outcomes import (
+    EXPECTED_ERRORS,
+    describe_error,
+    without_cancellations,
+)
+from orchestrator.products.cluster.worker.context import TurnContext, WorkerContexts
+from orchestrator.products.cluster.worker.wire import (
+    MOST_BYTES,
+    Answered,
+    CallEnd,
+    Crashed,
+    DueCall,
+    Failed,
+    TurnWork,
+    Work,
+    call_of,
+)
+
+
+class WorkerCalls:
+    """Runs calls in the contexts of one worker."""
+
+    def __init__(
+        self, catalogue: AgentCatalogue, contexts: WorkerContexts, redactor: Redactor
+    ) -> None:
+        """Run calls.
+
+        Args:
+            catalogue: finds agents.
+            contexts: opens the contexts of calls and turns.
+            redactor: removes the secrets of this process from what tools answer.
+        """
+        self._catalogue = catalogue
+        self.contexts = contexts
+        self._redactor = redactor
+
+    def lineage(self, work: Work | TurnWork) -> Sequence[Agent[Any]]:
+        """Return the agents on the way down to that of a call or turn.
+
+        Raises:
+            DefinitionError: the agent is not here, or another version of it.
+        """
+        try:
+            lineage = self._catalogue.lineage(work.agent)
+        except DefinitionError as exc:
+            raise DefinitionError(
+                f"this worker has not the agent that is wanted, of version {work.version}: {exc}"
+            ) from exc
+        agent = lineage[-1]
+        if (own := fingerprint(agent)) != work.version:
+            raise DefinitionError(
+                f"this worker has version {own} of agent {agent.name!r}, and {work.version} is"
+                " wanted: start it with the file that the run was started with"
+            )
+        if isinstance(work, Work):
+            _tool_of(agent, work.tool)
+        return lineage
+
+    async def run(self, work: Work, id_: str, lineage: Sequence[Agent[Any]]) -> CallEnd:
+        """Run a call that is lent by itself, in a context of its own."""
+        call, tool = call_of(work), _tool_of(lineage[-1], work.tool)
+
+        async def run() -> str | ToolResult:
+            async with self.contexts.open_for(work, call, lineage):
+                return await tool.run(call)
+
+        return await self._end_of(run(), id_, tool)
+
+    async def run_in(
+        self, context: TurnContext, due: DueCall, id_: str, agent: Agent[Any]
+    ) -> CallEnd:
+        """Run a call of a turn, in the context of the turn."""
+        call = call_of(due)
+        try:
+            tool = _tool_of(agent, due.tool)
+        except DefinitionError as exc:
+            return Crashed(id_, await self.redacted(str(exc)), expected=True)
+
+        async def run() -> str | ToolResult:
+            context.begin_call(call, CallKey(due.key), due.seconds)
+            return await tool.run(call)
+
+        return await self._end_of(run(), id_, tool)
+
+    async def _end_of(self, run: Awaitable[str | ToolResult], id_: str, tool: Tool) -> CallEnd:
+        """Await a tool; every error of it is an end, as the writer would see it locally."""
+        try:
+            result = await run
+            text = await self.redacted(_text_of(result, tool))
+            parts = result.parts if isinstance(result, ToolResult) else ()
+            return _small(Answered(id_, text, parts), tool)
+        except ToolError as exc:
+            refused_by = "" if exc.refused_by is None else exc.refused_by.value
+            text = await self.redacted(str(exc))
+            return _small(Failed(id_, text, refused_by), tool)
+        except ModelError as exc:
+            # Not the model of this task: for this task it is an error of the tool.
+            text = f"RuntimeError: tool {tool.name!r} failed: {exc}"
+            return Crashed(id_, await self.redacted(text))
+        except EXPECTED_ERRORS as exc:
+            return Crashed(id_, await self.redacted(describe_error(exc)), expected=True)
+        except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
+            text = describe_error(without_cancellations(exc))
+            return Crashed(id_, await self.redacted(text))
+
+    async def redacted(self, text: str) -> str:
+        """Return a text without the secrets of this process."""
+        text = well_formed(text)
+        await search_ahead(self._redactor, [text])
+        return self._redactor.redact(text)
+
+
+def _tool_of(agent: Agent[Any], name: str) -> Tool:
+    for tool in agent.tools:
+        if tool.name == name:
+            return tool
+    raise DefinitionError(f"agent {agent.name!r} has no tool {name!r} here")
+
+
+def _small(end: Answered | Failed, tool: Tool) -> CallEnd:
+    size = len(end.text.encode())
+    if isinstance(end, Answered):
+        size += sum(len(part.data) for part in end.parts)
+    if size <= MOST_BYTES:
+        return end
+    return Failed(
+        end.dispatch,
+        f"{tool.name} was run, and its answer has {size:,} bytes: a worker sends at most"
+        f" {MOST_BYTES:,}. Ask it for less, or have it write a file",
+    )
+
+
+def _text_of(result: object, tool: Tool) -> str:
+    text = result.text if isinstance(result, ToolResult) else result
+    if not isinstance(text, str):
+        raise DefinitionError(f"tool {tool.name!r} answered {text!r}, not text")
+    return text

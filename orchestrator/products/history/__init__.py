@@ -1,0 +1,1 @@
+"""Finished runs: replay, fork, comparison, simulation, reports and exports."""

@@ -1,0 +1,406 @@
+"""Compares a replay with its record, and finds the first difference.
+
+Tasks are compared one by one, each step by step: its request, the answers of its model and its
+tools, its outcome. Times, and the order of steps of different tasks, are not compared.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Final, assert_never, cast
+
+import attrs
+import msgspec
+
+from orchestrator.agents import AssistantMessage, CallId, ToolMessage
+from orchestrator.delegation import Cause, Ledger, Outcome, SessionId, Status, TaskId, root_of
+from orchestrator.delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallPlaced,
+    CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
+    JournalOpened,
+    LabelsChanged,
+    MessageReceived,
+    ModelAnswered,
+    ModelCalled,
+    ModelFailed,
+    NetworkRequested,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    ProcessUnreachable,
+    QuietChanged,
+    ReplyDelivered,
+    ReplyPartDelivered,
+    SessionClosed,
+    SessionOpened,
+    StartsPaused,
+    Steered,
+    SteeringSeen,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+    WorkspaceOpened,
+)
+from orchestrator.products.history.replay.record import DELEGATION_TOOLS, RecordedRun
+
+SECONDS_TOLERANCE: Final = 0.01
+"""By how many seconds two durations may differ: they are rounded."""
+STOPPED: Final = frozenset(
+    {
+        *(Cause.ASKED, Cause.CALLER_GONE, Cause.BEFORE_START),
+        *(Cause.SESSION_CLOSED, Cause.SHUTDOWN, Cause.STOPPED),
+    }
+)
+"""Causes that the record does not tell apart in every case: facts of version 2 say STOPPED, and a
+task that is stopped as it starts may have started or not."""
+WITHOUT_ERROR: Final = STOPPED | {Cause.STALLED, Cause.CHILD, Cause.DEPENDENCY}
+"""Causes whose error is not compared. It says for how long a task was silent, what else it raised
+while it was stopped, or repeats the error of another task, whose own end is compared."""
+
+
+@attrs.frozen
+class Difference:
+    """The first step of a task that differs from the record."""
+
+    path: str
+    """The path of the task, such as `/editor/researcher[3]`."""
+    step: int
+    """The number of the step: 1 is the request."""
+    recorded: str
+    replayed: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}, step {self.step}\nrecorded: {self.recorded}\nreplayed: {self.replayed}"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class ReplayResult:
+    """The result of a replay."""
+
+    run: SessionId
+    tasks: int
+    """How many tasks were the same, the root included."""
+    steps: int
+    """How many steps were the same."""
+    difference: Difference | None
+    is_whole: bool = True
+    """The record has the end of the run; what comes after any other is not compared."""
+
+    @property
+    def is_same(self) -> bool:
+        return self.difference is None
+
+
+@attrs.frozen
+class Step:
+    """One step of a task."""
+
+    what: str
+    detail: str
+    position: float
+    """The position of the replay at this step; of a recorded step, its sequence number."""
+    tool: str = ""
+    """The tool that answered."""
+    outcome: Outcome | None = None
+    """The outcome, if it is the end of a task or of a turn."""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.detail}" if self.detail else self.what
+
+
+NOTHING: Final = "nothing"
+
+
+_STATUS: Final[Mapping[str, str]] = {Status.QUIET: Status.RUNNING}
+
+
+@attrs.frozen
+class Equivalence:
+    """Compares steps, apart from durations and from sentences."""
+
+    ignored_keys: frozenset[str] = frozenset()
+    """The keys in the answers of delegation tools that are not compared."""
+
+    def same_steps(self, one: Step, other: Step) -> bool:
+        if (one.what, one.tool) != (other.what, other.tool):
+            return False
+        if one.outcome is not None and other.outcome is not None:
+            return _same_outcomes(one.outcome, other.outcome)
+        return self.same_texts(one.detail, other.detail, by=one.tool)
+
+    def same_texts(self, recorded: str, replayed: str, *, by: str = "") -> bool:
+        """Return whether two texts are alike.
+
+        Args:
+            recorded: the text of the record.
+            replayed: the text of the replay.
+            by: the tool that answered, if one did.
+        """
+        if recorded == replayed:
+            return True
+        if by in DELEGATION_TOOLS:
+            try:
+                answers = msgspec.json.decode(recorded), msgspec.json.decode(replayed)
+            except msgspec.DecodeError:
+                pass
+            else:
+                return self._same_values(*answers)
+        return False
+
+    def _same_values(  # noqa: PLR0911 (one for each)
+        self, one: Any, other: Any, key: str = ""
+    ) -> bool:
+        match one, other:
+            case _ if key in self.ignored_keys:
+                return True
+            case _ if key == "error":
+                # Of another task, whose own end is compared.
+                return bool(one) == bool(other)
+            case dict(), dict():
+                ones = cast("dict[str, Any]", one)
+                others = cast("dict[str, Any]", other)
+                return ones.keys() == others.keys() and all(
+                    self._same_values(value, others[name], name) for name, value in ones.items()
+                )
+            case list(), list():
+                pairs = zip_longest(cast("Any", one), cast("Any", other))
+                return all(self._same_values(*pair) for pair in pairs)
+            case ((int() | float()), (int() | float())) if key == "seconds":
+                return abs(one - other) <= SECONDS_TOLERANCE
+            case str(), str():
+                # Whether a task was quiet depends on streamed words, which are not recorded.
+                if key == "status":
+                    one, other = _STATUS.get(one, one), _STATUS.get(other, other)
+                return bool(one == other)
+            case _:
+                return bool(one == other)
+
+
+# A queue position changes from one moment to the next, and a note is a sentence: what it says of a
+# task is in the task's own steps.
+STRICT: Final = Equivalence(frozenset({"position", "note"}))
+# What a fork has copied was used, and took its time, in the other run.
+FOR_FORKS: Final = Equivalence(STRICT.ignored_keys | {"tokens", "cost_usd", "seconds"})
+
+
+def equivalence_for(record: RecordedRun) -> Equivalence:
+    return FOR_FORKS if record.copied_messages else STRICT
+
+
+def _same_outcomes(one: Outcome, other: Outcome) -> bool:
+    return _comparable(one) == _comparable(other)
+
+
+def _comparable(outcome: Outcome) -> Outcome:
+    """Return an outcome without what may differ when a run is repeated."""
+    cause = Cause.STOPPED if outcome.cause in STOPPED else outcome.cause
+    error = "" if outcome.cause in WITHOUT_ERROR else outcome.error
+    return Outcome(
+        outcome.ending,
+        outcome.output,
+        error,
+        kind=outcome.kind,
+        schema_errors=outcome.schema_errors,
+        cause=cause,
+    )
+
+
+def compare(
+    record: RecordedRun,
+    replayed: Sequence[tuple[Entry, float]],
+    ledger: Ledger,
+    unrecorded_waits: Mapping[TaskId, str],
+) -> ReplayResult:
+    """Return how much of a run is the same, and the first difference.
+
+    Args:
+        record: the recorded run.
+        replayed: the entries of the replay, each with the position at which it was posted.
+        ledger: of the replay, at its end.
+        unrecorded_waits: the calls that the record does not have, by the task that waits in one.
+    """
+    if not record.is_whole:
+        # The replay goes on until it needs what the record does not have.
+        replayed = [it for it in replayed if record.has_fact(it[0].event)]
+    before = _steps_by_task((entry, entry.seq) for entry in record.entries)
+    after = _steps_by_task(replayed)
+    tasks = steps = 0
+    found: list[tuple[float, bool, Difference]] = []
+    for task in {**before, **after}:
+        was, now = before.get(task, []), list(after.get(task, ()))
+        if task in unrecorded_waits:
+            now.append(Step(unrecorded_waits[task], "", was[-1].position if was else 0))
+        same = _common_steps(was, now, equivalence_for(record))
+        steps += same
+        if same == len(was) == len(now):
+            tasks += 1
+            continue
+        one, other = _at(was, same), _at(now, same)
+        ledgers = (record.ledger, ledger)
+        path = next(it.tasks[task].path for it in ledgers if task in it.tasks)
+        difference = Difference(path, same + 1, str(one or NOTHING), str(other or NOTHING))
+        position = min(step.position for step in (one, other) if step is not None)
+        # A missing step is the consequence of another difference.
+        found.append((position + (other is None), other is None, difference))
+    first = min(found, key=lambda it: it[:2])[2] if found else None
+    return ReplayResult(
+        run=record.run, tasks=tasks, steps=steps, difference=first, is_whole=record.is_whole
+    )
+
+
+def _common_steps(was: Sequence[Step], now: Sequence[Step], equivalence: Equivalence) -> int:
+    """Return how many steps at the beginning are the same."""
+    for at, (one, other) in enumerate(zip(was, now, strict=False)):
+        if not equivalence.same_steps(one, other):
+            return at
+    return min(len(was), len(now))
+
+
+def _at(steps: Sequence[Step], index: int) -> Step | None:
+    return steps[index] if index < len(steps) else None
+
+
+def _steps_by_task(  # noqa: C901 (a case a fact)
+    entries: Iterable[tuple[Entry, float]],
+) -> dict[TaskId, list[Step]]:
+    """Return the steps of each task."""
+    steps: dict[TaskId, list[Step]] = {}
+    mail: dict[int, str] = {}
+    names: dict[tuple[TaskId, CallId], str] = {}
+    answers: dict[TaskId, list[tuple[CallId, Step]]] = {}
+
+    def add(task: TaskId, step: Step) -> None:
+        own = steps.setdefault(task, [])
+        # Calls that were made together are answered in any order.
+        own += [answer for _, answer in sorted(answers.pop(task, ()), key=_call)]
+        own.append(step)
+
+    for entry, position in entries:
+        match entry.event:
+            case MessageReceived(_, text):
+                mail[entry.seq] = f"message {text!r}"
+            case TurnStarted() as event:
+                # Tasks that were cancelled together end in any order.
+                read = ", ".join(sorted(mail.get(seq, "a notice") for seq in event.mail))
+                add(
+                    root_of(event.session),
+                    Step(f"turn {event.turn} begins", f"it reads {read}", position),
+                )
+            case TaskRequested() as event:
+                add(event.request.id, Step("is asked for", _describe_request(event), position))
+            case ModelAnswered(task, message):
+                names |= {(task, call.id): call.name for call in message.calls}
+                answered = f"its model answers{_describe_settings(entry.event)}"
+                add(task, Step(answered, _describe_message(message), position))
+            case ToolAnswered(task, message):
+                answer = _tool_step(message, names.get((task, message.call), ""), position)
+                answers.setdefault(task, []).append((message.call, answer))
+            case TaskSettled(task, outcome):
+                mail[entry.seq] = f"the end of {task}"
+                add(task, _end_step("it ends", outcome, position))
+            case TurnEnded(session, turn, outcome):
+                add(root_of(session), _end_step(f"turn {turn} ends", outcome, position))
+            case (
+                JournalOpened()
+                | SessionOpened()
+                | DoorOpened()
+                | DoorClosed()
+                | SessionClosed()
+                | LabelsChanged()
+                | TurnResumed()
+                | ReplyDelivered()
+                | DeliveryFailed()
+                | ReplyPartDelivered()
+                | JobSet()
+                | JobPaused()
+                | JobRemoved()
+                | JobOccurred()
+                | TaskStarted()
+                | ModelCalled()
+                | ModelFailed()
+                | CancelRequested()
+                | StartsPaused()
+                | Steered()
+                | SteeringSeen()
+                | QuietChanged()
+                | ApprovalAsked()
+                | ApprovalAnswered()
+                | ProcessStarted()
+                | ProcessMatched()
+                | ProcessEnded()
+                | ProcessUnreachable()
+                | WorkspaceOpened()
+                | NetworkRequested()
+                | CallPlaced()
+            ):
+                pass
+            case _:
+                assert_never(entry.event)
+    for task, left in answers.items():
+        steps.setdefault(task, []).extend(step for _, step in sorted(left, key=_call))
+    return steps
+
+
+def _call(answer: tuple[CallId, Step]) -> CallId:
+    return answer[0]
+
+
+def _describe_request(event: TaskRequested) -> str:
+    request = event.request
+    arguments = {
+        "agent": request.agent,
+        "goal": request.goal,
+        "context": request.context,
+        "label": request.label,
+        "needs": ", ".join(request.needs),
+        "schema": request.output_schema and str(request.output_schema),
+        "budget": request.budget and str(request.budget),
+        "of": "a copy" if request.copy else "",
+        "after": " / ".join(said.text for said in request.handed or ()),
+        "background": None if request.background is None else str(request.background),
+        event.mode.value: f"because {event.reason.sentence}",
+    }
+    return "; ".join(f"{name} {value}" for name, value in arguments.items() if value)
+
+
+def _describe_message(message: AssistantMessage) -> str:
+    calls = [f"{call.name}({call.arguments})" for call in message.calls]
+    return " ".join([message.text, *calls]).strip()
+
+
+def _describe_settings(event: ModelAnswered) -> str:
+    # What a fork has copied was answered under the settings of the other run.
+    if event.settings is msgspec.UNSET or event.copied:
+        return ""
+    given = sorted(event.settings.items())
+    return f" under {', '.join(f'{name}={value!r}' for name, value in given)}"
+
+
+def _tool_step(message: ToolMessage, name: str, position: float) -> Step:
+    verb = "refuses" if message.failed else "answers"
+    return Step(f"{name or 'a tool'} {verb}", message.text, position, name)
+
+
+def _end_step(what: str, outcome: Outcome, position: float) -> Step:
+    return Step(what, _describe_outcome(outcome), position, outcome=outcome)
+
+
+def _describe_outcome(outcome: Outcome) -> str:
+    schema = f" {list(outcome.schema_errors)}" if outcome.schema_errors else ""
+    parts = [f"{outcome.ending}{schema}", outcome.kind, outcome.error, outcome.output]
+    return ": ".join(part for part in parts if part)

@@ -1,0 +1,143 @@
+"""Forks and retries: a new run that has facts of one that has ended, or whose process died."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import trio
+
+from orchestrator.agents import Agent, raising_one_error
+from orchestrator.delegation import DeliveryCapability, SessionId, SessionRecord, TaskId
+from orchestrator.delegation.events import Entry
+from orchestrator.kernel.doors.one_shot import Run
+from orchestrator.kernel.doors.session import open_session
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.services import Services
+from orchestrator.products.history.replay.kept_facts import KeptFacts, facts_before, facts_without
+from orchestrator.products.history.replay.record import RecordedRun, ReplayError
+from orchestrator.products.history.replay.session_copy import CopiedRun
+
+OutputT = TypeVar("OutputT")
+
+
+async def fork_run(
+    services: Services, agent: Agent[OutputT], run: str, task: str, *, deps: object = None
+) -> Run[OutputT]:
+    """Copy a run up to the request of a task, and run it on from there."""
+    return await _run_copy(services, agent, run, task, keep=facts_before, deps=deps)
+
+
+async def retry_task(
+    services: Services, agent: Agent[OutputT], run: str, task: str, *, deps: object = None
+) -> Run[OutputT]:
+    """Copy a run without what came of the end of a task, and run it on from there."""
+    return await _run_copy(services, agent, run, task, keep=facts_without, deps=deps)
+
+
+def copy_run(
+    keep: KeptFacts,
+    entries: Sequence[Entry],
+    agent: Agent[Any],
+    session: SessionRecord | None,
+    task: str,
+    *,
+    run: str,
+    most: float = math.inf,
+) -> CopiedRun:
+    """Return what a new run has of an old one.
+
+    Args:
+        keep: chooses its facts: `facts_before` a task, or `facts_without` what came of its end.
+        entries: of the run, and those of no session among them.
+        agent: the agent of the run, as it is defined now.
+        session: the run, if it is in memory.
+        task: the id or the path of the task.
+        run: the id of the run.
+        most: how many facts the run may have: they are copied in one step, and all else waits.
+
+    Raises:
+        UnknownIdError: there is no such run or task.
+        ReplayError: the run has not ended, is too large, is of another agent, or lost a task in a
+            crash; or the task cannot be retried.
+    """
+    record = _copyable(entries, agent, session, run, most)
+    at = find_task(record, task)
+    return CopiedRun(record=record, task=at, facts=keep(record, at))
+
+
+def _copyable(
+    entries: Sequence[Entry],
+    agent: Agent[Any],
+    session: SessionRecord | None,
+    run: str,
+    most: float,
+) -> RecordedRun:
+    if len(entries) > most:
+        raise ReplayError(
+            f"run {run} has {len(entries):,} facts, and no more than {most:,} are copied while"
+            " others wait: use `orchestrator retry` or `orchestrator fork`"
+        )
+    record = RecordedRun(entries, run)
+    record.require_replayable(agent)
+    if not (record.is_whole or session is None or session.awaits_resume):
+        raise ReplayError(
+            f"run {run} has not ended, and can go on: only a run that has ended, or whose process"
+            " died, can be forked or have a task retried"
+        )
+    return record
+
+
+def find_task(record: RecordedRun, task: str) -> TaskId:
+    """Return the task of a run by its id or its path."""
+    tasks = record.ledger.tasks
+    if task in tasks:
+        return TaskId(task)
+    found = [it.id for it in tasks.values() if it.path == task]
+    if not found:
+        raise UnknownIdError(f"run {record.run} has no task {task!r}")
+    return found[0]
+
+
+async def _run_copy(
+    services: Services, agent: Agent[OutputT], run: str, task: str, *, keep: KeptFacts, deps: object
+) -> Run[OutputT]:
+    """Post the copy of a run, and run it until it is settled."""
+    book = services.book
+    book.admission.require_running()
+    entries = await book.read_entries(SessionId(run))
+    old = book.ledger.sessions.get(SessionId(run))
+    copied = copy_run(keep, entries, agent, old, task, run=run)
+    session = copied.post(services, agent, services.new_session_id(), deps=deps)
+    is_awaited = (
+        copied.record.is_one_shot
+        if session.turn is None
+        else session.turn.capability is DeliveryCapability.NONE
+    )
+    error: BaseException | None = None
+    if not is_awaited:
+        await _run_until_idle(services, agent, session, deps)
+    else:
+        if session.turn is None:
+            services.turns.begin(session, DeliveryCapability.NONE)
+        error = (await services.turns.take(session)).error
+    assert session.last_outcome is not None, "a turn has ended"
+    return Run(
+        id=session.id, agent=agent, outcome=session.last_outcome, tree=session.tree, error=error
+    )
+
+
+async def _run_until_idle(
+    services: Services, agent: Agent[Any], session: SessionRecord, deps: object
+) -> None:
+    """Run a session until it is idle."""
+    running = [task.id for task in session.unsettled_detached.values() if task.is_running]
+    is_in_turn = session.turn is not None
+    with raising_one_error():
+        # Owns the tasks that ran at the fork point.
+        async with trio.open_nursery() as nursery:
+            async with open_session(services, agent, session.id, deps=deps) as door:
+                for task in running:
+                    nursery.start_soon(services.delegator.run_child, task)
+                if is_in_turn:
+                    nursery.start_soon(services.turns.take_and_deliver, session)
+                await door.wait_idle()

@@ -1,0 +1,333 @@
+"""Which facts of a run a new run begins with.
+
+A fork keeps what was true before a task was requested. A retry keeps all that did not come of the
+end of a task: each fact that is kept has its reasons among those that are kept.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias, get_args
+
+import attrs
+
+from orchestrator.agents import CallId
+from orchestrator.delegation import Cause, Mode, TaskId, TaskRecord
+from orchestrator.delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallPlaced,
+    CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    Event,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
+    JournalOpened,
+    LabelsChanged,
+    MessageReceived,
+    ModelAnswered,
+    ModelCalled,
+    ModelFailed,
+    NetworkRequested,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    ProcessUnreachable,
+    QuietChanged,
+    ReplyDelivered,
+    ReplyPartDelivered,
+    SessionClosed,
+    SessionOpened,
+    StartsPaused,
+    Steered,
+    SteeringSeen,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+    WorkspaceOpened,
+)
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.pipelines.child import ended_with_caller
+from orchestrator.products.history.replay.record import DELEGATION_TOOLS, RecordedRun, ReplayError
+
+CopiedFact: TypeAlias = (
+    MessageReceived
+    | TurnStarted
+    | TurnEnded
+    | ReplyDelivered
+    | TaskRequested
+    | TaskStarted
+    | ModelAnswered
+    | ToolAnswered
+    | ProcessStarted
+    | ProcessMatched
+    | ProcessEnded
+    | ProcessUnreachable
+    | Steered
+    | SteeringSeen
+    | CancelRequested
+    | TaskSettled
+)
+"""Facts that are true of the new run, too."""
+OwnFact: TypeAlias = (
+    JournalOpened
+    | SessionOpened
+    | SessionClosed
+    | LabelsChanged
+    | DoorOpened
+    | DoorClosed
+    | TurnResumed
+    | DeliveryFailed
+    | ReplyPartDelivered
+    | JobSet
+    | JobPaused
+    | JobRemoved
+    | JobOccurred
+    | ModelCalled
+    | ModelFailed
+    | QuietChanged
+    | StartsPaused
+    | ApprovalAsked
+    | ApprovalAnswered
+    | WorkspaceOpened
+    | NetworkRequested
+    | CallPlaced
+)
+"""Facts that are true of the recorded run alone: a copy pays for none of its calls. What a failed
+call had said is copied where later turns read it."""
+COPIED_FACTS: Final = get_args(CopiedFact)
+KeptFacts: TypeAlias = Callable[[RecordedRun, TaskId], Sequence[Entry]]
+"""Chooses the facts of a run that a new run begins with, by one of its tasks."""
+
+
+if TYPE_CHECKING:
+
+    def _every_fact_is_listed(  # pyright: ignore[reportUnusedFunction] (a check of types)
+        event: Event,
+    ) -> CopiedFact | OwnFact:
+        return event  # a new fact is a type error here until it is listed above
+
+
+def facts_before(record: RecordedRun, task: TaskId) -> list[Entry]:
+    """Return the facts before a task was requested, and the later answers of earlier tools."""
+    until = _requested_at(record, task)
+    kept = [it for it in _copied_facts(record) if it.seq < until]
+    return [*kept, *_pending_tool_answers(record, until)]
+
+
+def facts_without(record: RecordedRun, task: TaskId) -> list[Entry]:
+    """Return the facts that did not come of the end of a task: all but its request are left out.
+
+    Raises:
+        ReplayError: it has not ended, or has succeeded.
+    """
+    found = record.ledger.tasks[task]
+    outcome = record.session.last_outcome if found.is_root else found.outcome
+    path = found.path
+    if outcome is None:
+        raise ReplayError(f"{path} has not ended: there is nothing to retry yet")
+    if outcome.succeeded:
+        raise ReplayError(f"{path} has succeeded: fork the run there to have it done again")
+    if found.is_root:
+        if len(record.turns) > 1:
+            raise ReplayError(
+                f"{path} is a conversation: say it once more in the session, or fork it"
+            )
+        return facts_before(record, task)
+    return list(_Retry(record, found).kept())
+
+
+def _copied_facts(record: RecordedRun) -> Iterator[Entry]:
+    read_later = set(_broken_off_turns(record))
+    for entry in record.entries:
+        if isinstance(entry.event, COPIED_FACTS) or entry.seq in read_later:
+            yield entry
+
+
+def _requested_at(record: RecordedRun, task: TaskId) -> int:
+    if task == record.root:
+        if not record.turns:
+            raise UnknownIdError(f"nothing was asked in run {record.run}")
+        return min(entry.seq for entry in record.turns.values())
+    request = record.ledger.tasks[task].request
+    assert request is not None, "every task but the root has a request"
+    return record.requests[request.parent, request.call].seq
+
+
+def _broken_off_turns(record: RecordedRun) -> Iterator[int]:
+    """Yield where a turn ended in the middle of an answer, which the next turns read."""
+    said: int | None = None
+    for entry in record.entries:
+        match entry.event:
+            case ModelFailed(task=task, text=text) if task == record.root:
+                said = entry.seq if text else None
+            case TurnResumed():
+                said = None  # the model was asked again
+            case TurnEnded() if said is not None:
+                yield said
+                said = None
+            case _:
+                pass
+
+
+def _pending_tool_answers(record: RecordedRun, until: int) -> Iterator[Entry]:
+    """Yield the later answers to earlier calls: no tool is run twice."""
+    names: dict[tuple[TaskId, CallId], str] = {}
+    ended: set[TaskId] = set()
+    for entry in record.entries:
+        match entry.event:
+            case ModelAnswered(task, message) if entry.seq < until:
+                names |= {(task, call.id): call.name for call in message.calls}
+            case TaskSettled(task) if entry.seq < until:
+                ended.add(task)
+            case TurnEnded() if entry.seq < until:
+                # The open calls of a turn are answered when the next one starts.
+                names = {call: name for call, name in names.items() if call[0] != record.root}
+            case ToolAnswered(task, message) if entry.seq > until:
+                name = names.get((task, message.call), "delegate_task")
+                if name not in DELEGATION_TOOLS and task not in ended:
+                    event = attrs.evolve(entry.event, mail=())
+                    yield Entry(entry.seq, entry.at, entry.session, event)
+            case _:
+                pass
+
+
+class _Retry:
+    """Goes through a run once, and leaves out what came of the end of one task.
+
+    That is: all that the task did. What those above it made of its end, from their next step on.
+    The refusals of tasks that depended on it. And the cancels of tasks that ended with a task whose
+    own end is left out: these go on from their last step.
+    """
+
+    def __init__(self, record: RecordedRun, task: TaskRecord) -> None:
+        self._record = record
+        self._tasks = record.ledger.tasks
+        self._ended_at = record.outcomes[record.task_turn(task.id)].seq
+        self._anew = {task.id}
+        """The tasks of which only the request is kept."""
+        self._absent: set[TaskId] = set()
+        """The tasks that are not even requested."""
+        self._told: set[TaskId] = set()
+        """The tasks that have had an answer which is left out: their next step is, too."""
+        self._stopped: set[TaskId] = set()
+        """The tasks that take no more steps."""
+        self._unended: set[TaskId] = set()
+        """The tasks that have not ended in the new run."""
+        self._open_calls: set[tuple[TaskId, str]] = set()
+        """The calls that have no answer in the new run."""
+        self._open_turns: set[int] = set()
+        self._ended_turns: set[int] = set()
+        self._kept: set[int] = set()
+        self._undo_end(task)
+
+    def _undo_end(self, task: TaskRecord) -> None:
+        """Note that a task has not ended, and neither have those above it that wait for it."""
+        while task.request is not None and task.parent is not None:
+            self._unended.add(task.id)
+            if task.mode is Mode.DETACHED:
+                return  # its end is mail
+            call, _, _ = task.request.call.rpartition("#")
+            self._open_calls.add((task.parent.id, call))
+            if task.parent.is_root:
+                self._open_turns.add(task.request.origin.turn)
+            task = task.parent
+        self._unended.add(task.id)
+
+    def kept(self) -> Iterator[Entry]:
+        """Yield the facts that are kept."""
+        for entry in _copied_facts(self._record):
+            if self._is_kept(entry):
+                self._kept.add(entry.seq)
+                yield entry
+
+    def _is_kept(self, entry: Entry) -> bool:  # noqa: C901, PLR0911, PLR0912 (a case a fact)
+        root = self._record.root
+        match event := entry.event:
+            case TaskRequested(request):
+                if self._is_left_out(request.parent):
+                    self._absent.add(request.id)
+                return request.id not in self._absent
+            case MessageReceived():
+                return root not in self._stopped
+            case TurnStarted(mail=mail):
+                if not self._kept.issuperset(mail):
+                    self._stopped.add(root)
+                return self._takes_step(root)
+            case TurnEnded(turn=turn):
+                return self._ends_turn(turn)
+            case ReplyDelivered(turn=turn):
+                return turn in self._ended_turns
+            case TaskSettled(task):
+                return not self._is_left_out(task) and self._settles(self._tasks[task])
+            case ToolAnswered(task, message, mail):
+                if self._is_left_out(task):
+                    return False
+                return self._is_answered(task, message.call, mail)
+            case CancelRequested(task):
+                return not self._is_left_out(task) and task not in self._unended
+            case ModelAnswered(task=task) | ModelFailed(task=task) | SteeringSeen(task):
+                return self._takes_step(task)
+            case (
+                TaskStarted(task)
+                | Steered(task)
+                | ProcessStarted(task)
+                | ProcessMatched(task)
+                | ProcessEnded(task)
+                | ProcessUnreachable(task)
+            ):
+                return not self._is_left_out(task)
+            case _:
+                raise AssertionError(f"{event!r} is copied into no run")
+
+    def _is_left_out(self, task: TaskId) -> bool:
+        return task in self._anew or task in self._absent or task in self._stopped
+
+    def _takes_step(self, task: TaskId) -> bool:
+        if task in self._told:
+            self._stopped.add(task)
+        return not self._is_left_out(task)
+
+    def _is_answered(self, task: TaskId, call: str, mail: Sequence[int]) -> bool:
+        if (task, call) in self._open_calls or not self._kept.issuperset(mail):
+            self._told.add(task)
+            return False
+        return True
+
+    def _ends_turn(self, turn: int) -> bool:
+        root = self._record.root
+        if turn in self._open_turns or root in self._told:
+            self._stopped.add(root)
+        if root not in self._stopped:
+            self._ended_turns.add(turn)
+        return turn in self._ended_turns
+
+    def _settles(self, task: TaskRecord) -> bool:
+        if task.id in self._unended:
+            return False
+        assert task.outcome is not None, "it has settled"
+        assert task.request is not None, "only a root has no request"
+        is_refused = task.outcome.cause is Cause.DEPENDENCY
+        if is_refused and not self._unended.isdisjoint(task.request.needs):
+            self._anew.add(task.id)
+            self._undo_end(task)
+        elif self._was_cut_short(task):
+            self._undo_end(task)
+        return task.id not in self._unended
+
+    def _was_cut_short(self, task: TaskRecord) -> bool:
+        """Return whether a task ended with one above it whose end is left out."""
+        parent, outcome = task.parent, task.outcome
+        if parent is None or outcome is None or not ended_with_caller(task):
+            return False
+        ended_at = self._record.outcomes[self._record.task_turn(task.id)].seq
+        if outcome.cause is Cause.NOT_AWAITED and ended_at < self._ended_at:
+            return False  # the program stops waiting for it again
+        return parent.id in self._unended or self._was_cut_short(parent)

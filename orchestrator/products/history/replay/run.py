@@ -1,0 +1,441 @@
+"""Replays a run from its record: no model is called, and no tool of an agent is run.
+
+All else is real: turns, delegation, limits, budgets. The replay goes through the record fact by
+fact, on a clock that jumps. At each fact it lets every trio task run until it waits, and releases
+the steps that wait for this fact. So facts come in their recorded order, however trio schedules.
+"""
+
+import contextvars
+import math
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import Any, Final, assert_never
+
+import attrs
+import trio
+import trio.testing
+from msgspec.structs import replace
+
+from orchestrator.agents import Agent, DefinitionError, Pipeline
+from orchestrator.delegation import (
+    Cause,
+    DeliveryCapability,
+    Encoded,
+    Ending,
+    ImpossibleEventError,
+    Ledger,
+    Reply,
+    Rules,
+    SessionRecord,
+    TaskId,
+    TaskRecord,
+)
+from orchestrator.delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallPlaced,
+    CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    Event,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
+    JournalOpened,
+    LabelsChanged,
+    MessageReceived,
+    ModelAnswered,
+    ModelCalled,
+    ModelFailed,
+    ModelFailure,
+    NetworkRequested,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    ProcessUnreachable,
+    QuietChanged,
+    ReplyDelivered,
+    ReplyPartDelivered,
+    SessionClosed,
+    SessionOpened,
+    StartsPaused,
+    Steered,
+    SteeringOrigin,
+    SteeringSeen,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+    WorkspaceOpened,
+)
+from orchestrator.kernel.engine.deliveries import Deliveries
+from orchestrator.kernel.execution.agent_registry import AgentRegistry
+from orchestrator.kernel.execution.tool_servers import StandInServers
+from orchestrator.kernel.execution.workspace.task_workspace import NO_WORKSPACE
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.journal.fact_redaction import EventT
+from orchestrator.kernel.journal.memory import MemoryJournal
+from orchestrator.kernel.services import Services, open_services
+from orchestrator.products.history.replay.compare import ReplayResult, compare
+from orchestrator.products.history.replay.position import ReplayPosition
+from orchestrator.products.history.replay.record import RecordedRun
+from orchestrator.products.history.replay.recorded_models import RecordedModels
+from orchestrator.products.history.replay.recorded_tools import (
+    RecordedIds,
+    RecordedTiming,
+    RecordedTools,
+)
+
+FACT_AFTER_LIMIT_SECONDS: Final = 0.25
+"""By how many seconds a fact may come after a deadline that it came before in the record: a
+deadline begins a little earlier in a replay."""
+CLOCK_STEP_SECONDS: Final = 1e-6
+LIMIT_AFTER_FACT_SECONDS: Final = 1e-3
+"""By how many seconds a deadline may come after the fact that it is the reason of: the clock goes
+a step past each deadline, and another may begin there."""
+
+
+async def replay(
+    entries: Sequence[Entry],
+    agent: Agent[Any],
+    *,
+    run: str | None = None,
+    rules: Rules | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> ReplayResult:
+    """Replay a run from its record, in a thread with a clock of its own.
+
+    A run that has not ended is replayed up to where its record ends.
+
+    Args:
+        entries: the entries of the journal.
+        agent: the agent of the run, as it is defined now.
+        run: the id of the run; by default the newest.
+        rules: the rules of delegation under which it ran.
+        environ: names the providers, whose prices may matter for a budget.
+
+    Raises:
+        UnknownIdError: there is no such run.
+        ReplayError: it is another agent's, or a task of it was lost in a crash.
+    """
+    again = partial(replay_sync, entries, agent, run=run, rules=rules, environ=environ)
+    return await trio.to_thread.run_sync(again, abandon_on_cancel=True)
+
+
+def replay_sync(
+    entries: Sequence[Entry],
+    agent: Agent[Any],
+    *,
+    run: str | None = None,
+    rules: Rules | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> ReplayResult:
+    """Do the same as `replay` where no event loop runs."""
+    record = RecordedRun(entries, run)
+    record.require_replayable(agent)
+    clock = trio.testing.MockClock()
+    replayer = _Replayer(record, agent, rules, os.environ if environ is None else environ, clock)
+    # The budgets around this call are not those around the run.
+    return contextvars.Context().run(partial(trio.run, replayer.run, clock=clock))
+
+
+class _RecordedTimes:
+    """Dates facts as in the record, and starts tasks and turns at the recorded facts."""
+
+    def __init__(self, ledger: Ledger, record: RecordedRun, position: ReplayPosition) -> None:
+        self.journal = MemoryJournal()
+        self.positions: list[float] = []
+        """The position in the record at which each fact was posted."""
+        self.now = record.entries[0].at
+        self._ledger = ledger
+        self._record = record
+        self._position = position
+        self.book = Bookkeeper(
+            self.journal, ledger, clock=lambda: self.now, fact_stamp=self, schedule=self
+        )
+
+    def stamp(self, event: EventT) -> tuple[EventT, float]:
+        at = self._record.recorded_at(event)
+        if isinstance(event, ModelAnswered) and event.message.id in self._record.copied_messages:
+            event = replace(event, copied=True)
+        elif isinstance(event, ModelFailed):
+            turn = self._ledger.sessions[self._record.session.id].turns
+            task_turn = self._record.task_turn(event.task, turn)
+            recorded = self._record.abandoned_calls.get(task_turn)
+            if recorded is not None and recorded.reason is event.reason:
+                # What it had used was estimated, perhaps by other rules than today's.
+                usage, charged = recorded.usage, recorded.charged
+                event = attrs.evolve(event, usage=usage, charged=charged)
+        return event, self.now if at is None else at
+
+    def note_position(self, entry: Entry, encoded: Encoded) -> None:
+        del entry, encoded
+        self.positions.append(self._position.seq)
+
+    async def wait_start_due(self, ledger: Ledger) -> None:
+        started = self._record.start_seqs
+        due = (started.get(task, math.inf) for task in ledger.startable)
+        await self._position.wait_reached(min(due, default=0))
+
+    async def wait_turn_due(self, ledger: Ledger) -> None:
+        turns = [session.turns + 1 for session in ledger.wakeable.values()]
+        recorded = self._record.turns.get(min(turns, default=0))
+        await self._position.wait_reached(math.inf if recorded is None else recorded.seq)
+
+
+class _DiscardingDoor:
+    """Takes the replies of a session, and discards them."""
+
+    def __init__(self, capability: DeliveryCapability, deliveries: Deliveries) -> None:
+        self.capability = capability
+        self._deliveries = deliveries
+
+    async def deliver(self, reply: Reply) -> None:
+        await trio.lowlevel.checkpoint()
+        self._deliveries.mark_delivered(reply)
+
+    def disconnect(self) -> None:
+        """Do nothing: no client waits here."""
+
+
+class _Replayer:
+    """An orchestrator that is driven by a record."""
+
+    def __init__(
+        self,
+        record: RecordedRun,
+        agent: Agent[Any],
+        rules: Rules | None,
+        environ: Mapping[str, str],
+        clock: trio.testing.MockClock,
+    ) -> None:
+        self._record = record
+        self._agent = agent
+        self._clock = clock
+        self._position = ReplayPosition()
+        self._times = _RecordedTimes(Ledger(rules), record, self._position)
+        self._book = self._times.book
+        self._models = RecordedModels(self._book.ledger, record, self._position, environ)
+        self._registry = AgentRegistry(self._models)
+        self._downtime = record.downtime()
+        self._began = record.entries[0].at
+        self._other_runs_usage = deque(record.other_runs_usage)
+        self._turn_scope = trio.CancelScope()
+        self._caller_cancelled_seqs = {record.caller_cancelled_seq(turn) for turn in record.turns}
+
+    async def run(self) -> ReplayResult:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._book.subscribers.subscribe(self._times.note_position))
+            services = await stack.enter_async_context(
+                open_services(
+                    self._book,
+                    self._registry,
+                    NO_WORKSPACE,
+                    new_task_id=RecordedIds(self._record).new_task_id,
+                    place=RecordedTools(
+                        self._book.ledger,
+                        self._record,
+                        self._position,
+                        self._models,
+                        self._registry,
+                    ),
+                    servers=StandInServers(self._record.called_tools),
+                    timing=RecordedTiming(self._position),
+                )
+            )
+            # The callers outside the orchestrator: they run turns, deliver and cancel.
+            callers = await stack.enter_async_context(trio.open_nursery())
+            for entry in self._record.entries:
+                await self._advance_clock(entry)
+                self._position.advance_to(entry.seq)
+                self._repeat_external_action(services, callers, entry)
+                await trio.testing.wait_all_tasks_blocked()
+                self._repeat_cancel(services, callers, entry)
+            await trio.testing.wait_all_tasks_blocked()
+            if self._record.is_whole:
+                self._position.finish()
+                await trio.testing.wait_all_tasks_blocked()
+            result = self._compared()
+            callers.cancel_scope.cancel(reason="the record has ended")
+            # A call that was broken off waits for its end, whatever is cancelled.
+            self._position.finish()
+        return result
+
+    def _compared(self) -> ReplayResult:
+        # Facts that were posted at one position stay in their order.
+        count = len(self._times.positions) + 1
+        positions = (seq + at / count for at, seq in enumerate(self._times.positions))
+        entries = list(zip(self._times.journal.entries, positions, strict=True))
+        return compare(self._record, entries, self._book.ledger, self._models.unrecorded_waits)
+
+    async def _advance_clock(self, entry: Entry) -> None:
+        """Let the clock jump to the time of a fact, from one deadline to the next."""
+        while self._other_runs_usage and self._other_runs_usage[0].seq < entry.seq:
+            self._other_runs_usage.popleft().apply(self._book.ledger)
+        self._began += self._downtime.get(entry.seq, 0)
+        self._times.now = entry.at
+        while True:
+            await trio.testing.wait_all_tasks_blocked()
+            left = max(0.0, entry.at - self._began - trio.current_time())
+            limit = trio.lowlevel.current_statistics().seconds_to_next_deadline
+            is_late = self._may_follow_deadline(entry.event)
+            if limit > left + LIMIT_AFTER_FACT_SECONDS * is_late:
+                self._clock.jump(left)
+                return
+            if limit > left - FACT_AFTER_LIMIT_SECONDS and not is_late:
+                self._clock.jump(max(0.0, limit - CLOCK_STEP_SECONDS))
+                return
+            self._clock.jump(max(0.0, limit) + CLOCK_STEP_SECONDS)
+
+    def _may_follow_deadline(self, event: Event) -> bool:
+        """Return whether a deadline may be the reason of a fact."""
+        match event:
+            case TaskRequested(request):
+                return self._is_pipeline_task(request.parent)
+            case TaskSettled(task, outcome):
+                # The program of a pipeline may have stopped waiting after some seconds.
+                by_time = {Ending.TIMED_OUT, Ending.CANCELLED}
+                return outcome.ending in by_time or self._is_pipeline_task(task)
+            case TurnEnded(_, _, outcome):
+                is_limit = outcome.ending is Ending.TIMED_OUT
+                return is_limit or isinstance(self._agent, Pipeline)
+            case ToolAnswered(task, message):
+                return (task, message.call) in self._record.task_tool_calls
+            case _:
+                return False
+
+    def _is_pipeline_task(self, task: TaskId) -> bool:
+        """Return whether a task runs a program, which may have deadlines of its own."""
+        record = self._book.ledger.tasks.get(task)
+        if record is None or record.outcome is not None:
+            return False
+        with suppress(DefinitionError):
+            return isinstance(self._registry.agent_of(record), Pipeline)
+        return False
+
+    @property
+    def _session(self) -> SessionRecord:
+        return self._book.ledger.sessions[self._record.run]
+
+    def _repeat_external_action(  # noqa: C901, PLR0912 (a case a fact)
+        self, services: Services, callers: trio.Nursery, entry: Entry
+    ) -> None:
+        """Do what a client, a person or a command did from outside."""
+        if entry.seq in self._caller_cancelled_seqs:
+            self._turn_scope.cancel(reason="the caller was cancelled")
+        match entry.event:
+            case SessionOpened(id_) as event:
+                agent = self._agent
+                self._registry.register_session(id_, agent)
+                self._book.post(
+                    attrs.evolve(
+                        event, agent=agent.name, budget=agent.budget, forked_from="", attended=False
+                    )
+                )
+            case DoorOpened() as event:
+                door = _DiscardingDoor(event.capability, services.deliveries)
+                services.deliveries.attach(event.session, door)
+                self._book.post(event)
+                callers.start_soon(services.deliveries.deliver, self._session)
+            case DoorClosed() | JournalOpened() if self._session.door is not None:
+                services.deliveries.detach(self._session.id)
+                self._book.post(DoorClosed(self._session.id))
+            case SessionClosed(id_) if not self._session.closed:
+                self._book.post(SessionClosed(id_, tuple(self._session.mail)))
+            case MessageReceived() as event if not self._session.closed:
+                self._book.post(event)
+            case TurnStarted(capability=DeliveryCapability.NONE):
+                if self._session.turn is None:
+                    services.turns.begin(self._session, DeliveryCapability.NONE)
+                    callers.start_soon(self._take_turn, services)
+            case TurnResumed(paused=paused):
+                for account in self._book.ledger.accounts.values():
+                    account.started_at += paused
+            case Steered(task, id_, origin=SteeringOrigin.OUTSIDE) as event:
+                steered = self._book.ledger.tasks.get(task)
+                if steered is not None and _can_be_steered(steered) and id_ not in steered.steering:
+                    self._book.post(event)
+            case (
+                ProcessStarted()
+                | ProcessMatched()
+                | ProcessEnded()
+                | ProcessUnreachable()
+                | ApprovalAsked()
+                | ApprovalAnswered()
+                | StartsPaused()
+                | ModelFailed(reason=ModelFailure.QUESTION)
+            ) as event:
+                # Background commands, people and the parents that tools ask are not repeated:
+                # their facts are posted, as far as they are possible here.
+                if event.task in self._book.ledger.tasks:
+                    with suppress(ImpossibleEventError):
+                        self._book.post(event)
+            case (
+                JournalOpened()
+                | DoorClosed()
+                | SessionClosed()
+                | LabelsChanged()
+                | MessageReceived()
+                | TurnStarted()
+                | TurnEnded()
+                | ReplyDelivered()
+                | DeliveryFailed()
+                | ReplyPartDelivered()
+                | JobSet()
+                | JobPaused()
+                | JobRemoved()
+                | JobOccurred()
+                | TaskRequested()
+                | ModelCalled()
+                | ModelAnswered()
+                | ToolAnswered()
+                | TaskStarted()
+                | TaskSettled()
+                | ModelFailed()
+                | CancelRequested()
+                | Steered()
+                | SteeringSeen()
+                | QuietChanged()
+                | WorkspaceOpened()
+                | NetworkRequested()
+                | CallPlaced()
+            ):
+                pass
+            case _:
+                assert_never(entry.event)
+
+    async def _take_turn(self, services: Services) -> None:
+        self._turn_scope = trio.CancelScope()
+        with self._turn_scope:
+            await services.turns.take(self._session)
+
+    def _repeat_cancel(self, services: Services, callers: trio.Nursery, entry: Entry) -> None:
+        """Cancel what was cancelled from outside."""
+        match entry.event:
+            case CancelRequested(task) | TaskSettled(task):
+                pass
+            case _:
+                return
+        ledger = self._book.ledger
+        if (record := ledger.tasks.get(task)) is None or record.outcome is not None:
+            return
+        if isinstance(entry.event, TaskSettled):
+            # Of a task that had not started, only the end is recorded.
+            is_meant = entry.event.outcome.cause is Cause.BEFORE_START
+        else:
+            is_meant = (not record.is_root or record.is_running) and not (record.cancel_requested)
+        if is_meant:
+            callers.start_soon(services.delegator.cancel, [task])
+
+
+def _can_be_steered(task: TaskRecord) -> bool:
+    return task.outcome is None and (task.is_running or not task.is_root)

@@ -1,0 +1,180 @@
+"""A session that begins with facts of another one.
+
+All of them are posted in one step, so that one commit has them. No model is called for them, no
+tool is run, and they cost nothing. The session is then resumed as after a crash: there is no second
+way.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+from msgspec.structs import replace
+
+from orchestrator.agents import Agent, Usage
+from orchestrator.delegation import (
+    SHARED_BUDGET_PREFIX,
+    Encoded,
+    SessionId,
+    SessionRecord,
+    TaskId,
+    decode,
+    encode,
+)
+from orchestrator.delegation.events import (
+    Entry,
+    Event,
+    MessageReceived,
+    ModelAnswered,
+    ModelFailed,
+    ProcessEnded,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnStarted,
+)
+from orchestrator.kernel.budget_scope import current_grants
+from orchestrator.kernel.doors.kept import KeptOpen
+from orchestrator.kernel.services import Services, random_task_id
+from orchestrator.products.history.replay.record import RecordedRun
+
+ID_PATTERN: Final = re.compile(rb"[rtb]_[0-9a-f]{8,}")
+PROCESS_NOT_COPIED: Final = (
+    "it belongs to the run that this one is a fork of, and does not run here"
+)
+
+
+@attrs.frozen(kw_only=True)
+class CopiedRun:
+    """What a new run has of an old one."""
+
+    record: RecordedRun
+    """The old run."""
+    task: TaskId
+    """The task from which on the new one is another."""
+    facts: Sequence[Entry]
+
+    @property
+    def open_turn(self) -> int:
+        """The number of the turn that goes on in the new run; 0 if none does."""
+        turn = 0
+        for entry in self.facts:
+            if isinstance(entry.event, TurnStarted):
+                turn = entry.event.turn
+            elif isinstance(entry.event, TurnEnded):
+                turn = 0
+        return turn
+
+    def post(
+        self,
+        services: Services,
+        agent: Agent[Any],
+        id_: SessionId,
+        *,
+        deps: object = None,
+        kept_open: KeptOpen | None = None,
+    ) -> SessionRecord:
+        """Post all of it as a new session, without a checkpoint: nothing of it starts before.
+
+        Args:
+            services: the parts of the orchestrator.
+            agent: the agent of the run, as it is defined now.
+            id_: the id of the new session.
+            deps: what the program gives to the tools and instructions of the tree.
+            kept_open: how the session outlives the call; None is as the old one did.
+        """
+        services.registry.require_models(agent, deps)
+        _SessionCopy(services, self, id_).post(agent, kept_open)
+        services.registry.register_session(id_, agent, deps)
+        return services.book.ledger.sessions[id_]
+
+
+class _SessionCopy:
+    """Copies the facts of a run into another session."""
+
+    def __init__(self, services: Services, copied: CopiedRun, id_: SessionId) -> None:
+        self._book = services.book
+        self._copied = copied
+        self._id = id_
+        run = copied.record.run
+        self._id_map: dict[bytes, bytes] = {run.encode(): id_.encode()}
+        self._seq_map: dict[int, int] = {}
+
+    def post(self, agent: Agent[Any], kept_open: KeptOpen | None) -> None:
+        """Post the facts."""
+        record = self._copied.record
+        opened = self._with_new_ids(record.session_opened)
+        assert isinstance(opened, SessionOpened), "only its ids have changed"
+        known = {grant.id for grant in opened.grants}
+        granted = current_grants(self._book.journal_identity)
+        around = tuple(it for it in granted if it.id not in known)
+        opened = attrs.evolve(
+            opened,
+            agent=agent.name,
+            budget=agent.budget,
+            grants=(*opened.grants, *around),
+            forked_from=f"{record.run}/{self._copied.task}",
+            attended=False,
+        )
+        if kept_open is not None:
+            labels, owner = kept_open.labels, kept_open.owner
+            opened = attrs.evolve(opened, labels=labels, owner=owner)
+        self._book.post(opened)
+        open_turn = self._copied.open_turn
+        for entry in self._copied.facts:
+            match entry.event:
+                case TurnStarted() as event if kept_open and event.turn == open_turn:
+                    capability = kept_open.capability
+                    self._copy(entry.seq, attrs.evolve(event, capability=capability))
+                case event:
+                    self._copy(entry.seq, event)
+        for process in list(self._book.ledger.sessions[self._id].processes.values()):
+            self._book.post(ProcessEnded(process.task, process.id, PROCESS_NOT_COPIED))
+
+    def _copy(self, seq: int, event: Event) -> None:
+        tasks = self._book.ledger.tasks
+        event = self._with_new_ids(event)
+        match event:
+            case ModelAnswered(message=message):
+                free = attrs.evolve(message, usage=Usage())
+                event = replace(event, message=free, copied=True)
+            case ModelFailed():
+                event = attrs.evolve(event, usage=Usage(), charged=Usage())
+            case TurnStarted() | ToolAnswered():
+                mail = tuple(self._seq_map[it] for it in event.mail)
+                event = attrs.evolve(event, mail=mail)
+            # It was started again after a crash, which the fork does not have.
+            case TaskStarted(task) if tasks[task].is_running:
+                return
+            # It was refused with the failure of its dependency, which was just copied.
+            case TaskSettled(task) if tasks[task].outcome is not None:
+                session = self._book.ledger.sessions[self._id]
+                notices = {about: at for at, about in session.task_notices()}
+                if task in notices:
+                    self._seq_map[seq] = notices[task]
+                return
+            case _:
+                pass
+        self._seq_map[seq] = self._book.ledger.last_seq + 1
+        self._book.post(event)
+
+    def _with_new_ids(self, event: Event) -> Event:
+        """Return a fact with the ids of the fork in place of those of the run."""
+        if isinstance(event, SessionOpened | MessageReceived):
+            # The key of a client pays for what it began, and not for a fork of that.
+            own = tuple(it for it in event.grants if not it.is_standing)
+            event = attrs.evolve(event, grants=own)
+        encoded = encode(event)
+        if isinstance(event, TaskRequested):
+            self._id_map[event.request.id.encode()] = random_task_id().encode()
+        if isinstance(event, SessionOpened | MessageReceived | TaskRequested):
+            grants = event.request.grants if isinstance(event, TaskRequested) else event.grants
+            for grant in grants:
+                fresh = f"{SHARED_BUDGET_PREFIX}{random_task_id().removeprefix('t_')}".encode()
+                self._id_map.setdefault(grant.id.encode(), fresh)
+        body = ID_PATTERN.sub(lambda found: self._id_map.get(found[0], found[0]), encoded.body)
+        return decode(Encoded(encoded.kind, encoded.version, body))

@@ -1,0 +1,11 @@
+"""The HTML report of a run: one file, without a server or a network.
+
+`orchestrator report` writes it. `viewer/` has the sources of its script and style; `make viewer`
+builds them into `built/`.
+"""
+
+from orchestrator.products.history.report.page import Report, build_report
+from orchestrator.products.history.report.run_history import RunHistory, read_history
+from orchestrator.products.history.report.transcripts import Transcripts
+
+__all__ = ["Report", "RunHistory", "Transcripts", "build_report", "read_history"]

@@ -1,0 +1,69 @@
+"""The report's page inside another page: what a notebook shows of a run.
+
+The page is in a frame without an origin, so neither it nor a text of the run reaches the notebook.
+"""
+
+from html import escape
+from importlib.metadata import version
+from typing import Final
+
+from orchestrator.delegation import SessionId, Tree, printable
+from orchestrator.delegation.tree.intervals import last_moment
+from orchestrator.products.history.report.page import build_report
+from orchestrator.products.history.report.run_history import RunHistory
+from orchestrator.products.history.report.transcripts import Transcripts
+
+HEIGHT: Final = 420
+"""Of the frame, in pixels: more scrolls inside of it."""
+ANSWER_CHARACTERS: Final = 20_000
+
+
+def inline_report(tree: Tree, *, answer: str = "", error: str = "") -> str:
+    """Return a tree as the report's viewer in a frame, with the answer above it.
+
+    Args:
+        tree: of a run that has ended, or a copy: nothing changes it meanwhile.
+        answer: what the run has come to.
+        error: why it has come to nothing.
+    """
+    page = build_report(
+        _history_of(tree), version=version("delegation-orchestrator"), transcripts=Transcripts.NONE
+    )
+    return (
+        f"{_box(answer, 'inherit')}{_box(error, '#b3261e')}"
+        '<iframe sandbox="allow-scripts allow-downloads" referrerpolicy="no-referrer"'
+        f' title="the tree of the run" style="width:100%;height:{HEIGHT}px;'
+        'border:1px solid #8884;border-radius:6px"'
+        f' srcdoc="{escape(page.html)}"></iframe>'
+    )
+
+
+def _box(text: str, colour: str) -> str:
+    if not text:
+        return ""
+    shown = printable(text[:ANSWER_CHARACTERS]) + "…" * (len(text) > ANSWER_CHARACTERS)
+    return (
+        '<div style="white-space:pre-wrap;overflow-wrap:anywhere;margin:0 0 .5em;'
+        f'max-height:20em;overflow:auto;color:{colour}">{escape(shown)}</div>'
+    )
+
+
+def _history_of(tree: Tree) -> RunHistory:
+    """Return what a tree knows of its run; the journal knows more."""
+    last = last_moment(tree, tree)
+    return RunHistory(
+        run=SessionId(tree.root),
+        tree=tree,
+        began=tree[tree.root]["requested"],
+        last_at=last,
+        facts=0,
+        digest="",
+        versions=(),
+        models={},
+        tools=None,
+        questions={},
+        answer="",
+        transcripts={},
+        tracebacks={},
+        critical_path=tree.critical_path(now=last),
+    )

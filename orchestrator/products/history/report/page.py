@@ -1,0 +1,124 @@
+"""The page: a summary without script, the packed run, and the viewer.
+
+Nothing is fetched, and no text of the run can become code: the content security policy allows only
+our script and style, by their hashes, and the run is base64.
+"""
+
+import base64
+import hashlib
+from html import escape
+from typing import Final
+
+import attrs
+import msgspec
+
+from orchestrator.delegation import TaskId, one_line
+from orchestrator.products.history.report.packed_tree import columns_of, pack
+from orchestrator.products.history.report.run_history import RunHistory
+from orchestrator.products.history.report.summary import summary_of
+from orchestrator.products.history.report.transcripts import (
+    NOT_SUCCEEDED,
+    PackedTranscripts,
+    Transcripts,
+    pack_transcripts,
+)
+from orchestrator.products.viewer import built
+
+PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<div id="viewer"></div>
+<article id="summary" class="summary">
+{summary}
+<p class="small" id="data-line"><button type="button" class="chip" id="data">Save the data of\
+ this run as JSON</button></p>
+<noscript><p class="small">This browser runs no script, so there is only the summary.</p></noscript>
+</article>
+<script type="application/json" id="about">{about}</script>
+<script type="text/plain" id="columns">{columns}</script>
+{transcripts}
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+@attrs.frozen
+class Report:
+    """A report, and which transcripts it has."""
+
+    html: str
+    transcripts: PackedTranscripts
+
+
+def build_report(history: RunHistory, *, version: str, transcripts: Transcripts) -> Report:
+    """Build the report of a run.
+
+    Args:
+        history: the run.
+        version: of the orchestrator that writes the report.
+        transcripts: which transcripts the history has.
+    """
+    if transcripts is Transcripts.NONE:
+        history = attrs.evolve(history, answer="")
+    packed = pack_transcripts(history, transcripts)
+    title = _title(history)
+    script, style = built("report.js"), built("report.css")
+    html = PAGE.format(
+        policy=(
+            f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
+            " base-uri 'none'; form-action 'none'"
+        ),
+        title=escape(f"{title} · run {history.run}"),
+        style=style,
+        script=script,
+        summary=summary_of(history, title, version=version, transcripts=packed.sentence),
+        about=_json(_about(history, title, packed)),
+        columns=pack(columns_of(history)),
+        transcripts="\n".join(
+            f'<script type="text/plain" id="transcripts-{number}">{packet}</script>'
+            for number, packet in enumerate(packed.packets)
+        ),
+    )
+    return Report(html, packed)
+
+
+def _title(history: RunHistory) -> str:
+    node = history.tree[history.tree.root]
+    return f"{node['agent']}: {one_line(node['goal'])}" if node["goal"] else node["agent"]
+
+
+def _about(history: RunHistory, title: str, transcripts: PackedTranscripts) -> dict[str, object]:
+    numbers = {TaskId(task): number for number, task in enumerate(history.tree.graph)}
+    return {
+        "title": title,
+        "run": history.run,
+        # Without the root, which is always on it.
+        "critical": [
+            numbers[task] for task in history.critical_path.tasks if task != history.tree.root
+        ],
+        "transcripts": {
+            "kind": transcripts.kind,
+            "statuses": sorted(NOT_SUCCEEDED),
+            "index": transcripts.index,
+        },
+    }
+
+
+def _json(value: object) -> str:
+    """Return JSON that cannot end its script element."""
+    return msgspec.json.encode(value).decode().replace("<", "\\u003c")
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,0 +1,202 @@
+"""Estimates what a run may use before it is made.
+
+The expected use is simulated, with the prices of the models that the agents name. The upper bound
+follows from limits and budgets alone, and is unbounded where nothing bounds it.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final, assert_never
+
+import attrs
+
+from orchestrator.agents import Agent, Budget, Pipeline, Price
+from orchestrator.agents.budget_kind import BudgetKind
+from orchestrator.delegation import Rules
+from orchestrator.products.history.simulation.settings import SimulationSettings
+from orchestrator.products.history.simulation.simulate import simulate
+from orchestrator.products.history.simulation.statistics import Quantiles
+
+SEEDS: Final = 20
+
+
+@attrs.frozen(kw_only=True)
+class Bounds:
+    """What a run may use at most, by its limits and budgets. None is without bound.
+
+    A limit of an agent is checked before each call, so its last call may exceed it; a budget is
+    never exceeded.
+    """
+
+    calls: int | None
+    tokens: int | None
+    cost: float | None
+    """Dollars."""
+
+
+@attrs.frozen(kw_only=True)
+class Estimate:
+    """What a run is expected to use, and what it may use at most."""
+
+    agent: str
+    tasks: Quantiles
+    calls: Quantiles
+    tokens: Quantiles
+    cost: Quantiles | None
+    """Dollars, of the models whose price is known; None if none is."""
+    seconds: Quantiles
+    worst: Bounds
+    unpriced: tuple[str, ...]
+    """The models whose price is unknown: they come on top of `cost`."""
+
+    def to_text(self) -> str:
+        """Return it as lines of text."""
+        worst = self.worst
+        rows = [
+            ("", "p50", "p95", "at most"),
+            ("calls", *_counts(self.calls), _count(worst.calls)),
+            ("tokens", *_counts(self.tokens), _count(worst.tokens)),
+            ("cost", *self._costs(), self._money(worst.cost)),
+            ("seconds", f"{self.seconds.p50:,.0f}", f"{self.seconds.p95:,.0f}", ""),
+        ]
+        lines = [f"{name:<8}{p50:>14}{p95:>14}{most:>16}".rstrip() for name, p50, p95, most in rows]
+        if self.unpriced:
+            lines.append(f"price unknown: {', '.join(self.unpriced)}")
+        return "\n".join(lines)
+
+    def _costs(self) -> tuple[str, str]:
+        if self.cost is None:
+            return "unknown", "unknown"
+        return self._money(self.cost.p50), self._money(self.cost.p95)
+
+    def _money(self, dollars: float | None) -> str:
+        if dollars is None:
+            return "unbounded"
+        return f"{'≥ ' if self.unpriced else ''}${dollars:,.4f}"
+
+
+def estimate(
+    agent: Agent[Any], goal: str | None = None, settings: SimulationSettings | None = None
+) -> Estimate:
+    """Return what a run of an agent may use.
+
+    Args:
+        agent: the agent, with all that it may delegate to.
+        goal: its goal; left out: a sample of what it takes.
+        settings: what is assumed of models and providers; by default the usual, with 20 seeds.
+    """
+    settings = SimulationSettings(seeds=SEEDS) if settings is None else settings
+    report = simulate(agent, goal, settings)
+    worst = _UpperBound(settings).of(agent, settings.rules.depth)
+    return Estimate(
+        agent=agent.name,
+        tasks=report.tasks,
+        calls=report.calls,
+        tokens=report.tokens,
+        cost=report.cost,
+        seconds=report.makespan,
+        worst=_bounds(_capped(worst, settings.budget)),
+        unpriced=report.unpriced,
+    )
+
+
+@attrs.frozen
+class _Amounts:
+    """What may be used at most; infinite if nothing bounds it."""
+
+    calls: float
+    tokens: float
+    cost: float
+    """Micro-dollars."""
+
+
+class _UpperBound:
+    """What an agent and all below it may use at most."""
+
+    def __init__(self, settings: SimulationSettings) -> None:
+        self._rules: Rules = settings.rules
+        self._settings = settings
+
+    def of(self, agent: Agent[Any], levels: int) -> _Amounts:
+        if isinstance(agent, Pipeline):
+            # Nothing bounds how often a program delegates.
+            boundless = _Amounts(math.inf, math.inf, math.inf)
+            return _capped(boundless, agent.budget)
+        own = self._own(agent)
+        below = [self.of(it, levels - 1) for it in agent.delegates if levels > 0]
+        if agent.copies and levels > 0:
+            # A copy of a copy is bounded by the levels, which is as good as by nothing.
+            below.append(_Amounts(math.inf, math.inf, math.inf))
+        if not below:
+            return _capped(own, agent.budget)
+        tasks = agent.limits.model_calls * float(self._rules.children_per_call)
+        if agent.budget is not None and agent.budget.tasks is not None:
+            tasks = min(tasks, agent.budget.tasks)
+
+        def most(of_each: Iterable[float]) -> float:
+            # Infinity times nothing is no number.
+            return tasks * max(of_each) if tasks else 0
+
+        total = _Amounts(
+            own.calls + most(it.calls for it in below),
+            own.tokens + most(it.tokens for it in below),
+            own.cost + most(it.cost for it in below),
+        )
+        return _capped(total, agent.budget)
+
+    def _own(self, agent: Agent[Any]) -> _Amounts:
+        limits = agent.limits
+        tokens = math.inf if limits.tokens is None else limits.tokens
+        cost = math.inf if limits.usd is None else limits.usd * 1_000_000
+        prices = self._prices(agent)
+        if None not in prices:
+            dearest = max(max(it.input, it.output) for it in prices if it is not None)
+            cost = min(cost, tokens * dearest if dearest else 0)
+        return _Amounts(limits.model_calls, tokens, cost)
+
+    def _prices(self, agent: Agent[Any]) -> list[Price | None]:
+        if not isinstance(agent.model, str):
+            return [self._settings.price or getattr(agent.model, "price", None)]
+        return [self._settings.price_of(it.strip()) for it in agent.model.split("|")]
+
+
+def _capped(amounts: _Amounts, budget: Budget | None) -> _Amounts:
+    if budget is None:
+        return amounts
+    for kind in BudgetKind:
+        amounts = _capped_by(amounts, budget, kind)
+    return amounts
+
+
+def _capped_by(amounts: _Amounts, budget: Budget, kind: BudgetKind) -> _Amounts:
+    match kind:
+        case BudgetKind.CALLS:
+            calls = math.inf if budget.calls is None else budget.calls
+            return attrs.evolve(amounts, calls=min(amounts.calls, calls))
+        case BudgetKind.TOKENS:
+            tokens = math.inf if budget.tokens is None else budget.tokens
+            return attrs.evolve(amounts, tokens=min(amounts.tokens, tokens))
+        case BudgetKind.USD:
+            cost = math.inf if budget.usd is None else budget.usd * 1_000_000
+            return attrs.evolve(amounts, cost=min(amounts.cost, cost))
+        case BudgetKind.TASKS | BudgetKind.DEPTH | BudgetKind.SECONDS:
+            # Tasks and levels bound what is below; nothing is known of a second.
+            return amounts
+        case _:
+            assert_never(kind)
+
+
+def _bounds(worst: _Amounts) -> Bounds:
+    return Bounds(
+        calls=None if math.isinf(worst.calls) else int(worst.calls),
+        tokens=None if math.isinf(worst.tokens) else int(worst.tokens),
+        cost=None if math.isinf(worst.cost) else worst.cost / 1_000_000,
+    )
+
+
+def _counts(found: Quantiles) -> tuple[str, str]:
+    return f"{found.p50:,.0f}", f"{found.p95:,.0f}"
+
+
+def _count(bound: int | None) -> str:
+    return "unbounded" if bound is None else f"{bound:,}"

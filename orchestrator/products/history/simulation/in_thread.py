@@ -1,0 +1,85 @@
+"""Simulation beside an event loop: in a thread, for some seconds, until it is cancelled.
+
+The thread has an event loop and a clock of its own. It lets the interpreter go between any two
+steps, and ends with the fact after a cancellation.
+"""
+
+import time
+from typing import Any
+
+import attrs
+import trio
+
+from orchestrator.agents import Agent
+from orchestrator.products.history.simulation.one_run import SimulationStoppedError, simulate_once
+from orchestrator.products.history.simulation.settings import SimulationSettings
+from orchestrator.products.history.simulation.statistics import SeedStatistics, SimulationReport
+
+
+async def simulate_in_thread(
+    agent: Agent[Any],
+    goal: str,
+    settings: SimulationSettings,
+    *,
+    seconds: float,
+    limiter: trio.CapacityLimiter | None = None,
+) -> SimulationReport | None:
+    """Run an agent for as many seeds as there is time for, and return what that comes to.
+
+    Args:
+        agent: the agent, with all that it may delegate to.
+        goal: its goal.
+        settings: what is assumed; `seeds` is how many runs there are at most.
+        seconds: no other run begins after these.
+        limiter: how many threads there may be.
+
+    Returns:
+        None if not even one run has ended after twice that time.
+    """
+    work = _Work(agent, goal, settings, seconds)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work.stop_when_cancelled)
+        report = await trio.to_thread.run_sync(work.run, limiter=limiter)
+        nursery.cancel_scope.cancel(reason="the thread has ended")
+    return report
+
+
+@attrs.define
+class _Work:
+    agent: Agent[Any]
+    goal: str
+    settings: SimulationSettings
+    seconds: float
+    is_cancelled: bool = attrs.field(default=False, init=False)
+    """Set in the event loop, read in the thread."""
+    deadline: float = attrs.field(default=0.0, init=False)
+
+    async def stop_when_cancelled(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.is_cancelled = True
+
+    def is_stopped(self) -> bool:
+        return self.is_cancelled or time.monotonic() > self.deadline
+
+    def run(self) -> SimulationReport | None:
+        begun = time.monotonic()
+        # A run that has begun gets as long again.
+        self.deadline = begun + 2 * self.seconds
+        tally = SeedStatistics()
+        first = self.settings.first_seed
+        for seed in range(first, first + self.settings.seeds):
+            try:
+                run = simulate_once(
+                    self.agent, self.goal, self.settings, seed=seed, is_stopped=self.is_stopped
+                )
+            except SimulationStoppedError:
+                break
+            tally.add(run)
+            if time.monotonic() - begun > self.seconds:
+                break
+        if not tally.results:
+            return None
+        settings = attrs.evolve(self.settings, seeds=len(tally.results))
+        return tally.report(self.agent.name, self.goal, settings)

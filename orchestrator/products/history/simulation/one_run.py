@@ -1,0 +1,234 @@
+"""One simulated run: the real orchestrator in memory, on a clock that jumps."""
+
+import contextvars
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import attrs
+import trio
+
+from orchestrator.agents import Agent, DefinitionError, Usage
+from orchestrator.delegation import Encoded, Ledger, Outcome, Tree
+from orchestrator.delegation.events import Entry
+from orchestrator.kernel.budget_scope import budget
+from orchestrator.kernel.doors.one_shot import Run, run_once
+from orchestrator.kernel.execution.agent_registry import AgentRegistry
+from orchestrator.kernel.execution.tool_servers import StandInServers
+from orchestrator.kernel.execution.workspace.task_workspace import NO_WORKSPACE
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.journal.memory import MemoryJournal
+from orchestrator.kernel.services import open_services
+from orchestrator.products.history.simulation.ports import (
+    SimulatedIds,
+    SimulatedModels,
+    SimulatedTasks,
+    SimulatedTiming,
+    SimulatedTools,
+)
+from orchestrator.products.history.simulation.settings import SimulationSettings
+from orchestrator.products.history.simulation.wait_chain import (
+    OverlapCount,
+    Wait,
+    WaitInterval,
+    longest_chain,
+    overlap_counts,
+)
+
+IN_FLIGHT = frozenset({Wait.MODEL, Wait.FAILURES})
+
+
+@attrs.frozen(kw_only=True)
+class SimulatedRun:
+    """The result of one seed. Times are seconds since the run began."""
+
+    seed: int
+    outcome: Outcome
+    tree: Tree
+    entries: Sequence[Entry]
+    """The journal of the run."""
+    makespan: float
+    usage: Usage
+    chain: dict[Wait, float]
+    """What the end of the run waited for, one after the other; adds up to the makespan."""
+    waited: dict[Wait, float]
+    """What all tasks waited for, together."""
+    failures: dict[str, int]
+    """How attempts failed."""
+    endings: dict[str, int]
+    """How tasks ended, the root included."""
+    in_flight: Sequence[OverlapCount]
+    """How many calls were with a provider, from each moment on."""
+    in_line: Sequence[OverlapCount]
+    """How many tasks waited for a slot, from each moment on."""
+    peak_places: int
+    """How many tasks held a slot at most: what `Rules.live_tasks` bounds."""
+    unpriced: tuple[str, ...]
+    """The models whose price is unknown."""
+
+    @property
+    def tasks(self) -> int:
+        return len(self.tree)
+
+    @property
+    def peak(self) -> int:
+        """How many calls were with a provider at the same time."""
+        return max((level.count for level in self.in_flight), default=0)
+
+    @property
+    def mean(self) -> float:
+        """How many calls were with a provider on average."""
+        if not self.makespan:
+            return 0.0
+        following = [level.at for level in self.in_flight[1:]]
+        spans = zip(self.in_flight, following, strict=False)
+        return math.fsum(it.count * (end - it.at) for it, end in spans) / self.makespan
+
+
+class SimulationStoppedError(Exception):
+    """A simulated run was stopped from outside, and says nothing."""
+
+
+def simulate_once(
+    agent: Agent[Any],
+    goal: str,
+    settings: SimulationSettings,
+    *,
+    seed: int,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> SimulatedRun:
+    """Simulate one run.
+
+    Args:
+        agent: the agent, with all that it may delegate to.
+        goal: its goal.
+        settings: what is assumed.
+        seed: what all is drawn from.
+        is_stopped: asked with every fact; another thread may say so.
+
+    Raises:
+        SimulationStoppedError: it was.
+    """
+    # Imported late: only simulation and replay need a clock that jumps.
+    from trio.testing import MockClock
+
+    if trio.lowlevel.in_trio_run():
+        raise DefinitionError(
+            "a simulation has an event loop of its own; from inside another, await"
+            " trio.to_thread.run_sync(simulate, agent, goal, settings)"
+        )
+    simulation = _Simulation(agent, goal, settings, seed, is_stopped)
+    clock = MockClock(autojump_threshold=0)
+    # Budgets around the caller are not those around the run.
+    return contextvars.Context().run(partial(trio.run, simulation.run, clock=clock))
+
+
+class _PeakSlots:
+    """Counts the slots that a simulated orchestrator uses at most, after every fact."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.count = 0
+        self._ledger = ledger
+
+    def receive(self, entry: Entry, encoded: Encoded) -> None:
+        del entry, encoded
+        for session in self._ledger.sessions.values():
+            self.count = max(self.count, session.slots.in_use)
+
+
+class _Simulation:
+    def __init__(
+        self,
+        agent: Agent[Any],
+        goal: str,
+        settings: SimulationSettings,
+        seed: int,
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._agent = agent
+        self._is_stopped = is_stopped
+        self._goal = goal
+        self._settings = settings
+        self._seed = seed
+        self._tasks = SimulatedTasks(seed)
+        self._models = SimulatedModels(settings, self._tasks)
+        self._journal = MemoryJournal()
+
+    async def run(self) -> SimulatedRun:
+        ledger = Ledger(self._settings.rules)
+        book = Bookkeeper(self._journal, ledger, clock=trio.current_time)
+        peak = _PeakSlots(ledger)
+        registry = AgentRegistry(self._models)
+        async with open_services(
+            book,
+            registry,
+            NO_WORKSPACE,
+            new_task_id=SimulatedIds().new_task_id,
+            place=SimulatedTools(self._settings, self._tasks, registry),
+            # Which tools a server has is not known: one of them stands for all.
+            servers=StandInServers(lambda prefix: [f"{prefix}tool"]),
+            timing=SimulatedTiming(self._tasks, self._settings.limit_factor),
+        ) as services:
+            stop = trio.CancelScope()
+            run: Run[Any] | None = None
+
+            def look(entry: Entry, encoded: Encoded) -> None:
+                del entry, encoded
+                if self._is_stopped():
+                    stop.cancel(reason="the simulation was stopped")
+
+            with (
+                self._budget(),
+                book.subscribers.subscribe(peak.receive),
+                book.subscribers.subscribe(look),
+                stop,
+            ):
+                run = await run_once(services, self._agent, self._goal, ())
+        if run is None:
+            raise SimulationStoppedError
+        return self._result(run.outcome, run.tree, peak.count)
+
+    def _budget(self) -> AbstractContextManager[None]:
+        allowed = self._settings.budget
+        return nullcontext() if allowed is None else budget(**attrs.asdict(allowed))
+
+    def _result(self, outcome: Outcome, tree: Tree, peak_places: int) -> SimulatedRun:
+        tasks = self._tasks.by_id
+        waits = {id_: task.waits for id_, task in tasks.items()}
+        began = float(tree[tree.root]["requested"])
+        nodes = [tree[task] for task in tree.graph]
+        queued = [
+            WaitInterval(node["requested"], start, Wait.SLOTS)
+            for node in nodes
+            if (start := _started(node)) > node["requested"]
+        ]
+        intervals = [it for own in waits.values() for it in own] + queued
+        failures = sum((task.failures for task in tasks.values()), Counter[str]())
+        return SimulatedRun(
+            seed=self._seed,
+            outcome=outcome,
+            tree=tree,
+            entries=self._journal.entries,
+            makespan=float(tree[tree.root]["ended"]) - began,
+            usage=tree.total,
+            chain=longest_chain(tree, waits),
+            waited={
+                wait: math.fsum(it.seconds for it in intervals if it.wait is wait) for wait in Wait
+            },
+            failures=dict(sorted(failures.items())),
+            endings=dict(sorted(tree.counts().items())),
+            in_flight=overlap_counts(
+                (it.begin, it.end) for it in intervals if it.wait in IN_FLIGHT
+            ),
+            in_line=overlap_counts((it.begin, it.end) for it in queued),
+            peak_places=peak_places,
+            unpriced=tuple(sorted(self._models.unpriced)),
+        )
+
+
+def _started(node: Mapping[str, Any]) -> float:
+    # A task that never started waited for a slot until its end.
+    return float(node["ended"] if node["started"] is None else node["started"])

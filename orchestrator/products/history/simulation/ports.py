@@ -1,0 +1,220 @@
+"""The ports of a simulated run: models and tools that draw from a seed, steps in a drawn order.
+
+Nothing else is replaced: agents, turns, delegation, slots, budgets, limiters, retries and prices
+are those of a real run.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import trio
+
+from orchestrator.agents import (
+    Agent,
+    AssistantMessage,
+    CallKey,
+    Model,
+    ModelRequest,
+    Price,
+    Tool,
+    ToolCall,
+)
+from orchestrator.agents.models.wrappers.compaction import compacting
+from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.tools.result_text import ToolResult
+from orchestrator.agents.turn_host import PastChecks
+from orchestrator.delegation import TaskId, TaskRecord
+from orchestrator.kernel.execution.agent_registry import AgentRegistry
+from orchestrator.kernel.execution.model_resolver import ModelResolver
+from orchestrator.products.history.simulation.random_model import (
+    AfterBudget,
+    BeforeBudget,
+    BeforeLimiter,
+    RandomModel,
+    SimulatedTask,
+    seeded_random,
+)
+from orchestrator.products.history.simulation.settings import SimulationSettings
+from orchestrator.products.history.simulation.wait_chain import Wait
+
+
+class SimulatedTasks:
+    """What each task of a simulated run draws."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._counts: Counter[str] = Counter()
+        self.by_id: dict[TaskId, SimulatedTask] = {}
+
+    def of(self, task: TaskRecord) -> SimulatedTask:
+        """Return what a task draws: the same for the same work, in whatever order tasks come."""
+        if task.id not in self.by_id:
+            if task.parent is None or task.request is None:
+                key = f"{self._seed}"
+            else:
+                request = task.request
+                above = self.of(task.parent).key
+                work = f"{above}/{request.agent}/{request.goal}\n{request.context}"
+                key = hashlib.sha256(work.encode(errors="surrogatepass")).hexdigest()
+            # Among tasks with the very same work, it does not matter which is which.
+            self._counts[key] += 1
+            self.by_id[task.id] = SimulatedTask(f"{key}/{self._counts[key]}", task)
+        return self.by_id[task.id]
+
+
+class SimulatedModels:
+    """The models of a simulation (`ModelSource`): each answer is drawn from the seed."""
+
+    def __init__(self, settings: SimulationSettings, tasks: SimulatedTasks) -> None:
+        self._settings = settings
+        self._tasks = tasks
+        self._names = ModelResolver({}, connect=_UnusedModel)
+        self._provider_limiters: dict[str, Limiter] = {}
+        self.unpriced: set[str] = set()
+        """The models whose price is unknown."""
+
+    def model_of(self, agent: Agent[Any]) -> Model:
+        return self._names.model_of(agent)
+
+    def model_for(
+        self, task: TaskRecord, agent: Agent[Any], budgeted: Callable[[Model], Model]
+    ) -> Model:
+        simulated = self._tasks.of(task)
+        model = self._simulated_model(agent, simulated)
+        return BeforeBudget(simulated, budgeted(AfterBudget(simulated, model)))
+
+    async def aclose(self) -> None:
+        await self._names.aclose()
+
+    def _simulated_model(self, agent: Agent[Any], simulated: SimulatedTask) -> Model:
+        """Return the simulated model of an agent: limited, retried and priced as usual."""
+        model = self._named_model(agent.model, agent, simulated)
+        if (compaction := agent.compaction) is None:
+            return model
+        summarizer = compaction.summarizer
+        return compacting(
+            model,
+            window=compaction.window,
+            summarizer=None
+            if summarizer is None
+            else self._named_model(summarizer, agent, simulated),
+            keep_last=compaction.keep_last,
+        )
+
+    def _named_model(
+        self, model: str | Model, agent: Agent[Any], simulated: SimulatedTask
+    ) -> Model:
+        if not isinstance(model, str):
+            return self._random_model(model.name, getattr(model, "price", None), agent, simulated)
+        names = [name.strip() for name in model.split("|")]
+        return fallback(
+            *(self._random_model(it, self._settings.price_of(it), agent, simulated) for it in names)
+        )
+
+    def _random_model(
+        self, name: str, price: Price | None, agent: Agent[Any], simulated: SimulatedTask
+    ) -> Model:
+        price = self._settings.price or price
+        if price is None:
+            self.unpriced.add(name)
+        provider = name.partition(":")[0].removesuffix("-responses")
+        if provider not in self._provider_limiters:
+            self._provider_limiters[provider] = Limiter(**attrs.asdict(self._settings.provider))
+        model = RandomModel(name, price, simulated, agent, self._settings)
+        queued = BeforeLimiter(simulated, limited(model, self._provider_limiters[provider]))
+        return retrying(queued, jitter=simulated.rng)
+
+
+class SimulatedTools:
+    """The tools of a simulation (`ToolPlace`): an agent's own are not run, delegation is real."""
+
+    has_effects = False
+    resumes_calls = False
+
+    def __init__(
+        self, settings: SimulationSettings, tasks: SimulatedTasks, registry: AgentRegistry
+    ) -> None:
+        self._settings = settings
+        self._tasks = tasks
+        self._registry = registry
+
+    def takes(self, tool: Tool, task: TaskRecord) -> bool:
+        return True
+
+    def past_checks(self, task: TaskRecord) -> PastChecks:
+        return lambda _: None
+
+    def open_turn(self, task: TaskRecord, agent: Agent[Any]) -> None:
+        return None
+
+    async def run(
+        self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
+    ) -> str | ToolResult:
+        simulated = self._tasks.of(task)
+        # Calls of one answer run at the same time, so each draws by itself.
+        rng = seeded_random(simulated.key, call.id)
+        await simulated.sleep_jitter(rng)
+        own = self._registry.agent_of(task).tools
+        if not tool.server and not any(tool is it for it in own):
+            return await tool.run(call)
+        began = trio.current_time()
+        try:
+            await trio.sleep(self._settings.draw(self._settings.tool_seconds, rng))
+        finally:
+            simulated.add_wait(Wait.TOOL, began)
+        return f"{tool.name} was simulated"
+
+
+class SimulatedIds:
+    """The ids of a simulation: counted, and as long as real ones, since models read them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def new_task_id(self, parent: TaskId, call: str) -> TaskId:
+        del parent, call
+        self._count += 1
+        return TaskId(f"t_{self._count:016x}")
+
+
+class SimulatedTiming:
+    """The timing of a simulation (`StepTiming`): each step begins at a moment of its own."""
+
+    def __init__(self, tasks: SimulatedTasks, limit_factor: int) -> None:
+        self._tasks = tasks
+        self._limit_factor = limit_factor
+
+    def fan_out_limit(self, limit: int) -> int:
+        return limit * self._limit_factor
+
+    async def before_request(
+        self, parent: TaskRecord, agent: str, goal: str, held_since: float | None
+    ) -> None:
+        simulated = self._tasks.of(parent)
+        await simulated.sleep_small_jitter(agent, goal)
+        if held_since is not None:
+            simulated.add_wait(Wait.FAN_OUT, held_since)
+
+    async def before_run(self, task: TaskRecord) -> None:
+        # Cancelled meanwhile, it still has to be settled by its runner.
+        with trio.CancelScope(shield=True):
+            await self._tasks.of(task).sleep_jitter()
+
+    async def after_wait(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+@attrs.frozen
+class _UnusedModel:
+    """A model that is only a name."""
+
+    name: str
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        await trio.lowlevel.checkpoint()
+        raise AssertionError("a simulation calls no provider")

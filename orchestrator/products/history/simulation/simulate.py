@@ -1,0 +1,71 @@
+"""`simulate`: runs an agent once for each seed, and reports what that comes to."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+
+from orchestrator.agents import Agent
+from orchestrator.products.history.simulation.one_run import SimulatedRun, simulate_once
+from orchestrator.products.history.simulation.random_model import goal_for
+from orchestrator.products.history.simulation.settings import SimulationSettings
+from orchestrator.products.history.simulation.statistics import (
+    DoubledLimits,
+    Quantiles,
+    SeedStatistics,
+    SimulationReport,
+    result_of,
+)
+
+USUAL_GOAL: Final = "simulate"
+DOUBLED_SEEDS: Final = 10
+"""How many runs are simulated again with other limits."""
+
+
+def _ignore_run(_: SimulatedRun) -> None:
+    """Ignore a run."""
+
+
+def simulate(
+    agent: Agent[Any],
+    goal: str | None = None,
+    settings: SimulationSettings | None = None,
+    *,
+    tell: Callable[[SimulatedRun], None] = _ignore_run,
+) -> SimulationReport:
+    """Run an agent once for each seed, in virtual time, and return what that comes to.
+
+    The orchestrator is the real one, in memory. Models are simulated, and tools are not run.
+
+    Args:
+        agent: the agent, with all that it may delegate to.
+        goal: its goal; left out: a sample of what it takes.
+        settings: what is assumed of models and providers; by default `SimulationSettings()`.
+        tell: called with each run when it is over.
+    """
+    settings = SimulationSettings() if settings is None else settings
+    goal = goal_for(agent, settings) or USUAL_GOAL if goal is None else goal
+    tally = SeedStatistics()
+    for seed in range(settings.first_seed, settings.first_seed + settings.seeds):
+        run = simulate_once(agent, goal, settings, seed=seed)
+        tally.add(run)
+        tell(run)
+    report = tally.report(agent.name, goal, settings)
+    if not report.is_held_by_fan_out:
+        return report
+    doubled = _with_doubled_limits(agent, goal, settings, report)
+    return attrs.evolve(report, doubled=doubled)
+
+
+def _with_doubled_limits(
+    agent: Agent[Any], goal: str, settings: SimulationSettings, report: SimulationReport
+) -> DoubledLimits:
+    """Run the first seeds again with twice the limits of fan-outs."""
+    first = report.seeds[:DOUBLED_SEEDS]
+    twice = attrs.evolve(settings, limit_factor=2 * settings.limit_factor)
+    again = [result_of(simulate_once(agent, goal, twice, seed=it.seed)) for it in first]
+    return DoubledLimits(
+        seeds=len(first),
+        makespan=Quantiles.of(it.makespan for it in first).p50,
+        doubled=Quantiles.of(it.makespan for it in again).p50,
+    )

@@ -1,0 +1,162 @@
+"""Where the time of a run went: what each task waited for, and along the longest chain of waits.
+
+The chain is walked backwards from the end of the run: from whatever ended last before a moment to
+what began it. So every second of a run belongs to exactly one `Wait`, and they add up to the whole.
+"""
+
+import enum
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+
+import attrs
+
+from orchestrator.delegation import TaskId, Tree
+
+
+class Wait(enum.StrEnum):
+    """What a task waits for."""
+
+    MODEL = "model"
+    """A model that answers."""
+    TOOL = "tool"
+    """A tool that runs."""
+    FAILURES = "failures"
+    """An attempt that fails."""
+    PAUSE = "pause"
+    """The time between an attempt that failed and the next."""
+    PROVIDER = "provider"
+    """A limiter: the rate of a provider."""
+    SLOTS = "slots"
+    """A slot: `Rules.live_tasks`, `live_children`."""
+    FAN_OUT = "fan_out"
+    """The limit of a fan-out: `map_each(limit=)`."""
+    BUDGET = "budget"
+    """What other calls have reserved of a budget."""
+    OTHER = "other"
+    """A function's own waiting, and the moments between two steps."""
+
+
+WORK: Final = frozenset({Wait.MODEL, Wait.TOOL, Wait.OTHER})
+"""What takes its time with any number of slots: the critical path."""
+
+
+@attrs.frozen
+class WaitInterval:
+    """A time in which one task waited for one thing."""
+
+    begin: float
+    end: float
+    wait: Wait
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@attrs.define
+class _TaskHistory:
+    """The rest of a task's waits, on the way back in time."""
+
+    requested: float
+    started: float
+    waits: list[WaitInterval]
+    children: list[tuple[float, TaskId]]
+    """The end of each child, and which."""
+
+
+def longest_chain(tree: Tree, waits: Mapping[TaskId, Sequence[WaitInterval]]) -> dict[Wait, float]:
+    """Return how long the end of a run waited for each thing, one after the other."""
+    histories = {task: _history_of(tree, task, waits.get(task, ())) for task in tree.graph}
+    spent: dict[Wait, list[float]] = {wait: [] for wait in Wait}
+    here, now = tree.root, float(tree[tree.root]["ended"])
+    while True:
+        history = histories[here]
+        _skip_later(history, now)
+        ended = history.waits[-1].end if history.waits else -math.inf
+        child_ended = history.children[-1][0] if history.children else -math.inf
+        if history.waits and ended >= child_ended:
+            interval = history.waits.pop()
+            spent[Wait.OTHER].append(now - interval.end)
+            spent[interval.wait].append(interval.seconds)
+            now = interval.begin
+        elif history.children:
+            spent[Wait.OTHER].append(now - child_ended)
+            now, here = history.children.pop()
+        else:
+            spent[Wait.OTHER].append(now - history.started)
+            needed = [(float(tree[it]["ended"]), it) for it in tree.needs(here)]
+            due, cause = max([*needed, (history.requested, tree[here]["parent"])])
+            spent[Wait.SLOTS].append(history.started - due)
+            if cause is None:
+                break
+            now, here = due, cause
+    # Rounded once, whatever the order was.
+    return {wait: math.fsum(seconds) for wait, seconds in spent.items()}
+
+
+def _history_of(tree: Tree, task: TaskId, waits: Sequence[WaitInterval]) -> _TaskHistory:
+    node = tree[task]
+    ends = [(tree[child]["ended"], child) for child in tree.children(task)]
+    # A task that never started waited for a slot until its end.
+    started = node["ended"] if node["started"] is None else node["started"]
+    return _TaskHistory(
+        float(node["requested"]),
+        float(started),
+        sorted(waits, key=attrgetter("end", "begin")),
+        sorted((float(end), child) for end, child in ends if end is not None),
+    )
+
+
+def _skip_later(history: _TaskHistory, now: float) -> None:
+    """Drop what had not ended by then: no task waited for it."""
+    while history.waits and history.waits[-1].end > now:
+        history.waits.pop()
+    while history.children and history.children[-1][0] > now:
+        history.children.pop()
+
+
+@attrs.frozen
+class OverlapCount:
+    """How many of something there were from one moment on."""
+
+    at: float
+    count: int
+
+
+def overlap_counts(spans: Iterable[tuple[float, float]]) -> list[OverlapCount]:
+    """Return how many spans overlap, from each moment on at which that changes."""
+    changes: dict[float, int] = {}
+    for begin, end in spans:
+        changes[begin] = changes.get(begin, 0) + 1
+        changes[end] = changes.get(end, 0) - 1
+    count = 0
+    found: list[OverlapCount] = []
+    for at in sorted(changes):
+        count += changes[at]
+        found.append(OverlapCount(at, count))
+    return found
+
+
+def column_means(counts: Sequence[OverlapCount], *, until: float, columns: int) -> list[float]:
+    """Return the mean of each of so many equal parts of the time from zero on."""
+    areas: list[list[float]] = [[] for _ in range(columns)]
+    width = until / columns if until else 1.0
+    for level, following in zip(
+        counts, [*counts[1:], OverlapCount(until, 0)] if counts else [], strict=True
+    ):
+        begin = level.at
+        while level.count and begin < following.at:
+            column = min(columns - 1, int(begin / width))
+            edge = width * (column + 1)
+            end = following.at if column == columns - 1 else min(following.at, edge)
+            if end <= begin:
+                # The edge is rounded to where we are.
+                column, end = (
+                    min(columns - 1, column + 1),
+                    min(following.at, width * (column + 2)),
+                )
+            areas[column].append(level.count * (end - begin))
+            begin = end
+    return [math.fsum(area) / width for area in areas]

@@ -1,0 +1,240 @@
+"""The connections to the servers of all agents. This owns them, and what their commands started.
+
+Equal servers share a connection, also between agents. Nothing of it is imported or started before
+an agent that names a server runs.
+"""
+
+import logging
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from orchestrator.agents import Agent, DefinitionError, ToolError, raising_one_error
+from orchestrator.agents.redaction.command_environment import only_named
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.tools.context import current_tool_context
+from orchestrator.agents.tools.mcp.server import McpCommand, McpServer, McpUrl, secrets_of
+from orchestrator.agents.tools.terminal.process_tags import new_tag, with_tag
+from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
+from orchestrator.kernel.execution.tool_servers import ServerTools
+from orchestrator.products.mcp.client.left_programs import (
+    ProgramLock,
+    end_left_programs,
+    has_left_programs,
+)
+from orchestrator.products.mcp.client.login.file import logins_file
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+    from orchestrator.products.mcp.client.connection import ServerConnection
+    from orchestrator.products.mcp.client.stdio import ServerLog
+
+CONNECTION: Final = "orchestrator.products.mcp.client.connection"
+EXTRA: Final = "pip install 'delegation-orchestrator[mcp]'"
+
+
+@attrs.frozen
+class _Key:
+    """What tells a connection from others."""
+
+    server: McpServer
+    """As it is written: the values of its variables are the same everywhere."""
+    root: Path | None
+    """The workspace that it is told; None if it is told none."""
+
+
+@attrs.define
+class _Shared:
+    """A connection, and how many turns use it."""
+
+    connection: "ServerConnection"
+    turns: int = 0
+
+
+class McpConnections:
+    """Connects to servers (`orchestrator.kernel.execution.tool_servers.ToolServers`)."""
+
+    def __init__(
+        self, environ: Mapping[str, str], redactor: Redactor, *, workspace: Path, state: Path
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            environ: has the variables that servers name.
+            redactor: learns their secrets.
+            workspace: the folder in which commands start that name no other.
+            state: the folder in which is noted what a crash would leave behind.
+        """
+        self._environ = environ
+        self._redactor = redactor
+        self._workspace = workspace
+        self._state = state
+        self._lock = ProgramLock(state)
+        self._shared: dict[_Key, _Shared] = {}
+        self._queued: list[ServerConnection] = []
+        self._queue_changed = trio.lowlevel.ParkingLot()
+        self._is_closing = False
+
+    async def end_left_programs(self) -> None:
+        """End the servers that a crash has left on this machine."""
+        await trio.lowlevel.checkpoint()
+        if has_left_programs(self._state):
+            await trio.to_thread.run_sync(end_left_programs, self._state)
+
+    def require(self, agent: Agent[Any]) -> None:
+        for server in agent.servers:
+            if find_spec("mcp") is None:
+                raise DefinitionError(
+                    f"agent {agent.name!r}: its server {server.name!r} needs the official SDK of"
+                    f" the Model Context Protocol: {EXTRA}"
+                )
+            try:
+                server.resolved(self._environ)
+            except DefinitionError as exc:
+                raise DefinitionError(f"agent {agent.name!r}: {exc}") from exc
+            self._redactor.learn(secrets_of(server, self._environ))
+
+    async def run_forever(self) -> None:
+        """Run connections as they are asked for. This nursery owns every one of them."""
+        try:
+            with raising_one_error():
+                async with trio.open_nursery() as connections:
+                    try:
+                        while True:
+                            while self._queued:
+                                connections.start_soon(self._queued.pop().run)
+                            await self._queue_changed.park()
+                    finally:
+                        # Each is shielded, and closes by itself.
+                        self._is_closing = True
+                        for shared in self._shared.values():
+                            shared.connection.close()
+        finally:
+            self._lock.release()
+
+    def kill_now(self) -> None:
+        self._lock.kill_programs()
+
+    @asynccontextmanager
+    async def open_turn(self, order: WorkOrder, host: TaskHost) -> AsyncGenerator[ServerTools]:
+        await _import_sdk()
+        root = current_tool_context().workspace
+        keys = [_Key(it, root if it.roots else None) for it in dict.fromkeys(order.agent.servers)]
+        connections = [self._use(key) for key in keys]
+        try:
+            yield await self._tools(connections, host)
+        finally:
+            for key in keys:
+                self._leave(key)
+
+    def connect(self, server: McpServer) -> "ServerConnection":
+        """Connect to a server on behalf of no task, and keep the connection."""
+        return self._use(_Key(server, None))
+
+    async def _tools(self, connections: "list[ServerConnection]", caller: TaskHost) -> ServerTools:
+        # Imported late, as all that imports the SDK.
+        from orchestrator.products.mcp.client.server_tools import tools_of
+
+        # At the same time: the slowest one decides, and none waits for another.
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                for connection in connections:
+                    nursery.start_soon(connection.wait_listed)
+        away = [
+            f"The tools of the server {it.server.name!r} are missing, because it is not connected:"
+            f" {it.absence}."
+            for it in connections
+            if it.absence
+        ]
+        tools = [tool for it in connections for tool in tools_of(it, caller)]
+        return ServerTools(tools, " ".join(away))
+
+    def _use(self, key: _Key) -> "ServerConnection":
+        if key not in self._shared:
+            if self._is_closing:
+                raise ToolError("the orchestrator is closed")
+            connection = self._new_connection(key)
+            self._shared[key] = _Shared(connection)
+            self._queued.append(connection)
+            self._queue_changed.unpark()
+        shared = self._shared[key]
+        shared.turns += 1
+        return shared.connection
+
+    def _leave(self, key: _Key) -> None:
+        shared = self._shared[key]
+        shared.turns -= 1
+        # The folder of a task may be gone with the task.
+        if not shared.turns and key.root not in {None, self._workspace}:
+            del self._shared[key]
+            shared.connection.close()
+
+    def _new_connection(self, key: _Key) -> "ServerConnection":
+        from orchestrator.products.mcp.client.connection import ServerConnection
+
+        # It logs whole messages. What there is to say, we say in a sentence, without secrets.
+        logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
+
+        server = key.server.resolved(self._environ)
+
+        def open_transport(log: "ServerLog") -> "AbstractAsyncContextManager[TransportStreams]":
+            if isinstance(server, McpUrl):
+                return open_url(server, self._environ, self._redactor)
+            return self._open_command(server, log)
+
+        return ServerConnection(
+            server,
+            open_transport=open_transport,
+            redact=self._redactor.redact,
+            root=key.root or self._workspace,
+        )
+
+    def _open_command(
+        self, server: McpCommand, log: "ServerLog"
+    ) -> "AbstractAsyncContextManager[TransportStreams]":
+        from orchestrator.products.mcp.client.stdio import open_stdio
+
+        # What is not noted would be left behind by a crash.
+        self._lock.take()
+        environ = {**only_named(self._environ, ()), **server.env}
+        return open_stdio(
+            server.command,
+            cwd=server.cwd or self._workspace,
+            environ=with_tag(environ, self._lock.tag),
+            tag=new_tag(),
+            log=log,
+        )
+
+
+def open_url(
+    server: McpUrl, environ: Mapping[str, str], redactor: Redactor
+) -> "AbstractAsyncContextManager[TransportStreams]":
+    """Open the streams of a server that is reached by HTTP, with the login of the user if any."""
+    from orchestrator.products.mcp.client.http import open_http
+    from orchestrator.products.mcp.client.login.stored_login import StoredLogin
+
+    if any(name.lower() == "authorization" for name in server.headers):
+        return open_http(server.url, server.headers)
+    login = StoredLogin(
+        server.name,
+        server.url,
+        logins_file(environ),
+        note_secrets=partial(redactor.learn, source=f"login {server.url}"),
+    )
+    return open_http(server.url, server.headers, login)
+
+
+async def _import_sdk() -> None:
+    """Import what imports the SDK, in a thread: it takes a second, and all else goes on."""
+    await trio.lowlevel.checkpoint()
+    if CONNECTION not in sys.modules:
+        await trio.to_thread.run_sync(import_module, CONNECTION)

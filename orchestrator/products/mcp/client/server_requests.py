@@ -1,0 +1,128 @@
+"""What a server asks of us: the model, a person, the workspace. Only what was named is answered.
+
+A server of an earlier protocol does not say for which of its calls it asks. So it is answered while
+exactly one is under way: no task pays for another's questions.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final
+
+import mcp_types as types
+import trio
+from mcp.client.context import ClientRequestContext
+from pydantic import FileUrl
+
+from orchestrator.agents import AssistantMessage, Message, ToolError, UserMessage, well_formed
+from orchestrator.agents.tools.mcp.call_results import read_blocks
+from orchestrator.agents.tools.mcp.json_values import list_in
+from orchestrator.agents.tools.mcp.listed_tools import visible_text
+from orchestrator.agents.tools.mcp.server import McpServer
+from orchestrator.products.mcp.client.server_call import CURRENT, ServerCall
+
+MOST_SAMPLES: Final = 10
+"""How often a server may ask the model in one call."""
+MOST_QUESTIONS: Final = 5
+"""How often it may ask a person in one call."""
+LONGEST_MESSAGE: Final = 2_000
+AMBIGUOUS: Final = (
+    "several calls are under way, and this protocol does not say for which one this is"
+)
+
+
+class ServerRequests:
+    """Answers the requests of one server."""
+
+    def __init__(self, server: McpServer, calls: Collection[ServerCall], root: Path) -> None:
+        """Answer a server.
+
+        Args:
+            server: what it may ask for.
+            calls: those that are under way.
+            root: the workspace that it is told.
+        """
+        self._server = server
+        self._calls = calls
+        self._root = root
+
+    def callbacks(self) -> dict[str, Any]:
+        """Return what the SDK declares that we can do, and calls."""
+        named = {
+            "sampling_callback": (self._server.sampling, self._sample),
+            "elicitation_callback": (self._server.elicitation, self._elicit),
+            "list_roots_callback": (self._server.roots, self._list_roots),
+        }
+        return {name: function for name, (is_named, function) in named.items() if is_named}
+
+    def _call(self) -> ServerCall | None:
+        """Return the call for which a server asks; None if it cannot be known."""
+        call = CURRENT.get()
+        if call in self._calls:
+            return call
+        return next(iter(self._calls)) if len(self._calls) == 1 else None
+
+    async def _list_roots(
+        self, context: ClientRequestContext
+    ) -> types.ListRootsResult | types.ErrorData:
+        await trio.lowlevel.checkpoint()
+        root = types.Root(uri=FileUrl(self._root.as_uri()), name=self._root.name)
+        return types.ListRootsResult(roots=[root])
+
+    async def _sample(
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        await trio.lowlevel.checkpoint()
+        if (call := self._call()) is None:
+            return _refusal(AMBIGUOUS)
+        if call.samples >= MOST_SAMPLES:
+            return _refusal(f"it has asked the model {MOST_SAMPLES} times in this call")
+        call.samples += 1
+        messages = [_message(it) for it in params.messages]
+        try:
+            with call.paused():
+                answer = await call.caller.sample(
+                    well_formed(params.system_prompt or ""), messages, params.max_tokens
+                )
+        except ToolError as exc:
+            return _refusal(str(exc))
+        return types.CreateMessageResult(
+            role="assistant",
+            content=types.TextContent(type="text", text=answer.text),
+            model=answer.model,
+            stop_reason="endTurn",
+        )
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        await trio.lowlevel.checkpoint()
+        declined = types.ElicitResult(action="decline")
+        # A person is led to no address that a stranger names.
+        if not isinstance(params, types.ElicitRequestFormParams):
+            return declined
+        if (call := self._call()) is None or call.questions >= MOST_QUESTIONS:
+            return declined
+        call.questions += 1
+        with call.paused():
+            content = await call.caller.ask_person(
+                call.id,
+                call.tool,
+                visible_text(params.message, LONGEST_MESSAGE),
+                dict(params.requested_schema),
+            )
+        if content is None:
+            return declined
+        return types.ElicitResult(action="accept", content=dict(content))
+
+
+def _message(message: types.SamplingMessage) -> Message:
+    content = message.model_dump(mode="json", by_alias=True)["content"]
+    texts, parts = read_blocks(list_in(content) or [content])
+    text = "\n".join(texts)
+    if message.role == "assistant":
+        return AssistantMessage(text)
+    return UserMessage(text, tuple(parts))
+
+
+def _refusal(why: str) -> types.ErrorData:
+    return types.ErrorData(code=types.INVALID_REQUEST, message=why)

@@ -1,0 +1,133 @@
+"""The port of those who ask over MCP: whose runs they see, and what their runs are charged to."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import attrs
+
+from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.kernel.doors.request import RequestDoor
+from orchestrator.kernel.read_api import FoundSession
+from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.products.history.export_formats import TreeFormat
+
+
+class RefusedError(Exception):
+    """A limit of the caller does not allow a call: nothing was run."""
+
+
+@attrs.frozen
+class OpenJournal:
+    """A journal that this process writes, and the door to its sessions."""
+
+    orchestrator: Orchestrator
+    door: RequestDoor
+
+
+@attrs.frozen
+class HeldRun:
+    """A run to act on, and the journal that has it."""
+
+    session: SessionRecord
+    journal: OpenJournal
+
+
+@attrs.frozen
+class RunPage:
+    """Some runs of a caller, newest first."""
+
+    runs: Sequence[SessionRecord]
+    next: str | None
+    """Where the next page begins; None if this is the last one."""
+
+
+class Caller(Protocol):
+    """Who makes one request."""
+
+    @property
+    def owner(self) -> str:
+        """The owner of what the request opens; "" is the operator."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels of what the request opens."""
+        ...
+
+    @property
+    def context(self) -> Mapping[str, str]:
+        """Where the request comes from, by the names of `orchestrator.delegation.session_context`."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Who answers a question, for people to read."""
+        ...
+
+    @property
+    def home(self) -> OpenJournal:
+        """The journal of what the request opens."""
+        ...
+
+    def new_run_id(self) -> SessionId:
+        """Return an id for a run of the request, which cannot be guessed."""
+        ...
+
+    async def take_request(self, request: InboundRequest) -> None:
+        """Search the texts of a request for secrets.
+
+        Raises:
+            RefusedError: one is too long.
+        """
+        ...
+
+    def begin_run(self) -> AbstractContextManager[None]:
+        """Charge what is begun in the block to the caller. No checkpoint may be in it.
+
+        Raises:
+            RefusedError: a limit does not allow it.
+        """
+        ...
+
+    def record(self, target: str) -> None:
+        """Record in the audit that the request is carried out, beside its first fact."""
+        ...
+
+    async def wait_durable(self) -> None:
+        """Wait until all that the caller is about to be told survives a crash."""
+        ...
+
+    async def read_run(self, run: str) -> FoundSession:
+        """Return a run of the caller to read.
+
+        Raises:
+            UnknownIdError: the caller has no such run.
+        """
+        ...
+
+    async def draw_tree(self, run: str, output_format: TreeFormat) -> str:
+        """Return the tree of a run of the caller in a format.
+
+        Raises:
+            UnknownIdError: the caller has no such run.
+        """
+        ...
+
+    async def hold_run(self, run: str) -> HeldRun:
+        """Return a run of the caller to act on.
+
+        Raises:
+            UnknownIdError: the caller has no such run.
+            SessionOpenError: another process writes it.
+        """
+        ...
+
+    async def list_runs(self, after: str | None) -> RunPage:
+        """Return a page of the caller's runs.
+
+        Raises:
+            UnknownIdError: there is nothing to go on after.
+        """
+        ...

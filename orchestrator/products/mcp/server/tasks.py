@@ -1,0 +1,99 @@
+"""Tasks of MCP: look at one, answer its questions, cancel it.
+
+A task is a run whose client polls. What another caller has is looked up as what does not exist.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import trio
+
+from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.kernel.doors.kept import is_over
+from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.read_api import FoundSession
+from orchestrator.products.mcp.server.caller import Caller, HeldRun
+from orchestrator.products.mcp.server.calls import TASK, TOOL
+from orchestrator.products.mcp.server.results import (
+    CONFIRM,
+    REASON,
+    Json,
+    as_object,
+    detailed_task_of,
+)
+from orchestrator.products.mcp.server.tools import AgentTool
+
+
+async def get_task(tools: Mapping[str, AgentTool], caller: Caller, task: str) -> Json:
+    """Return the state of a task, once that is durable."""
+    found = await caller.read_run(task)
+    _require_task(found.session.labels, task)
+    tool = tools.get(found.session.labels.get(TOOL, ""))
+    shown = detailed_task_of(found.session, _questions_of(found), tool)
+    await caller.wait_durable()
+    return shown
+
+
+async def update_task(caller: Caller, task: str, answers: Mapping[str, Any]) -> Json:
+    """Answer questions of a task. What is no open question of it is ignored."""
+    held = await _hold_task(caller, task)
+    orchestrator = held.journal.orchestrator
+    read = orchestrator.read
+    for question in read.open_questions(held.session.id):
+        # Another client may have answered it while this one's first answer was stored.
+        if question.id in answers and question.id in read.ledger.open_questions:
+            verdict, reason = _verdict_of(answers[question.id])
+            # No checkpoint until it is posted: the question is still open.
+            caller.record(question.id)
+            await orchestrator.answer(question.id, verdict, reason=reason, by=caller.name)
+    await trio.lowlevel.checkpoint()
+    return {}
+
+
+async def cancel_task(caller: Caller, task: str) -> Json:
+    """Cancel a task, and return when all its descendants have ended."""
+    held = await _hold_task(caller, task)
+    if not is_over(held.session):
+        caller.record(held.session.id)
+        await held.journal.door.close(held.session)
+    await trio.lowlevel.checkpoint()
+    return {}
+
+
+async def _hold_task(caller: Caller, task: str) -> HeldRun:
+    held = await caller.hold_run(task)
+    _require_task(held.session.labels, task)
+    return held
+
+
+def _require_task(labels: Mapping[str, str], task: str) -> None:
+    if labels.get(KIND) != TASK:
+        raise unknown_task(task)
+
+
+def unknown_task(task: str) -> UnknownIdError:
+    return UnknownIdError(
+        f"there is no task {task!r}: it never was, or was deleted, or has expired"
+    )
+
+
+def _questions_of(found: FoundSession) -> Sequence[ApprovalQuestion]:
+    """Return the calls of a run that wait for an approval, oldest first."""
+    ledger = found.ledger
+    return [
+        it
+        for it in ledger.open_questions.values()
+        if ledger.tasks[it.task].session == found.session.id
+    ]
+
+
+def _verdict_of(answer: object) -> tuple[ApprovalVerdict, str]:
+    """Return what the user of a client says to a call. Anything but a clear yes is a no."""
+    given = as_object(answer)
+    is_accepted = given.get("action") == "accept"
+    content = as_object(given.get("content") if is_accepted else None)
+    reason = content.get(REASON)
+    is_confirmed = content.get(CONFIRM) is True
+    verdict = ApprovalVerdict.ONCE if is_confirmed else ApprovalVerdict.DENY
+    return verdict, reason if isinstance(reason, str) else ""

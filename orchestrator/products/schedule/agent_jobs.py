@@ -1,0 +1,144 @@
+"""The jobs of one session as its agent sets them: the port `SessionJobs` of the tool `job`.
+
+A run of a job has no conversation. What it sets is kept where its own job is, so that all runs of
+that job see it, and is delivered where the answers of that job go.
+"""
+
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from orchestrator.agents import CallId, ToolError
+from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.delegation.events import JobRemoved, JobSet
+from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.products.schedule.job import is_declared, session_of
+from orchestrator.products.schedule.job_run import MAY_SCHEDULE, SET_BY, targets_of
+from orchestrator.products.schedule.targets import ORIGIN
+
+if TYPE_CHECKING:
+    from orchestrator.products.schedule.scheduler import Scheduler
+
+MOST_JOBS: Final = 20
+"""How many jobs a session has at most."""
+
+
+class AgentJobs:
+    """The jobs that the agent of one session has set."""
+
+    def __init__(
+        self,
+        scheduler: "Scheduler",
+        book: Bookkeeper,
+        session: SessionRecord,
+        *,
+        prefix: str,
+        zone: str,
+        is_reachable: bool,
+        resumed: Container[CallId],
+    ) -> None:
+        """Know the jobs of a session.
+
+        Args:
+            scheduler: begins them.
+            book: has the facts about them.
+            session: the session.
+            prefix: stands before the ids of its calls.
+            zone: the time zone of this machine.
+            is_reachable: whether the session can be told something when its turn has ended.
+            resumed: the calls that a crash has interrupted.
+        """
+        self._scheduler = scheduler
+        self._book = book
+        self._session = session
+        self._prefix = prefix
+        self.zone: Final = zone
+        self._is_reachable = is_reachable
+        self._resumed = resumed
+
+    @property
+    def _kept_in(self) -> SessionId:
+        """The session that has the jobs: of a run, that of its job."""
+        return SessionId(self._session.labels.get(SET_BY, self._session.id))
+
+    @property
+    def agent(self) -> str:
+        return self._session.root.agent
+
+    @property
+    def deliver(self) -> tuple[str, ...]:
+        labels = self._session.labels
+        return targets_of(self._session) if SET_BY in labels else (ORIGIN,)
+
+    def now(self) -> float:
+        return self._scheduler.now()
+
+    async def jobs(self) -> Sequence[JobRecord]:
+        await trio.lowlevel.checkpoint()
+        await self._book.cache.load(self._kept_in)
+        session = self._book.ledger.sessions.get(self._kept_in)
+        found = () if session is None else session.jobs.values()
+        return [it for it in found if not is_declared(it)]
+
+    def require_settable(self) -> None:
+        labels = self._session.labels
+        if SET_BY in labels and MAY_SCHEDULE not in labels:
+            raise ToolError(
+                "a schedule has begun this run, and its job does not say that its runs may set"
+                " jobs: nothing was set; do what is to be done now"
+            )
+        if not self._is_reachable:
+            raise ToolError(
+                "this session cannot be told anything after its turn has ended, so the answer of a"
+                " job would reach no one: nothing was set; do it now, or say that it must be asked"
+                " for where answers can come later"
+            )
+        if not self._scheduler.has_agent(self.agent):
+            raise ToolError(
+                f"the process that begins jobs has no agent {self.agent!r}: nothing was set"
+            )
+
+    async def set(self, spec: JobSpec, call: str) -> JobRecord | None:
+        has_set = self._is_resumed(call) and await self._has_set(call)
+        known = {it.spec.id: it for it in await self.jobs()}
+        earlier = known.get(spec.id)
+        if has_set or (earlier is not None and earlier.spec == spec):
+            return earlier
+        if earlier is None and len(known) >= MOST_JOBS:
+            raise ToolError(
+                f"there are {MOST_JOBS} jobs already, which is the most: remove one, or change one"
+                " by setting it again under its name"
+            )
+        if session_of(spec.id) == self._kept_in:
+            raise ToolError(
+                f"{spec.id!r} is the job of this run, which its program has set: give another name"
+            )
+        session = self._book.ledger.sessions.get(self._kept_in)
+        if session is None or session.closed:
+            raise ToolError("the session of the job was closed: nothing was set")
+        return self._scheduler.set(session.id, spec, call=call)
+
+    async def remove(self, job: JobId, call: str) -> None:
+        for it in await self.jobs():
+            if it.spec.id == job:
+                self._scheduler.remove(it)
+                return
+        if self._is_resumed(call) and await self._has_removed(job):
+            return
+        names = ", ".join(it.spec.id for it in await self.jobs()) or "none"
+        raise ToolError(f"there is no job {job!r} of this session; there are: {names}")
+
+    def _is_resumed(self, call: str) -> bool:
+        return CallId(call.removeprefix(self._prefix)) in self._resumed
+
+    async def _has_set(self, call: str) -> bool:
+        entries = await self._book.read_entries(self._kept_in)
+        facts = [it.event for it in entries if isinstance(it.event, JobSet)]
+        return any(it.call == call for it in facts)
+
+    async def _has_removed(self, job: JobId) -> bool:
+        entries = await self._book.read_entries(self._kept_in)
+        facts = [it.event for it in entries if isinstance(it.event, JobRemoved)]
+        return any(it.job == job for it in facts)

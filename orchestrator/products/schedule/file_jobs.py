@@ -1,0 +1,30 @@
+"""The jobs of a team file, as those of a program."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from orchestrator.agents import Agent, DefinitionError
+from orchestrator.products.agent_files.job_entry import JobEntry
+from orchestrator.products.schedule.job import Job
+
+
+def built_jobs(entries: Iterable[JobEntry], agents: Mapping[str, Agent[Any]]) -> tuple[Job, ...]:
+    """Return the jobs of a team file.
+
+    Raises:
+        AgentFileError: one cannot be as it is written; it says in which line.
+    """
+    return tuple(_built(it, agents[it.agent]) for it in entries)
+
+
+def _built(entry: JobEntry, agent: Agent[Any]) -> Job:
+    options: dict[str, Any] = {**entry.options}
+    schedule: str = options.pop("schedule")
+    job = Job(schedule, agent, entry.goal, name=entry.name, **options)
+    try:
+        # The zone of the machine is looked up when the job is set.
+        job.spec(zone="UTC", now=time.time())
+    except DefinitionError as exc:
+        raise entry.at.error(str(exc)) from exc
+    return job

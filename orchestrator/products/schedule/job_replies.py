@@ -1,0 +1,126 @@
+"""The delivery of what runs of jobs reply: to all targets of the job, and to each once."""
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Final
+
+import trio
+
+from orchestrator.agents import MessageId, UserMessage
+from orchestrator.delegation import Ending, Reply, SessionId, SessionRecord
+from orchestrator.delegation.events import MessageReceived
+from orchestrator.delegation.events.jobs import REMEMBERED_RUNS, JobId
+from orchestrator.kernel.budget_scope import current_grants
+from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.kernel.doors.kept import KeptDoor
+from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.services import Services
+from orchestrator.products.schedule.charges import Charge, charge_no_one
+from orchestrator.products.schedule.job_run import DUE, JOB, SET_BY, targets_of
+from orchestrator.products.schedule.targets import ORIGIN, SILENT, Delivery, Target, Targets
+
+
+class JobReplies:
+    """Delivers the replies of runs; `deliver` is the push of their kind of sessions."""
+
+    def __init__(
+        self,
+        services: Services,
+        targets: Mapping[str, Target],
+        *,
+        charge: Charge = charge_no_one,
+        knows_targets: bool = True,
+    ) -> None:
+        self._services = services
+        self._charge = charge
+        self._given_door: KeptDoor | None = None
+        self.targets: Final = Targets(
+            services, {ORIGIN: self._send_to_origin, **targets}, knows_all=knows_targets
+        )
+
+    def use_door(self, door: KeptDoor) -> None:
+        """Send what goes to the session of a job by this door."""
+        self._given_door = door
+
+    async def deliver(self, session: SessionRecord, reply: Reply) -> None:
+        """Deliver a reply of a run to the targets of its job.
+
+        An answer that says that there is nothing to tell is not delivered; a failure always is.
+        """
+        targets = targets_of(session)
+        is_silent = reply.outcome.succeeded and reply.text.strip() == SILENT
+        if is_silent or not targets:
+            await trio.lowlevel.checkpoint()
+            return
+        text = reply.text
+        if not reply.outcome.succeeded:
+            text = f"Job {session.labels[JOB]} did not succeed. {text}"
+            if await self._fails_in_a_row(session):
+                text += "\nIt is the third time in a row that it did not succeed."
+        await self.targets.deliver(
+            Delivery(
+                address="",
+                job=JobId(session.labels[JOB]),
+                due=session.labels[DUE],
+                text=text,
+                session=session,
+                reply=reply,
+            ),
+            targets,
+        )
+
+    async def _fails_in_a_row(self, session: SessionRecord) -> bool:
+        """Return whether the last runs of a job have all failed."""
+        book = self._services.book
+        owner = book.ledger.sessions.get(SessionId(session.labels[SET_BY]))
+        job = None if owner is None else owner.jobs.get(JobId(session.labels[JOB]))
+        runs = () if job is None else job.runs
+        failures = 0
+        for run in runs:
+            await book.cache.load(run)
+            record = book.ledger.sessions.get(run)
+            outcome = None if record is None else record.last_outcome
+            failures += outcome is not None and outcome.ending is not Ending.SUCCEEDED
+        return failures == REMEMBERED_RUNS  # noqa: ASYNC910 (its caller waits next)
+
+    async def _send_to_origin(self, delivery: Delivery) -> str:
+        """Send a reply to the session in which its job was set: it wakes a turn there."""
+        await trio.lowlevel.checkpoint()
+        door = self._given_door
+        assert door is not None, "runs begin when there is a door"
+        origin = SessionId(delivery.session.labels[SET_BY])
+        try:
+            session = await door.find(origin)
+        except UnknownIdError:
+            return "the session is gone"
+        id_ = MessageId(f"m_{delivery.session.id}_{delivery.reply.turn}")
+        if session.closed:
+            return "the session is closed"
+        if _has_message(session, id_):
+            return id_  # a crash came before that was recorded
+        text = f"[Job {delivery.job}, due {delivery.due}]\n{delivery.text}"
+        # The reply goes where the last one went, and answers no message there.
+        context = {**session.root.context}
+        context.pop("message_id", None)
+        if session.door is not None or KIND not in session.labels:
+            # Its door takes the reply; or the program has the next door.
+            with self._charge(session, True):
+                grants = current_grants(self._services.book.journal_identity)
+                fact = MessageReceived(origin, text, (), id_, context, grants)
+                self._services.book.post(fact)
+            return id_
+        agent = door.agent_for(session)
+        if agent is None:
+            raise UnknownIdError(f"there is no agent {session.root.agent!r} here")
+        message = UserMessage(text, id=id_)
+        request = InboundRequest(agent=agent, message=message, context=context)
+        with self._charge(session, True):
+            door.receive(session, request)
+        return id_
+
+
+def _has_message(session: SessionRecord, id_: MessageId) -> bool:
+    """Return whether a message has come in, whether it was read or not."""
+    messages = chain(session.mail.values(), reversed(session.root.transcript))
+    return any(isinstance(it, UserMessage) and it.id == id_ for it in messages)

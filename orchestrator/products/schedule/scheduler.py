@@ -1,0 +1,485 @@
+"""The scheduler: it begins the runs of jobs when they are due, and delivers their replies.
+
+The run of a job is a session whose id is made of the job and the time, so it begins once, whatever
+crashes. The loop asks the ledger which jobs there are, and the rules what of them is due: there is
+no queue to lose. It looks again when the next time comes, when a job changes, and at least every
+hour, since clocks are set and machines sleep.
+"""
+
+import os
+import time
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from typing import Any, Final, NoReturn, assert_never
+
+import attrs
+import trio
+
+from orchestrator.agents import Agent, CallId, DefinitionError, raising_one_error
+from orchestrator.delegation import (
+    DeliveryCapability,
+    Encoded,
+    Origin,
+    Reply,
+    SessionId,
+    SessionRecord,
+    TaskRecord,
+)
+from orchestrator.delegation.events import (
+    Entry,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
+    SessionOpened,
+)
+from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
+from orchestrator.delegation.schedule import Due, due, times_of
+from orchestrator.kernel.doors.kept import KeptDoor, is_over
+from orchestrator.kernel.doors.session_kinds import KIND, RECORD
+from orchestrator.kernel.engine.scheduler_slot import JobAction, JobEdit
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.event_loop import require_trio
+from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.services import Services
+from orchestrator.products.schedule.agent_jobs import AgentJobs
+from orchestrator.products.schedule.charges import Charge, UnpaidError, charge_no_one
+from orchestrator.products.schedule.job import (
+    Job,
+    full_name,
+    is_declared,
+    require_names,
+    run_of,
+    session_of,
+)
+from orchestrator.products.schedule.job_edit import edited_spec, no_origin
+from orchestrator.products.schedule.job_replies import JobReplies
+from orchestrator.products.schedule.job_run import JOB, run_request
+from orchestrator.products.schedule.local_zone import local_zone
+from orchestrator.products.schedule.targets import (
+    FILE,
+    NO_TARGETS,
+    ORIGIN,
+    Target,
+    require_targets,
+    write_file,
+)
+
+DECLARED: Final = "declared_job"
+"""The label of a session that a job of a program has for itself."""
+LONGEST_SLEEP: Final = 3600.0
+_JOB_FACTS: Final = (JobSet, JobPaused, JobRemoved)
+
+
+class Scheduler:
+    """The jobs of one journal. `open_schedule` opens it."""
+
+    def __init__(
+        self,
+        services: Services,
+        agents: Mapping[str, Agent[Any]],
+        *,
+        targets: Mapping[str, Target] = NO_TARGETS,
+        clock: Callable[[], float] = time.time,
+        environ: Mapping[str, str] = os.environ,
+        charge: Charge = charge_no_one,
+        inherited: Collection[str] = (),
+        knows_targets: bool = True,
+    ) -> None:
+        """Know jobs; `run_forever` begins their runs.
+
+        Args:
+            services: the parts of the orchestrator.
+            agents: the agents, by their names.
+            targets: where replies can go besides files and the session that set the job.
+            clock: the time of day, which may be set.
+            environ: the environment, which may name the time zone.
+            charge: finds who pays for a run.
+            inherited: the labels that a run has of the session of its job.
+            knows_targets: whether there are no other targets, at the process that begins the jobs.
+        """
+        self._services = services
+        self._agents = agents
+        self._replies = JobReplies(services, targets, charge=charge, knows_targets=knows_targets)
+        self._charge = charge
+        self._inherited = inherited
+        self._clock = clock
+        self._environ = environ
+        self._changed = trio.Event()
+        self._given_door: KeptDoor | None = None
+
+    @property
+    def _door(self) -> KeptDoor:
+        assert self._given_door is not None, "it was not given to `use_door`"
+        return self._given_door
+
+    @asynccontextmanager
+    async def open(self, door: KeptDoor, jobs: Sequence[Job] | None) -> AsyncGenerator[None]:
+        """Begin the jobs of the journal as long as the block lasts. Resume the door's runs in it.
+
+        Args:
+            door: opens the sessions of runs, and pushes replies of the kind `JOB` to `deliver`. It
+                has the conversations in which jobs are set, too.
+            jobs: those of the program, if this journal has them. None leaves them as they are: the
+                jobs that agents have set begin all the same.
+        """
+        self._given_door = door
+        self._replies.use_door(door)
+        if jobs is not None:
+            await self.declare(jobs)
+        with self._services.scheduler.hold(self), raising_one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.run_forever)
+                yield
+                nursery.cancel_scope.cancel(reason="the schedule is closed")
+
+    async def deliver(self, session: SessionRecord, reply: Reply) -> None:
+        """Deliver a reply of a run to the targets of its job."""
+        await self._replies.deliver(session, reply)
+
+    def now(self) -> float:
+        """Return the time of day."""
+        return self._clock()
+
+    def has_agent(self, name: str) -> bool:
+        """Return whether jobs of an agent can begin here."""
+        return name in self._agents
+
+    def jobs_of(self, task: TaskRecord, origin: Origin, resumed: Container[CallId]) -> AgentJobs:
+        """Return the jobs of the session of an agent."""
+        session = self._services.book.ledger.sessions[task.session]
+        return AgentJobs(
+            self,
+            self._services.book,
+            session,
+            prefix=f"{task.call_prefix}_",
+            zone=local_zone(self._environ),
+            is_reachable=origin.capability is not DeliveryCapability.NONE
+            and self._door.stays_open(session),
+            resumed=resumed,
+        )
+
+    def jobs(self) -> Iterator[JobRecord]:
+        """Yield all jobs that were set and not removed."""
+        for session in self._services.book.ledger.scheduled.values():
+            yield from session.jobs.values()
+
+    def find(self, job: str) -> JobRecord:
+        """Return a job by its name.
+
+        Raises:
+            UnknownIdError: there is none, or several sessions have one of that name.
+        """
+        return find_job(self.jobs(), job)
+
+    async def declare(self, jobs: Sequence[Job]) -> None:
+        """Set the jobs of a program, and remove those that it had before and has no more.
+
+        A job that is as it was stays as it is: paused, or due since the last process ended.
+
+        Raises:
+            DefinitionError: one of them cannot be as it is written; nothing was set then.
+        """
+        await trio.lowlevel.checkpoint()
+        now = self._clock()
+        zone = local_zone(self._environ)
+        specs: list[JobSpec] = []
+        for id_, job in require_names(jobs).items():
+            # A session that has no job any more may have been evicted.
+            await self._services.book.cache.load(session_of(id_))
+            earlier = self._declared(id_)
+            # A job without a zone keeps the one that it has got.
+            own_zone = zone if earlier is None else earlier.spec.zone
+            spec = job.spec(zone=own_zone, now=now)
+            self._require_targets(spec)
+            if ORIGIN in spec.deliver:
+                raise no_origin(id_)
+            specs.append(spec)
+        kept = {session_of(spec.id) for spec in specs}
+        for session in [*self._services.book.ledger.scheduled.values()]:
+            if DECLARED in session.labels and session.id not in kept:
+                # With a job goes what its runs have set.
+                for removed in [*session.jobs]:
+                    self._post(JobRemoved(session.id, removed))
+        for spec in specs:
+            earlier = self._declared(spec.id)
+            if earlier is not None and earlier.spec == spec:
+                continue
+            if spec.is_once and due_once(spec) <= now:
+                continue  # it is over
+            self._open_own_session(spec)
+            self._post(JobSet(session_of(spec.id), spec, now))
+
+    def set(self, session: SessionId, spec: JobSpec, *, call: str = "") -> JobRecord:
+        """Set a job in a session, or set it anew.
+
+        Args:
+            session: the session that has it.
+            spec: the job.
+            call: the call by which an agent sets it.
+        """
+        self._require_targets(spec)
+        self._post(JobSet(session, spec, self._clock(), call))
+        return self._services.book.ledger.sessions[session].jobs[spec.id]
+
+    def edit(self, job: str, edit: JobEdit) -> None:
+        """Change a job: nothing of its old schedule begins any more.
+
+        Raises:
+            UnknownIdError: there is no such job.
+            DefinitionError: it cannot be as it would become.
+        """
+        record = self.find(job)
+        spec = edited_spec(record.spec, edit, self._clock())
+        if edit.deliver is not None:
+            self._require_targets(spec)
+            if ORIGIN in spec.deliver and is_declared(record):
+                raise no_origin(spec.id)
+        self._post(JobSet(record.session, spec, self._clock()))
+
+    def pause(self, job: JobRecord, *, paused: bool) -> None:
+        """Pause a job, or let it go on; what would have been due meanwhile is not caught up."""
+        if job.paused is not paused:
+            self._post(JobPaused(job.session, job.spec.id, paused, self._clock()))
+
+    def remove(self, job: JobRecord) -> None:
+        """Remove a job. What runs of it ends in peace."""
+        self._post(JobRemoved(job.session, job.spec.id))
+
+    def run_now(self, job: JobRecord, *, labels: Mapping[str, str] | None = None) -> SessionId:
+        """Begin a run of a job beside its times, and return its session.
+
+        Args:
+            job: the job.
+            labels: what the run says of who begins it, and pays for it; by default that of the job.
+
+        Raises:
+            UnpaidError: who pays for it cannot.
+        """
+        if labels is not None:
+            return self._begin(job, self._clock(), by_hand=True, labels=labels)
+        session = self._services.book.ledger.sessions[job.session]
+        with self._charge(session, False):
+            return self._begin(job, self._clock(), by_hand=True)
+
+    def act(self, job: str, action: JobAction) -> str:
+        """Do something with a job, and return the run that it began, if any.
+
+        Raises:
+            UnknownIdError: there is no such job.
+        """
+        record = self.find(job)
+        match action:
+            case "run":
+                return self.run_now(record)
+            case "pause" | "resume":
+                self.pause(record, paused=action == "pause")
+            case "remove":
+                self.remove(record)
+            case _:
+                assert_never(action)
+        return ""
+
+    async def run_forever(self) -> NoReturn:
+        """Begin the runs of jobs when they are due."""
+        book = self._services.book
+
+        def wake(_entry: Entry, _encoded: Encoded) -> None:
+            self._changed.set()
+
+        with book.subscribers.subscribe_kinds(wake, _JOB_FACTS):
+            while True:
+                if book.admission.is_stopping:
+                    await book.admission.wait_running()
+                self._changed = trio.Event()
+                upcoming = await self._begin_due()
+                seconds = min(LONGEST_SLEEP, max(0.0, upcoming - self._clock()))
+                with trio.move_on_after(seconds):
+                    await self._changed.wait()
+
+    async def _begin_due(self) -> float:
+        """Begin the runs that are due, and return when the next one is."""
+        now = self._clock()
+        upcoming = now + LONGEST_SLEEP
+        for job in [*self.jobs()]:
+            found = due(job, now)
+            if found.next is not None:
+                upcoming = min(upcoming, found.next)
+            if found.at is None:
+                continue
+            # A crash may have left the session of the run, with its message or without.
+            await self._services.book.cache.load(run_of(job, found.at))
+            if self._is_unchanged(job) and not self._services.read.is_stopping:
+                self._decide(job, found)
+        await trio.lowlevel.checkpoint()
+        return upcoming
+
+    def _is_unchanged(self, job: JobRecord) -> bool:
+        session = self._services.book.ledger.sessions.get(job.session)
+        return session is not None and session.jobs.get(job.spec.id) is job
+
+    def _decide(self, job: JobRecord, found: Due) -> None:
+        """Begin a run that is due, or record why none begins."""
+        assert found.at is not None, "a time is due"
+        why = self._reason_to_skip(job, is_too_late=found.is_too_late)
+        if not why:
+            session = self._services.book.ledger.sessions[job.session]
+            try:
+                with self._charge(session, False):
+                    self._begin(job, found.at, missed=found.missed)
+            except (UnpaidError, DefinitionError) as exc:
+                # The key of its model may be missing here: the others begin all the same.
+                why = str(exc)
+        if why:
+            fact = self._occurred(job, found.at, missed=found.missed)
+            self._post(attrs.evolve(fact, skipped=why))
+
+    def _reason_to_skip(self, job: JobRecord, *, is_too_late: bool) -> str:
+        if is_too_late:
+            return "no process ran at its time, and it is too late to catch up"
+        if job.spec.agent not in self._agents:
+            return f"there is no agent {job.spec.agent!r} here"
+        last = job.runs[-1] if job.runs else None
+        running = self._services.book.ledger.sessions.get(last) if last else None
+        if running is not None and not is_over(running):
+            return f"the run before it is still under way: {last}"
+        return ""
+
+    def _begin(
+        self,
+        job: JobRecord,
+        at: float,
+        *,
+        missed: int = 0,
+        by_hand: bool = False,
+        labels: Mapping[str, str] | None = None,
+    ) -> SessionId:
+        """Open the session of a run, in one step with the fact that says so."""
+        self._services.book.admission.require_running()
+        spec = job.spec
+        fact = self._occurred(job, at, missed=missed, by_hand=by_hand)
+        agent = self._agents.get(spec.agent)
+        if agent is None:
+            raise UnknownIdError(f"there is no agent {spec.agent!r} here")
+        ledger = self._services.book.ledger
+        session = ledger.sessions[job.session]
+        if labels is None:
+            kept = session.labels.items()
+            labels = {name: text for name, text in kept if name in self._inherited}
+        request = run_request(job, at, agent, owner=session.owner, labels=labels)
+        run = ledger.sessions.get(fact.run)
+        if run is None:
+            self._door.open_background(request, fact.run)
+        elif not run.turns and not run.mail:
+            self._door.receive(run, request)
+        self._post(fact)
+        return fact.run
+
+    def _occurred(
+        self, job: JobRecord, at: float, *, missed: int = 0, by_hand: bool = False
+    ) -> JobOccurred:
+        return JobOccurred(
+            job.session, job.spec.id, at, run_of(job, at), missed=missed, by_hand=by_hand
+        )
+
+    def _post(self, fact: JobSet | JobPaused | JobRemoved | JobOccurred) -> None:
+        self._services.book.post(fact)
+
+    def _require_targets(self, spec: JobSpec) -> None:
+        self._replies.targets.require(spec.id, spec.deliver)
+
+    def _declared(self, job: JobId) -> JobRecord | None:
+        session = self._services.book.ledger.sessions.get(session_of(job))
+        return None if session is None else session.jobs.get(job)
+
+    def _open_own_session(self, spec: JobSpec) -> None:
+        """Open the session that a declared job has for itself, unless it is there: no run."""
+        id_ = session_of(spec.id)
+        if id_ not in self._services.book.ledger.sessions:
+            labels = {DECLARED: spec.id, KIND: RECORD}
+            self._services.book.post(SessionOpened(id_, RECORD, labels=labels))
+
+
+def require_jobs(
+    jobs: Sequence[Job],
+    targets: Mapping[str, Target] = NO_TARGETS,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    now: float,
+) -> None:
+    """Raise a `DefinitionError` if jobs cannot be as they are written, before anything is opened.
+
+    Args:
+        jobs: the jobs of a program.
+        targets: where replies can go besides files.
+        environ: the environment, which may name the time zone.
+        now: the time of day.
+    """
+    kinds = {FILE: write_file, **targets}
+    for id_, job in require_names(jobs).items():
+        spec = job.spec(zone=local_zone(environ), now=now)
+        if ORIGIN in spec.deliver:
+            raise no_origin(id_)
+        require_targets(id_, spec.deliver, kinds)
+
+
+def find_job(jobs: Iterable[JobRecord], name: str) -> JobRecord:
+    """Return the job of a name.
+
+    Raises:
+        UnknownIdError: there is none, or several sessions have one of that name.
+    """
+    found = [it for it in jobs if name in {it.spec.id, full_name(it)}]
+    # A job that an agent has given the name of a program's job hides that from no one.
+    found = [it for it in found if full_name(it) == name] or found
+    if not found:
+        raise UnknownIdError(f"there is no job {name!r}")
+    if len(found) > 1:
+        names = ", ".join(map(full_name, found))
+        raise UnknownIdError(f"several jobs are called {name!r}; say which: {names}")
+    return found[0]
+
+
+def due_once(spec: JobSpec) -> float:
+    """Return the moment of a job that is due once."""
+    return times_of(spec.schedule, spec.zone, 0.0).next_after(0.0) or 0.0
+
+
+@asynccontextmanager
+async def open_schedule(
+    orchestrator: Orchestrator,
+    jobs: Sequence[Job],
+    *,
+    agents: Iterable[Agent[Any]] = (),
+    targets: Mapping[str, Target] = NO_TARGETS,
+    clock: Callable[[], float] = time.time,
+) -> AsyncGenerator[Scheduler]:
+    """Run jobs as long as the block lasts, and go on with the runs of earlier processes.
+
+    Args:
+        orchestrator: runs their agents.
+        jobs: the jobs; those that an earlier process has set and that are not here are removed.
+        agents: those that may set jobs in sessions of their own, besides those of the jobs.
+        targets: where replies can go besides files, by the word before the colon.
+        clock: the time of day, which may be set.
+    """
+    require_trio()
+    services = orchestrator.services
+    by_name = {it.name: it for it in (*agents, *(job.agent for job in jobs))}
+    scheduler = Scheduler(services, by_name, targets=targets, clock=clock)
+    with raising_one_error():
+        async with trio.open_nursery() as nursery:
+            door = KeptDoor(services, by_name, nursery, kinds={JOB: scheduler.deliver})
+            async with scheduler.open(door, jobs):
+                await door.resume_sessions(kind=JOB)
+                yield scheduler
+            nursery.cancel_scope.cancel(reason="the schedule is closed")

@@ -1,0 +1,204 @@
+"""`/v1/approvals`: the tool calls that wait for a verdict."""
+
+from typing import Annotated, Literal
+
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.delegation import Ledger, TaskId
+from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
+from orchestrator.delegation.events.approvals import BY_DEADLINE, ApprovalQuestion
+from orchestrator.delegation.events.approvals import ApprovalVerdict as Verdict
+from orchestrator.products.server.keys.key import Key, Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.served_journal import ServedJournal
+from orchestrator.products.server.transport.errors import HttpError, not_found
+from orchestrator.products.server.transport.session_headers import context_of
+
+
+class Approval(msgspec.Struct, kw_only=True):
+    """A tool call that waits for a verdict."""
+
+    id: str
+    object: Literal["approval"] = "approval"
+    task: str
+    run: str
+    path: Annotated[str, msgspec.Meta(description="Where in its tree the task is.")]
+    tool: str
+    subject: Annotated[
+        str,
+        msgspec.Meta(
+            description="What is approved: this command, file with this content, or call. Runs of"
+            " blanks and invisible characters have marks, such as `⟨2100 blanks⟩`."
+        ),
+    ]
+    details: str
+    why: Annotated[
+        str, msgspec.Meta(description="Why it is asked about, if no rule of the agent says so.")
+    ]
+    asked: float
+    deadline: Annotated[float, msgspec.Meta(description="When it is denied without a verdict.")]
+
+
+class Approvals(msgspec.Struct, kw_only=True):
+    """All calls that wait now, oldest first."""
+
+    object: Literal["list"] = "list"
+    data: list[Approval]
+
+
+class NewVerdict(msgspec.Struct, kw_only=True):
+    """The verdict about a call."""
+
+    answer: Annotated[
+        Verdict,
+        msgspec.Meta(
+            description="`once`; `task`: the same again in this task and below it;"
+            " `session`: in the whole run; or `deny`."
+        ),
+    ]
+    reason: Annotated[str, msgspec.Meta(description="Why, for the agent to read.")] = ""
+
+
+class AcceptedVerdict(msgspec.Struct, kw_only=True):
+    """The verdict that holds."""
+
+    id: str
+    object: Literal["approval.answered"] = "approval.answered"
+    task: str
+    answer: Verdict
+    reason: str
+    by: str
+    seq: int
+
+
+async def list_approvals(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    bodies: list[Approval] = []
+    for journal in call.server.journals:
+        read = journal.read
+        bodies += approval_bodies(journal, call.key)
+        await read.wait_durable()
+    if call.server.peers is not None:
+        for answer in await call.server.peers.ask(call):
+            bodies += msgspec.json.decode(answer, type=Approvals).data
+    bodies.sort(key=lambda it: it.asked)
+    return json_response(Approvals(data=bodies))
+
+
+def approval_bodies(journal: ServedJournal, key: Key) -> list[Approval]:
+    """Return what waits for a verdict in a journal, as far as a key sees it, oldest first."""
+    ledger = journal.read.ledger
+    return [_body_of(it, ledger) for it in _open_questions(journal, key)]
+
+
+def _open_questions(journal: ServedJournal, key: Key) -> list[ApprovalQuestion]:
+    read = journal.read
+    tasks = read.ledger.tasks
+    return [it for it in read.open_questions() if journal.owners.sees(key, tasks[it.task].session)]
+
+
+def _body_of(question: ApprovalQuestion, ledger: Ledger) -> Approval:
+    return Approval(
+        id=question.id,
+        task=question.task,
+        run=ledger.tasks[TaskId(question.task)].session,
+        path=question.path,
+        tool=question.tool,
+        subject=question.subject,
+        details=question.details,
+        why=question.why,
+        asked=question.asked_at,
+        deadline=question.deadline,
+    )
+
+
+async def answer_approval(call: ApiCall) -> Response:
+    body = await call.body(NewVerdict)
+    by = _by(call)
+    id_ = call.path("approval")
+    questions = {str(it.id): it for it in _open_questions(call.journal, call.key)}
+    if id_ not in questions:
+        return await _repeated_answer(call, id_, body)
+    # No checkpoint until it is posted: the question is still open.
+    call.record(id_)
+    await call.journal.orchestrator.answer(id_, body.answer, reason=body.reason, by=by)
+    return json_response(
+        AcceptedVerdict(
+            id=id_,
+            task=questions[id_].task,
+            answer=body.answer,
+            reason=body.reason,
+            by=by,
+            seq=call.journal.read.last_seq,
+        )
+    )
+
+
+def _by(call: ApiCall) -> str:
+    """Return who gives a verdict: the key is known, and a name is what its client claims."""
+    key = call.key
+    known = f"key {key.name}"
+    if key.owner != key.name:
+        known += f" (owner {key.owner})"
+    claimed = context_of(call.headers)["user_name"]
+    return f"{known}, who says to be {claimed!r}" if claimed else known
+
+
+async def _repeated_answer(call: ApiCall, id_: str, body: NewVerdict) -> Response:
+    """Respond as the first time, if the same verdict was given before."""
+    read = call.journal.read
+    for entry in await read.entries_naming(ApprovalAnswered, id_):
+        fact = entry.event
+        if not call.sees(entry.session):
+            continue
+        if isinstance(fact, ApprovalAnswered) and fact.id == id_:
+            if fact.answer is not body.answer or fact.by == BY_DEADLINE:
+                raise HttpError(
+                    409,
+                    f"approval {id_!r} was answered already, by {fact.by}: {fact.answer}",
+                    code="answered_already",
+                )
+            return json_response(
+                AcceptedVerdict(
+                    id=id_,
+                    task=fact.task,
+                    answer=fact.answer,
+                    reason=fact.reason,
+                    by=fact.by,
+                    seq=entry.seq,
+                )
+            )
+    for entry in await read.entries_naming(ApprovalAsked, id_):
+        is_it = isinstance(entry.event, ApprovalAsked) and entry.event.id == id_
+        if is_it and call.sees(entry.session):
+            raise HttpError(
+                409,
+                f"approval {id_!r} is not open any more: its time is over, or its task has ended",
+                code="over",
+            )
+    raise not_found(f"there is no approval {id_!r}")
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/approvals",
+        handle=list_approvals,
+        summary="The tool calls that wait for a verdict",
+        scope=Scope.READ,
+        responses={200: ResponseSpec(description="All of them", body=Approvals)},
+    ),
+    Operation(
+        method="POST",
+        path="/v1/approvals/{approval}",
+        handle=answer_approval,
+        summary="Approve or deny a tool call; the first verdict holds",
+        scope=Scope.APPROVE,
+        body=NewVerdict,
+        responses={200: ResponseSpec(description="The verdict that holds", body=AcceptedVerdict)},
+        error_statuses=(400, 404, 409),
+        takes_idempotency_key=True,
+    ),
+)

@@ -1,0 +1,262 @@
+"""The bodies of runs and tasks. Times are seconds since the epoch."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+
+from orchestrator.agents import Usage
+from orchestrator.delegation import Ledger, Mode, Outcome, SessionRecord, one_line
+from orchestrator.kernel.doors.kept import is_over
+from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.kernel.read_api import FoundTask
+from orchestrator.products.server.keys.key import DEFAULT
+from orchestrator.products.server.session_status import failure_reason, last_outcome_of, state_of
+
+METADATA: Final = "metadata"
+"""The label of a client's metadata, as JSON."""
+MOST_NOTES: Final = 16
+"""How many entries the metadata of a client may have."""
+RunStatus: TypeAlias = Literal[
+    "queued", "in_progress", "waiting", "completed", "failed", "cancelled"
+]
+Metadata: TypeAlias = Annotated[
+    dict[Annotated[str, msgspec.Meta(max_length=64)], Annotated[str, msgspec.Meta(max_length=512)]],
+    msgspec.Meta(max_length=MOST_NOTES, description="Your own notes, as strings."),
+]
+
+
+class Failure(msgspec.Struct, kw_only=True):
+    """Why something did not succeed."""
+
+    code: Annotated[
+        str,
+        msgspec.Meta(
+            description="`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`,"
+            " `cancelled` or `internal`."
+        ),
+    ]
+    message: str
+    retry_after: Annotated[
+        float | None, msgspec.Meta(description="After how many seconds to try again, if known.")
+    ] = None
+
+
+class RunSummary(msgspec.Struct, kw_only=True):
+    """A run without its input and output."""
+
+    id: str
+    object: Literal["run"] = "run"
+    kind: Annotated[
+        str,
+        msgspec.Meta(
+            description="What opened it: `run`, `response`, `chat`, `completion`, `session`, `mcp`,"
+            " `mcp_task`; empty: no request."
+        ),
+    ]
+    owner: Annotated[str, msgspec.Meta(description="Whose key opened it.")]
+    agent: str
+    status: Annotated[
+        RunStatus,
+        msgspec.Meta(
+            description="`waiting` is for an approval. A conversation is `completed`"
+            " whenever it is idle."
+        ),
+    ]
+    about: Annotated[str, msgspec.Meta(description="The input in one line.")]
+    tasks: Annotated[
+        dict[str, int], msgspec.Meta(description="How many tasks of its tree have each status.")
+    ]
+    usage: Annotated[
+        Usage,
+        msgspec.Meta(
+            description="Of the whole tree. `cost` is micro-dollars; with any `unpriced`"
+            " or `estimated` calls it is a lower bound. Calls that were broken off are"
+            " `estimated`: no provider says what they used."
+        ),
+    ]
+    metadata: dict[str, str]
+    interrupted: Annotated[
+        bool, msgspec.Meta(description="Its process died: it goes on when it is resumed.")
+    ]
+    paused: Annotated[
+        bool, msgspec.Meta(description="No new task of its tree starts until it is unpaused.")
+    ]
+    forked_from: Annotated[
+        str,
+        msgspec.Meta(
+            description="The run that it has its beginning of, and from which task on it is"
+            " another: RUN/TASK."
+        ),
+    ]
+    created: float
+    changed: Annotated[float, msgspec.Meta(description="When its last turn began or ended.")]
+    started: float | None
+    ended: float | None
+
+
+class Run(RunSummary, kw_only=True):
+    """A run, which is the root of a tree of tasks."""
+
+    input: str
+    output: Annotated[str | None, msgspec.Meta(description="Its answer, complete or not.")]
+    error: Failure | None
+    seq: Annotated[
+        int,
+        msgspec.Meta(
+            description="The number of the journal's last fact: all of this was true then,"
+            " and later events are new."
+        ),
+    ]
+
+
+class Task(msgspec.Struct, kw_only=True):
+    """One task of a tree; the root of a run has the id of the run."""
+
+    id: str
+    object: Literal["task"] = "task"
+    run: str
+    path: Annotated[str, msgspec.Meta(description="Where it is, such as `/editor/researcher[3]`.")]
+    agent: str
+    goal: str
+    label: str
+    status: Annotated[
+        str,
+        msgspec.Meta(
+            description="`queued`, `running`, `quiet`, `waiting`, `interrupted`, `succeeded`,"
+            " `failed`, `cancelled`, `timed_out`, `over_budget`, `refused` or `lost`."
+        ),
+    ]
+    mode: Annotated[
+        Mode,
+        msgspec.Meta(
+            description="`joined`: its parent waits for it; `detached`: its parent gets a notice."
+        ),
+    ]
+    reason: Annotated[str, msgspec.Meta(description="Why it is joined or detached.")]
+    parent: str | None
+    children: list[str]
+    usage: Usage
+    total: Annotated[Usage, msgspec.Meta(description="The usage of it and all below it.")]
+    output: str | None
+    error: Annotated[str, msgspec.Meta(description="Why it did not succeed.")]
+    paused: Annotated[
+        bool, msgspec.Meta(description="No new task below it starts until it is unpaused.")
+    ]
+    created: float
+    started: float | None
+    ended: float | None
+    seq: Annotated[int, msgspec.Meta(description="The number of the journal's last fact.")]
+
+
+def encode_metadata(metadata: Mapping[str, str]) -> str:
+    """Return the metadata of a client as a label."""
+    return msgspec.json.encode(metadata).decode()
+
+
+def metadata_of(session: SessionRecord) -> dict[str, str]:
+    label = session.labels.get(METADATA)
+    return msgspec.json.decode(label, type=dict[str, str]) if label else {}
+
+
+def changed_at(session: SessionRecord) -> float:
+    """Return when a session last said something, or began to."""
+    tree = session.tree
+    if not tree.turns:
+        created: float = tree[tree.root]["requested"]
+        return created
+    began, ended = tree.turns[-1]
+    return began if ended is None else ended
+
+
+def status_of(session: SessionRecord, ledger: Ledger) -> RunStatus:
+    """Return the status of a run: how far it is, or that it waits for an approval."""
+    state = state_of(session)
+    questions = ledger.open_questions.values()
+    if any(ledger.tasks[it.task].session == session.id for it in questions):
+        return "waiting" if state == "in_progress" else state
+    return state
+
+
+def failure_of(session: SessionRecord) -> Failure | None:
+    """Return why a session that is over did not succeed."""
+    outcome = last_outcome_of(session)
+    return failure_body(outcome) if outcome is not None and is_over(session) else None
+
+
+def failure_body(outcome: Outcome) -> Failure | None:
+    """Return why something did not succeed; None if it did."""
+    reason = failure_reason(outcome)
+    if reason is None:
+        return None
+    return Failure(code=reason.code, message=reason.message, retry_after=reason.retry_after)
+
+
+def summary_of(session: SessionRecord, ledger: Ledger) -> RunSummary:
+    node = session.tree[session.root.id]
+    return RunSummary(
+        id=session.id,
+        kind=session.labels.get(KIND, ""),
+        owner=session.owner or DEFAULT,
+        agent=session.root.agent,
+        status=status_of(session, ledger),
+        about=one_line(node["goal"]),
+        tasks=dict(session.tree.counts()),
+        usage=session.tree.total,
+        metadata=metadata_of(session),
+        interrupted=session.awaits_resume and not session.closed,
+        paused=session.root.id in session.slots.paused,
+        forked_from=session.forked_from,
+        created=node["requested"],
+        changed=changed_at(session),
+        started=node["started"],
+        ended=node["ended"] if is_over(session) else None,
+    )
+
+
+def run_of(session: SessionRecord, ledger: Ledger, *, seq: int) -> Run:
+    """Return the body of a run.
+
+    Args:
+        session: the session.
+        ledger: the ledger that the session is in.
+        seq: the number of the journal's last fact.
+    """
+    summary = summary_of(session, ledger)
+    outcome = last_outcome_of(session) if is_over(session) else None
+    return Run(
+        **{name: getattr(summary, name) for name in RunSummary.__struct_fields__},
+        input=session.tree[session.root.id]["goal"],
+        output=None if outcome is None else outcome.output,
+        error=failure_of(session),
+        seq=seq,
+    )
+
+
+def task_of(found: FoundTask, *, seq: int) -> Task:
+    """Return the body of a task."""
+    session, record = found.session, found.task
+    node = session.tree[record.id]
+    outcome = session.last_outcome if record.is_root else record.outcome
+    return Task(
+        id=record.id,
+        run=session.id,
+        path=node["path"],
+        agent=node["agent"],
+        goal=node["goal"],
+        label=node["label"],
+        status=node["status"],
+        mode=record.mode,
+        reason=node["reason"],
+        parent=node["parent"],
+        children=list(session.tree.children(record.id)),
+        usage=node["usage"],
+        total=node["total"],
+        output=None if outcome is None else outcome.output,
+        error=node["error"],
+        paused=record.id in session.slots.paused,
+        created=node["requested"],
+        started=node["started"],
+        ended=node["ended"],
+        seq=seq,
+    )

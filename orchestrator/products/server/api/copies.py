@@ -1,0 +1,95 @@
+"""`/v1/tasks/{task}/fork` and `/retry`: new runs that begin with what an old one has."""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from orchestrator.delegation import SessionRecord
+from orchestrator.kernel.doors.inbound import LANGUAGE_MODEL
+from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.kernel.read_api import FoundSession
+from orchestrator.products.history.replay.fork import copy_run
+from orchestrator.products.history.replay.kept_facts import KeptFacts, facts_before, facts_without
+from orchestrator.products.server.api.bodies import METADATA, Run
+from orchestrator.products.server.api.lookup import find_task
+from orchestrator.products.server.api.runs import RUN, agent_of, show_run
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.transport.idempotency import (
+    FINGERPRINT,
+    session_exists,
+    session_for_key,
+)
+
+MOST_FACTS: Final = 10_000
+"""How many facts a run may have to be copied by a server: it takes half a second, in which all
+other requests wait."""
+
+
+async def fork_task(call: ApiCall) -> Response:
+    return await _begin(call, facts_before)
+
+
+async def retry_task(call: ApiCall) -> Response:
+    return await _begin(call, facts_without)
+
+
+async def _begin(call: ApiCall, keep: KeptFacts) -> Response:
+    found = await find_task(call, call.path("task"))
+    session, journal = found.session, call.journal
+    agent = agent_of(call, session)
+    id_ = call.session_id_beside()
+    if session_exists(call, id_):
+        begun = await session_for_key(call, id_)
+        return await show_run(call, FoundSession(begun, journal.read.ledger), 202)
+    if agent.tools != call.server.agents[session.root.agent].tools:
+        raise HttpError(
+            409,
+            "the client of this run ran some of its tools, and would not be asked here: send the"
+            " request again instead",
+            code="client_tools",
+        )
+    run, task = session.id, found.task.id
+    entries = await journal.read.entries(run)
+    copied = copy_run(keep, entries, agent, session, task, run=run, most=MOST_FACTS)
+    with call.begin_run():
+        begun = journal.door.open_copy(
+            copied, agent, id_, owner=call.owner, labels=_labels(call, session)
+        )
+        call.record(begun.id)
+    return await show_run(call, FoundSession(begun, journal.read.ledger), 202)
+
+
+def _labels(call: ApiCall, session: SessionRecord) -> dict[str, str]:
+    kept = (METADATA, LANGUAGE_MODEL)
+    return {
+        **{name: session.labels[name] for name in kept if name in session.labels},
+        KIND: RUN,
+        FINGERPRINT: call.fingerprint,
+        **call.labels,
+    }
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/tasks/{task}/retry",
+        handle=retry_task,
+        summary="Do a task that did not succeed again, in a new run that has all else of its run",
+        scope=Scope.RUN,
+        responses={202: ResponseSpec(description="The new run has begun", body=Run)},
+        error_statuses=(404, 409, 422, 503),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/tasks/{task}/fork",
+        handle=fork_task,
+        summary="Go on live from where a task was delegated, in a new run",
+        scope=Scope.RUN,
+        responses={202: ResponseSpec(description="The new run has begun", body=Run)},
+        error_statuses=(404, 409, 422, 503),
+        takes_idempotency_key=True,
+    ),
+)

@@ -1,0 +1,87 @@
+"""`GET /v1/runs/{run}/failures`: where the branches of a run were stopped, and why.
+
+A task fails with what fails below it. So of each branch only the lowest failure is listed.
+"""
+
+from typing import Annotated, Final, Literal
+
+import attrs
+import msgspec
+from starlette.responses import Response
+
+from orchestrator.delegation import Ending, SessionRecord, TaskId
+from orchestrator.products.server.api.lookup import read_run
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+
+ENDED_BADLY: Final = frozenset({Ending.FAILED, Ending.TIMED_OUT, Ending.OVER_BUDGET, Ending.LOST})
+"""How a task ends that stops its branch; one that was cancelled was meant to."""
+
+
+@attrs.frozen(kw_only=True)
+class FailuresQuery:
+    """How many failures are listed."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many at most.")] = 20
+
+
+class TaskFailure(msgspec.Struct, kw_only=True):
+    """A task that has ended badly, and no task below it has."""
+
+    task: str
+    path: str
+    agent: str
+    status: Annotated[
+        str, msgspec.Meta(description="`failed`, `timed_out`, `over_budget` or `lost`.")
+    ]
+    error: str
+    ended: float | None
+
+
+class Failures(msgspec.Struct, kw_only=True):
+    """Where the branches of a run were stopped, the latest first."""
+
+    object: Literal["list"] = "list"
+    data: list[TaskFailure]
+    total: Annotated[int, msgspec.Meta(description="How many there are.")]
+
+
+async def list_failures(call: ApiCall) -> Response:
+    query = call.query(FailuresQuery)
+    session = (await read_run(call, call.path("run"))).session
+    stopped = _stopped_branches(session)
+    latest = sorted(stopped, key=lambda it: it.ended or 0, reverse=True)
+    body = Failures(data=latest[: query.limit], total=len(stopped))
+    return json_response(body, x_run_id=session.id)
+
+
+def _stopped_branches(session: SessionRecord) -> list[TaskFailure]:
+    nodes = session.tree.nodes()
+    bad = {task for task, node in nodes.items() if node["status"] in ENDED_BADLY}
+    above: set[TaskId] = {nodes[task]["parent"] for task in bad}
+    return [
+        TaskFailure(
+            task=task,
+            path=node["path"],
+            agent=node["agent"],
+            status=node["status"],
+            error=node["error"],
+            ended=node["ended"],
+        )
+        for task, node in nodes.items()
+        if task in bad and task not in above
+    ]
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/runs/{run}/failures",
+        handle=list_failures,
+        summary="Where the branches of a run were stopped, and why",
+        scope=Scope.READ,
+        query=FailuresQuery,
+        responses={200: ResponseSpec(description="The latest first", body=Failures)},
+        error_statuses=(400, 404),
+    ),
+)

@@ -1,0 +1,141 @@
+"""`/v1/sessions/{session}/inbox`: replies wait there until the client has taken them.
+
+Reading does not take a reply, so none is lost with a connection.
+"""
+
+from typing import Annotated, Final, Literal
+
+import attrs
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.delegation import Ending, Reply, SessionId
+from orchestrator.products.server.api.bodies import Failure, failure_body
+from orchestrator.products.server.api.sessions import find_session, read_session
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.transport.errors import not_found
+from orchestrator.products.server.transport.sse import wait_unless_disconnected
+
+LONGEST_WAIT: Final = 60
+
+
+class InboxReply(msgspec.Struct, kw_only=True):
+    """The reply of one turn."""
+
+    turn: int
+    status: Ending
+    text: str
+    error: Failure | None
+    read: Annotated[
+        list[int], msgspec.Meta(description="The `seq` of the messages that it answers.")
+    ]
+
+
+class Inbox(msgspec.Struct, kw_only=True):
+    """The replies that were not taken yet, oldest first."""
+
+    object: Literal["list"] = "list"
+    data: list[InboxReply]
+    seq: int
+
+
+class TakenReply(msgspec.Struct, kw_only=True):
+    """A reply that was taken out of the inbox."""
+
+    session: str
+    turn: int
+    seq: int
+
+
+@attrs.frozen(kw_only=True)
+class InboxQuery:
+    """How long to wait for a reply."""
+
+    wait: Annotated[
+        float,
+        msgspec.Meta(
+            ge=0, le=LONGEST_WAIT, description="How many seconds, while the inbox is empty."
+        ),
+    ] = 0
+
+
+async def read_inbox(call: ApiCall) -> Response:
+    wait = call.query(InboxQuery).wait
+    found = await read_session(call)
+    if not found.session.closed:
+        await _wait_for_replies(call, found.session.id, wait)
+    session = (await read_session(call)).session
+    read = call.journal.read
+    inbox = Inbox(
+        data=[_body_of(reply) for reply in session.undelivered.values()], seq=read.last_seq
+    )
+    await read.wait_durable()
+    return json_response(inbox, x_run_id=session.id)
+
+
+async def _wait_for_replies(call: ApiCall, session: SessionId, seconds: float) -> None:
+    """Wait until a session has a reply in its inbox, or will have no more."""
+    read = call.journal.read
+
+    def is_enough() -> bool:
+        # A session at rest may be evicted, and is another record when it is loaded again.
+        record = read.ledger.sessions.get(session)
+        is_closed = record is not None and record.closed
+        return is_closed or read.has_untaken_reply(session)
+
+    async def wait() -> None:
+        with trio.move_on_after(seconds):
+            await trio.lowlevel.checkpoint()
+            while not (is_enough() or read.is_stopping or read.is_closed):
+                await read.wait_session_changed(session)
+
+    await wait_unless_disconnected(call.request, wait)
+
+
+def _body_of(reply: Reply) -> InboxReply:
+    return InboxReply(
+        turn=reply.turn,
+        status=reply.outcome.ending,
+        text=reply.outcome.output,
+        error=failure_body(reply.outcome),
+        read=list(reply.read),
+    )
+
+
+async def take_reply(call: ApiCall) -> Response:
+    session = await find_session(call)
+    turn = call.path("turn")
+    # Compared as text: to parse a number of thousands of digits takes long.
+    replies = {str(number): it for number, it in session.undelivered.items()}
+    reply = replies.get(turn)
+    if reply is None:
+        raise not_found(f"there is no reply of turn {turn!r} to take in {session.id!r}")
+    seq = call.journal.door.take_reply(reply)
+    call.record(session.id)
+    await call.journal.read.wait_durable()
+    return json_response(TakenReply(session=session.id, turn=reply.turn, seq=seq))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/sessions/{session}/inbox",
+        handle=read_inbox,
+        summary="The replies that were not taken yet; it can wait for one",
+        scope=Scope.READ,
+        query=InboxQuery,
+        responses={200: ResponseSpec(description="The replies stay in the inbox", body=Inbox)},
+        error_statuses=(400, 404),
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/sessions/{session}/inbox/{turn}",
+        handle=take_reply,
+        summary="Take a reply out of the inbox",
+        scope=Scope.RUN,
+        responses={200: ResponseSpec(description="The reply is yours", body=TakenReply)},
+        error_statuses=(404,),
+    ),
+)

@@ -1,0 +1,337 @@
+"""`/v1/jobs`: what begins by the clock, in any journal of the server.
+
+A client changes when a job begins and what for, and never where its answers go: files and addresses
+are named by the operator.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.agents import DefinitionError
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events import JobOccurred
+from orchestrator.delegation.events.jobs import JobRecord
+from orchestrator.delegation.schedule import due
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.products.schedule import JobEdit
+from orchestrator.products.schedule.job import full_name, is_declared
+from orchestrator.products.server.api.lookup import read_run
+from orchestrator.products.server.keys.key import Key, Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.served_journal import ServedJournal
+from orchestrator.products.server.session_status import State, state_of
+from orchestrator.products.server.transport.errors import HttpError, not_found
+
+MOST_TIMES: Final = 100
+"""How many times of a job its history has at most."""
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """An agent that begins by the clock."""
+
+    id: Annotated[
+        str,
+        msgspec.Meta(
+            description="Its name; of one that an agent has set, with its session before it."
+        ),
+    ]
+    object: Literal["job"] = "job"
+    agent: str
+    goal: str
+    schedule: Annotated[
+        str, msgspec.Meta(description="Five fields of cron, `every 2h`, or `at` a moment.")
+    ]
+    zone: str
+    catch_up: Annotated[float, msgspec.Meta(description="How many seconds late it may begin.")]
+    session: Annotated[
+        str | None, msgspec.Meta(description="The session that set it; null: it is the program's.")
+    ]
+    targets: Annotated[list[str], msgspec.Meta(description="The kinds of where its answers go.")]
+    paused: bool
+    next: Annotated[
+        float | None, msgspec.Meta(description="When it begins next, in seconds since the epoch.")
+    ]
+    last_run: str | None
+
+
+class Jobs(msgspec.Struct, kw_only=True):
+    """All jobs."""
+
+    object: Literal["list"] = "list"
+    data: list[Job]
+
+
+class JobTime(msgspec.Struct, kw_only=True):
+    """A time of a job, and what became of it."""
+
+    object: Literal["job.time"] = "job.time"
+    due: float
+    run: Annotated[str | None, msgspec.Meta(description="The run that began; null if none did.")]
+    status: Annotated[
+        State | None, msgspec.Meta(description="That of the run; null if it was deleted.")
+    ]
+    skipped: Annotated[str, msgspec.Meta(description="Why none began.")]
+    missed: Annotated[int, msgspec.Meta(description="How many times before it were missed.")]
+    by_hand: Annotated[bool, msgspec.Meta(description="A person began it.")]
+
+
+class JobTimes(msgspec.Struct, kw_only=True):
+    """The last times of a job, newest first."""
+
+    object: Literal["list"] = "list"
+    data: list[JobTime]
+
+
+class ChangedJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What becomes different of a job; what is left out stays as it is."""
+
+    schedule: Annotated[
+        str | None,
+        msgspec.Meta(description="`0 8 * * MON`, `every 2h`, `in 30m` or `2026-12-24T18:00`."),
+    ] = None
+    goal: str | None = None
+    zone: Annotated[str | None, msgspec.Meta(description="Such as Europe/Berlin.")] = None
+    catch_up: Annotated[
+        str | None, msgspec.Meta(description="How late it may begin, such as `2h`.")
+    ] = None
+
+
+class BegunRun(msgspec.Struct, kw_only=True):
+    """The run of a job that was begun by hand."""
+
+    id: str
+    object: Literal["run"] = "run"
+    job: str
+
+
+class RemovedJob(msgspec.Struct, kw_only=True):
+    """A job that was removed."""
+
+    id: str
+    object: Literal["job"] = "job"
+    deleted: Literal[True] = True
+
+
+async def list_jobs(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    bodies: list[Job] = []
+    for journal in call.server.journals:
+        bodies += job_bodies(journal, call.key)
+        await journal.read.wait_durable()
+    if call.server.peers is not None:
+        for answer in await call.server.peers.ask(call):
+            bodies += msgspec.json.decode(answer, type=Jobs).data
+    return json_response(Jobs(data=bodies))
+
+
+def job_bodies(journal: ServedJournal, key: Key) -> list[Job]:
+    """Return the jobs of a journal, as far as a key sees them."""
+    return [
+        _body_of(journal, it)
+        for it in journal.scheduler.jobs()
+        if journal.owners.sees(key, it.session)
+    ]
+
+
+def _body_of(journal: ServedJournal, job: JobRecord) -> Job:
+    spec = job.spec
+    return Job(
+        id=full_name(job),
+        agent=spec.agent,
+        goal=spec.goal,
+        schedule=spec.schedule,
+        zone=spec.zone,
+        catch_up=spec.catch_up,
+        session=None if is_declared(job) else job.session,
+        targets=[target.partition(":")[0] for target in spec.deliver],
+        paused=job.paused,
+        next=due(job, journal.scheduler.now()).next,
+        last_run=job.runs[-1] if job.runs else None,
+    )
+
+
+def _find(call: ApiCall) -> JobRecord:
+    """Return the job of a request, if its key sees it."""
+    name = call.path("job")
+    for job in call.journal.scheduler.jobs():
+        if full_name(job) == name and call.sees(job.session):
+            return job
+    raise not_found(f"there is no job {name!r}")
+
+
+async def _show(call: ApiCall) -> Response:
+    """Respond with a job as it is now, once that is durable."""
+    body = _body_of(call.journal, _find(call))
+    await call.journal.read.wait_durable()
+    return json_response(body)
+
+
+async def get_job(call: ApiCall) -> Response:
+    return await _show(call)
+
+
+async def get_job_history(call: ApiCall) -> Response:
+    job = _find(call)
+    entries = await call.journal.read.entries(job.session)
+    facts = [it.event for it in entries if isinstance(it.event, JobOccurred)]
+    of_job = [it for it in facts if it.job == job.spec.id][-MOST_TIMES:]
+    times = [await _time_of(call, it) for it in reversed(of_job)]
+    return json_response(JobTimes(data=times))
+
+
+async def _time_of(call: ApiCall, fact: JobOccurred) -> JobTime:
+    status = None
+    if not fact.skipped:
+        status = await _status_of(call, fact.run)
+    return JobTime(  # noqa: ASYNC910 (its caller has checkpointed)
+        due=fact.at,
+        run=None if fact.skipped else fact.run,
+        status=status,
+        skipped=fact.skipped,
+        missed=fact.missed,
+        by_hand=fact.by_hand,
+    )
+
+
+async def _status_of(call: ApiCall, run: SessionId) -> State | None:
+    await trio.lowlevel.checkpoint()
+    try:
+        return state_of((await read_run(call, run)).session)
+    except UnknownIdError:
+        return None  # it was deleted
+
+
+async def edit_job(call: ApiCall) -> Response:
+    body = await call.body(ChangedJob)
+    await call.take_texts(filter(None, [body.goal]))
+    job = _find(call)
+    call.record(full_name(job))
+    edit = JobEdit(schedule=body.schedule, goal=body.goal, zone=body.zone, catch_up=body.catch_up)
+    if edit == JobEdit():
+        raise HttpError(400, "say what to change", code="invalid_body")
+    try:
+        call.journal.scheduler.edit(full_name(job), edit)
+    except DefinitionError as exc:
+        raise HttpError(422, str(exc), code="invalid_job") from exc
+    return await _show(call)
+
+
+async def run_job(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    job = _find(call)
+    with call.begin_run():
+        run = call.journal.scheduler.run_now(job, labels=call.labels)
+        call.record(full_name(job))
+    await call.journal.read.wait_durable()
+    return json_response(BegunRun(id=run, job=full_name(job)), 202, x_run_id=run)
+
+
+async def pause_job(call: ApiCall) -> Response:
+    return await _set_paused(call, paused=True)
+
+
+async def resume_job(call: ApiCall) -> Response:
+    return await _set_paused(call, paused=False)
+
+
+async def _set_paused(call: ApiCall, *, paused: bool) -> Response:
+    job = _find(call)
+    call.record(full_name(job))
+    call.journal.scheduler.pause(job, paused=paused)
+    return await _show(call)
+
+
+async def remove_job(call: ApiCall) -> Response:
+    job = _find(call)
+    if is_declared(job):
+        raise HttpError(
+            409,
+            f"job {job.spec.id!r} is of the program, and would come back: remove it there, or"
+            " pause it",
+            code="declared_job",
+        )
+    call.record(full_name(job))
+    call.journal.scheduler.remove(job)
+    await call.journal.read.wait_durable()
+    return json_response(RemovedJob(id=full_name(job)))
+
+
+_JOB = {200: ResponseSpec(description="The job as it is now", body=Job)}
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/jobs",
+        handle=list_jobs,
+        summary="What begins by the clock; an admin's key sees the jobs of all owners",
+        scope=Scope.READ,
+        responses={200: ResponseSpec(description="All of them", body=Jobs)},
+    ),
+    Operation(
+        method="GET",
+        path="/v1/jobs/{job}",
+        handle=get_job,
+        summary="A job, and when it begins next",
+        scope=Scope.READ,
+        responses=_JOB,
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/jobs/{job}/history",
+        handle=get_job_history,
+        summary="The last times of a job: its runs, and why none began",
+        scope=Scope.READ,
+        responses={200: ResponseSpec(description="Newest first", body=JobTimes)},
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/jobs/{job}",
+        handle=edit_job,
+        summary="Change when a job begins, or what for; its times count anew from now on",
+        # What a job is for, its runs do: this begins runs, if later.
+        scope=Scope.RUN,
+        body=ChangedJob,
+        responses=_JOB,
+        error_statuses=(400, 404, 422),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/jobs/{job}/run",
+        handle=run_job,
+        summary="Begin a run of a job now; its next time stays as it is",
+        scope=Scope.RUN,
+        responses={202: ResponseSpec(description="The run has begun", body=BegunRun)},
+        error_statuses=(404, 429, 503),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/jobs/{job}/pause",
+        handle=pause_job,
+        summary="Begin no runs of a job until it is resumed",
+        scope=Scope.STEER,
+        responses=_JOB,
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/jobs/{job}/resume",
+        handle=resume_job,
+        summary="Begin the runs of a job again; what was due meanwhile is not caught up",
+        scope=Scope.STEER,
+        responses=_JOB,
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/jobs/{job}",
+        handle=remove_job,
+        summary="Remove a job that an agent has set; what runs of it ends in peace",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="It is removed", body=RemovedJob)},
+        error_statuses=(404, 409),
+    ),
+)

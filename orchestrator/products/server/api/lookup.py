@@ -1,0 +1,257 @@
+"""Sessions, tasks and pages of sessions, as the key of a request sees them.
+
+No route finds a session in another way. What a key does not see is not found, with the same words
+and after the same work as what does not exist. No page reads more sessions than it needs.
+"""
+
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final, Generic, TypeVar
+
+import attrs
+import msgspec
+import trio
+
+from orchestrator.delegation import SessionId, SessionRecord, TaskId
+from orchestrator.kernel.doors.session_kinds import is_run
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.read_api import FoundSession, FoundTask
+from orchestrator.products.server.operation import ApiCall
+from orchestrator.products.server.served_journal import ServedJournal
+from orchestrator.products.server.transport.errors import HttpError, not_found
+
+if TYPE_CHECKING:
+    from orchestrator.products.server.cluster.session_list import Listed, SessionListing
+
+T = TypeVar("T")
+
+J = TypeVar("J")
+
+READ_AT_MOST: Final = 200
+"""How many sessions are read for one page, whether they are on it or not."""
+LOOKED_AT_MOST: Final = 5_000
+"""The same with those of which is known without reading what a list shows."""
+
+
+@attrs.frozen(kw_only=True)
+class PageQuery:
+    """Which page of a list."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many at most.")] = 20
+    after: Annotated[
+        str, msgspec.Meta(description="The `last_id` of the page before; left out: the newest.")
+    ] = ""
+
+
+@attrs.frozen
+class Page(Generic[T]):
+    """A page of sessions, newest first."""
+
+    items: list[T]
+    last: SessionId | None
+    """The last one that was read."""
+    has_more: bool
+
+
+def unknown_run(session: str) -> UnknownIdError:
+    return UnknownIdError(f"there is no run or session {session!r}")
+
+
+async def read_run(call: ApiCall, session: str) -> FoundSession:
+    """Return a session to read."""
+    if call.sees(SessionId(session)):
+        return await call.journal.read.session(session)
+    await trio.lowlevel.checkpoint()
+    raise unknown_run(session)
+
+
+async def find_run(call: ApiCall, session: str) -> SessionRecord:
+    """Return a session to act on: it stays in memory.
+
+    That of a job of the program is none: closed, it would take the job with it, and its program
+    could not set it again.
+    """
+    if is_run(SessionId(session)) and call.sees(SessionId(session)):
+        return await call.journal.door.find(session)
+    await trio.lowlevel.checkpoint()
+    raise unknown_run(session)
+
+
+async def read_other_run(call: ApiCall, session: SessionId) -> SessionRecord:
+    """Return a session to read that may be in another journal than that of the request."""
+    journal = call.server.journals.of_session(session)
+    if journal is not None and journal.owners.sees(call.key, session):
+        return await journal.door.find(session)
+    if journal is None and call.server.listing is not None:
+        found = await call.server.listing.find(session, call.key)
+        if found is not None:
+            return found.session
+    await trio.lowlevel.checkpoint()
+    raise unknown_run(session)
+
+
+async def read_task(call: ApiCall, task: str) -> FoundTask:
+    """Return a task to read."""
+    read = call.journal.read
+    run = await read.session_of(task, sees=call.sees)
+    if run is not None:
+        found = await read.session(run)
+        if (record := found.ledger.tasks.get(TaskId(task))) is not None:
+            return FoundTask(record, found.session, found.ledger)
+    raise UnknownIdError(f"there is no task {task!r}")
+
+
+async def find_task(call: ApiCall, task: str) -> FoundTask:
+    """Return a task to act on: its session stays in memory."""
+    run = await call.journal.read.session_of(task, sees=call.sees)
+    if run is not None and is_run(run):
+        session = await call.journal.door.find(run)
+        ledger = call.journal.read.ledger
+        if (record := ledger.tasks.get(TaskId(task))) is not None:
+            return FoundTask(record, session, ledger)
+    raise UnknownIdError(f"there is no task {task!r}")
+
+
+@attrs.frozen
+class Shown(Generic[T]):
+    """What a list shows of a session."""
+
+    body: T | None
+    """None leaves it out."""
+
+
+class Bodies(Generic[T]):
+    """What a list shows of each session."""
+
+    def __init__(self, show: Callable[[FoundSession], T | None]) -> None:
+        """Show sessions.
+
+        Args:
+            show: returns the body of a session, or None to leave it out.
+        """
+        self.show = show
+
+    def known(self, journal: ServedJournal, session: SessionId) -> Shown[T] | None:
+        """Return what is known of a session without reading it; None if nothing is."""
+        del journal, session
+        return None
+
+    async def read(self, journal: ServedJournal, session: SessionId) -> T | None:
+        """Read a session of a journal that this server writes."""
+        found = await _read(journal, session)
+        return None if found is None else self.show(found)
+
+
+async def _read(journal: ServedJournal, session: SessionId) -> FoundSession | None:
+    """Read a session for a list, and keep its summary for the next one; None if it was deleted."""
+    await trio.lowlevel.checkpoint()
+    seq = journal.read.last_seq
+    try:
+        found = await journal.read.session(session)
+    except UnknownIdError:
+        return None
+    journal.summaries.keep(found, seq=seq)
+    return found
+
+
+async def page_of(call: ApiCall, query: PageQuery, bodies: Bodies[T]) -> Page[T]:
+    """Return a page of sessions, newest first. One with few bodies may be followed by others."""
+    await trio.lowlevel.checkpoint()
+    listing = call.server.listing
+    if listing is not None and not await _has_all(call, listing):
+        return await _page_of_all(call, listing, query, bodies)
+    if query.after and not call.sees(SessionId(query.after)):
+        raise _nothing_called(query.after)
+    journal = call.journal
+    newest = journal.owners.newest(call.key)
+    start = newest.index(SessionId(query.after)) + 1 if query.after else 0
+    filling = _Filling(query.limit, bodies)
+    for id_ in islice(newest, start, None):
+        await filling.add(id_, journal, bodies.read)
+        if filling.is_full:
+            break
+    return filling.page(more=len(newest) - start)
+
+
+class _Filling(Generic[T]):
+    """A page while it is filled."""
+
+    def __init__(self, limit: int, bodies: Bodies[T]) -> None:
+        self._limit = limit
+        self._bodies = bodies
+        self._items: list[T] = []
+        self._last: SessionId | None = None
+        self._looked_at = self._read = 0
+
+    @property
+    def is_full(self) -> bool:
+        return (
+            len(self._items) == self._limit
+            or self._read == READ_AT_MOST
+            or self._looked_at == LOOKED_AT_MOST
+        )
+
+    async def add(  # noqa: ASYNC910 (a page of known ones costs less than one checkpoint each)
+        self, id_: SessionId, journal: J, read: Callable[[J, SessionId], Awaitable[T | None]]
+    ) -> None:
+        """Add a session to the page, if it is shown."""
+        self._last = id_
+        self._looked_at += 1
+        known = None
+        if isinstance(journal, ServedJournal):
+            known = self._bodies.known(journal, id_)
+        if known is None:
+            self._read += 1
+            body = await read(journal, id_)
+        else:
+            if not self._looked_at % READ_AT_MOST:
+                await trio.lowlevel.checkpoint()  # others get their turn
+            body = known.body
+        if body is not None:
+            self._items.append(body)
+
+    def page(self, *, more: int) -> Page[T]:
+        """Return the page of this many sessions that there were to look at."""
+        return Page(self._items, self._last, self._looked_at < more)
+
+
+def _nothing_called(session: str) -> HttpError:
+    return not_found(f"there is nothing called {session!r} to go on after")
+
+
+async def _has_all(call: ApiCall, listing: "SessionListing") -> bool:
+    """Return whether the only journal there is is held here: then memory knows all sessions."""
+    await trio.lowlevel.checkpoint()
+    journals = list(call.server.journals)
+    if len(journals) != 1 or call.server.placement is not None:
+        return False
+    return await listing.is_only(journals[0].name)
+
+
+async def _page_of_all(
+    call: ApiCall, listing: "SessionListing", query: PageQuery, bodies: Bodies[T]
+) -> Page[T]:
+    """Return a page of the sessions of all journals, those of other servers included."""
+    # One more than is read: it tells whether there are more.
+    most = None if query.after else LOOKED_AT_MOST + 1
+    newest = await listing.newest(call.key, most)
+    start = 0
+    if query.after:
+        ids = [it.id for it in newest]
+        if query.after not in ids:
+            raise _nothing_called(query.after)
+        start = ids.index(SessionId(query.after)) + 1
+
+    async def read_other(listed: "Listed", _: SessionId) -> T | None:
+        return await listing.show(listed, bodies.show)
+
+    filling = _Filling(query.limit, bodies)
+    for listed in islice(newest, start, None):
+        journal = call.server.journals.get(listed.journal)
+        if journal is not None:
+            await filling.add(listed.id, journal, bodies.read)
+        else:
+            await filling.add(listed.id, listed, read_other)
+        if filling.is_full:
+            break
+    return filling.page(more=len(newest) - start)

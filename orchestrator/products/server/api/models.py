@@ -1,0 +1,99 @@
+"""`GET /v1/models`: every agent is a model; and the language models that runs may choose."""
+
+from typing import Annotated, Any
+
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.agents import Agent, DefinitionError, Pipeline
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+
+
+class Model(msgspec.Struct, kw_only=True):
+    """An agent, in the words of OpenAI's clients."""
+
+    id: str
+    object: str = "model"
+    created: int
+    """When this server began to serve it, in seconds since 1970."""
+    owned_by: str = "orchestrator"
+    description: Annotated[str, msgspec.Meta(description="What it is for.")]
+    language_model: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="The name of its own model; null of a pipeline, which calls none."
+        ),
+    ]
+
+
+class Models(msgspec.Struct, kw_only=True):
+    data: list[Model]
+    object: str = "list"
+    language_models: Annotated[
+        list[str],
+        msgspec.Meta(
+            description="What a run may take instead of its agent's own, as `language_model`."
+        ),
+    ]
+
+
+async def list_models(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    agents = call.server.agents
+    usable = [it for it in call.server.language_models if _is_usable(call, it)]
+    return json_response(
+        Models(
+            data=[_body_of(call, name, agent) for name, agent in agents.items()],
+            language_models=usable,
+        )
+    )
+
+
+def _body_of(call: ApiCall, name: str, agent: Agent[Any]) -> Model:
+    own = agent.model if isinstance(agent.model, str) else agent.model.name
+    return Model(
+        id=name,
+        created=call.server.started,
+        description=call.server.tools[name].description,
+        language_model=None if isinstance(agent, Pipeline) else own,
+    )
+
+
+def _is_usable(call: ApiCall, name: str) -> bool:
+    journal = call.server.journals.first_or_none
+    if journal is None:
+        return False  # nothing can be run now
+    try:
+        journal.door.require_model(Agent("any", model=name))
+    except DefinitionError:
+        return False
+    return True
+
+
+async def get_model(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    name = call.path("model")
+    return json_response(_body_of(call, name, call.server.agent(name)))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/models",
+        handle=list_models,
+        summary="The agents of this server",
+        scope=Scope.READ,
+        responses={200: ResponseSpec(description="All of them", body=Models)},
+    ),
+    Operation(
+        method="GET",
+        path="/v1/models/{model}",
+        handle=get_model,
+        summary="One of the agents",
+        scope=Scope.READ,
+        responses={200: ResponseSpec(description="The agent", body=Model)},
+        error_statuses=(404,),
+    ),
+)

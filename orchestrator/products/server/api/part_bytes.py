@@ -1,0 +1,87 @@
+"""The bytes of an image or a file that came with a message.
+
+They are what a model, a tool or a person has sent, so a browser may show images of the kinds that
+hold no program, and saves everything else.
+"""
+
+from typing import Final
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from orchestrator.agents import AssistantMessage, MessageId, Part, UserMessage
+from orchestrator.delegation import SessionId
+from orchestrator.kernel.read_api import FoundTask
+from orchestrator.products.server.api.lookup import read_task
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.products.server.transport.errors import not_found
+
+IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""What a browser may show. An SVG may hold a program, and is saved."""
+ANYTHING: Final = "application/octet-stream"
+HEADERS: Final = {
+    # Also for who opens its address: it is a document without rights.
+    "content-security-policy": "default-src 'none'; sandbox",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+}
+
+
+async def get_part(call: ApiCall) -> Response:
+    found = await read_task(call, call.path("task"))
+    message, number = MessageId(call.path("message")), call.path("part")
+    parts = await _parts_of(call, found, message)
+    # Not `int`: it reads digits of all scripts, signs and blanks.
+    place = {str(at): part for at, part in enumerate(parts, 1)}
+    part = place.get(number)
+    if part is None or not part.data:
+        raise not_found(f"message {message!r} has no bytes of a part {number!r}")
+    is_shown = part.media_type in IMAGES
+    return Response(
+        part.data,
+        media_type=part.media_type if is_shown else ANYTHING,
+        headers={
+            **HEADERS,
+            "content-disposition": _disposition(part, is_shown=is_shown),
+            "x-run-id": found.session.id,
+        },
+    )
+
+
+async def _parts_of(call: ApiCall, found: FoundTask, id_: MessageId) -> tuple[Part, ...]:
+    """Return the parts of a message of a task, also of one that no turn has read yet."""
+    read = call.journal.read
+    for message in await read.transcript(found.task.id):
+        if message.id == id_ and not isinstance(message, AssistantMessage):
+            return message.parts
+    session = read.ledger.sessions.get(SessionId(found.task.id))
+    for mail in () if session is None else session.mail.values():
+        if isinstance(mail, UserMessage) and mail.id == id_:
+            return mail.parts
+    return ()
+
+
+def _disposition(part: Part, *, is_shown: bool) -> str:
+    kind = "inline" if is_shown else "attachment"
+    name = part.name.replace("\\", "/").rpartition("/")[2]
+    # Percent-encoded: no name can end the header, or begin another one.
+    return f"{kind}; filename*=UTF-8''{quote(name, safe='')}" if name else kind
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/tasks/{task}/messages/{message}/parts/{part}",
+        handle=get_part,
+        summary="The bytes of an image or a file of a message",
+        scope=Scope.READ,
+        responses={
+            200: ResponseSpec(
+                description="An image as it is; any other file to be saved",
+                media_types=(*sorted(IMAGES), ANYTHING),
+            )
+        },
+        error_statuses=(404,),
+    ),
+)

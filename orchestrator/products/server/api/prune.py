@@ -1,0 +1,122 @@
+"""`POST /v1/runs/prune`: deletes old runs for good, or says how many there are.
+
+It is for the operator: it deletes what any owner has, and no fact of it is left.
+"""
+
+from typing import Annotated, Literal
+
+import attrs
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.kernel.doors.session_kinds import is_run
+from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.kernel.journal.audit import AuditEvent
+from orchestrator.kernel.journal.journal import Pruned
+from orchestrator.kernel.journal.store import JournalStore
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.served_journal import ServedJournal
+
+
+class NewPruning(msgspec.Struct, kw_only=True):
+    """Which runs are deleted."""
+
+    older_than: Annotated[
+        float,
+        msgspec.Meta(
+            ge=0, le=1e10, description="Those that have ended, and have no fact in so many seconds."
+        ),
+    ]
+    dry_run: Annotated[bool, msgspec.Meta(description="Delete nothing, and say what would be.")] = (
+        False
+    )
+
+
+class Pruning(msgspec.Struct, kw_only=True):
+    """What was deleted for good, or would be."""
+
+    object: Literal["pruning"] = "pruning"
+    dry_run: bool
+    runs: Annotated[int, msgspec.Meta(description="How many runs and conversations go.")]
+    active: Annotated[
+        int,
+        msgspec.Meta(
+            description="How many stay because they are under way, wait, or have a reply that was"
+            " not taken, whatever their age."
+        ),
+    ]
+    freed: Annotated[
+        int, msgspec.Meta(description="How many bytes the journals have become smaller.")
+    ]
+    journals_in_use: Annotated[
+        int,
+        msgspec.Meta(
+            description="How many journals were left out, because another process writes them."
+        ),
+    ]
+
+
+async def prune_runs(call: ApiCall) -> Response:
+    body = await call.body(NewPruning)
+    by = None if body.dry_run else call.event_of_pruning()
+    before = call.journal.read.now() - body.older_than
+    in_use = 0
+    done = [await _prune_held(it, before, by) for it in call.server.journals]
+    listing = call.server.listing
+    held = {it.name for it in call.server.journals}
+    for store in () if listing is None else await listing.others(held):
+        try:
+            done.append(await _prune_other(store, before, by, call.server.keys.now()))
+        except JournalInUseError:
+            in_use += 1
+    if not body.dry_run:
+        # Their lists have the sessions of all journals.
+        for journal in call.server.journals:
+            journal.door.note_pruned()
+    return json_response(
+        Pruning(
+            dry_run=body.dry_run,
+            runs=sum(it.runs for it in done),
+            active=sum(it.active for it in done),
+            freed=sum(it.freed for it in done),
+            journals_in_use=in_use,
+        )
+    )
+
+
+async def _prune_held(journal: ServedJournal, before: float, by: AuditEvent | None) -> Pruned:
+    """Delete runs of a journal that this server writes."""
+    orchestrator = journal.orchestrator
+    if by is not None:
+        pruned = await orchestrator.prune(before=before, by=by)
+    else:
+        pruned = await orchestrator.preview_prune(before=before)
+    jobs = sum(not is_run(it) for it in journal.read.ledger.scheduled)
+    return attrs.evolve(pruned, active=pruned.active - jobs)
+
+
+async def _prune_other(
+    store: JournalStore, before: float, by: AuditEvent | None, now: float
+) -> Pruned:
+    """Delete runs of a journal that no process writes."""
+    if by is not None:
+        return await store.prune(before=before, audit=(now, by))
+    if await trio.to_thread.run_sync(store.writer) is not None:
+        raise JournalInUseError("a journal", "another process writes it")
+    return await trio.to_thread.run_sync(lambda: store.preview_prune(before=before))
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/runs/prune",
+        handle=prune_runs,
+        summary="Delete old runs of all owners for good, or count them",
+        scope=Scope.ADMIN,
+        body=NewPruning,
+        responses={200: ResponseSpec(description="What goes", body=Pruning)},
+        error_statuses=(400, 503),
+    ),
+)

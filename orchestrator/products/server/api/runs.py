@@ -1,0 +1,486 @@
+"""`/v1/runs`: runs in the background, and the trees of all runs."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Annotated, Any, Final, Literal
+
+import attrs
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.agents import Agent, DefinitionError, InputError, Pipeline, UserMessage
+from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.kernel.budget_scope import budget
+from orchestrator.kernel.doors.inbound import (
+    LANGUAGE_MODEL,
+    InboundRequest,
+    goal_message,
+    with_language_model,
+)
+from orchestrator.kernel.doors.kept import is_over
+from orchestrator.kernel.doors.session_kinds import KIND, RECORD
+from orchestrator.kernel.read_api import FoundSession
+from orchestrator.products.history.export_formats import MEDIA_TYPES, Format, html_report
+from orchestrator.products.server.api.bodies import (
+    METADATA,
+    Metadata,
+    Run,
+    RunStatus,
+    RunSummary,
+    encode_metadata,
+    run_of,
+    summary_of,
+)
+from orchestrator.products.server.api.failures import ENDED_BADLY
+from orchestrator.products.server.api.lookup import (
+    Bodies,
+    PageQuery,
+    Shown,
+    find_run,
+    page_of,
+    read_run,
+    unknown_run,
+)
+from orchestrator.products.server.api.parts import Parts, parts_of
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.served_journal import ServedJournal
+from orchestrator.products.server.transport.errors import JSON, HttpError
+from orchestrator.products.server.transport.idempotency import (
+    FINGERPRINT,
+    session_exists,
+    session_for_key,
+)
+from orchestrator.products.server.transport.session_headers import context_of
+
+RUN: Final = "run"
+# A browser may open the picture or the page, and must not let it act for its user.
+SANDBOX: Final = "sandbox allow-scripts allow-downloads"
+
+
+Amount = Annotated[int, msgspec.Meta(ge=0)] | None
+Quantity = Annotated[float, msgspec.Meta(ge=0)] | None
+
+
+class RunBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a run and all tasks below it may use; what is left out has no limit."""
+
+    usd: Quantity = None
+    tokens: Amount = None
+    calls: Amount = None
+    seconds: Quantity = None
+    tasks: Amount = None
+    depth: Amount = None
+
+
+class NewRun(msgspec.Struct, kw_only=True):
+    """A goal for an agent, to work on in the background."""
+
+    model: Annotated[str, msgspec.Meta(description="Which agent.")] = ""
+    agent: Annotated[
+        str, msgspec.Meta(description="The same; `model` counts where both are there.")
+    ] = ""
+    input: Annotated[
+        Any, msgspec.Meta(description="The goal: text, or any JSON that the pipeline takes.")
+    ]
+    instructions: Annotated[
+        str, msgspec.Meta(description="Instructions in addition to the agent's own.")
+    ] = ""
+    parts: Parts = []
+    language_model: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="The model of the agent in this run, instead of its own: one of"
+            " `language_models` of `/v1/models`. Its delegates keep theirs."
+        ),
+    ] = None
+    budget: Annotated[
+        RunBudget | None,
+        msgspec.Meta(description="Besides the budgets of the agent and of the key."),
+    ] = None
+    metadata: Metadata = {}
+
+
+@attrs.frozen(kw_only=True)
+class RunsQuery(PageQuery):
+    """Which runs are listed."""
+
+    status: Annotated[RunStatus | None, msgspec.Meta(description="Only runs of this status.")] = (
+        None
+    )
+    agent: Annotated[str, msgspec.Meta(description="Only runs of this agent.")] = ""
+    q: Annotated[
+        str,
+        msgspec.Meta(
+            description="Only runs with these words in their input or metadata, or this id."
+        ),
+    ] = ""
+    created_after: Annotated[
+        float, msgspec.Meta(description="Only later ones, in seconds since the epoch.")
+    ] = 0.0
+    cost_from: Annotated[
+        float, msgspec.Meta(description="Only runs that cost this many dollars.", ge=0)
+    ] = 0.0
+    failures: Annotated[
+        bool, msgspec.Meta(description="Only runs in which a task has ended badly.")
+    ] = False
+
+    def lists(self, run: RunSummary) -> bool:
+        """Return whether a run is among those that are asked for."""
+        return (
+            run.kind != RECORD
+            and self.status in {None, run.status}
+            and self.agent in {"", run.agent}
+            and run.created > self.created_after
+            and run.usage.cost >= self.cost_from * 1_000_000
+            and (not self.failures or not ENDED_BADLY.isdisjoint(run.tasks))
+            and self._has_words(run)
+        )
+
+    def _has_words(self, run: RunSummary) -> bool:
+        text = " ".join((run.id, run.about, *run.metadata.values())).casefold()
+        return all(word in text for word in self.q.casefold().split())
+
+
+@attrs.frozen(kw_only=True)
+class TreeQuery:
+    """How a tree is drawn."""
+
+    format: Annotated[Format, msgspec.Meta(description="The format.")] = "json"
+
+
+class Runs(msgspec.Struct, kw_only=True):
+    """A page of runs, newest first."""
+
+    object: Literal["list"] = "list"
+    data: list[RunSummary]
+    has_more: bool
+    last_id: Annotated[str | None, msgspec.Meta(description="Go on with `?after=` this.")]
+
+
+class DeletedRun(msgspec.Struct, kw_only=True):
+    """A run that was deleted."""
+
+    id: str
+    object: str
+    deleted: Literal[True] = True
+    seq: int
+
+
+class Edge(msgspec.Struct, kw_only=True):
+    """A delegation, or a dependency."""
+
+    source: str
+    target: str
+    kind: Literal["delegates", "needs"]
+
+
+class NodeLink(msgspec.Struct, kw_only=True):
+    """A tree as networkx, d3 and others read it: `node_link_graph(data, edges="edges")`."""
+
+    directed: bool
+    multigraph: bool
+    graph: dict[str, Any]
+    nodes: list[dict[str, Any]]
+    edges: list[Edge]
+
+
+class Trace(msgspec.Struct, kw_only=True, rename="camel"):
+    """A tree as Chrome and Perfetto read it."""
+
+    trace_events: list[dict[str, Any]]
+
+
+async def create_run(call: ApiCall) -> Response:
+    body = await call.body(NewRun)
+    labels = language_model_label(call, body.language_model)
+    agent = agent_for(call, body.model or body.agent, labels)
+    message = goal_message(agent, goal_of(agent, body.input))
+    request = InboundRequest(
+        agent=agent,
+        message=_with_parts(agent, message, body.parts),
+        context=context_of(call.headers),
+        owner=call.owner,
+        instructions=body.instructions,
+        labels={
+            KIND: RUN,
+            FINGERPRINT: call.fingerprint,
+            METADATA: encode_metadata(body.metadata),
+            **labels,
+            **call.labels,
+        },
+    )
+    await call.take_request(request)
+    id_ = call.new_session_id()
+    if session_exists(call, id_):
+        session = await session_for_key(call, id_)
+    else:
+        given = {} if body.budget is None else msgspec.structs.asdict(body.budget)
+        # It is inside of the limits of the key: a call has to fit all of them.
+        with call.begin_run(), budget(**given) if given else nullcontext():
+            session = call.journal.door.open_background(request, id_)
+            call.record(session.id)
+    return await show_run(call, FoundSession(session, call.journal.read.ledger), 202)
+
+
+def language_model_label(call: ApiCall, name: str | None) -> dict[str, str]:
+    """Return the label of a run with another model than its agent's own, or refuse that model."""
+    if name is None:
+        return {}
+    allowed = call.server.language_models
+    if name not in allowed:
+        there_are = f"there are: {', '.join(allowed)}" if allowed else "there is none"
+        raise HttpError(
+            404,
+            f"there is no language model {name!r} for runs of this server; {there_are}. Who starts"
+            " the server allows others with --language-model",
+            code="language_model_not_found",
+            param="language_model",
+        )
+    return {LANGUAGE_MODEL: name}
+
+
+def agent_for(call: ApiCall, name: str, labels: Mapping[str, str]) -> Agent[Any]:
+    """Return the agent of a new run, with the model that it asks for."""
+    agent = call.server.agent(name)
+    if not labels:
+        return agent
+    try:
+        chosen = with_language_model(agent, labels)
+        call.journal.door.require_model(chosen)
+    except DefinitionError as exc:
+        raise HttpError(
+            422, str(exc), code="invalid_language_model", param="language_model"
+        ) from exc
+    return chosen
+
+
+def _with_parts(agent: Agent[Any], message: UserMessage, parts: Parts) -> UserMessage:
+    if parts and isinstance(agent, Pipeline):
+        raise HttpError(
+            422,
+            f"{agent.name} is a pipeline, which takes no files: put them into its input, or into"
+            " the workspace",
+            code="invalid_part",
+            param="parts",
+        )
+    return attrs.evolve(message, parts=parts_of(parts)) if parts else message
+
+
+def goal_of(agent: Agent[Any], value: Any) -> Any:
+    """Return the input of a run as the agent takes it."""
+    if not isinstance(agent, Pipeline):
+        return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    try:
+        agent.parse_goal(agent.as_goal(value))
+    except InputError as exc:
+        raise HttpError(422, str(exc), code="invalid_input", param="input") from exc
+    return value
+
+
+async def show_run(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
+    """Respond with a run as it is now, once that is durable."""
+    read = call.journal.read
+    body = run_of(found.session, found.ledger, seq=read.last_seq)
+    await read.wait_durable()
+    return json_response(body, status, x_run_id=body.id)
+
+
+class _RunBodies(Bodies[RunSummary]):
+    """What a list of runs shows of each."""
+
+    def __init__(self, query: RunsQuery) -> None:
+        super().__init__(lambda it: self._listed(summary_of(it.session, it.ledger)))
+        self._query = query
+
+    def known(self, journal: ServedJournal, session: SessionId) -> Shown[RunSummary] | None:
+        summary = journal.summaries.get(session)
+        return None if summary is None else Shown(self._listed(summary))
+
+    async def read(self, journal: ServedJournal, session: SessionId) -> RunSummary | None:
+        past = await journal.past_runs.ask(session)
+        if past is None:
+            return await super().read(journal, session)
+        if not past:
+            return None  # it was deleted
+        return self._listed(msgspec.json.decode(past, type=RunSummary))
+
+    def _listed(self, summary: RunSummary) -> RunSummary | None:
+        return summary if self._query.lists(summary) else None
+
+
+async def list_runs(call: ApiCall) -> Response:
+    query = call.query(RunsQuery)
+    page = await page_of(call, query, _RunBodies(query))
+    return json_response(Runs(data=page.items, has_more=page.has_more, last_id=page.last))
+
+
+async def get_run(call: ApiCall) -> Response:
+    if (body := await _past_answer(call)) is not None:
+        headers = {"x-run-id": call.path("run")}
+        return Response(body, headers=headers, media_type=JSON)
+    return await show_run(call, await read_run(call, call.path("run")))
+
+
+async def get_tree(call: ApiCall) -> Response:
+    format_ = call.query(TreeQuery).format
+    if (drawn := await _past_answer(call, format_)) is not None:
+        return _tree_response(SessionId(call.path("run")), format_, drawn)
+    session = (await read_run(call, call.path("run"))).session
+    if format_ == "html":
+        text = await _report(call, session.id)
+    else:
+        text = await call.journal.read.draw_tree(session, format_)
+    return _tree_response(session.id, format_, text.encode())
+
+
+def _tree_response(run: SessionId, format_: Format, drawn: bytes) -> Response:
+    headers: dict[str, str] = {"x-run-id": run}
+    if format_ in {"svg", "html"}:
+        headers["content-security-policy"] = SANDBOX
+    body = b"%b\n" % drawn
+    return Response(body, headers=headers, media_type=MEDIA_TYPES[format_])
+
+
+async def _past_answer(call: ApiCall, tree: Format | None = None) -> bytes | None:
+    """Return what another process says about a large run of the past; None for any other."""
+    run = call.path("run")
+    if not call.sees(SessionId(run)):
+        await trio.lowlevel.checkpoint()
+        raise unknown_run(run)
+    answer = await call.journal.past_runs.ask(run, tree=tree)
+    if answer == b"":
+        raise unknown_run(run)
+    return answer
+
+
+async def _report(call: ApiCall, run: SessionId) -> str:
+    entries = await call.journal.read.entries(run)
+    # It takes seconds for a large run: a thread folds the entries again.
+    html, _ = await trio.to_thread.run_sync(
+        # The code of the server is not for its clients.
+        lambda: html_report(run, entries, has_writer=True, tracebacks=False)
+    )
+    return html
+
+
+async def delete_run(call: ApiCall) -> Response:
+    session = await find_run(call, call.path("run"))
+    call.record(session.id)
+    await call.journal.door.close(session, deleted=True)
+    return json_response(DeletedRun(id=session.id, object="run", seq=call.journal.read.last_seq))
+
+
+async def cancel_run(call: ApiCall) -> Response:
+    session = await find_run(call, call.path("run"))
+    if not is_over(session):
+        call.record(session.id)
+        await call.journal.door.close(session)
+    return await show_run(call, FoundSession(session, call.journal.read.ledger))
+
+
+async def resume_run(call: ApiCall) -> Response:
+    session = await find_run(call, call.path("run"))
+    agent = agent_of(call, session)
+    # Sent again while it goes on, it has done what is asked.
+    if session.door is None or is_over(session):
+        door = call.journal.door
+        paused = await door.seconds_interrupted(session)
+        with call.begin_run(session):
+            door.resume(session, agent, kind=RUN, paused=paused)
+            call.record(session.id)
+    return await show_run(call, FoundSession(session, call.journal.read.ledger), 202)
+
+
+def agent_of(call: ApiCall, session: SessionRecord) -> Agent[Any]:
+    """Return the agent of a run, to go on with it."""
+    agent = call.journal.door.agent_for(session)
+    if agent is None:
+        raise HttpError(
+            409,
+            f"the run is of agent {session.root.agent!r}, which is not served here; there are:"
+            f" {', '.join(call.server.agents)}",
+            code="agent_not_served",
+        )
+    return agent
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/runs",
+        handle=create_run,
+        summary="Run an agent in the background",
+        scope=Scope.RUN,
+        body=NewRun,
+        responses={202: ResponseSpec(description="The run has begun, or is queued", body=Run)},
+        error_statuses=(400, 404, 422, 503),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/runs",
+        handle=list_runs,
+        summary="Your runs, newest first; an admin's key sees those of all owners",
+        scope=Scope.READ,
+        query=RunsQuery,
+        responses={200: ResponseSpec(description="A page of runs", body=Runs)},
+        error_statuses=(400, 404),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/runs/{run}",
+        handle=get_run,
+        summary="The status, output and usage of a run",
+        scope=Scope.READ,
+        responses={200: ResponseSpec(description="The run", body=Run)},
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/runs/{run}/tree",
+        handle=get_tree,
+        summary="The tree of a run, while it grows and afterwards",
+        scope=Scope.READ,
+        query=TreeQuery,
+        responses={
+            200: ResponseSpec(
+                description="The tree in this format",
+                body=NodeLink,
+                others=(Trace,),
+                media_types=tuple(dict.fromkeys(MEDIA_TYPES.values())),
+            )
+        },
+        error_statuses=(400, 404),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/runs/{run}/cancel",
+        handle=cancel_run,
+        summary="Cancel a run and all tasks below it, for good",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="Every task is settled", body=Run)},
+        error_statuses=(404,),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/runs/{run}/resume",
+        handle=resume_run,
+        summary="Go on with a run whose process died, from its last step",
+        scope=Scope.RUN,
+        responses={202: ResponseSpec(description="The run goes on", body=Run)},
+        error_statuses=(404, 409, 503),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/runs/{run}",
+        handle=delete_run,
+        summary="Cancel a run, and delete it",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="It is deleted", body=DeletedRun)},
+        error_statuses=(404,),
+    ),
+)

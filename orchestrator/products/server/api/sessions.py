@@ -1,0 +1,399 @@
+"""`/v1/sessions`: conversations that stay open until the client closes them."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from orchestrator.agents import Agent, MessageId, Usage, UserMessage, well_formed
+from orchestrator.delegation import AnswerTerms, SessionId, SessionRecord, one_line
+from orchestrator.delegation.events import MessageReceived
+from orchestrator.kernel.doors.inbound import InboundRequest, search_parts_ahead
+from orchestrator.kernel.doors.session_kinds import CONVERSATION, KIND
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.kernel.read_api import FoundSession
+from orchestrator.products.server.api.bodies import (
+    METADATA,
+    MOST_NOTES,
+    Metadata,
+    changed_at,
+    encode_metadata,
+    metadata_of,
+    status_of,
+)
+from orchestrator.products.server.api.lookup import (
+    Bodies,
+    PageQuery,
+    Shown,
+    find_run,
+    page_of,
+    read_run,
+)
+from orchestrator.products.server.api.parts import Parts, parts_of
+from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of
+from orchestrator.products.server.keys.key import DEFAULT, Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.served_journal import ServedJournal
+from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.transport.idempotency import (
+    FINGERPRINT,
+    message_id,
+    session_exists,
+    session_for_key,
+)
+from orchestrator.products.server.transport.session_headers import context_of
+
+
+class NewSession(msgspec.Struct, kw_only=True):
+    """The agent of a new conversation."""
+
+    model: Annotated[str, msgspec.Meta(description="Which agent.")]
+    metadata: Metadata = {}
+
+
+class ChangedSession(msgspec.Struct, kw_only=True):
+    """What is noted about a conversation from now on."""
+
+    metadata: Annotated[
+        Metadata, msgspec.Meta(description="An empty string removes a note; others stay.")
+    ]
+
+
+class Session(msgspec.Struct, kw_only=True):
+    """A conversation."""
+
+    id: str
+    object: Literal["session"] = "session"
+    owner: Annotated[str, msgspec.Meta(description="Whose key opened it.")]
+    agent: str
+    status: Annotated[
+        Literal["idle", "in_progress", "waiting", "closed"],
+        msgspec.Meta(description="`waiting` is for an approval."),
+    ]
+    turns: Annotated[int, msgspec.Meta(description="How many have begun.")]
+    inbox: Annotated[
+        int, msgspec.Meta(description="How many replies the client has not taken yet.")
+    ]
+    about: Annotated[str, msgspec.Meta(description="The first message in one line.")]
+    usage: Usage
+    metadata: dict[str, str]
+    created: float
+    changed: Annotated[float, msgspec.Meta(description="When its last turn began or ended.")]
+    seq: Annotated[int, msgspec.Meta(description="The number of the journal's last fact.")]
+
+
+class Sessions(msgspec.Struct, kw_only=True):
+    """A page of conversations, newest first."""
+
+    object: Literal["list"] = "list"
+    data: list[Session]
+    has_more: bool
+    last_id: Annotated[str | None, msgspec.Meta(description="Go on with `?after=` this.")]
+
+
+class NewMessage(msgspec.Struct, kw_only=True):
+    """A message to the agent."""
+
+    text: str
+    parts: Parts = []
+    instructions: Annotated[
+        str, msgspec.Meta(description="Instructions for the turn that reads it only.")
+    ] = ""
+    reasoning: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Record what the model says of its reasoning: the transcript shows it."
+            " It holds until the next message."
+        ),
+    ] = False
+
+
+class ReceivedMessage(msgspec.Struct, kw_only=True):
+    """A message that the next turn of a session reads."""
+
+    session: str
+    message: Annotated[str, msgspec.Meta(description="Its id in the transcript.")]
+    seq: Annotated[
+        int, msgspec.Meta(description="The number of its fact; replies name it in `read`.")
+    ]
+
+
+def _body_of(found: FoundSession, seq: int) -> Session:
+    session, tree = found.session, found.session.tree
+    return Session(
+        id=session.id,
+        owner=session.owner or DEFAULT,
+        agent=session.root.agent,
+        status=_status(found),
+        turns=session.turns,
+        inbox=len(session.undelivered),
+        about=one_line(tree[tree.root]["goal"]),
+        usage=tree.total,
+        metadata=metadata_of(session),
+        created=tree[tree.root]["requested"],
+        changed=changed_at(session),
+        seq=seq,
+    )
+
+
+def _status(found: FoundSession) -> Literal["idle", "in_progress", "waiting", "closed"]:
+    if found.session.closed:
+        return "closed"
+    if status_of(found.session, found.ledger) == "waiting":
+        return "waiting"
+    return "idle" if found.session.has_nothing_pending else "in_progress"
+
+
+async def _show(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
+    """Respond with a conversation as it is now, once that is durable."""
+    body = _body_of(found, call.journal.read.last_seq)
+    await call.journal.read.wait_durable()
+    return json_response(body, status, x_run_id=body.id)
+
+
+async def read_session(call: ApiCall) -> FoundSession:
+    """Return a conversation to read."""
+    found = await read_run(call, call.path("session"))
+    _require_conversation(found.session)
+    return found
+
+
+async def find_session(call: ApiCall) -> SessionRecord:
+    """Return a conversation to act on: it stays in memory."""
+    session = await find_run(call, call.path("session"))
+    _require_conversation(session)
+    return session
+
+
+def _require_conversation(session: SessionRecord) -> None:
+    if session.labels.get(KIND) != CONVERSATION:
+        raise UnknownIdError(
+            f"there is no session {session.id!r}; it is a run: see /v1/runs/{session.id}"
+        )
+
+
+async def create_session(call: ApiCall) -> Response:
+    body = await call.body(NewSession)
+    agent = call.server.agent(body.model)
+    id_ = call.new_session_id()
+    if session_exists(call, id_):
+        session = await session_for_key(call, id_)
+    else:
+        labels = {
+            FINGERPRINT: call.fingerprint,
+            METADATA: encode_metadata(body.metadata),
+            **call.labels,
+        }
+        session = call.journal.door.open_conversation(agent, labels, id_, owner=call.owner)
+        call.record(session.id)
+    return await _show(call, FoundSession(session, call.journal.read.ledger), 201)
+
+
+class _SessionBodies(Bodies[Session]):
+    """What a list of conversations shows of each."""
+
+    def known(self, journal: ServedJournal, session: SessionId) -> Shown[Session] | None:
+        summary = journal.summaries.get(session)
+        is_other = summary is not None and summary.kind != CONVERSATION
+        return Shown(None) if is_other else None
+
+
+async def list_sessions(call: ApiCall) -> Response:
+    def show(found: FoundSession) -> Session | None:
+        if found.session.labels.get(KIND) != CONVERSATION:
+            return None
+        journal = call.server.journals.of_session(found.session.id)
+        ledger = found.ledger if journal is None else journal.read.ledger
+        return _body_of(found, ledger.last_seq)
+
+    page = await page_of(call, call.query(PageQuery), _SessionBodies(show))
+    for journal in call.server.journals:
+        await journal.read.wait_durable()
+    return json_response(Sessions(data=page.items, has_more=page.has_more, last_id=page.last))
+
+
+async def get_session(call: ApiCall) -> Response:
+    return await _show(call, await read_session(call))
+
+
+async def change_session(call: ApiCall) -> Response:
+    body = await call.body(ChangedSession)
+    session = await find_session(call)
+    merged = metadata_of(session) | body.metadata
+    metadata = {name: note for name, note in merged.items() if note}
+    if len(metadata) > MOST_NOTES:
+        raise HttpError(
+            400,
+            f"session {session.id!r} would have {len(metadata)} notes; {MOST_NOTES} is the most",
+            code="too_much_metadata",
+            param="metadata",
+        )
+    call.journal.door.change_labels(session, {METADATA: encode_metadata(metadata)})
+    call.record(session.id)
+    return await _show(call, FoundSession(session, call.journal.read.ledger))
+
+
+async def tell_session(call: ApiCall) -> Response:
+    body = await call.body(NewMessage)
+    context = context_of(call.headers)
+    parts = parts_of(body.parts)
+    text, instructions = well_formed(body.text), well_formed(body.instructions)
+    await call.take_texts([text, instructions])
+    await search_parts_ahead(call.journal.read.redactor, parts)
+    session = await find_session(call)
+    id_ = message_id(call, _message_ids(session))
+    seq = _seq_of(session, id_)
+    if seq is None:
+        request = InboundRequest(
+            agent=_agent(call, session),
+            message=UserMessage(text, parts, id=id_),
+            context=context,
+            instructions=instructions,
+            terms=AnswerTerms(keeps_reasoning=body.reasoning),
+        )
+        with call.begin_run(session):
+            seq = call.journal.door.receive(session, request)
+            call.record(session.id)
+    read = call.journal.read
+    await read.wait_durable()
+    # A message that was sent before keeps its number, though the session has read it by now.
+    for entry in () if seq else await read.entries_naming(MessageReceived, id_):
+        if isinstance(entry.event, MessageReceived) and entry.event.id == id_:
+            seq = entry.seq
+    received = ReceivedMessage(session=session.id, message=id_, seq=seq)
+    return json_response(received, 202, x_run_id=session.id)
+
+
+def _message_ids(session: SessionRecord) -> Iterator[MessageId]:
+    for message in session.root.transcript:
+        yield message.id
+    for mail in session.mail.values():
+        if isinstance(mail, UserMessage):
+            yield mail.id
+
+
+def _seq_of(session: SessionRecord, id_: MessageId) -> int | None:
+    """Return the number of an unread message's fact: 0 if it is read, None if it is unknown."""
+    for seq, mail in session.mail.items():
+        if isinstance(mail, UserMessage) and mail.id == id_:
+            return seq
+    return None if session.root.transcript.find(id_) is None else 0
+
+
+def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
+    name = session.root.agent
+    if name not in call.server.agents:
+        raise HttpError(
+            409,
+            f"session {session.id!r} talks to agent {name!r}, which this server does not serve;"
+            " serve it again to go on",
+            code="no_agent",
+        )
+    return call.server.agents[name]
+
+
+async def get_messages(call: ApiCall) -> Response:
+    query = call.query(TranscriptQuery)
+    session = (await read_session(call)).session
+    messages = await transcript_of(call.journal, session.root.id, query)
+    return json_response(messages, x_run_id=session.id)
+
+
+async def cancel_turn(call: ApiCall) -> Response:
+    session = await find_session(call)
+    call.record(session.id)
+    await call.journal.orchestrator.cancel(session.root.id)
+    return await _show(call, await read_session(call))
+
+
+async def close_session(call: ApiCall) -> Response:
+    session = await find_session(call)
+    call.record(session.id)
+    await call.journal.door.close(session)
+    return await _show(call, FoundSession(session, call.journal.read.ledger))
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/sessions",
+        handle=create_session,
+        summary="Begin a conversation with an agent",
+        scope=Scope.RUN,
+        body=NewSession,
+        responses={201: ResponseSpec(description="It is open", body=Session)},
+        error_statuses=(400, 404, 422, 503),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/sessions",
+        handle=list_sessions,
+        summary="All conversations, newest first",
+        scope=Scope.READ,
+        query=PageQuery,
+        responses={200: ResponseSpec(description="A page of conversations", body=Sessions)},
+        error_statuses=(400, 404),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/sessions/{session}",
+        handle=get_session,
+        summary="The status of a conversation",
+        scope=Scope.READ,
+        responses={200: ResponseSpec(description="The conversation", body=Session)},
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sessions/{session}",
+        handle=change_session,
+        summary="Change what is noted about a conversation",
+        scope=Scope.RUN,
+        body=ChangedSession,
+        responses={200: ResponseSpec(description="The conversation", body=Session)},
+        error_statuses=(400, 404, 422, 503),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sessions/{session}/messages",
+        handle=tell_session,
+        summary="Send a message; the reply comes into the inbox",
+        scope=Scope.RUN,
+        body=NewMessage,
+        responses={202: ResponseSpec(description="The next turn reads it", body=ReceivedMessage)},
+        error_statuses=(400, 404, 409, 422, 503),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/sessions/{session}/messages",
+        handle=get_messages,
+        summary="The messages, with tool calls and their results",
+        scope=Scope.READ,
+        query=TranscriptQuery,
+        responses={200: ResponseSpec(description="A page of messages", body=Messages)},
+        error_statuses=(400, 404),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sessions/{session}/cancel",
+        handle=cancel_turn,
+        summary="Cancel the turn; its tasks in the background go on",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="What was said so far stays", body=Session)},
+        error_statuses=(404,),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sessions/{session}/close",
+        handle=close_session,
+        summary="Close a conversation for good, and cancel its tasks",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="Every task is settled", body=Session)},
+        error_statuses=(404,),
+        takes_idempotency_key=True,
+    ),
+)

@@ -1,0 +1,212 @@
+"""`/v1/tasks`: one task of a tree, its transcript, and ways to steer or cancel it."""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from orchestrator.agents import MessageId, UserMessage, well_formed
+from orchestrator.delegation import Receipt, SessionRecord
+from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.kernel.doors.session_kinds import CONVERSATION, KIND
+from orchestrator.kernel.read_api import FoundTask
+from orchestrator.products.server.api.bodies import Task, task_of
+from orchestrator.products.server.api.lookup import find_task, read_task
+from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.transport.idempotency import message_id
+
+LONGEST_WAIT: Final = 60
+
+
+class SteeringMessage(msgspec.Struct, kw_only=True):
+    """A message to a running task."""
+
+    text: Annotated[str, msgspec.Meta(min_length=1)]
+    seconds: Annotated[
+        float,
+        msgspec.Meta(
+            ge=0, le=LONGEST_WAIT, description="How long to wait until the task has seen it."
+        ),
+    ] = 0
+
+
+class SteeringReceipt(msgspec.Struct, kw_only=True):
+    """What became of a message to a task."""
+
+    task: str
+    message: Annotated[str, msgspec.Meta(description="Its id in the transcript.")]
+    state: Annotated[
+        Literal["seen", "too_late", "gone", "waiting"],
+        msgspec.Meta(
+            description="`waiting`: it will be seen before the next model call; `gone`: the"
+            " task had ended already."
+        ),
+    ]
+    seen_at: Annotated[int | None, msgspec.Meta(description="Before which model call it was seen.")]
+    sentence: str
+    seq: int
+
+
+async def get_task(call: ApiCall) -> Response:
+    return await _show(call, await read_task(call, call.path("task")))
+
+
+async def _show(call: ApiCall, found: FoundTask) -> Response:
+    """Respond with a task as it is now, once that is durable."""
+    read = call.journal.read
+    body = task_of(found, seq=read.last_seq)
+    await read.wait_durable()
+    return json_response(body, x_run_id=body.run)
+
+
+async def get_transcript(call: ApiCall) -> Response:
+    query = call.query(TranscriptQuery)
+    found = await read_task(call, call.path("task"))
+    messages = await transcript_of(call.journal, found.task.id, query)
+    return json_response(messages, x_run_id=found.session.id)
+
+
+async def cancel_task(call: ApiCall) -> Response:
+    found = await find_task(call, call.path("task"))
+    session = found.session
+    is_root = session.root.id == found.task.id
+    call.record(found.task.id)
+    if is_root and session.labels.get(KIND, CONVERSATION) != CONVERSATION:
+        # Otherwise the notices of the cancelled tasks would wake the session again.
+        await call.journal.door.close(session)
+    else:
+        await call.journal.orchestrator.cancel(found.task.id, tree=True)
+    return await _show(call, found)
+
+
+async def pause_task(call: ApiCall) -> Response:
+    return await _set_paused(call, paused=True)
+
+
+async def unpause_task(call: ApiCall) -> Response:
+    return await _set_paused(call, paused=False)
+
+
+async def _set_paused(call: ApiCall, *, paused: bool) -> Response:
+    found = await find_task(call, call.path("task"))
+    call.record(found.task.id)
+    orchestrator = call.journal.orchestrator
+    act = orchestrator.pause if paused else orchestrator.unpause
+    await act(found.task.id)
+    return await _show(call, found)
+
+
+async def steer_task(call: ApiCall) -> Response:
+    body = await call.body(SteeringMessage)
+    await call.take_texts([well_formed(body.text)])
+    found = await find_task(call, call.path("task"))
+    session, task = found.session, found.task
+    id_ = message_id(call, task.steering)
+    is_waiting = session.turn is None and session.awaits_notices
+    if task is session.root and is_waiting and session.door is not None:
+        return await _send_to_session(call, session, id_, body.text)
+    call.record(task.id)
+    receipt = await call.journal.door.steer(
+        task.id, well_formed(body.text), id_=id_, seconds=body.seconds
+    )
+    return await _receipt_response(call, session, id_, receipt)
+
+
+async def _send_to_session(
+    call: ApiCall, session: SessionRecord, id_: MessageId, text: str
+) -> Response:
+    """Post a message to a session that waits for its detached tasks: its next turn reads it."""
+    mail = session.mail.values()
+    is_unread = any(isinstance(it, UserMessage) and it.id == id_ for it in mail)
+    if not is_unread and session.root.transcript.find(id_) is None:
+        request = InboundRequest(
+            agent=call.server.agent(session.root.agent),
+            message=UserMessage(well_formed(text), id=id_),
+            context=session.root.context,
+        )
+        with call.begin_run(session):
+            call.journal.door.receive(session, request)
+            call.record(session.id)
+    return await _receipt_response(call, session, id_, Receipt("waiting"))
+
+
+async def _receipt_response(
+    call: ApiCall, session: SessionRecord, id_: MessageId, receipt: Receipt
+) -> Response:
+    seq = call.journal.read.last_seq
+    await call.journal.read.wait_durable()
+    body = SteeringReceipt(
+        task=call.path("task"),
+        message=id_,
+        state=receipt.state,
+        seen_at=receipt.seen_at,
+        sentence=receipt.sentence,
+        seq=seq,
+    )
+    return json_response(body, x_run_id=session.id)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/tasks/{task}",
+        handle=get_task,
+        summary="The status, outcome and usage of a task",
+        scope=Scope.READ,
+        responses={200: ResponseSpec(description="The task", body=Task)},
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/tasks/{task}/transcript",
+        handle=get_transcript,
+        summary="The transcript of a task, with tool calls and their results",
+        scope=Scope.READ,
+        query=TranscriptQuery,
+        responses={200: ResponseSpec(description="A page of messages", body=Messages)},
+        error_statuses=(400, 404),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/tasks/{task}/cancel",
+        handle=cancel_task,
+        summary="Cancel a task, and return when all tasks below it are settled",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="Every task is settled", body=Task)},
+        error_statuses=(404,),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/tasks/{task}/pause",
+        handle=pause_task,
+        summary="Start no new task below a task; what runs goes on",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="It is paused", body=Task)},
+        error_statuses=(404, 409),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/tasks/{task}/unpause",
+        handle=unpause_task,
+        summary="Start tasks below a task again, those that wait first",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="It is not paused", body=Task)},
+        error_statuses=(404, 409),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/tasks/{task}/steer",
+        handle=steer_task,
+        summary="Send a message to a running task",
+        scope=Scope.STEER,
+        body=SteeringMessage,
+        responses={200: ResponseSpec(description="The receipt", body=SteeringReceipt)},
+        error_statuses=(400, 404, 422),
+        takes_idempotency_key=True,
+    ),
+)

@@ -1,0 +1,211 @@
+"""The bodies of transcripts."""
+
+from typing import Annotated, Any, Literal
+
+import attrs
+import msgspec
+
+from orchestrator.agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
+from orchestrator.delegation import SessionId, TaskId
+from orchestrator.products.server.served_journal import ServedJournal
+
+
+class CalledTool(msgspec.Struct, kw_only=True):
+    """A call of a tool."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class Attachment(msgspec.Struct, kw_only=True):
+    """An image or a file of a message."""
+
+    number: Annotated[int, msgspec.Meta(description="Its position, counted from 1.")]
+    media_type: str
+    name: str
+    url: str
+    bytes: Annotated[
+        int,
+        msgspec.Meta(
+            description="How many it has, if no url. /v1/tasks/TASK/messages/ID/parts/NUMBER"
+            " returns them."
+        ),
+    ]
+
+
+class TranscriptMessage(msgspec.Struct, kw_only=True):
+    """One message of a transcript."""
+
+    number: Annotated[int, msgspec.Meta(description="Its position, counted from 1.")]
+    id: str
+    role: Literal["user", "assistant", "tool"]
+    text: str
+    parts: list[Attachment] = []
+    calls: list[CalledTool] = []
+    call: Annotated[str, msgspec.Meta(description="Of a tool: the call that this answers.")] = ""
+    failed: Annotated[bool, msgspec.Meta(description="Of a tool: it failed.")] = False
+    aside: Annotated[bool, msgspec.Meta(description="It was sent during a turn.")] = False
+    incomplete: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Of an assistant: the call ended in the middle of it, and this is"
+            " what was said by then."
+        ),
+    ] = False
+    model: str = ""
+    usage: Usage | None = None
+    reasoning: Annotated[
+        str,
+        msgspec.Meta(
+            description="Of an assistant: what it said of its reasoning, where a client has"
+            " asked for that."
+        ),
+    ] = ""
+
+
+class CallIncident(msgspec.Struct, kw_only=True):
+    """What happened to a model call besides its answer."""
+
+    after: Annotated[
+        int, msgspec.Meta(description="The `number` of the message before it; 0 is none.")
+    ]
+    error: Annotated[
+        str, msgspec.Meta(description="Why the provider failed, after which another call was made.")
+    ]
+    then: Annotated[
+        str, msgspec.Meta(description="The model that was called instead, if another one.")
+    ]
+    left_out: Annotated[
+        int,
+        msgspec.Meta(
+            description="How many characters of the conversation the model did not read, to fit"
+            " its window."
+        ),
+    ]
+
+
+class QueuedMessage(msgspec.Struct, kw_only=True):
+    """A message that no turn has read yet."""
+
+    id: Annotated[str, msgspec.Meta(description="Its id in the transcript.")]
+    text: str
+    parts: list[Attachment]
+
+
+class Messages(msgspec.Struct, kw_only=True):
+    """A page of a transcript, oldest first."""
+
+    object: Literal["list"] = "list"
+    data: list[TranscriptMessage]
+    has_more: bool
+    count: Annotated[int, msgspec.Meta(description="How many messages there are by now.")]
+    incidents: Annotated[
+        list[CallIncident],
+        msgspec.Meta(
+            description="Of this page: calls of models that failed and were made again, or"
+            " read less than all, oldest first."
+        ),
+    ]
+    queued: Annotated[
+        list[QueuedMessage],
+        msgspec.Meta(description="Of a conversation: what the next turn reads, oldest first."),
+    ]
+
+
+@attrs.frozen(kw_only=True)
+class TranscriptQuery:
+    """Which page of a transcript."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000, description="How many messages at most.")] = (
+        100
+    )
+    after: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=2**53, description="The `number` of the last message that you have."),
+    ] = 0
+
+
+async def transcript_of(journal: ServedJournal, task: TaskId, query: TranscriptQuery) -> Messages:
+    """Return a page of the transcript of a task."""
+    conversation = await journal.read.conversation(task)
+    messages = conversation.messages
+    end = query.after + query.limit
+    has_more = end < len(messages)
+    return Messages(
+        data=[
+            _message_body(message, number)
+            for number, message in enumerate(messages[query.after : end], query.after + 1)
+        ],
+        has_more=has_more,
+        count=len(messages),
+        incidents=[
+            CallIncident(after=it.after, error=it.error, then=it.then, left_out=it.left_out)
+            for it in conversation.incidents
+            if query.after <= it.after and (it.after < end or not has_more)
+        ],
+        queued=_queued(journal, task),
+    )
+
+
+def _queued(journal: ServedJournal, task: TaskId) -> list[QueuedMessage]:
+    """Return the unread messages of the session that a task is the root of."""
+    # A session with mail is not evicted.
+    session = journal.read.ledger.sessions.get(SessionId(task))
+    mail = () if session is None else session.mail.values()
+    return [
+        QueuedMessage(id=it.id, text=it.text, parts=_attachments(it))
+        for it in mail
+        if isinstance(it, UserMessage)
+    ]
+
+
+def _attachments(message: UserMessage | ToolMessage) -> list[Attachment]:
+    return [
+        Attachment(
+            number=number,
+            media_type=part.media_type,
+            name=part.name,
+            url=part.url,
+            bytes=len(part.data),
+        )
+        for number, part in enumerate(message.parts, 1)
+    ]
+
+
+def _message_body(message: Message, number: int) -> TranscriptMessage:
+    match message:
+        case UserMessage():
+            return TranscriptMessage(
+                number=number,
+                id=message.id,
+                role="user",
+                text=message.text,
+                aside=message.aside,
+                parts=_attachments(message),
+            )
+        case AssistantMessage():
+            return TranscriptMessage(
+                number=number,
+                id=message.id,
+                role="assistant",
+                text=message.text,
+                calls=[
+                    CalledTool(id=call.id, name=call.name, arguments=dict(call.arguments))
+                    for call in message.calls
+                ],
+                incomplete=message.incomplete,
+                model=message.model,
+                usage=message.usage,
+                reasoning="\n\n".join(it.text for it in message.reasoning if it.text),
+            )
+        case ToolMessage():
+            return TranscriptMessage(
+                number=number,
+                id=message.id,
+                role="tool",
+                text=message.text,
+                call=message.call,
+                failed=message.failed,
+                parts=_attachments(message),
+            )

@@ -1,0 +1,176 @@
+"""The table of all routes, and the ASGI application that serves them."""
+
+from functools import cache
+from typing import Any, Final
+
+import trio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Scope
+
+from orchestrator.products.server import mcp_route
+from orchestrator.products.server.api import (
+    approvals,
+    copies,
+    events,
+    failures,
+    health,
+    inbox,
+    jobs,
+    models,
+    part_bytes,
+    prune,
+    runs,
+    sessions,
+    simulations,
+    tasks,
+)
+from orchestrator.products.server.console import events as console_events
+from orchestrator.products.server.console import login, page
+from orchestrator.products.server.openai.chat import routes as chat
+from orchestrator.products.server.openai.chat import stored as stored_chats
+from orchestrator.products.server.openai.completions import routes as completions
+from orchestrator.products.server.openai.conversations import routes as conversations
+from orchestrator.products.server.openai.responses import input_tokens
+from orchestrator.products.server.openai.responses import routes as responses
+from orchestrator.products.server.openapi import document
+from orchestrator.products.server.operation import (
+    ApiCall,
+    Endpoint,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
+from orchestrator.products.server.state import ServerState
+from orchestrator.products.server.transport.access import AccessCheck
+from orchestrator.products.server.transport.cross_origin import CrossOrigin
+from orchestrator.products.server.transport.errors import HttpError, not_found
+
+
+async def openapi(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    del call
+    return json_response(_document())
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return document(OPERATIONS)
+
+
+# The busiest first: a request is compared with each path until one fits.
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *chat.OPERATIONS,
+    *responses.OPERATIONS,
+    *input_tokens.OPERATIONS,
+    *conversations.OPERATIONS,
+    *completions.OPERATIONS,
+    *stored_chats.OPERATIONS,
+    *models.OPERATIONS,
+    *runs.OPERATIONS,
+    *failures.OPERATIONS,
+    *prune.OPERATIONS,
+    *simulations.OPERATIONS,
+    *tasks.OPERATIONS,
+    *part_bytes.OPERATIONS,
+    *copies.OPERATIONS,
+    *approvals.OPERATIONS,
+    *sessions.OPERATIONS,
+    *inbox.OPERATIONS,
+    *jobs.OPERATIONS,
+    *events.OPERATIONS,
+    *health.OPERATIONS,
+    Operation(
+        method="GET",
+        path="/openapi.json",
+        handle=openapi,
+        summary="This document",
+        scope=None,
+        is_public=True,
+        responses={200: ResponseSpec(description="In version 3.1", body=dict[str, Any])},
+    ),
+)
+CONSOLE_OPERATIONS: Final[tuple[Operation, ...]] = (
+    *page.OPERATIONS,
+    *login.OPERATIONS,
+    *console_events.OPERATIONS,
+)
+"""What the console's own page asks for: no promise to other clients, so not in the document."""
+ROUTES: Final = (*OPERATIONS, *CONSOLE_OPERATIONS, *mcp_route.OPERATIONS)
+"""All routes. MCP is a protocol of its own, and no part of the document."""
+_PUBLIC_PATHS: Final = frozenset(it.path for it in ROUTES if it.is_public)
+
+
+def application(server: ServerState) -> ASGIApp:
+    """Return the ASGI application of a server."""
+    routes = [Route(it.path, Endpoint(server, it), methods=[it.method]) for it in ROUTES]
+
+    def note_refusal(scope: Scope, status: int) -> None:
+        server.metrics.count_refusal(status)
+        if (audit := server.audit) is not None:
+            audit.note_refusal(scope, status)
+
+    app = Starlette(
+        routes=routes,
+        exception_handlers={HTTPException: _routing_error, Exception: _internal_error},
+    )
+    checked = AccessCheck(
+        app=app,
+        keys=server.keys,
+        take_request=server.quotas.take_request,
+        hosts=server.settings.hosts,
+        body_limit=server.settings.body_limit,
+        is_public=_PUBLIC_PATHS.__contains__,
+        shutdown=server.shutdown,
+        note_refusal=note_refusal,
+        sign_ins=server.sign_ins,
+        secret=server.settings.cluster_secret,
+    )
+    origins = server.settings.origins
+    return CrossOrigin(app=checked, origins=origins) if origins else checked
+
+
+async def _routing_error(request: Request, exc: Exception) -> Response:
+    """Return the error of a path or a method that no route has, in OpenAI's shape."""
+    await trio.lowlevel.checkpoint()
+    assert isinstance(exc, HTTPException), "starlette calls this for no other"
+    path = request.url.path
+    if exc.status_code == 405:
+        return HttpError(
+            405,
+            f"{path} does not take {request.method}",
+            code="method_not_allowed",
+            headers={"allow": ", ".join(_methods_of(request))},
+        ).response()
+    return not_found(f"there is nothing at {path}; /openapi.json says what is there").response()
+
+
+async def _internal_error(request: Request, exc: Exception) -> Response:
+    """Return the error of a bug, without its text: that is logged on stderr."""
+    await trio.lowlevel.checkpoint()
+    exc.add_note(f"in the request {request.state.request_id}")
+    return HttpError(
+        500,
+        f"{request.method} {request.url.path} met a fault of the server"
+        f" ({type(exc).__name__}); it is no fault of yours, and was not repeated",
+        code="internal",
+        type="server_error",
+    ).response()
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Return the methods of a path, over all of its routes.
+
+    A path that a route has word for word is none with parameters.
+    """
+    path = request.url.path
+    routes = [
+        route
+        for route in request.app.routes
+        if isinstance(route, Route) and route.path_regex.match(path)
+    ]
+    exact = [route for route in routes if route.path == path]
+    return sorted({method for it in exact or routes for method in it.methods or ()})

@@ -1,0 +1,164 @@
+"""The audit of requests: a write is one row, in the commit of its facts, before it is answered.
+
+What is refused is counted. What is read is recorded only if the server is told to.
+"""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from orchestrator.kernel.journal.audit import (
+    ACCEPTED,
+    UNKNOWN,
+    AuditEvent,
+    AuditWriter,
+    key_actor,
+    local_actor,
+)
+from orchestrator.kernel.journal.refusals import RefusalCounter
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from orchestrator.products.server.json_rpc import RpcMessage
+    from orchestrator.products.server.keys.key import Key
+    from orchestrator.products.server.keys.store import Access
+    from orchestrator.products.server.operation import Operation
+
+ADMISSION: Final = "request"
+"""The action of a request that was refused before its route was known."""
+
+
+class HttpAudit:
+    """Records the requests of one server."""
+
+    def __init__(self, writer: AuditWriter, *, records_reads: bool = False) -> None:
+        """Record in a journal.
+
+        Args:
+            writer: writes the journal.
+            records_reads: record the requests that change nothing, too.
+        """
+        self.writer = writer
+        self.records_reads = records_reads
+        self.refusals = RefusalCounter(writer)
+
+    @contextmanager
+    def lifetime(self, address: str) -> Generator[None]:
+        """Record the start and the stop of the server, and what is still counted."""
+        process = AuditEvent(
+            actor=local_actor(os.getuid()),
+            action="server.start",
+            target=address,
+            peer=f"pid {os.getpid()}",
+        )
+        self.writer.audit(process)
+        try:
+            yield
+        finally:
+            self.refusals.flush()
+            # In a hurry, nothing can be recorded any more.
+            if not self.writer.closed:
+                self.writer.audit(attrs.evolve(process, action="server.stop"))
+
+    def note_key(self, action: str, name: str) -> None:
+        """Record what the owner of this process did to a key while it runs."""
+        if not self.writer.closed:
+            self.writer.audit(key_change(action, name))
+
+    def note_refusal(self, scope: "Scope", status: int) -> None:
+        """Count a request that did not reach a route."""
+        access: Access | None = scope["state"].get("access")
+        key = None if access is None else access.key
+        self.refusals.count(
+            AuditEvent(
+                actor=UNKNOWN if key is None else key_actor(key.name),
+                owner="" if key is None else key.owner,
+                action=ADMISSION,
+                outcome=str(status),
+                peer=peer_of(scope),
+            )
+        )
+
+
+def key_change(action: str, name: str) -> AuditEvent:
+    """Return what the audit says of a key that was made, changed or revoked on this machine."""
+    return AuditEvent(actor=local_actor(os.getuid()), action=action, target=name)
+
+
+class RequestAudit:
+    """The audit of one request."""
+
+    def __init__(
+        self, audit: HttpAudit | None, operation: "Operation", key: "Key | None", peer: str
+    ) -> None:
+        self._audit = audit
+        """None: the server holds no journal that could record it."""
+        self._key = key
+        self._peer = peer
+        self._action = operation.name
+        self._is_write = operation.method != "GET"
+        self.is_recorded = False
+
+    def set_message(self, message: "RpcMessage") -> None:
+        """Say what a request does, where its body does and its route does not."""
+        self._action = message.action
+        self._is_write = message.is_write
+
+    def set_journal(self, audit: HttpAudit) -> None:
+        """Record it in the journal that the request is about."""
+        self._audit = audit
+
+    def accept(self, target: str) -> None:
+        """Record that the request is carried out, in the commit of the facts just posted.
+
+        Call it without a checkpoint after the first fact, or before it.
+        """
+        assert self._audit is not None, "only a journal carries out a request"
+        self.is_recorded = True
+        self._audit.writer.audit(self._event(target))
+
+    def note_answer(self, status: int, target: str) -> None:
+        """Record or count the answer to a request that nothing was recorded of."""
+        if self.is_recorded or self._key is None or self._audit is None:
+            return
+        if self._audit.writer.closed:
+            return  # it went to another server meanwhile
+        if status >= 400 or self._is_write:
+            # A write that changed nothing, such as one that was sent again.
+            self._audit.refusals.count(self._event(target, outcome=str(status)))
+        elif self._audit.records_reads:
+            self._audit.writer.audit(self._event(target, outcome=str(status)))
+
+    def event_of_pruning(self) -> AuditEvent:
+        """Return what the journal records with the sessions that the request deletes.
+
+        The answer alone is not recorded, then.
+        """
+        self.is_recorded = True
+        return self._event("")
+
+    async def wait_recorded(self) -> None:
+        """Wait until what was recorded survives a crash."""
+        assert self._audit is not None, "nothing was recorded"
+        await self._audit.writer.wait_audited()
+
+    def _event(self, target: str, *, outcome: str = ACCEPTED) -> AuditEvent:
+        key = self._key
+        return AuditEvent(
+            actor=UNKNOWN if key is None else key_actor(key.name),
+            owner="" if key is None else key.owner,
+            action=self._action,
+            target=target,
+            peer=self._peer,
+            outcome=outcome,
+        )
+
+
+def peer_of(scope: "Scope") -> str:
+    """Return the address that a request came from."""
+    client = scope.get("client")
+    return client[0] if client else ""

@@ -1,0 +1,254 @@
+"""A server of many journals: those of a folder, or the shards of a database."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+from orchestrator.agents import Agent, raising_one_error
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.kernel.doors.kept import Push
+from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.journal.shards import SHARDS
+from orchestrator.products.cluster.database.address import DatabaseAddress
+from orchestrator.products.cluster.database.connection import shown_address
+from orchestrator.products.cluster.database.database import open_database
+from orchestrator.products.cluster.database.schema import install_schema
+from orchestrator.products.cluster.database.servers import install_secret, install_servers
+from orchestrator.products.cluster.database.wakeups import open_wakeups
+from orchestrator.products.server.cluster.folder import FolderDirectory
+from orchestrator.products.server.cluster.holder import JournalHolder, OpenOrchestrator
+from orchestrator.products.server.cluster.peers import Peers
+from orchestrator.products.server.cluster.placement import Placement
+from orchestrator.products.server.cluster.proxy import Proxy, open_proxy
+from orchestrator.products.server.cluster.router import ClusterRouter
+from orchestrator.products.server.cluster.session_list import SessionListing
+from orchestrator.products.server.cluster.shard_keeper import ShardKeeper
+from orchestrator.products.server.server import Server, address_of, new_state, serve_connections
+from orchestrator.products.server.state import ServerState, Settings
+from orchestrator.products.server.transport.api_key import is_wildcard
+from orchestrator.products.server.transport.listener import Listening, bind, require_usable
+
+if TYPE_CHECKING:
+    from orchestrator.products.cluster.database.connection import Connection
+
+ANSWER_SECONDS: Final = 3
+"""How long requests may take to be answered after all journals were let go."""
+CLOSE_SECONDS: Final = 5
+"""How long journals may take to be let go when the server ends in a hurry."""
+
+
+@attrs.frozen(kw_only=True)
+class ClusterSettings:
+    """What a server of many journals is, besides its `Settings`."""
+
+    secret: bytes = attrs.field(repr=False)
+    """By which servers sign what they forward: random, of no key that a client may have."""
+    open_orchestrator: OpenOrchestrator
+    """Opens an orchestrator on a journal that is taken."""
+    clock: Callable[[], float]
+    redactor: Redactor
+    sandbox: SandboxChoice
+    report: Callable[[str], None]
+    """Is called with what happens to journals, in a sentence."""
+    host: str
+    """The name of this machine."""
+    address: str | None = None
+    """Where other servers reach this one; None is where it listens."""
+    database: DatabaseAddress | None = None
+    """The database whose shards it serves; None serves the journals of a folder."""
+    shards: int | None = None
+    """How many shards the database is to have; None is what it has, or 16."""
+    grace: float = 10
+    """How many seconds what runs may go on in a shard that is handed over."""
+
+
+class ClusterServer:
+    """A running server of many journals, which a signal can drain."""
+
+    def __init__(
+        self, server: Server, holder: JournalHolder, keeper: ShardKeeper | None = None
+    ) -> None:
+        self.server = server
+        self._holder = holder
+        self._keeper = keeper
+
+    @property
+    def working(self) -> int:
+        """The number of tasks that run now."""
+        return self._holder.working
+
+    async def drain(self, seconds: float) -> bool:
+        """Hand all journals over, and return whether nothing runs any more."""
+        self.server.state.is_draining = True
+        if self._keeper is not None:
+            # First, so that the others take what is let go.
+            await self._keeper.leave()
+        has_ended = await self._holder.drain(seconds)
+        # Those that wait for the next writers of their journals are passed on to these.
+        with trio.move_on_after(ANSWER_SECONDS):
+            await self.server.state.metrics.wait_answered()
+        return has_ended
+
+    async def abandon(self) -> None:
+        """Settle what still runs without waiting for it."""
+        await self._holder.abandon()
+
+
+@asynccontextmanager
+async def open_cluster_server(
+    journals: Journals,
+    agents: Mapping[str, Agent[Any]],
+    settings: Settings,
+    listening: Listening,
+    *,
+    push: Mapping[str, Push],
+    cluster: ClusterSettings,
+) -> AsyncGenerator[ClusterServer]:
+    """Serve the journals of a folder, or shards of a database, as long as the block lasts.
+
+    Args:
+        journals: those of the folder or the database.
+        agents: the agents, by the model name that clients use.
+        settings: the configuration.
+        listening: the address and the certificate.
+        push: sends the replies of each owner to a webhook.
+        cluster: the rest of the configuration.
+    """
+    require_usable(listening)
+    with bind(listening) as listener:
+        bound = address_of(listener, listening)
+        if cluster.database is not None and cluster.address is None:
+            require_named(urlsplit(bound).hostname or "")
+        state = new_state(
+            agents,
+            attrs.evolve(settings, cluster_secret=cluster.secret),
+            clock=cluster.clock,
+            redactor=cluster.redactor,
+            sandbox=cluster.sandbox,
+        )
+        state.survives_journals = True
+        state.listing = SessionListing(journals)
+        address = cluster.address or bound
+        with raising_one_error():
+            # The nursery owns the orchestrators.
+            async with (
+                open_proxy(cluster.secret, address, cluster.clock) as proxy,
+                trio.open_nursery() as nursery,
+            ):
+                holder = JournalHolder(
+                    state,
+                    cluster.open_orchestrator,
+                    push,
+                    nursery,
+                    address=bound,
+                    report=cluster.report,
+                )
+                async with (
+                    _directory(
+                        journals, state, holder, proxy, address=address, cluster=cluster
+                    ) as keeper,
+                    serve_connections(state, listener, listening, cluster.redactor) as connections,
+                ):
+                    server = Server(state, connections, [bound])
+                    served = ClusterServer(server, holder, keeper)
+                    try:
+                        yield served
+                    finally:
+                        with trio.move_on_after(CLOSE_SECONDS, shield=True):
+                            await served.drain(0)
+                nursery.cancel_scope.cancel(reason="the server is closed")
+
+
+@asynccontextmanager
+async def _directory(
+    journals: Journals,
+    state: ServerState,
+    holder: JournalHolder,
+    proxy: Proxy,
+    *,
+    address: str,
+    cluster: ClusterSettings,
+) -> AsyncGenerator[ShardKeeper | None]:
+    """Take journals, and know who has the others, as long as the block lasts."""
+    if cluster.database is None:
+        folder = FolderDirectory(journals, holder, address)
+        state.home_of = ClusterRouter(state.journals, folder, proxy).home_of
+        state.peers = Peers(proxy, folder.addresses)
+        if state.settings.jobs:
+            # First, so that new sessions are there, too, and no other journal is held for them.
+            await folder.try_to_take(state.home_of_jobs)
+        await folder.take_first()
+        if state.settings.jobs:
+            holder.start_soon(partial(folder.take_forever, state.home_of_jobs))
+        yield None
+        return
+    url, application = cluster.database.url, f"orchestrator serve {address}"
+    async with (
+        open_database(url, application=application) as database,
+        open_wakeups(url, application=application) as wakeups,
+    ):
+        shards = await database.run(partial(_install, cluster))
+        keeper = ShardKeeper(
+            journals,
+            holder,
+            proxy,
+            database,
+            id_=f"{address}#{token_hex(4)}",
+            address=address,
+            host=cluster.host,
+            shards=shards,
+            lease=cluster.database.lease,
+            grace=cluster.grace,
+            report=cluster.report,
+        )
+        state.placement = Placement(shards)
+        state.home_of = ClusterRouter(state.journals, keeper, proxy, state.placement).home_of
+        state.peers = Peers(proxy, keeper.addresses)
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                await keeper.begin()
+                nursery.start_soon(keeper.keep_forever, wakeups)
+                yield keeper
+                nursery.cancel_scope.cancel(reason="the server is closed")
+
+
+def require_named(host: str) -> None:
+    """Raise if a server of a database listens where no other server could name it."""
+    if is_wildcard(host):
+        raise ServerSetupError(
+            f"the server listens at all addresses ({host}), and the other servers of the database"
+            " must know by which they reach it: give --address https://HOST:PORT"
+        )
+
+
+async def secret_of_database(database: DatabaseAddress) -> str:
+    """Return the secret that the servers of a database share; the first of them makes it."""
+
+    def install(connection: "Connection") -> str:
+        install_schema(connection, shown_address(database.url), database.cluster)
+        return install_secret(connection)
+
+    async with open_database(database.url, application="orchestrator serve") as opened:
+        return await opened.run(install)
+
+
+def _install(cluster: ClusterSettings, connection: "Connection") -> int:
+    """Create what is missing in the database, and return how many shards it has; blocking."""
+    assert cluster.database is not None
+    shown = shown_address(cluster.database.url)
+    install_schema(connection, shown, cluster.database.cluster)
+    shards = install_servers(connection, cluster.shards, SHARDS)
+    if cluster.shards not in {None, shards}:
+        raise ServerSetupError(
+            f"--shards is {cluster.shards}, and {shown} has {shards} since it was first served;"
+            " leave --shards out, or use another database"
+        )
+    return shards

@@ -1,0 +1,212 @@
+"""The journals of a folder: a server holds some of them, and other processes the rest.
+
+It holds those in which sessions of a server wait, and one for new sessions. Any other one that no
+process writes is taken when a client asks for what is in it. One that is damaged is reported, and
+keeps none of the others from being served.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events import ApprovalAsked, SessionOpened
+from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.kernel.errors import JournalError, JournalInUseError
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.journal.store import JournalStore, Writer
+from orchestrator.kernel.read_api import ID_PATTERN
+from orchestrator.products.server.cluster.holder import JournalHolder, opening
+from orchestrator.products.server.keys.key import DEFAULT
+from orchestrator.products.server.request_subject import Subject, SubjectKind
+
+LOOK_SECONDS: Final = 0.5
+"""How long after a look at a journal without a writer the next one is."""
+AGAIN_SECONDS: Final = 5
+"""How long after a journal was taken for one that failed another one may be."""
+TAKE_SECONDS: Final = 30
+"""How long after a look at a journal that another process writes the next one is."""
+_LOG: Final = logging.getLogger(__name__)
+
+
+class FolderDirectory:
+    """Knows the journals of a folder, and takes those that are free."""
+
+    def __init__(self, journals: Journals, holder: JournalHolder, address: str) -> None:
+        """Hold none yet.
+
+        Args:
+            journals: those of the folder.
+            holder: holds those that are taken.
+            address: where other servers reach this one.
+        """
+        self._journals = journals
+        self._holder = holder
+        self._address = address
+        self._failed: set[str] = set()
+        """The journals that were lost or cannot be taken: only who asks for one tries again."""
+        self._is_taking_again = False
+        holder.on_released(self._note_released)
+
+    async def take_first(self) -> None:
+        """Take the journals in which sessions of a server wait, and one for new sessions.
+
+        Raises:
+            JournalError: there is none that can be opened, and none can be made.
+        """
+        waiting = await trio.to_thread.run_sync(self._waiting)
+        for name in waiting:
+            if name not in self._failed:
+                await self.try_to_take(name)
+        if not self._holder.names and not self._holder.is_draining:
+            await self._holder.take(lambda: self._journals.open_free(address=self._address))
+
+    async def take_forever(self, name: str) -> None:
+        """Hold a journal as soon as no other process writes it, until the server ends.
+
+        The jobs of the program begin where it is: a server that dies leaves them to another one.
+        """
+        await trio.lowlevel.checkpoint()
+        is_told = False
+        while not self._holder.is_draining:
+            if name not in self._holder.names and name not in self._failed:
+                await self.try_to_take(name)
+            writer = None
+            if name not in self._holder.names:
+                writer = await self.writer(name)
+            if writer is not None and not is_told:
+                is_told = True
+                self._holder.report(
+                    f"process {writer.process} writes {name}: jobs of the file begin there"
+                )
+            await trio.sleep(TAKE_SECONDS)
+
+    async def try_to_take(self, name: str) -> None:
+        """Take a journal if no other process writes it; say so if it cannot be opened."""
+        await trio.lowlevel.checkpoint()
+        try:
+            await self.take(name)
+        except JournalError as exc:
+            self._failed.add(name)
+            self._holder.report(f"{name} cannot be taken: {exc.problem}")
+
+    def _note_released(self, name: str) -> None:
+        """Take another journal if the last one was lost: new sessions need one."""
+        if self._holder.is_draining:
+            return
+        self._failed.add(name)
+        if not self._holder.names and not self._is_taking_again:
+            self._is_taking_again = True
+            self._holder.start_soon(self._take_again)
+
+    async def _take_again(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while not (self._holder.names or self._holder.is_draining):
+            try:
+                await self.take_first()
+            except JournalError as exc:
+                self._holder.report(f"no other journal can be taken: {exc}")
+            # One that fails at once is not opened again and again.
+            await trio.sleep(AGAIN_SECONDS)
+        self._is_taking_again = False
+
+    def _waiting(self) -> list[str]:
+        return [
+            name
+            for name, sessions in self._journals.waiting().items()
+            if _is_of_server(self._journals.store(name), sessions)
+        ]
+
+    async def locate(self, subject: Subject) -> str | None:
+        if not ID_PATTERN.fullmatch(subject.id):
+            await trio.lowlevel.checkpoint()
+            return None
+        return await trio.to_thread.run_sync(locate, self._journals, subject)
+
+    async def owner(self, journal: str, subject: Subject) -> str | None:
+        return await trio.to_thread.run_sync(owner_of, self._journals, journal, subject)
+
+    async def writer(self, journal: str) -> Writer | None:
+        return await trio.to_thread.run_sync(self._journals.store(journal).writer)
+
+    async def addresses(self) -> Sequence[str]:
+        """Return where the other servers of the folder are."""
+        return await trio.to_thread.run_sync(self._other_addresses)
+
+    def _other_addresses(self) -> Sequence[str]:
+        held = self._holder.names
+        others = [name for name in self._journals.names() if name not in held]
+        writers = [self._journals.store(name).writer() for name in others]
+        found = {it.address for it in writers if it is not None and it.address}
+        return sorted(found - {self._address})
+
+    async def take(self, journal: str) -> bool:
+        await trio.lowlevel.checkpoint()
+        if self._holder.is_draining or journal in self._holder.names:
+            return False  # it ends, or another request has come first
+        store = self._journals.store(journal)
+        try:
+            await self._holder.take(opening(store, journal, self._address), journal)
+        except JournalInUseError:
+            return False
+        self._failed.discard(journal)
+        return True
+
+    async def wait_changed(self) -> None:
+        with trio.move_on_after(LOOK_SECONDS):
+            await self._holder.wait_changed()
+
+
+def locate(journals: Journals, subject: Subject) -> str | None:
+    """Return the journal that has a session, a task or an approval; blocking."""
+    match subject.kind:
+        case SubjectKind.SESSION:
+            return journals.find(SessionId(subject.id))
+        case SubjectKind.TASK:
+            found = journals.sessions_with_task(subject.id).sessions
+            return found[0].journal if found else journals.find(SessionId(subject.id))
+        case SubjectKind.APPROVAL:
+            for name in journals.names():
+                try:
+                    with journals.store(name).open_reader(verify=False) as reader:
+                        if reader.naming(subject.id, kind=ApprovalAsked.__name__):
+                            return name
+                except JournalError as exc:
+                    _LOG.warning("%s; approvals are not looked for in it", exc)
+            return None
+
+
+def owner_of(journals: Journals, name: str, subject: Subject) -> str | None:
+    """Return the owner of what a journal has; None if it does not have it; blocking."""
+    store = journals.store(name)
+    if not store.exists():
+        return None
+    with store.open_reader(verify=False) as reader:
+        sessions: Sequence[SessionId] = [SessionId(subject.id)]
+        match subject.kind:
+            case SubjectKind.SESSION:
+                pass
+            case SubjectKind.TASK:
+                sessions = [*reader.sessions_with_task(subject.id), *sessions]
+            case SubjectKind.APPROVAL:
+                asked = reader.naming(subject.id, kind=ApprovalAsked.__name__)
+                sessions = [entry.session for entry in asked]
+        for session in sessions:
+            if reader.has_session(session):
+                return reader.owners().get(session, DEFAULT)
+    return None
+
+
+def _is_of_server(store: JournalStore, sessions: Sequence[SessionId]) -> bool:
+    """Return whether a server has opened one of these sessions; blocking."""
+    try:
+        with store.open_reader(verify=False) as reader:
+            return any(
+                isinstance(entry.event, SessionOpened) and KIND in entry.event.labels
+                for session in sessions
+                for entry in reader.entries(session)
+            )
+    except JournalError:
+        return False  # what cannot be read is left alone

@@ -1,0 +1,234 @@
+"""Holds journals: an orchestrator for each, opened when it is taken and closed when it is let go.
+
+All run in one event loop. One whose journal fails, because its lease was lost, ends alone: its
+streams and waits end with an error, and the server goes on with the others.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from orchestrator.agents import raising_one_error
+from orchestrator.kernel.doors.kept import Push
+from orchestrator.kernel.errors import JournalError, JournalInUseError
+from orchestrator.kernel.journal.journals import HeldJournal
+from orchestrator.kernel.journal.store import JournalStore
+from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.products.server.served_journal import ServedJournal
+from orchestrator.products.server.server import serve_journal, unusable_agents
+from orchestrator.products.server.state import ServerState
+
+LAST_SECONDS: Final = 1
+"""How long requests and streams may take to end when their journal is let go."""
+
+OpenJournal: TypeAlias = Callable[[], AbstractAsyncContextManager[HeldJournal]]
+OpenOrchestrator: TypeAlias = Callable[[HeldJournal], AbstractAsyncContextManager[Orchestrator]]
+
+
+def opening(store: JournalStore, name: str, address: str) -> OpenJournal:
+    """Return what opens the journal of a name for writing."""
+
+    @asynccontextmanager
+    async def open_journal() -> AsyncGenerator[HeldJournal]:
+        async with store.open_writer(address=address) as journal:
+            yield HeldJournal(name, journal)
+
+    return open_journal
+
+
+@attrs.define(eq=False)
+class _Tenure:
+    """The time in which this server holds one journal."""
+
+    served: ServedJournal
+    ends: trio.Event = attrs.field(factory=trio.Event)
+    grace: float = 0
+
+
+class JournalHolder:
+    """Holds the journals of one server. Their tasks live in the nursery that it is given."""
+
+    def __init__(
+        self,
+        state: ServerState,
+        open_orchestrator: OpenOrchestrator,
+        push: Mapping[str, Push],
+        nursery: trio.Nursery,
+        *,
+        address: str,
+        report: Callable[[str], None],
+    ) -> None:
+        """Hold no journal yet.
+
+        Args:
+            state: the server.
+            open_orchestrator: opens an orchestrator on a journal.
+            push: sends the replies of each owner to a webhook.
+            nursery: owns the orchestrators.
+            address: where the server listens, for the audit.
+            report: is called with what happens to journals, in a sentence.
+        """
+        self._state = state
+        self._open_orchestrator = open_orchestrator
+        self._push = push
+        self._nursery = nursery
+        self._address = address
+        self.report: Final = report
+        self._grace: float = 0
+        self._tenures: dict[str, _Tenure] = {}
+        self._taking: set[str] = set()
+        self._changed = trio.lowlevel.ParkingLot()
+        self._released: list[Callable[[str], None]] = []
+
+    @property
+    def _hands_over(self) -> bool:
+        """Whether another server goes on with what this one lets go."""
+        return self._state.placement is not None
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether all journals are let go, because the server ends: none is to be taken."""
+        return self._state.is_draining
+
+    @property
+    def names(self) -> list[str]:
+        """The journals that it holds, or is about to: those that move away included."""
+        return [*self._tenures, *self._taking]
+
+    @property
+    def served(self) -> list[ServedJournal]:
+        return [it.served for it in self._tenures.values()]
+
+    @property
+    def staying(self) -> list[ServedJournal]:
+        """The journals that do not move away."""
+        return [it.served for it in self._tenures.values() if not it.ends.is_set()]
+
+    def start_soon(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a function beside the journals, until the server ends."""
+        self._nursery.start_soon(work)
+
+    def on_released(self, receive: Callable[[str], None]) -> None:
+        """Call a function with each journal that was let go."""
+        self._released.append(receive)
+
+    async def take(self, open_journal: OpenJournal, name: str = "") -> ServedJournal:
+        """Open a journal, and go on with its sessions.
+
+        Args:
+            open_journal: opens it.
+            name: that of the journal, if it is known before.
+
+        Raises:
+            JournalInUseError: another process writes it.
+            JournalError: it cannot be opened.
+        """
+        self._taking.add(name)
+        try:
+            served: ServedJournal = await self._nursery.start(self.serve, open_journal)
+        finally:
+            self._taking.discard(name)
+            self._changed.unpark_all()
+        return served
+
+    async def serve(
+        self, open_journal: OpenJournal, task_status: trio.TaskStatus[ServedJournal]
+    ) -> None:
+        """Serve a journal until it is let go, or lost."""
+        await trio.lowlevel.checkpoint()
+        has_begun, name = False, ""
+        try:
+            async with (
+                open_journal() as held,
+                self._open_orchestrator(held) as orchestrator,
+                serve_journal(self._state, orchestrator, self._push, name=held.name) as served,
+            ):
+                name = held.name
+                with served.audit.lifetime(self._address):
+                    if not len(self._tenures):
+                        self._state.unusable_agents = unusable_agents(
+                            orchestrator, self._state.agents
+                        )
+                    tenure = self._tenures[name] = _Tenure(served)
+                    if self.is_draining:
+                        # It was about to be taken when the server began to end.
+                        self.release(name, self._grace)
+                    has_begun = True
+                    task_status.started(served)
+                    try:
+                        await tenure.ends.wait()
+                        await self._let_go(tenure)
+                    finally:
+                        served.is_moving = self._hands_over
+                        served.shutdown.set()
+                        with trio.move_on_after(LAST_SECONDS, shield=True):
+                            await served.wait_idle()
+                        served.end_requests()
+        except JournalInUseError as exc:
+            if not has_begun:
+                raise
+            self.report(f"{name} was lost: {exc.problem}")
+        except JournalError as exc:
+            if not has_begun or not self._state.survives_journals:
+                raise
+            self.report(f"{name} failed, and is let go: {exc.problem}")
+        finally:
+            if has_begun:
+                tenure = self._tenures.pop(name)
+                tenure.served.released.set()
+                for receive in self._released:
+                    receive(name)
+            self._changed.unpark_all()
+
+    async def _let_go(self, tenure: _Tenure) -> None:
+        """Let what runs end for a while, and give clients that wait an outcome."""
+        await tenure.served.orchestrator.drain(tenure.grace)
+        with trio.move_on_after(LAST_SECONDS, shield=True):
+            await tenure.served.door.cancel_waiting_runs()
+
+    def release(self, name: str, grace: float) -> None:
+        """Begin to hand a journal over: it begins nothing new from now on.
+
+        Args:
+            name: the journal.
+            grace: how many seconds what runs may go on.
+        """
+        tenure = self._tenures[name]
+        tenure.grace = grace
+        tenure.served.is_moving = self._hands_over
+        tenure.ends.set()
+
+    async def wait_empty(self) -> None:
+        """Wait until no journal is held, or being taken."""
+        await trio.lowlevel.checkpoint()
+        while self._tenures or self._taking:
+            await self._changed.park()
+
+    async def wait_changed(self) -> None:
+        """Wait until a journal was taken or let go."""
+        await self._changed.park()
+
+    # What `cli/signals.py` stops.
+
+    @property
+    def working(self) -> int:
+        return sum(it.orchestrator.working for it in self.served)
+
+    async def drain(self, seconds: float) -> bool:
+        """Hand all journals over, and return whether nothing runs any more."""
+        self._grace = seconds
+        for name in list(self._tenures):
+            if not self._tenures[name].ends.is_set():
+                self.release(name, seconds)
+        with trio.move_on_after(seconds + LAST_SECONDS) as waited:
+            await self.wait_empty()
+        return not waited.cancelled_caught
+
+    async def abandon(self) -> None:
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                for it in self.served:
+                    nursery.start_soon(it.orchestrator.abandon)

@@ -1,0 +1,44 @@
+"""What the other servers have in memory: a list over all of them asks each."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import trio
+
+from orchestrator.agents import raising_one_error
+from orchestrator.products.server.cluster.proxy import Proxy
+from orchestrator.products.server.operation import ApiCall
+
+
+class Peers:
+    """Asks all other servers the same."""
+
+    def __init__(self, proxy: Proxy, addresses: Callable[[], Awaitable[Sequence[str]]]) -> None:
+        """Ask servers.
+
+        Args:
+            proxy: forwards requests.
+            addresses: returns where the other servers are now.
+        """
+        self._proxy = proxy
+        self._addresses = addresses
+
+    async def ask(self, call: ApiCall) -> list[bytes]:
+        """Return the answers of the others to the same request, which none of them asks again.
+
+        A server that cannot be reached is left out: another one has what it had, soon.
+        """
+        await trio.lowlevel.checkpoint()
+        if call.is_forwarded:
+            return []
+        answers: list[bytes] = []
+
+        async def ask(address: str) -> None:
+            answer = await self._proxy.fetch(call, address)
+            if answer is not None:
+                answers.append(answer)
+
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                for address in await self._addresses():
+                    nursery.start_soon(ask, address)
+        return answers

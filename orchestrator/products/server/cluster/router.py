@@ -1,0 +1,219 @@
+"""Finds the journal of a request among those of this server, or the server that writes it.
+
+A request is forwarded once at most. While a journal has no writer, because it is handed over or its
+writer has died, the request waits a little for the next one.
+"""
+
+from collections.abc import Awaitable
+from typing import Final, Protocol
+
+import trio
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from orchestrator.delegation import SessionId
+from orchestrator.kernel.journal.store import Writer
+from orchestrator.products.server.cluster.forwarded_header import MOVED
+from orchestrator.products.server.cluster.placement import Placement
+from orchestrator.products.server.cluster.proxy import NotReachedError, Proxy
+from orchestrator.products.server.operation import ApiCall
+from orchestrator.products.server.request_subject import Subject, SubjectKind, subject_of
+from orchestrator.products.server.served_journal import HeldJournals, ServedJournal
+from orchestrator.products.server.transport.errors import SOON, HttpError, journal_moved
+from orchestrator.products.server.transport.sse import wait_unless_disconnected
+
+WAIT_SECONDS: Final = 5
+"""How long a request waits for a journal to have a writer again."""
+
+
+class Directory(Protocol):
+    """Knows where all journals are, those of other processes included."""
+
+    async def locate(self, subject: Subject) -> str | None:
+        """Return the name of the journal that has a session, a task or an approval."""
+        ...
+
+    async def owner(self, journal: str, subject: Subject) -> str | None:
+        """Return whose the subject of a request is; None if the journal does not have it."""
+        ...
+
+    async def writer(self, journal: str) -> Writer | None:
+        """Return the process that writes a journal now."""
+        ...
+
+    async def take(self, journal: str) -> bool:
+        """Take over a journal that no process writes, if that is for this server to do now."""
+        ...
+
+    async def wait_changed(self) -> None:
+        """Wait until another look may show something new."""
+        ...
+
+
+class ClusterRouter:
+    """Finds the journals of requests, here or at other servers."""
+
+    def __init__(
+        self,
+        journals: HeldJournals,
+        directory: Directory,
+        proxy: Proxy,
+        placement: Placement | None = None,
+    ) -> None:
+        """Route requests.
+
+        Args:
+            journals: those that this server holds.
+            directory: knows all others.
+            proxy: forwards requests.
+            placement: the homes of ids; None opens new sessions in the first journal.
+        """
+        self._journals = journals
+        self._directory = directory
+        self._proxy = proxy
+        self._placement = placement
+
+    async def home_of(self, call: ApiCall) -> ServedJournal | Response | None:
+        """Return the journal that a request is about, or the answer of the server that has it."""
+        subject = subject_of(call)
+        if subject is None:
+            if call.opens_session:
+                return await self._home_of_new(call)
+            return self._journals.first_or_none  # noqa: ASYNC910 (its caller has checkpointed)
+        held = self._in_memory(subject)
+        if held is not None:
+            return held  # noqa: ASYNC910 (on the path of every request)
+        name = await self._name_of(call, subject)
+        if name is None:
+            if call.opens_session:
+                return await self._home_of_new(call)
+            return self._journals.first_or_none
+        return await self._reach(call, name, subject)
+
+    def _in_memory(self, subject: Subject) -> ServedJournal | None:
+        if subject.kind is SubjectKind.SESSION:
+            return self._journals.of_session(SessionId(subject.id))
+        for journal in self._journals:
+            ledger = journal.read.ledger
+            known = ledger.tasks if subject.kind is SubjectKind.TASK else ledger.open_questions
+            if subject.id in known:
+                return journal
+        return None
+
+    async def _name_of(self, call: ApiCall, subject: Subject) -> str | None:
+        """Return the journal that a request is about, and that is not known in memory."""
+        home: str | None = None
+        if self._placement is not None and subject.kind is SubjectKind.SESSION:
+            home = self._placement.home_of(subject.id)
+            if call.opens_session:
+                await trio.lowlevel.checkpoint()
+                return home  # an Idempotency-Key: it is there already, or will be
+        return await self._directory.locate(subject) or home
+
+    async def _home_of_new(self, call: ApiCall) -> ServedJournal | Response | None:
+        placement = self._placement
+        if placement is None:
+            await trio.lowlevel.checkpoint()
+            counted = call.server.home_of_key(call.key)
+            if counted is None:
+                return self._journals.first_or_none
+            return await self._reach(call, counted)
+        home = placement.home_of_key(call.key)
+        if home is None:
+            free = [it for it in self._journals if not it.is_moving]
+            if free:
+                await trio.lowlevel.checkpoint()
+                # Those that have fewest in memory come first: shards fill evenly.
+                journal = min(free, key=lambda it: len(it.read.ledger.sessions))
+                call.draw_session_id(placement, journal.name)
+                return journal
+            # It is stopping, or has no shard yet: any shard of another server will do.
+            home = placement.home_of(call.request.state.request_id)
+        reached = await self._reach(call, home)
+        if isinstance(reached, ServedJournal):
+            call.draw_session_id(placement, reached.name)
+        return reached
+
+    async def _reach(
+        self, call: ApiCall, name: str, subject: Subject | None = None
+    ) -> ServedJournal | Response | None:
+        """Return a journal, or what its writer answers.
+
+        What the key of the request does not see is looked for where unknown ids are: no journal
+        is taken for it, and nothing is said about its writer.
+
+        Raises:
+            HttpError: it has no writer now, or one that is no server.
+        """
+        until = trio.current_time() + WAIT_SECONDS
+        is_checked = subject is None or call.key.is_admin
+        while True:
+            journal = self._journals.get(name)
+            if journal is not None and not (journal.is_moving and call.opens_session):
+                await trio.lowlevel.checkpoint()
+                return journal
+            if call.is_forwarded:
+                raise journal_moved(MOVED)
+            writer = await self._directory.writer(name)
+            if not is_checked and (writer is None or not writer.address):
+                # Another server checks it by itself.
+                assert subject is not None
+                owner = await self._directory.owner(name, subject)
+                if owner is not None and not call.key.may_see(owner):
+                    return self._journals.first_or_none
+                is_checked = True
+            answer = await self._ask_writer(call, name, writer, is_new=subject is None)
+            if answer is not None:
+                return answer
+            left = until - trio.current_time()
+            if left <= 0:
+                raise no_writer(name)
+            with trio.move_on_after(left):
+                await self._directory.wait_changed()
+
+    async def _ask_writer(
+        self, call: ApiCall, name: str, writer: Writer | None, *, is_new: bool
+    ) -> Response | None:
+        """Return what the writer of a journal answers; None if there may be another one soon."""
+        await trio.lowlevel.checkpoint()
+        if writer is None:
+            await self._directory.take(name)
+            return None
+        if not writer.address and is_new:
+            raise no_writer(name)  # the limits of its key are counted there
+        if not writer.address:
+            raise HttpError(
+                409,
+                f"process {writer.process} on {writer.host} writes this run, and is no server:"
+                " it can be acted on here when that has ended; until then `orchestrator show` and"
+                " `orchestrator watch` show it",
+                code="written_elsewhere",
+            )
+        forwarded = self._proxy.forward(call, writer, journal=name)
+        try:
+            return await _unless_disconnected(call, forwarded)
+        except NotReachedError:
+            return None
+
+
+async def _unless_disconnected(call: ApiCall, forwarded: Awaitable[Response]) -> Response:
+    """Return an answer, unless the client disconnects before it begins."""
+    answers: list[Response] = []
+
+    async def wait() -> None:
+        answers.append(await forwarded)
+
+    if not await wait_unless_disconnected(call.request, wait):
+        raise ClientDisconnect
+    return answers[0]
+
+
+def no_writer(journal: str) -> HttpError:
+    """Return the error of a request to a journal that no server holds now."""
+    return HttpError(
+        503,
+        f"no server holds {journal!r} now; one takes it over soon: ask again",
+        code="no_writer",
+        type="server_error",
+        headers=SOON,
+    )

@@ -1,0 +1,128 @@
+"""All sessions at one address, newest first: those of journals that others write, too.
+
+Such a journal is read beside its writer, so a list shows what is durable. Each session is shown
+from its own facts.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from orchestrator.delegation import SessionId
+from orchestrator.kernel.errors import JournalError
+from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.journal.store import JournalStore
+from orchestrator.kernel.read_api import FoundSession
+from orchestrator.products.server.keys.key import DEFAULT, Key
+
+T = TypeVar("T")
+_LOG: Final = logging.getLogger(__name__)
+
+
+@attrs.frozen(order=True)
+class Listed:
+    """A session in a list."""
+
+    began: float
+    journal: str
+    number: int
+    """Its place in its journal: sessions may begin at once."""
+    id: SessionId = attrs.field(order=False)
+
+
+class SessionListing:
+    """Lists the sessions of all journals."""
+
+    def __init__(self, journals: Journals) -> None:
+        self._journals = journals
+        self._unreadable: set[str] = set()
+        """What could not be shown, which was said once."""
+
+    def _pass_over(self, what: str, error: JournalError) -> None:
+        if what not in self._unreadable:
+            self._unreadable.add(what)
+            _LOG.warning("%s is left out of lists: %s", what, error)
+
+    async def is_only(self, journal: str) -> bool:
+        """Return whether there is no other journal than this one."""
+        return await trio.to_thread.run_sync(self._journals.names) == [journal]
+
+    async def others(self, held: Collection[str]) -> list[JournalStore]:
+        """Return the journals that this server does not hold."""
+        names = await trio.to_thread.run_sync(self._journals.names)
+        return [self._journals.store(name) for name in names if name not in held]
+
+    async def newest(self, key: Key, most: int | None = None) -> Sequence[Listed]:
+        """Return the sessions that a key sees, newest first.
+
+        Args:
+            key: that of the request.
+            most: the newest so many are enough; None is all.
+        """
+        if key.is_admin:
+            return await trio.to_thread.run_sync(self._newest_of_all, most)
+        return await trio.to_thread.run_sync(self._newest, key)
+
+    def _newest_of_all(self, most: int | None) -> list[Listed]:
+        all_ = self._journals.sessions(newest=most)
+        for name, error in all_.unreadable.items():
+            self._pass_over(name, error)
+        listed = [
+            Listed(it.began, it.journal, number, it.id) for number, it in enumerate(all_.sessions)
+        ]
+        return listed[::-1]
+
+    def _newest(self, key: Key) -> list[Listed]:
+        found: list[Listed] = []
+        for name in self._journals.names():
+            try:
+                with self._journals.store(name).open_reader(verify=False) as reader:
+                    owners = reader.owners()
+                    found += [
+                        Listed(it.began, name, number, it.id)
+                        for number, it in enumerate(reader.dated_sessions())
+                        if key.may_see(owners.get(it.id, DEFAULT))
+                    ]
+            except JournalError as exc:
+                self._pass_over(name, exc)
+        return sorted(found, reverse=True)
+
+    async def show(self, listed: Listed, show: Callable[[FoundSession], T | None]) -> T | None:
+        """Return the body of a session that another process writes.
+
+        It is None if it was deleted, or cannot be read: the list goes on with the others.
+        """
+        return await trio.to_thread.run_sync(self._show, listed, show)
+
+    def _show(self, listed: Listed, show: Callable[[FoundSession], T | None]) -> T | None:
+        try:
+            found = self.read(listed.journal, listed.id)
+        except JournalError as exc:
+            self._pass_over(listed.id, exc)
+            return None
+        return None if found is None else show(found)
+
+    async def find(self, session: SessionId, key: Key) -> FoundSession | None:
+        """Return a session in any journal, if there is one and a key sees it."""
+        return await trio.to_thread.run_sync(self._find, session, key)
+
+    def _find(self, session: SessionId, key: Key) -> FoundSession | None:
+        journal = self._journals.find(session)
+        found = None if journal is None else self.read(journal, session)
+        if found is None or not key.may_see(found.session.owner):
+            return None
+        return found
+
+    def read(self, journal: str, session: SessionId) -> FoundSession | None:
+        """Return a session as its facts say; blocking."""
+        with self._journals.store(journal).open_reader(verify=False) as reader:
+            entries = reader.entries(session)
+        ledger = fold_entries(entries, journal)
+        record = ledger.sessions.get(session)
+        if record is None or record.deleted:
+            return None
+        return FoundSession(record, ledger)

@@ -1,0 +1,267 @@
+"""Divides the shards of a database among the servers that are alive.
+
+Each server looks at who is alive and takes free shards up to its fair share; one that has more
+hands over by draining. No server tells another what to do: that a new one is there is enough. A
+shard of a server that died is free when its lease is over, which is looked for at that very time.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import attrs
+import trio
+
+from orchestrator.agents import raising_one_error
+from orchestrator.kernel.errors import JournalError, JournalInUseError
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.journal.shards import fair_share, is_shard, shard_names
+from orchestrator.kernel.journal.store import Writer
+from orchestrator.kernel.read_api import ID_PATTERN
+from orchestrator.products.cluster.database.database import Database
+from orchestrator.products.cluster.database.servers import (
+    CHANNEL,
+    ClusterView,
+    beat,
+    find_journal,
+    leave,
+    notify,
+    others,
+    read_view,
+)
+from orchestrator.products.cluster.database.wakeups import Bell, Wakeups, channel
+from orchestrator.products.server.cluster.folder import locate, owner_of
+from orchestrator.products.server.cluster.holder import JournalHolder, opening
+from orchestrator.products.server.cluster.proxy import Proxy, may_reach
+from orchestrator.products.server.request_subject import Subject, SubjectKind
+
+if TYPE_CHECKING:
+    from orchestrator.products.cluster.database.connection import Connection
+
+LOOKS: Final = 3
+"""How often in a lease the others are looked at."""
+AFTER_SECONDS: Final = 0.05
+"""How long after the end of another's lease its shard is looked at."""
+AT_ONCE: Final = 4
+"""How many shards are opened at the same time."""
+_CHANNEL: Final = channel(*CHANNEL)
+
+
+class ShardKeeper:
+    """Keeps this server's share of the shards, and knows who has the others."""
+
+    def __init__(
+        self,
+        journals: Journals,
+        holder: JournalHolder,
+        proxy: Proxy,
+        database: Database,
+        *,
+        id_: str,
+        address: str,
+        host: str,
+        shards: int,
+        lease: float,
+        grace: float,
+        report: Callable[[str], None],
+    ) -> None:
+        """Keep no shard yet.
+
+        Args:
+            journals: those of the database.
+            holder: holds the shards that are taken.
+            proxy: is told which writers are none any more.
+            database: its connection for statements that can be repeated.
+            id_: names this server among the others.
+            address: where they reach it.
+            host: the name of its machine.
+            shards: how many there are.
+            lease: how many seconds a server that is silent counts as alive.
+            grace: how many seconds what runs may go on in a shard that is handed over.
+            report: is called with what happens to shards, in a sentence.
+        """
+        self._report = report
+        self._journals = journals
+        self._holder = holder
+        self._proxy = proxy
+        self._database = database
+        self._id = id_
+        self._address = address
+        self._host = host
+        self._shards = shards
+        self._lease = lease
+        self._grace = grace
+        self._view = ClusterView(servers={}, writers={})
+        self._networks: dict[tuple[str, str], str] = {}
+        """The network names of servers, by address and host: one that leaves still writes."""
+        self._looked = trio.lowlevel.ParkingLot()
+        self._is_leaving = False
+        self._refused: set[str] = set()
+        """The shards that could not be opened, which was said once."""
+        self._openers = trio.CapacityLimiter(AT_ONCE)
+        self._tell_others = trio.Event()
+        holder.on_released(lambda _: self._tell_others.set())
+
+    async def begin(self) -> None:
+        """Join the other servers, and take the shards that are free."""
+        await self._look()
+        await self._database.run(lambda it: notify(it, _CHANNEL))
+        await self._balance()
+        await self._look()
+
+    async def keep_forever(self, wakeups: Wakeups) -> NoReturn:
+        """Look at the others, take and hand over, until cancelled."""
+        with wakeups.bell(_CHANNEL) as bell, raising_one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._notify_forever)
+                nursery.start_soon(self._balance_forever)
+                while True:
+                    await self._wait_due(bell)
+                    await self._look()
+        raise AssertionError("it is cancelled")
+
+    async def leave(self) -> None:
+        """Take nothing any more, and tell the others that this server goes."""
+        self._is_leaving = True
+        await self._database.run(lambda it: leave(it, self._id))
+        await self._database.run(lambda it: notify(it, _CHANNEL))
+
+    async def _wait_due(self, bell: Bell) -> None:
+        """Wait until it is time to look, or another server calls."""
+        pause = self._lease / LOOKS
+        held = self._holder.names
+        for name, writer in self._view.writers.items():
+            if name not in held:
+                pause = min(pause, max(writer.seconds_left, 0) + AFTER_SECONDS)
+        await bell.wait(pause)
+
+    async def _look(self) -> None:
+        self._view = await self._database.run(self._beat_and_read)
+        for it in self._view.servers.values():
+            self._networks[it.address, it.host] = it.network
+        epochs = {name: it.epoch for name, it in self._view.writers.items()}
+        self._proxy.end_stale(epochs)
+        self._looked.unpark_all()
+
+    def _beat_and_read(self, connection: "Connection") -> ClusterView:
+        if not self._is_leaving:
+            beat(connection, self._id, address=self._address, host=self._host, seconds=self._lease)
+        return read_view(connection)
+
+    async def _notify_forever(self) -> NoReturn:
+        while True:
+            await self._tell_others.wait()
+            self._tell_others = trio.Event()
+            await self._database.run(lambda it: notify(it, _CHANNEL))
+
+    async def _balance_forever(self) -> NoReturn:
+        while True:
+            await self._looked.park()
+            await self._balance()
+
+    async def _balance(self) -> None:
+        """Hand over what is too much, or take what is missing."""
+        await trio.lowlevel.checkpoint()
+        servers = list(self._view.servers)
+        if self._is_leaving or self._id not in servers:
+            return
+        share = fair_share(self._shards, len(servers), servers.index(self._id))
+        staying = [it for it in self._holder.staying if is_shard(it.name)]
+        # Those in which least runs are handed over first.
+        staying.sort(key=lambda it: it.orchestrator.working)
+        for journal in staying[: max(0, len(staying) - share)]:
+            self._holder.release(journal.name, self._grace)
+        held = self._holder.names
+        free = [
+            name
+            for name in shard_names(self._shards)
+            if name not in self._view.writers and name not in held
+        ]
+        # Those that could not be opened keep no other one from being taken.
+        free.sort(key=lambda name: name in self._refused)
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                for name in free[: max(0, share - len(staying))]:
+                    nursery.start_soon(self._take, name)
+
+    async def _take(self, name: str) -> None:
+        async with self._openers:
+            if self._is_leaving:
+                return
+            try:
+                store = self._journals.store(name)
+                await self._holder.take(opening(store, name, self._address), name)
+            except JournalInUseError:
+                return  # another server came first
+            except JournalError as exc:
+                if name not in self._refused:
+                    self._report(f"{name} cannot be taken: {exc.problem}")
+                self._refused.add(name)
+            else:
+                self._refused.discard(name)
+
+    # The directory of `ClusterRouter`.
+
+    async def locate(self, subject: Subject) -> str | None:
+        if not ID_PATTERN.fullmatch(subject.id):
+            await trio.lowlevel.checkpoint()
+            return None
+        if subject.kind is SubjectKind.SESSION:
+            return await self._database.run(lambda it: find_journal(it, subject.id))
+        return await trio.to_thread.run_sync(locate, self._journals, subject)
+
+    async def owner(self, journal: str, subject: Subject) -> str | None:
+        return await trio.to_thread.run_sync(owner_of, self._journals, journal, subject)
+
+    async def writer(self, journal: str) -> Writer | None:
+        await trio.lowlevel.checkpoint()
+        if not is_shard(journal):
+            other = await trio.to_thread.run_sync(self._journals.store(journal).writer)
+            return None if other is None else self._with_network(other)
+        found = self._view.writers.get(journal)
+        me = (self._address, self._host)
+        if found is None or (found.address, found.host) == me:
+            return None  # it was let go since the last look
+        return self._with_network(
+            Writer(
+                process=found.process,
+                host=found.host,
+                address=found.address,
+                epoch=found.epoch,
+                seconds_left=found.seconds_left,
+            )
+        )
+
+    def _with_network(self, writer: Writer) -> Writer:
+        """Return a writer with the network name of its machine, if it is a server."""
+        known = self._networks.get((writer.address, writer.host), "")
+        return attrs.evolve(writer, network=known)
+
+    async def take(self, journal: str) -> bool:
+        await trio.lowlevel.checkpoint()
+        if self._is_leaving or is_shard(journal) or journal in self._holder.names:
+            return False  # shards are taken by their share
+        try:
+            store = self._journals.store(journal)
+            await self._holder.take(opening(store, journal, self._address), journal)
+        except JournalInUseError:
+            return False
+        return True
+
+    async def wait_changed(self) -> None:
+        """Wait for the next look, or until a journal was taken or let go here."""
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+
+                async def wait_looked() -> None:
+                    await self._looked.park()
+                    nursery.cancel_scope.cancel(reason="there was another look")
+
+                nursery.start_soon(wait_looked)
+                await self._holder.wait_changed()
+                nursery.cancel_scope.cancel(reason="the journals have changed")
+
+    async def addresses(self) -> Sequence[str]:
+        """Return where the other servers are that can be reached from here."""
+        await trio.lowlevel.checkpoint()
+        found = others(self._view, self._id)
+        return [it.address for it in found if may_reach(it.address, it.network)]

@@ -1,0 +1,187 @@
+"""`/console/events`: the one stream of a browser, with all topics that its pages watch.
+
+What a stream sends is said by its request alone: to watch something else, a browser opens it again
+with the numbers that it has. So nothing of a stream outlives it.
+"""
+
+import re
+from contextlib import ExitStack
+from functools import partial
+from typing import Final
+
+import attrs
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.delegation import DelegationError, SessionId, TaskId
+from orchestrator.kernel.errors import OrchestratorError
+from orchestrator.products.server.api.lookup import unknown_run
+from orchestrator.products.server.console.rows import all_rows
+from orchestrator.products.server.console.topics import (
+    ApprovalsTopic,
+    JobsTopic,
+    RestingRunTopic,
+    RunsTopic,
+    RunTopic,
+    TaskTopic,
+    Topic,
+)
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, EventStream, EventWriter
+
+INTERVAL: Final = 0.1
+"""Seconds between two messages about the same topic."""
+MOST_TOPICS: Final = 100
+WATCH: Final = re.compile(
+    r"(?P<number>\d{1,9}):(?P<kind>runs|approvals|jobs|run|task)"
+    r"(?::(?P<id>[a-z]_[0-9a-z_-]{1,64}))?(?:@(?P<after>\d{1,15}))?"
+)
+
+
+@attrs.frozen(kw_only=True)
+class Watch:
+    """One subscription of a browser."""
+
+    number: int
+    """Chosen by the browser: messages are addressed to it."""
+    kind: str
+    id: str
+    after: int
+
+
+class _Changes:
+    """Wakes a stream when one of its topics has changed."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def note(self) -> None:
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+        self._event = trio.Event()
+
+
+async def get_events(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    watches = [_parsed(it) for it in call.request.query_params.getlist("watch")]
+    if len(watches) > MOST_TOPICS:
+        raise HttpError(
+            400,
+            f"a browser watches {MOST_TOPICS} things at most; close some pages",
+            code="too_many_topics",
+        )
+
+    async def produce(writer: EventWriter) -> None:
+        changes = _Changes()
+        topics: dict[int, Topic] = {}
+        with ExitStack() as stack:
+            for watch in watches:
+                try:
+                    topic = await _topic(call, watch, changes)
+                    await topic.open(stack)
+                    topics[watch.number] = topic
+                except (HttpError, OrchestratorError, DelegationError) as exc:
+                    problem = {"to": watch.number, "error": str(exc)}
+                    await writer.send_event(msgspec.json.encode(problem))
+            # Each is told that its stream is there, also if it has nothing to say.
+            await writer.send_event(b'{"open":true}')
+            while not any(topic.has_ended for topic in topics.values()):
+                await changes.wait()
+                for number, topic in topics.items():
+                    await _send_changes(writer, number, topic)
+                await trio.sleep(INTERVAL)
+
+    return EventStream(produce)
+
+
+async def _send_changes(writer: EventWriter, number: int, topic: Topic) -> None:
+    await trio.lowlevel.checkpoint()
+    while (message := topic.take()) is not None:
+        # Encoded before the wait: it shows one moment, and what was true in it.
+        encoded = msgspec.json.encode({"to": number, **message})
+        await topic.wait_durable()
+        await writer.send_event(encoded)
+        if "more" not in message:
+            return
+
+
+async def _topic(call: ApiCall, watch: Watch, changes: _Changes) -> Topic:
+    await trio.lowlevel.checkpoint()
+    server, key = call.server, call.key
+    held = list(server.journals) or [server.journals.first]
+    match watch.kind:
+        case "runs":
+            return RunsTopic(held, changes.note, key)
+        case "approvals":
+            return ApprovalsTopic(held, changes.note, key)
+        case "jobs":
+            return JobsTopic(held, changes.note, key)
+        case "run":
+            return await _run_topic(call, SessionId(watch.id), watch.after, changes)
+        case _:
+            for journal in server.journals:
+                sees = partial(journal.owners.sees, key)
+                session = await journal.read.session_of(watch.id, sees=sees)
+                if session is not None:
+                    task = TaskId(watch.id)
+                    return TaskTopic(journal, changes.note, session, task)
+            raise unknown_run(watch.id)
+
+
+async def _run_topic(call: ApiCall, run: SessionId, after: int, changes: _Changes) -> Topic:
+    server, key = call.server, call.key
+    journal = server.journals.of_session(run)
+    if journal is None and server.listing is not None:
+        # Another process has written it, or writes it now: as it is in this moment.
+        found = await server.listing.find(run, key)
+        if found is None:
+            raise unknown_run(run)
+        rows = msgspec.json.encode(all_rows(found.session, found.ledger))
+        return RestingRunTopic(server.journals.first, changes.note, run, rows)
+    if journal is None or not journal.owners.sees(key, run):
+        await trio.lowlevel.checkpoint()
+        raise unknown_run(run)
+    past = await journal.past_runs.ask(run, rows=True)
+    if past == b"":
+        raise unknown_run(run)
+    if past is not None:
+        return RestingRunTopic(journal, changes.note, run, past)
+    return RunTopic(journal, changes.note, await journal.read.session(run), after)
+
+
+def _parsed(text: str) -> Watch:
+    found = WATCH.fullmatch(text)
+    if found is None or (found["kind"] in {"run", "task"}) != bool(found["id"]):
+        raise HttpError(
+            400,
+            f"{text[:80]!r} is nothing to watch: NUMBER:run:ID@SEQ, NUMBER:task:ID,"
+            " NUMBER:runs, NUMBER:approvals or NUMBER:jobs",
+            code="invalid_query",
+            param="watch",
+        )
+    return Watch(
+        number=int(found["number"]),
+        kind=found["kind"],
+        id=found["id"] or "",
+        after=int(found["after"] or 0),
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/console/events",
+        handle=get_events,
+        summary="What the pages of a browser watch, as it changes",
+        scope=Scope.READ,
+        responses={
+            200: ResponseSpec(description="Server-sent events", media_types=(SSE_MEDIA_TYPE,))
+        },
+        error_statuses=(400,),
+    ),
+)

@@ -1,0 +1,133 @@
+"""Signing in to the console and out of it, and who is signed in."""
+
+from importlib.metadata import version
+from typing import Final
+
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.products.server.console.sign_in import (
+    COOKIE_SECONDS,
+    cookie_name,
+    cookie_of,
+    require_own_page,
+)
+from orchestrator.products.server.keys.key import DEFAULT, Scope
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.transport.errors import HttpError
+
+NO_CONTENT: Final = 204
+
+
+class Login(msgspec.Struct, kw_only=True):
+    """What a person shows: the code of a one-time link, or the token of a key."""
+
+    code: str = ""
+    token: str = ""
+
+
+class Me(msgspec.Struct, kw_only=True):
+    """Who is signed in, and what the server has for them."""
+
+    key: str
+    owner: str
+    scopes: list[Scope]
+    agents: dict[str, str]
+    """Why each agent that is served cannot run; empty if it can."""
+    file: str
+    """What defines them, without its folder."""
+    variables: dict[str, str]
+    """The variable of each agent in that file, if it is Python."""
+    version: str
+    now: float
+    """By the server's clock: that of the browser may be another."""
+
+
+async def log_in(call: ApiCall) -> Response:
+    headers = call.request.headers
+    require_own_page("POST", headers)
+    body = await call.body(Login)
+    client = call.request.client
+    peer = "" if client is None else client.host
+    sign_ins = call.server.sign_ins
+    if body.code:
+        cookie = await sign_ins.use_link(body.code, peer)
+    elif body.token:
+        cookie = await sign_ins.use_token(body.token.strip(), peer)
+    else:
+        raise HttpError(400, "show a code or a token", code="nothing_shown")
+    return _answer(call, cookie, COOKIE_SECONDS)
+
+
+async def log_out(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    cookie = cookie_of(call.request.headers)
+    if cookie is not None:
+        await call.server.sign_ins.sign_out(cookie)
+    return _answer(call, "", 0)
+
+
+def _answer(call: ApiCall, cookie: str, seconds: int) -> Response:
+    response = Response(status_code=NO_CONTENT)
+    response.set_cookie(
+        cookie_name(call.request.headers),
+        cookie,
+        max_age=seconds,
+        path="/",
+        secure=call.request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+    return response
+
+
+async def get_me(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    server, key = call.server, call.key
+    scopes = {it for it in Scope if key.may(it)}
+    if key.name == DEFAULT and key.is_admin and await server.may_default_approve():
+        scopes.add(Scope.APPROVE)
+    return json_response(
+        Me(
+            key=key.name,
+            owner=key.owner,
+            scopes=sorted(scopes),
+            agents={name: server.unusable_agents.get(name, "") for name in server.agents},
+            file=server.settings.file,
+            variables=dict(server.settings.variables),
+            version=version("delegation-orchestrator"),
+            now=server.keys.now(),
+        )
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/console/login",
+        handle=log_in,
+        summary="Sign in with a one-time link, or with the token of a key",
+        scope=None,
+        is_public=True,
+        body=Login,
+        responses={NO_CONTENT: ResponseSpec(description="The cookie is set")},
+        error_statuses=(400, 401, 403, 429),
+    ),
+    Operation(
+        method="POST",
+        path="/console/logout",
+        handle=log_out,
+        summary="Sign out",
+        scope=Scope.READ,
+        responses={NO_CONTENT: ResponseSpec(description="The cookie is gone")},
+    ),
+    Operation(
+        method="GET",
+        path="/console/me",
+        handle=get_me,
+        summary="Who is signed in",
+        scope=Scope.READ,
+        responses={200: ResponseSpec(description="The key", body=Me)},
+    ),
+)

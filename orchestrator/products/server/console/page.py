@@ -1,0 +1,107 @@
+"""The console's page and its files: the same for all, without anything of a run.
+
+No text can become code in it: the policy allows our own files alone, and no script may be made of
+text (trusted types).
+"""
+
+from typing import Final
+
+import trio
+from starlette.responses import Response
+
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.products.viewer import built
+
+PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Orchestrator</title>
+<link rel="icon" href="console/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="console/console.css">
+<script src="console/console.js" defer></script>
+</head>
+<body>
+<noscript><p>The console needs JavaScript. Without it, <code>orchestrator watch</code> shows the\
+ same in a terminal.</p></noscript>
+</body>
+</html>
+"""
+ICON: Final = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7"\
+ fill="#0a5fd1"/><g stroke="#fff" stroke-width="2.4" fill="none"><path d="M16 11v5M16 16H9v4M16\
+ 16h7v4"/></g><g fill="#fff"><circle cx="16" cy="9" r="3.6"/><circle cx="9" cy="23"\
+ r="3.6"/><circle cx="23" cy="23" r="3.6"/></g></svg>
+"""
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:;"
+    " connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types worker"
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+}
+MEDIA_TYPES: Final = {
+    "console.js": "text/javascript",
+    "worker.js": "text/javascript",
+    "console.css": "text/css",
+}
+
+
+async def get_page(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    del call
+    return Response(PAGE, headers=HEADERS, media_type="text/html")
+
+
+async def get_icon(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    del call
+    return Response(ICON, headers=HEADERS, media_type="image/svg+xml")
+
+
+async def get_file(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    name = call.operation.path.removeprefix("/console/")
+    return Response(built(name), headers=HEADERS, media_type=MEDIA_TYPES[name])
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/",
+        handle=get_page,
+        summary="The console",
+        scope=None,
+        is_public=True,
+        responses={200: ResponseSpec(description="HTML", media_types=("text/html",))},
+    ),
+    Operation(
+        method="GET",
+        path="/console/icon.svg",
+        handle=get_icon,
+        summary="The console's icon",
+        scope=None,
+        is_public=True,
+        responses={200: ResponseSpec(description="SVG", media_types=("image/svg+xml",))},
+    ),
+    *(
+        Operation(
+            method="GET",
+            path=f"/console/{name}",
+            handle=get_file,
+            summary="A file of the console",
+            scope=None,
+            is_public=True,
+            responses={200: ResponseSpec(description="The file", media_types=(media_type,))},
+        )
+        for name, media_type in MEDIA_TYPES.items()
+    ),
+)

@@ -1,0 +1,81 @@
+"""A task as a row: what the page is sent of it, first all, then what has changed.
+
+`viewer/sources/console/run_rows.js` reads the rows. Lists are a third of the size of objects.
+"""
+
+from typing import Any, Final
+
+from orchestrator.delegation import Ledger, SessionRecord, TaskId, Tree
+
+GOAL_CHARACTERS: Final = 300
+"""How many characters of a goal are in a row; the transcript has all of it."""
+ERROR_CHARACTERS: Final = 2_000
+SHORT_CHARACTERS: Final = 200
+
+
+def changing_part(node: dict[str, Any]) -> list[Any]:
+    """Return what may change of a task: its status, times, error and own usage."""
+    usage = node["usage"]
+    return [
+        node["status"],
+        node["started"],
+        node["ended"],
+        _cut(node["error"], ERROR_CHARACTERS),
+        [
+            usage.calls,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cost,
+            usage.unpriced,
+            usage.cached_tokens,
+            usage.reasoning_tokens,
+            usage.estimated,
+            usage.cache_written_tokens,
+        ],
+    ]
+
+
+def fixed_part(tree: Tree, ledger: Ledger, task: TaskId) -> list[Any]:
+    """Return what stays as it is: who asked for the task, and for what."""
+    node = tree.nodes()[task]
+    request = ledger.tasks[task].request
+    return [
+        node["parent"],
+        node["agent"],
+        _cut(node["goal"], GOAL_CHARACTERS),
+        _cut(node["label"], SHORT_CHARACTERS),
+        node["path"],
+        node["mode"],
+        node["reason"],
+        node["requested"],
+        [] if request is None else list(request.needs),
+    ]
+
+
+def state_of(session: SessionRecord) -> dict[str, Any]:
+    """Return what of a run decides what people can do to it."""
+    return {
+        "paused": list(session.slots.paused),
+        "interrupted": session.awaits_resume and not session.closed,
+        "forked_from": session.forked_from,
+    }
+
+
+def all_rows(session: SessionRecord, ledger: Ledger) -> dict[str, Any]:
+    """Return the whole of a run that is at rest, as one message."""
+    tree = session.tree
+    nodes = tree.nodes()
+    return {
+        "reset": True,
+        "rows": [[it, *changing_part(nodes[it]), *fixed_part(tree, ledger, it)] for it in tree],
+        "at": 0,
+        "working": False,
+        "turns": tree.turns,
+        "to_come": tree.to_come,
+        "budgets": [],
+        "state": state_of(session),
+    }
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

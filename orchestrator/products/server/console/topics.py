@@ -1,0 +1,460 @@
+"""What a page can watch: each topic is told of facts, and gives what has changed when it is asked.
+
+A fact marks what it changes, which is O(1); what is sent is how that is now. So a thousand facts
+in a second are no more messages than ten, and the last change is never lost. A message is sent when
+all that it shows is durable.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Final
+
+import attrs
+import msgspec
+import trio
+
+from orchestrator.agents import Compacted, ModelEvent, Queued, Retrying, Switched
+from orchestrator.delegation import Encoded, SessionId, SessionRecord, TaskId, root_of
+from orchestrator.delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    DoorClosed,
+    Entry,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
+    JournalOpened,
+    ModelAnswered,
+    ModelFailed,
+    SessionClosed,
+    TaskRequested,
+    TaskSettled,
+    ToolAnswered,
+    TurnEnded,
+)
+from orchestrator.kernel.doors.session_kinds import KIND, RECORD
+from orchestrator.kernel.read_api import FoundSession
+from orchestrator.products.server.api.approvals import approval_bodies
+from orchestrator.products.server.api.bodies import RunSummary, summary_of
+from orchestrator.products.server.console.rows import changing_part, fixed_part, state_of
+from orchestrator.products.server.keys.key import Key
+from orchestrator.products.server.served_journal import ServedJournal
+
+BATCH: Final = 1_000
+"""How many rows a message has at most."""
+MOST_READ: Final = 5_000
+"""Who has missed more facts gets all rows anew."""
+MOST_RUNS: Final = 50
+"""How many runs a message about the list of runs has at most."""
+
+Message = dict[str, Any]
+
+
+class Topic(ABC):
+    """One thing that a page watches."""
+
+    def __init__(self, journals: Sequence[ServedJournal], note_change: Callable[[], None]) -> None:
+        self.journals = journals
+        """Those whose facts it shows."""
+        self._note_change = note_change
+        self.has_ended = False
+        """Whether it says nothing more, and the browser has to open another one."""
+
+    @property
+    def journal(self) -> ServedJournal:
+        """The one that has what is watched."""
+        return self.journals[0]
+
+    async def wait_durable(self) -> None:
+        """Wait until all that was taken survives a crash."""
+        await trio.lowlevel.checkpoint()
+        for journal in self.journals:
+            await journal.read.wait_durable()
+
+    @abstractmethod
+    async def open(self, stack: ExitStack) -> None:
+        """Subscribe to what happens, until the stack is closed."""
+
+    @abstractmethod
+    def take(self) -> Message | None:
+        """Return what has changed since it was last taken; None if nothing has."""
+
+
+class RunTopic(Topic):
+    """The rows of a run. After the message with a number, the page has the tree of that number."""
+
+    def __init__(
+        self,
+        journal: ServedJournal,
+        note_change: Callable[[], None],
+        found: FoundSession,
+        after: int,
+    ) -> None:
+        super().__init__([journal], note_change)
+        self._found = found
+        self._after = after
+        self._is_reset = False
+        self._added: dict[TaskId, None] = {}
+        self._changed: dict[TaskId, None] = {}
+
+    @property
+    def found(self) -> FoundSession:
+        # A session at rest may be evicted, and is another record when it is loaded again.
+        ledger = self.journal.read.ledger
+        session = ledger.sessions.get(self._found.session.id)
+        if session is not None:
+            self._found = FoundSession(session, ledger)
+        return self._found
+
+    async def open(self, stack: ExitStack) -> None:
+        read, id_ = self.journal.read, self._found.session.id
+        stack.enter_context(read.subscribe(self._receive, session=id_))
+        if not 0 < self._after <= read.last_seq:
+            await trio.lowlevel.checkpoint()
+            self._reset()
+            return
+        missed = await read.entries(id_, after=self._after)
+        if len(missed) > MOST_READ or any(isinstance(it.event, JournalOpened) for it in missed):
+            self._reset()
+            return
+        for entry in missed:
+            if entry.session:
+                self._mark(entry)
+        # Also if nothing has changed: the page learns that it has everything.
+        self._changed[root_of(id_)] = None
+        self._note_change()
+
+    def _reset(self) -> None:
+        self._is_reset = True
+        self._added = dict.fromkeys(self.found.session.tree)
+        self._changed.clear()
+        self._note_change()
+
+    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+        self._mark(entry)
+        self._note_change()
+
+    def _mark(self, entry: Entry) -> None:
+        event = entry.event
+        # The status of a session depends on all that its tasks do.
+        self._changed[root_of(entry.session)] = None
+        if isinstance(event, TaskRequested):
+            self._added[event.request.id] = None
+        elif (task := getattr(event, "task", None)) is not None:
+            self._changed[task] = None
+
+    def take(self) -> Message | None:
+        if not (self._added or self._changed):
+            return None
+        session, ledger = self.found.session, self.found.ledger
+        tree = session.tree
+        nodes = tree.nodes()
+        added = [*self._added][:BATCH]
+        message: Message = {
+            "rows": [[it, *changing_part(nodes[it]), *fixed_part(tree, ledger, it)] for it in added]
+        }
+        if self._is_reset:
+            self._is_reset = False
+            message["reset"] = True
+        for task in added:
+            del self._added[task]
+            self._changed.pop(task, None)
+        if self._added:
+            message["more"] = True
+            return message
+        changed = [*self._changed][:BATCH]
+        message["rows"] += [[it, *changing_part(nodes[it])] for it in changed]
+        for task in changed:
+            del self._changed[task]
+        if self._changed:
+            message["more"] = True
+            return message
+        return message | {
+            "seq": self.journal.read.last_seq,
+            "at": self.journal.read.now(),
+            "working": _is_working(session),
+            "turns": tree.turns,
+            "to_come": tree.to_come,
+            "budgets": _budgets(session),
+            "state": state_of(session),
+        }
+
+
+class RestingRunTopic(Topic):
+    """The rows of a run at rest, which another process or thread has read, all at once."""
+
+    def __init__(
+        self,
+        journal: ServedJournal,
+        note_change: Callable[[], None],
+        run: SessionId,
+        message: bytes,
+    ) -> None:
+        super().__init__([journal], note_change)
+        self._run = run
+        self._message: Message | None = {
+            **msgspec.json.decode(message, type=dict[str, msgspec.Raw]),
+            "seq": journal.read.last_seq,
+        }
+
+    async def open(self, stack: ExitStack) -> None:
+        await trio.lowlevel.checkpoint()
+        stack.enter_context(self.journal.read.subscribe(self._receive, session=self._run))
+        self._note_change()
+
+    def _receive(self, _entry: Entry, _encoded: Encoded) -> None:
+        self.has_ended = True
+        self._note_change()
+
+    def take(self) -> Message | None:
+        message, self._message = self._message, None
+        return message
+
+
+def _is_working(session: SessionRecord) -> bool:
+    """Return whether time goes on in a run."""
+    is_in_turn = session.turn is not None and not session.awaits_resume
+    return is_in_turn or bool(session.unsettled_detached)
+
+
+def _budgets(session: SessionRecord) -> list[Message]:
+    """Return what was used of each budget around the run."""
+    accounts = {it.id: it for it in (*session.accounts, *session.root.accounts)}
+    return [
+        {
+            "limits": attrs.asdict(account.budget),
+            "used": msgspec.to_builtins(account.used),
+            "started": account.started_at,
+        }
+        for account in accounts.values()
+    ]
+
+
+class TaskTopic(Topic):
+    """The conversation of a task: that it has grown, and what its model is writing now."""
+
+    def __init__(
+        self,
+        journal: ServedJournal,
+        note_change: Callable[[], None],
+        session: SessionId,
+        task: TaskId,
+    ) -> None:
+        super().__init__([journal], note_change)
+        self._session = session
+        self._task = task
+        self._has_grown = True
+        self._is_afresh = True
+        self._pieces: list[str] = []
+        self._thoughts: list[str] = []
+        self._notice: Message | None = None
+
+    async def open(self, stack: ExitStack) -> None:
+        await trio.lowlevel.checkpoint()
+        live_text, read = self.journal.live_text, self.journal.read
+        stack.enter_context(read.subscribe(self._receive, session=self._session))
+        stack.enter_context(live_text.subscribe(self._task, self._receive_text))
+        stack.enter_context(live_text.subscribe_reasoning(self._task, self._receive_thought))
+        stack.enter_context(read.subscribe_model_events(self._receive_model_event))
+        self._pieces = [live_text.text_so_far(self._task)]
+        self._thoughts = [live_text.reasoning_so_far(self._task)]
+        self._note_change()
+
+    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+        event = entry.event
+        task = getattr(event, "task", None)
+        if task != self._task and (task is not None or self._task != root_of(self._session)):
+            return
+        # What is closed says nothing more, and may be deleted by now.
+        if isinstance(event, TaskRequested | SessionClosed | DoorClosed):
+            return
+        if isinstance(event, ModelAnswered | ModelFailed | TaskSettled | TurnEnded):
+            self._begin_text()
+        self._has_grown = True
+        self._note_change()
+
+    def _begin_text(self) -> None:
+        self._pieces.clear()
+        self._thoughts.clear()
+        self._notice = None
+        self._is_afresh = True
+
+    def _receive_text(self, text: str | None) -> None:
+        if text is None:
+            self._begin_text()
+        else:
+            self._pieces.append(text)
+        self._note_change()
+
+    def _receive_thought(self, text: str) -> None:
+        self._thoughts.append(text)
+        self._note_change()
+
+    def _receive_model_event(self, task: TaskId, event: ModelEvent) -> None:
+        if task != self._task:
+            return
+        match event:
+            case Retrying(kind=kind, seconds=seconds):
+                why = kind.value.replace("_", " ")
+                self._notice = {"kind": "retrying", "why": why, "seconds": seconds}
+            case Switched(kind=kind, model=model):
+                why = kind.value.replace("_", " ")
+                self._notice = {"kind": "switched", "why": why, "model": model}
+            case Compacted():
+                self._notice = {"kind": "compacted", **attrs.asdict(event)}
+            case Queued(waiting):
+                self._notice = {"kind": "queued" if waiting else ""}
+            case _:
+                return
+        self._note_change()
+
+    def take(self) -> Message | None:
+        news = (self._pieces, self._thoughts, self._notice)
+        if not (self._has_grown or self._is_afresh or any(news)):
+            return None
+        message: Message = {
+            "messages": self._has_grown,
+            "afresh": self._is_afresh,
+            "text": "".join(self._pieces),
+            "reasoning": "".join(self._thoughts),
+            # What happens to the call under way; what has happened is in the transcript.
+            "notice": self._notice,
+            "calls": [it.id for it in self.journal.read.calls(self._task)],
+        }
+        self._has_grown = self._is_afresh = False
+        self._pieces, self._thoughts, self._notice = [], [], None
+        return message
+
+
+class RunsTopic(Topic):
+    """The runs that have changed, as the list of runs shows them."""
+
+    def __init__(
+        self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
+    ) -> None:
+        super().__init__(journals, note_change)
+        self._key = key
+        self._changed: dict[SessionId, None] = {}
+        self._deleted: dict[SessionId, None] = {}
+        self._is_unknown = True
+        """Whether more has changed than is told: the page reads its list anew."""
+
+    async def open(self, stack: ExitStack) -> None:
+        await trio.lowlevel.checkpoint()
+        for journal in self.journals:
+            stack.enter_context(journal.read.subscribe(self._receive))
+            stack.enter_context(journal.read.watch_pruning(self._note_pruned))
+        self._note_change()
+
+    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+        if not entry.session:
+            return
+        if isinstance(entry.event, SessionClosed) and entry.event.deleted:
+            self._deleted[entry.session] = None
+            self._changed.pop(entry.session, None)
+        else:
+            self._changed[entry.session] = None
+        self._note_change()
+
+    def _note_pruned(self) -> None:
+        self._is_unknown = True
+        self._note_change()
+
+    def take(self) -> Message | None:
+        runs: list[RunSummary] = []
+        changed = [*self._changed][:MOST_RUNS]
+        for id_ in changed:
+            del self._changed[id_]
+            journal = self._journal_of(id_)
+            if journal is None:
+                continue
+            ledger = journal.read.ledger
+            session = ledger.sessions.get(id_)
+            if session is None:
+                # A large run that has ended may be out of memory already.
+                self._is_unknown = True
+            elif not session.deleted and session.labels.get(KIND) != RECORD:
+                runs.append(summary_of(session, ledger))
+        deleted = [it for it in self._deleted if self._journal_of(it) is not None]
+        self._deleted.clear()
+        is_unknown, self._is_unknown = self._is_unknown, False
+        if self._changed:
+            self._note_change()
+        if not (runs or deleted or is_unknown):
+            return None
+        # What happened before is not told: the page reads its list now.
+        return {"begins": is_unknown, "runs": runs, "deleted": deleted}
+
+    def _journal_of(self, session: SessionId) -> ServedJournal | None:
+        """Return the journal that has a session which the key sees."""
+        for journal in self.journals:
+            if journal.owners.sees(self._key, session):
+                return journal
+        return None
+
+
+class ApprovalsTopic(Topic):
+    """All approvals that wait for a verdict."""
+
+    def __init__(
+        self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
+    ) -> None:
+        super().__init__(journals, note_change)
+        self._key = key
+        self._may_have_changed = True
+        self._sent: list[str] | None = None
+
+    async def open(self, stack: ExitStack) -> None:
+        await trio.lowlevel.checkpoint()
+        kinds = (
+            *(ApprovalAsked, ApprovalAnswered, ToolAnswered),
+            *(TaskSettled, TurnEnded, SessionClosed),
+        )
+        for journal in self.journals:
+            stack.enter_context(journal.read.subscribe(self._receive, kinds=kinds))
+        self._note_change()
+
+    def _receive(self, _entry: Entry, _encoded: Encoded) -> None:
+        self._may_have_changed = True
+        self._note_change()
+
+    def take(self) -> Message | None:
+        if not self._may_have_changed:
+            return None
+        self._may_have_changed = False
+        bodies = [it for journal in self.journals for it in approval_bodies(journal, self._key)]
+        ids = [it.id for it in bodies]
+        if ids == self._sent:
+            return None
+        self._sent = ids
+        return {"approvals": bodies}
+
+
+class JobsTopic(Topic):
+    """That jobs have changed: the page reads them anew, since other servers may have some."""
+
+    def __init__(
+        self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
+    ) -> None:
+        super().__init__(journals, note_change)
+        self._key = key
+        self._has_changed = False
+
+    async def open(self, stack: ExitStack) -> None:
+        await trio.lowlevel.checkpoint()
+        kinds = (JobSet, JobPaused, JobRemoved, JobOccurred)
+        for journal in self.journals:
+            stack.enter_context(journal.read.subscribe(self._receive, kinds=kinds))
+
+    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+        if any(it.owners.sees(self._key, entry.session) for it in self.journals):
+            self._has_changed = True
+            self._note_change()
+
+    def take(self) -> Message | None:
+        if not self._has_changed:
+            return None
+        self._has_changed = False
+        return {"jobs": True}

@@ -1,0 +1,118 @@
+"""What a message of JSON-RPC is about, read before it is handled: method, run and scope.
+
+Its handler gets the message that was judged, written anew, and never the bytes of the client: what
+two parsers read in two ways would be judged as one message and carried out as another.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.transport.errors import JSON, HttpError
+from orchestrator.products.server.transport.json_body import decoded
+
+CALL: Final = "tools/call"
+SCOPES: Final[Mapping[str, Scope]] = {
+    CALL: Scope.RUN,
+    "tasks/get": Scope.READ,
+    "tasks/update": Scope.APPROVE,
+    "tasks/cancel": Scope.STEER,
+    "resources/list": Scope.READ,
+    "resources/read": Scope.READ,
+}
+"""What a key must have for each method; any key may use the others."""
+_WRITES: Final = frozenset({CALL, "tasks/update", "tasks/cancel"})
+_RUN: Final = "run://"
+NO_JSON: Final = "invalid_json"
+_REFUSED: Final = -32_600
+_NO_JSON: Final = -32_700
+_CODES: Final[Mapping[int, int]] = {404: -32_602, 500: -32_603, 503: -32_603}
+"""The codes of JSON-RPC for errors that are not the request's own."""
+
+
+class RpcMessage(msgspec.Struct):
+    """A message of JSON-RPC, as far as it decides where it is handled."""
+
+    method: str = ""
+    id: Any = None
+    params: Any = None
+    raw: bytes = b""
+    """All of it, as its handler reads it."""
+
+    @property
+    def scope(self) -> Scope | None:
+        """What the key of the request must have; None is nothing in particular."""
+        return SCOPES.get(self.method)
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it changes anything."""
+        return self.method in _WRITES
+
+    @property
+    def action(self) -> str:
+        """What it does, in the audit; methods that do not matter there have no name."""
+        return f"mcp {self.method}" if self.method in SCOPES else "mcp"
+
+    @property
+    def opens_session(self) -> bool:
+        return self.method == CALL
+
+    @property
+    def run(self) -> str | None:
+        """The id of the run that it is about; None if there is none yet."""
+        is_object = isinstance(self.params, dict)
+        params = cast("dict[str, Any]", self.params) if is_object else {}
+        task, uri = params.get("taskId"), params.get("uri")
+        if self.method.startswith("tasks/") and isinstance(task, str):
+            return task
+        if self.method == "resources/read" and isinstance(uri, str):
+            return uri.removeprefix(_RUN).partition("/")[0] or None
+        return None
+
+
+async def read_message(raw: bytes) -> RpcMessage:
+    """Return the message in a body; one without a method is refused by its handler.
+
+    Raises:
+        HttpError: the body is none, or has too many values.
+    """
+    await trio.lowlevel.checkpoint()
+    try:
+        found = await decoded(raw, object)
+        written = msgspec.json.encode(found)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+        raise HttpError(
+            400, "the body is no JSON in UTF-8; send one message", code=NO_JSON
+        ) from exc
+    if not isinstance(found, dict):
+        raise HttpError(400, "the body is no single message of JSON-RPC", code="invalid_message")
+    fields = cast("dict[str, Any]", found)
+    method = fields.get("method")
+    return RpcMessage(
+        method=method if isinstance(method, str) else "",
+        id=fields.get("id"),
+        params=fields.get("params"),
+        raw=written,
+    )
+
+
+def error_response(message: RpcMessage, error: HttpError) -> Response:
+    """Return the response of an error to a message: its status, and an error of JSON-RPC."""
+    problem = error.problem
+    body = {
+        "jsonrpc": "2.0",
+        "id": message.id if isinstance(message.id, str | int) else None,
+        "error": {
+            "code": _NO_JSON if problem.code == NO_JSON else _CODES.get(error.status, _REFUSED),
+            "message": problem.message,
+            "data": {"code": problem.code, "type": problem.type},
+        },
+    }
+    return Response(
+        msgspec.json.encode(body), error.status, headers=dict(error.headers), media_type=JSON
+    )

@@ -1,0 +1,158 @@
+"""`keys/keys.json`: the keys of a server, private and replaced as a whole.
+
+Many read it, and one at a time changes it. It has no secret: to read it gives no key. To write it
+does, so no other user may.
+"""
+
+import base64
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import attrs
+import msgspec
+
+from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.kernel.private_files import PrivateFile
+from orchestrator.products.server.keys.key import Key, KeyLimits, Scope
+from orchestrator.products.server.keys.tokens import TokenHash
+
+FILE: Final = "keys/keys.json"
+"""In a folder of its own, which a sandbox hides: a file alone would be seen by the commands that
+run while it is replaced."""
+VERSION: Final = 1
+
+Signature: TypeAlias = tuple[int, ...]
+"""What changes whenever the file does."""
+
+
+@attrs.frozen
+class StoredKey:
+    """A key, and its tokens: two while one takes the place of the other."""
+
+    key: Key
+    tokens: tuple[TokenHash, ...]
+
+
+class _Token(msgspec.Struct, kw_only=True, omit_defaults=True):
+    id: str
+    salt: str
+    sha256: str
+    until: float | None = None
+    shown: str = ""
+
+
+class _Key(msgspec.Struct, kw_only=True, omit_defaults=True):
+    name: str
+    owner: str
+    scopes: list[Scope]
+    created: float
+    expires: float | None = None
+    limits: KeyLimits = KeyLimits()
+    tokens: list[_Token]
+
+
+class _File(msgspec.Struct, kw_only=True):
+    version: int
+    keys: list[_Key]
+
+
+def signature_of(file: Path) -> Signature | None:
+    """Return the signature of a file; None if there is none."""
+    try:
+        found = file.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise ServerSetupError(f"{file} cannot be read: {exc.strerror}") from exc
+    return (
+        *(found.st_dev, found.st_ino, found.st_size),
+        *(found.st_mtime_ns, found.st_ctime_ns, found.st_mode, found.st_uid),
+    )
+
+
+def read_keys(file: Path) -> list[StoredKey]:
+    """Return the keys of a file; none if there is no file."""
+    raw = PrivateFile(file, error=ServerSetupError).read()
+    if raw is None:
+        return []
+    try:
+        stored = msgspec.json.decode(raw, type=_File)
+        if stored.version != VERSION:
+            raise ServerSetupError(
+                f"{file} is of version {stored.version}: a newer orchestrator wrote it"
+            )
+        return [_restored(it) for it in stored.keys]
+    except (msgspec.MsgspecError, ValueError) as exc:
+        raise ServerSetupError(f"{file} is damaged: {exc}; restore a copy") from exc
+
+
+def make_keys_file(file: Path) -> None:
+    """Make a file without keys, if there is none: a sandbox can hide only what is there."""
+    if signature_of(file) is None:
+        with changed_keys(file):
+            pass
+
+
+@contextmanager
+def changed_keys(file: Path) -> Generator[dict[str, StoredKey]]:
+    """Change the keys of a file, by name: they are stored when the block ends without an error."""
+    private = PrivateFile(file, error=ServerSetupError)
+    # Of two changes at once, the second one sees the first.
+    with private.locked():
+        keys = {it.key.name: it for it in read_keys(file)}
+        yield keys
+        stored = _File(version=VERSION, keys=[_as_stored(it) for it in keys.values()])
+        private.replace(msgspec.json.format(msgspec.json.encode(stored), indent=1) + b"\n")
+
+
+def _as_stored(it: StoredKey) -> _Key:
+    return _Key(
+        name=it.key.name,
+        owner=it.key.owner,
+        scopes=sorted(it.key.scopes),
+        created=it.key.created,
+        expires=it.key.expires,
+        limits=it.key.limits,
+        tokens=[
+            _Token(
+                id=token.id,
+                salt=_text(token.salt),
+                sha256=_text(token.digest),
+                until=token.until,
+                shown=token.shown,
+            )
+            for token in it.tokens
+        ],
+    )
+
+
+def _restored(it: _Key) -> StoredKey:
+    key = Key(
+        name=it.name,
+        owner=it.owner,
+        scopes=frozenset(it.scopes),
+        created=it.created,
+        expires=it.expires,
+        limits=it.limits,
+    )
+    tokens = (
+        TokenHash(
+            id=token.id,
+            salt=_bytes(token.salt),
+            digest=_bytes(token.sha256),
+            until=token.until,
+            shown=token.shown,
+        )
+        for token in it.tokens
+    )
+    return StoredKey(key, tuple(tokens))
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

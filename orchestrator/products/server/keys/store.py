@@ -1,0 +1,257 @@
+"""The keys of a running server: found by their tokens, and read again when their file changes.
+
+Nothing polls the file: it is looked at before a client is answered (`refresh`). A key that is
+revoked, replaced or expired ends what is under way for it (`Access`).
+"""
+
+import hmac
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.products.server.keys.file import Signature, StoredKey, read_keys, signature_of
+from orchestrator.products.server.keys.key import DEFAULT, ORDINARY, Key, Scope
+from orchestrator.products.server.keys.tokens import NO_TOKEN, TokenHash, split_token
+
+FOREVER: Final = float("inf")
+LATE_SECONDS: Final = 0.01
+"""How long after a key has expired its work ends: the clocks of both may differ a little."""
+
+
+DEFAULT_KEY: Final = Key(name=DEFAULT, owner=DEFAULT, scopes=frozenset({*ORDINARY, Scope.ADMIN}))
+"""That of the file `api_key`, or of the environment. Whether it may answer approvals, too, depends
+on who can read its token: see `ServerState.may_default_approve`."""
+
+
+class Access:
+    """A request with its key, for as long as it is under way."""
+
+    def __init__(
+        self,
+        store: "KeyStore",
+        key: Key,
+        token_id: str,
+        latest: Callable[[], float] = lambda: FOREVER,
+    ) -> None:
+        self.key = key
+        self.token_id = token_id
+        """Which of the key's tokens it has shown; "" is that of `default`."""
+        self._store = store
+        self._latest = latest
+        self._until = self._ends_at()
+        self._scopes: list[trio.CancelScope] = []
+        """What ends with the key."""
+
+    def is_valid(self) -> bool:
+        """Return whether the key may still be used, by what its file says now."""
+        self._store.refresh()
+        self.note_change()
+        return self._store.now() < self._until
+
+    def _ends_at(self) -> float:
+        return min(self._latest(), self._store.ends_at(self.token_id))
+
+    @contextmanager
+    def cancels(self, scope: trio.CancelScope) -> Generator[None]:
+        """Cancel a scope if the key ends before the block does."""
+        self._scopes.append(scope)
+        if self._until < FOREVER:
+            self._limit(scope)
+        try:
+            yield
+        finally:
+            self._scopes.remove(scope)
+
+    def note_change(self) -> None:
+        """Look again when the key ends: its file may have changed."""
+        before, self._until = self._until, self._ends_at()
+        if self._until != before:
+            for scope in self._scopes:
+                self._limit(scope)
+
+    def _limit(self, scope: trio.CancelScope) -> None:
+        left = self._until - self._store.now()
+        if left > 0:
+            scope.deadline = trio.current_time() + left + LATE_SECONDS
+        else:
+            scope.cancel(reason="the key has expired, or was revoked")
+
+
+@attrs.frozen
+class _Entry:
+    key: Key
+    token: TokenHash
+
+    @property
+    def until(self) -> float:
+        ends = (it for it in (self.key.expires, self.token.until) if it is not None)
+        return min(ends, default=FOREVER)
+
+
+class KeyStore:
+    """Finds the key of a token."""
+
+    def __init__(
+        self,
+        file: Path | None = None,
+        *,
+        token: str | None = None,
+        clock: Callable[[], float] = time.time,
+        report: Callable[[str], None] = lambda _: None,
+        note_change: Callable[[str, str], None] = lambda _action, _name: None,
+    ) -> None:
+        """Read the keys.
+
+        Args:
+            file: `keys.json`; None has no keys but the default one.
+            token: that of the key `default`; None has no such key.
+            clock: tells the time of day.
+            report: is called with what is wrong when the file becomes unreadable: from then on no
+                key in it is valid.
+            note_change: is called with what was done to a key of the file (`keys.add`,
+                `keys.revoke`, `keys.change`), and with its name.
+
+        Raises:
+            ServerSetupError: the file cannot be read.
+        """
+        self._file = file
+        self._clock = clock
+        self._report = report
+        self._note_change = note_change
+        # Compared by digests: the time says nothing about the length of the token.
+        self._default_digest = None if token is None else sha256(token.encode()).digest()
+        self._entries: dict[str, _Entry] = {}
+        self._signature: Signature | None = None
+        self._under_way: dict[Access, None] = {}
+        self.problem = ""
+        """Why the file cannot be read; while this is so, no key in it is valid."""
+        if file is not None:
+            self._signature = signature_of(file)
+            self._entries = _entries_of(read_keys(file))
+
+    def find(self, token: str) -> tuple[Key, str] | None:
+        """Return the key of a token, and the token's id; None if no key has it now."""
+        self.refresh()
+        is_default = self._default_digest is not None and hmac.compare_digest(
+            self._default_digest, sha256(token.encode(errors="replace")).digest()
+        )
+        parts = split_token(token)
+        id_, secret = parts or ("", "")
+        entry = self._entries.get(id_)
+        # Also where there is no such id: the time must not tell which there are.
+        is_right = (NO_TOKEN if entry is None else entry.token).matches(secret)
+        if is_default:
+            return DEFAULT_KEY, ""
+        if entry is None or not is_right or entry.until <= self._clock():
+            return None
+        return entry.key, id_
+
+    def named(self, name: str) -> Key | None:
+        """Return the key of a name, if a token of it is valid now."""
+        self.refresh()
+        now = self._clock()
+        for entry in self._entries.values():
+            if entry.key.name == name and now < entry.until:
+                return entry.key
+        return None
+
+    def mark_of(self, token_id: str, salt: bytes) -> str:
+        """Return a mark of a token by which `marked` finds it as long as it is the same one.
+
+        Args:
+            token_id: as `find` returns it; that of `default` is empty.
+            salt: makes the mark of `default` another one wherever it is stored.
+        """
+        return token_id or sha256(salt + (self._default_digest or b"")).hexdigest()
+
+    def marked(self, mark: str, salt: bytes) -> tuple[Key, str] | None:
+        """Return the key of a token by its mark, and the token's id; None if it has ended."""
+        self.refresh()
+        if entry := self._entries.get(mark):
+            return (entry.key, mark) if entry.until > self._clock() else None
+        is_default = self._default_digest is not None and hmac.compare_digest(
+            mark.encode(), self.mark_of("", salt).encode()
+        )
+        return (DEFAULT_KEY, "") if is_default else None
+
+    @contextmanager
+    def hold(
+        self, key: Key, token_id: str, *, latest: Callable[[], float] = lambda: FOREVER
+    ) -> Generator[Access]:
+        """Follow whether a key stays valid, as long as the block lasts.
+
+        Args:
+            key: the key.
+            token_id: which of its tokens was shown.
+            latest: returns when it ends at the latest, as it is known now.
+        """
+        access = Access(self, key, token_id, latest)
+        self._under_way[access] = None
+        try:
+            yield access
+        finally:
+            del self._under_way[access]
+
+    def look_again(self) -> None:
+        """Look again when the keys end of what is under way: something has changed."""
+        for access in self._under_way:
+            access.note_change()
+
+    def now(self) -> float:
+        return self._clock()
+
+    def ends_at(self, token_id: str) -> float:
+        """Return when a token ends; it has ended already if no key has it."""
+        if not token_id:
+            return FOREVER
+        entry = self._entries.get(token_id)
+        return 0 if entry is None else entry.until
+
+    def refresh(self) -> None:
+        """Read the file again if it has changed."""
+        if self._file is not None:
+            self._reread(self._file)
+
+    def _reread(self, file: Path) -> None:
+        try:
+            signature = signature_of(file)
+            if signature == self._signature and not self.problem:
+                return
+            # Before it is read: a change in between is seen the next time.
+            self._signature = signature
+            self._set_entries(read_keys(file))
+            self.problem = ""
+        except ServerSetupError as exc:
+            self._set_entries([])
+            if not self.problem:
+                self._report(str(exc))
+            self.problem = str(exc)
+
+    def _set_entries(self, keys: list[StoredKey]) -> None:
+        before, self._entries = self._entries, _entries_of(keys)
+        self.look_again()
+        old, new = _by_name(before), _by_name(self._entries)
+        for name in {**old, **new}:
+            if name not in old or name not in new:
+                self._note_change("keys.revoke" if name in old else "keys.add", name)
+            elif old[name] != new[name]:
+                self._note_change("keys.change", name)
+
+
+def _entries_of(keys: Iterable[StoredKey]) -> dict[str, _Entry]:
+    """Return the tokens of keys, by their ids."""
+    return {token.id: _Entry(it.key, token) for it in keys for token in it.tokens}
+
+
+def _by_name(entries: Mapping[str, _Entry]) -> dict[str, list[_Entry]]:
+    found: dict[str, list[_Entry]] = {}
+    for entry in entries.values():
+        found.setdefault(entry.key.name, []).append(entry)
+    return found

@@ -1,0 +1,239 @@
+"""The answers that models are writing now, redacted, for any number of subscribers.
+
+Unfinished text is stored nowhere else: the journal has finished answers. It is redacted once,
+however many subscribers there are, and not before there is one.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from io import StringIO
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from orchestrator.agents import ModelEvent, ReasoningDelta, Retrying, Switched, TextDelta
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.streamed_text import StreamRedactor
+from orchestrator.delegation import Encoded, SessionId, TaskId, root_of
+from orchestrator.delegation.events import (
+    Entry,
+    ModelAnswered,
+    TaskSettled,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.kernel.read_api import ReadApi
+
+MAX_BUFFERED_UPDATES: Final = 10_000
+"""How many updates of a session a channel holds before its reader misses some."""
+
+NOTED: Final = (TurnStarted, TurnResumed, TurnEnded, TaskSettled, ModelAnswered)
+"""The facts with which an unfinished answer begins or ends."""
+
+ReceiveText: TypeAlias = Callable[[str | None], None]
+"""Takes the next text of an answer; None if the model begins the answer again."""
+
+
+@attrs.frozen
+class TextUpdate:
+    """The next text of the answer that a task's model is writing."""
+
+    task: TaskId
+    text: str
+
+
+class _LiveText:
+    """A text that a model is writing."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.reset()
+
+    def reset(self) -> None:
+        self._stream_redactor = StreamRedactor(self._redactor)
+        self._released = StringIO()
+        self._unredacted: list[str] = []
+
+    def add(self, text: str) -> None:
+        self._unredacted.append(text)
+
+    def take_new(self) -> str:
+        """Return the text that may be shown and was not returned yet."""
+        text, self._unredacted = "".join(self._unredacted), []
+        released = self._stream_redactor.add(text)
+        self._released.write(released)
+        return released
+
+    def all_text(self) -> str:
+        """Return all text that may be shown."""
+        self.take_new()
+        return self._released.getvalue()
+
+
+class _LiveAnswer(_LiveText):
+    """The unfinished answer of one task's model, and what it thought before that."""
+
+    def __init__(self, redactor: Redactor, *, keeps_reasoning: bool = False) -> None:
+        self._reasoning = _LiveText(redactor) if keeps_reasoning else None
+        super().__init__(redactor)
+
+    def reset(self) -> None:
+        super().reset()
+        self._has_text = False
+        if self._reasoning is not None:
+            self._reasoning.reset()
+
+    def add(self, text: str) -> None:
+        self._has_text = True
+        super().add(text)
+
+    def keep_reasoning(self) -> None:
+        """From here on, keep what the model thinks before its first words."""
+        if self._reasoning is None:
+            self._reasoning = _LiveText(self._redactor)
+
+    def think(self, text: str) -> str:
+        """Add a piece of the reasoning, and return what may be shown of it."""
+        # What it thinks after its first words is not kept.
+        if self._reasoning is None or self._has_text:
+            return ""
+        self._reasoning.add(text)
+        return self._reasoning.take_new()
+
+    def all_reasoning(self) -> str:
+        return "" if self._reasoning is None else self._reasoning.all_text()
+
+
+class LiveText:
+    """The unfinished answers of sessions that were opened by HTTP, and of what has a reader."""
+
+    def __init__(self, read: ReadApi, redactor: Redactor) -> None:
+        self._read = read
+        self._redactor = redactor
+        self._answers: dict[TaskId, _LiveAnswer] = {}
+        self._subscribers: dict[TaskId, list[ReceiveText]] = {}
+        self._reasoning_subscribers: dict[TaskId, list[Callable[[str], None]]] = {}
+        self._channels: dict[SessionId, list[trio.MemorySendChannel[TextUpdate]]] = {}
+
+    def text_so_far(self, root: TaskId) -> str:
+        """Return the answer that the agent of a task is writing, as far as it was collected."""
+        return self._answers[root].all_text() if root in self._answers else ""
+
+    def reasoning_so_far(self, root: TaskId) -> str:
+        """Return what a task's agent has thought before the answer that it writes."""
+        return self._answers[root].all_reasoning() if root in self._answers else ""
+
+    @contextmanager
+    def subscribe_reasoning(self, root: TaskId, receive: Callable[[str], None]) -> Generator[None]:
+        """Call `receive` with what a task's agent thinks, as long as the block lasts.
+
+        Where its client has not asked for that, it is kept from the first subscriber on.
+        """
+        receivers = self._reasoning_subscribers.setdefault(root, [])
+        receivers.append(receive)
+        try:
+            yield
+        finally:
+            receivers.remove(receive)
+            if not receivers:
+                del self._reasoning_subscribers[root]
+
+    @contextmanager
+    def collect(self) -> Generator[None]:
+        """Collect text, as long as the block lasts."""
+        with (
+            self._read.subscribe(self._receive_fact, kinds=NOTED),
+            self._read.subscribe_model_events(self._receive_model_event),
+        ):
+            yield
+
+    @contextmanager
+    def subscribe(self, root: TaskId, receive: ReceiveText) -> Generator[None]:
+        """Call `receive` with the text of a task's agent, as long as the block lasts."""
+        receivers = self._subscribers.setdefault(root, [])
+        receivers.append(receive)
+        try:
+            yield
+        finally:
+            receivers.remove(receive)
+            if not receivers:
+                del self._subscribers[root]
+
+    @contextmanager
+    def open_channel(self, session: SessionId) -> Generator[trio.MemoryReceiveChannel[TextUpdate]]:
+        """Receive the text of all tasks of a session, as long as the block lasts."""
+        send, receive = trio.open_memory_channel[TextUpdate](MAX_BUFFERED_UPDATES)
+        channels = self._channels.setdefault(session, [])
+        channels.append(send)
+        try:
+            with send, receive:
+                yield receive
+        finally:
+            channels.remove(send)
+            if not channels:
+                del self._channels[session]
+
+    def _receive_fact(self, entry: Entry, encoded: Encoded) -> None:
+        """Begin an answer with the turn, and drop text that the journal has now."""
+        del encoded
+        match entry.event:
+            case TurnStarted(session) | TurnResumed(session):
+                record = self._read.ledger.sessions[session]
+                if KIND in record.labels:
+                    self._answers[root_of(session)] = _LiveAnswer(
+                        self._redactor, keeps_reasoning=record.terms.keeps_reasoning
+                    )
+            case TurnEnded(session):
+                self._answers.pop(root_of(session), None)
+            case TaskSettled(task):
+                self._answers.pop(task, None)
+            case ModelAnswered(task) if task in self._answers:
+                self._answers[task].reset()
+            case _:
+                pass
+
+    def _receive_model_event(self, task: TaskId, event: ModelEvent) -> None:
+        match event:
+            case TextDelta(text):
+                self._add_text(task, text)
+            case ReasoningDelta(text):
+                self._add_thought(task, text)
+            case Retrying() | Switched() if task in self._answers:
+                self._answers[task].reset()
+                for receive in self._subscribers.get(task, ()):
+                    receive(None)
+            case _:
+                pass
+
+    def _add_thought(self, task: TaskId, text: str) -> None:
+        receivers = self._reasoning_subscribers.get(task, ())
+        answer = self._answers.get(task)
+        if receivers:
+            if answer is None:
+                answer = self._answers[task] = _LiveAnswer(self._redactor)
+            answer.keep_reasoning()
+        if answer is not None and (shown := answer.think(text)):
+            for receive in receivers:
+                receive(shown)
+
+    def _add_text(self, task: TaskId, text: str) -> None:
+        session = self._read.ledger.tasks[task].session
+        channels = self._channels.get(session, ())
+        answer = self._answers.get(task)
+        receivers = self._subscribers.get(task, ())
+        if answer is None:
+            if not (channels or receivers):
+                return
+            answer = self._answers[task] = _LiveAnswer(self._redactor)
+        answer.add(text)
+        if not (receivers or channels) or not (released := answer.take_new()):
+            return
+        for receive in receivers:
+            receive(released)
+        for channel in channels:
+            # A reader that is behind misses this text: it is not repeated.
+            with suppress(trio.WouldBlock):
+                channel.send_nowait(TextUpdate(task, released))

@@ -1,0 +1,104 @@
+"""What a session's agent thinks and whom it delegates to, as lines of text while it works.
+
+A client that asks for it sees that a joined team works, before there is an answer. Reasoning is
+redacted as it comes, like the text of an answer; a delegation is told when its fact is durable.
+"""
+
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+from typing import Final
+
+import attrs
+import trio
+
+from orchestrator.agents import ModelEvent, ReasoningDelta, TextDelta
+from orchestrator.agents.redaction.streamed_text import StreamRedactor
+from orchestrator.delegation import Encoded, SessionRecord, TaskId
+from orchestrator.delegation.events import Entry, TaskRequested, TaskSettled
+from orchestrator.products.server.served_journal import ServedJournal
+
+MAX_BUFFERED: Final = 1_000
+"""How many pieces wait for a slow reader before it misses some."""
+LONGEST_GOAL: Final = 200
+
+
+@attrs.frozen
+class ProgressText:
+    """A piece of what is told besides the answer."""
+
+    text: str
+    is_fact: bool
+    """It is told by a fact, and shown when that is durable."""
+
+
+class Progress:
+    """The progress of one session, until it ends."""
+
+    def __init__(self, journal: ServedJournal, session: SessionRecord) -> None:
+        self._read = journal.read
+        self._session = session
+        self._send, self._receive = trio.open_memory_channel[ProgressText](MAX_BUFFERED)
+        self._redactor = StreamRedactor(self._read.redactor)
+
+    async def next(self) -> list[ProgressText]:
+        """Return all that is told by now, or soon; nothing once it has ended."""
+        try:
+            told = [await self._receive.receive()]
+        except trio.EndOfChannel:
+            await trio.lowlevel.checkpoint()
+            return []
+        waiting = self._receive.statistics().current_buffer_used
+        return told + [self._receive.receive_nowait() for _ in range(waiting)]
+
+    def close(self) -> None:
+        self._send.close()
+        self._receive.close()
+
+    def end(self) -> None:
+        """Tell nothing more. What was told before is still received."""
+        self._send.close()
+
+    def receive_model_event(self, task: TaskId, event: ModelEvent) -> None:
+        if task != self._session.root.id:
+            return
+        match event:
+            case ReasoningDelta(text):
+                if shown := self._redactor.add(text):
+                    self._put(shown)
+            case TextDelta():
+                # The next thought is another text.
+                self._redactor = StreamRedactor(self._read.redactor)
+            case _:
+                pass
+
+    def receive_fact(self, entry: Entry, encoded: Encoded) -> None:
+        del encoded
+        match entry.event:
+            case TaskRequested(request):
+                goal = " ".join(request.goal.split())[:LONGEST_GOAL]
+                self._put_line(request.id, f"begins: {goal}")
+            case TaskSettled(task, outcome):
+                self._put_line(task, str(outcome.ending))
+            case _:
+                pass
+
+    def _put_line(self, task: TaskId, text: str) -> None:
+        path = self._read.ledger.tasks[task].path
+        self._put(f"\n{path} {text}\n", is_fact=True)
+
+    def _put(self, text: str, *, is_fact: bool = False) -> None:
+        # A reader that is behind misses some: the facts have it all.
+        with suppress(trio.WouldBlock, trio.ClosedResourceError):
+            self._send.send_nowait(ProgressText(text, is_fact))
+
+
+@contextmanager
+def open_progress(journal: ServedJournal, session: SessionRecord) -> Generator[Progress]:
+    """Receive what a session's agent thinks and delegates, as long as the block lasts."""
+    progress = Progress(journal, session)
+    with (
+        closing(progress),
+        journal.read.subscribe(progress.receive_fact, session=session.id),
+        journal.read.subscribe_model_events(progress.receive_model_event),
+    ):
+        yield progress

@@ -1,0 +1,228 @@
+"""The SDK behind our own checks: a request that a key may make, answered for the owner of the key.
+
+Whatever a request has begun ends with it, unless it is a task: the SDK's own tasks live in a
+nursery of the request, which ends when its client hangs up, its key ends or the server stops.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from secrets import token_hex
+from typing import Any, Final
+
+import trio
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from orchestrator.agents import raising_one_error
+from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.kernel.read_api import FoundSession
+from orchestrator.products.history.export_formats import TreeFormat
+from orchestrator.products.mcp.server.caller import HeldRun, OpenJournal, RefusedError, RunPage
+from orchestrator.products.mcp.server.protocol import Context, open_protocol
+from orchestrator.products.mcp.server.tools import AgentTool
+from orchestrator.products.server.api.lookup import (
+    Bodies,
+    PageQuery,
+    find_run,
+    page_of,
+    read_run,
+    unknown_run,
+)
+from orchestrator.products.server.json_rpc import error_response
+from orchestrator.products.server.keys.store import Access
+from orchestrator.products.server.operation import ApiCall
+from orchestrator.products.server.transport.errors import HttpError, key_ended, server_stopping
+from orchestrator.products.server.transport.session_headers import context_of
+from orchestrator.products.server.transport.sse import (
+    LAST_EVENTS_SECONDS,
+    SERVER_ENDED_RUN,
+    cancelled_on_disconnect,
+)
+
+ID_BYTES: Final = 16
+"""How many random bytes the id of a run has that clients keep as a task."""
+CALLER: Final = "mcp_caller"
+"""Where the state of a request has its caller."""
+
+
+class KeyCaller:
+    """The key of one request."""
+
+    def __init__(self, call: ApiCall) -> None:
+        self._call = call
+        self.context: Mapping[str, str] = context_of(call.request.headers)
+
+    @property
+    def owner(self) -> str:
+        return self._call.owner
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self._call.labels
+
+    @property
+    def name(self) -> str:
+        return f"key {self._call.key.name}"
+
+    @property
+    def home(self) -> OpenJournal:
+        journal = self._call.journal
+        return OpenJournal(journal.orchestrator, journal.door)
+
+    def new_run_id(self) -> SessionId:
+        placement = self._call.server.placement
+        if placement is None:
+            return SessionId(f"r_{token_hex(ID_BYTES)}")
+        return placement.draw(self._call.journal.name, size=ID_BYTES)
+
+    async def take_request(self, request: InboundRequest) -> None:
+        with _as_refusal():
+            await self._call.take_request(request)
+
+    def begin_run(self) -> AbstractContextManager[None]:
+        return self._begin_run()
+
+    @contextmanager
+    def _begin_run(self) -> Generator[None]:
+        with _as_refusal(), self._call.begin_run():
+            yield
+
+    def record(self, target: str) -> None:
+        self._call.record(target)
+
+    async def wait_durable(self) -> None:
+        await self._call.journal.read.wait_durable()
+
+    async def read_run(self, run: str) -> FoundSession:
+        return await read_run(self._call, run)
+
+    async def draw_tree(self, run: str, output_format: TreeFormat) -> str:
+        if not self._call.sees(SessionId(run)):
+            await trio.lowlevel.checkpoint()
+            raise unknown_run(run)
+        journal = self._call.journal
+        drawn = await journal.past_runs.ask(run, tree=output_format)
+        if drawn == b"":
+            raise unknown_run(run)
+        if drawn is not None:
+            return drawn.decode()
+        session = (await read_run(self._call, run)).session
+        return await journal.read.draw_tree(session, output_format)
+
+    async def hold_run(self, run: str) -> HeldRun:
+        return HeldRun(await find_run(self._call, run), self.home)
+
+    async def list_runs(self, after: str | None) -> RunPage:
+        query = PageQuery(after=after or "")
+        try:
+            bodies = Bodies[SessionRecord](lambda found: found.session)
+            page = await page_of(self._call, query, bodies)
+        except HttpError as exc:
+            raise unknown_run(query.after) from exc
+        return RunPage(page.items, page.last if page.has_more else None)
+
+
+@contextmanager
+def _as_refusal() -> Generator[None]:
+    """Let the client's model read why a limit does not allow a call."""
+    try:
+        yield
+    except HttpError as exc:
+        raise RefusedError(str(exc)) from exc
+
+
+class McpEndpoint:
+    """Answers requests of MCP."""
+
+    def __init__(self, tools: Mapping[str, AgentTool]) -> None:
+        self._protocol = open_protocol(tools, _caller_of)
+
+    def answer(self, call: ApiCall) -> Response:
+        """Return the response to a request, which the SDK makes when it is sent."""
+        return _SdkResponse(self._protocol, call, KeyCaller(call))
+
+
+def _caller_of(context: Context) -> KeyCaller:
+    assert context.request is not None, "every message came with a request"
+    caller: KeyCaller = context.request.scope["state"][CALLER]
+    return caller
+
+
+class _SdkResponse(Response):
+    """A response that the SDK makes."""
+
+    def __init__(self, protocol: Any, call: ApiCall, caller: KeyCaller) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._call = call
+        self._caller = caller
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope["state"]
+        state[CALLER] = self._caller
+        access: Access = state["access"]
+        has_begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        with raising_one_error():
+            # Owns what the SDK runs for this request.
+            async with (
+                trio.open_nursery() as nursery,
+                cancelled_on_disconnect(scope, receive, nursery.cancel_scope),
+            ):
+                sdk_scope = trio.CancelScope()
+                shutdown: trio.Event = state["shutdown"]
+                nursery.start_soon(_cancel_at_shutdown, shutdown, sdk_scope)
+                with sdk_scope, access.cancels(sdk_scope):
+                    await self._let_sdk_answer(scope, receive, send_noted)
+                if not has_begun:
+                    error = server_stopping(SERVER_ENDED_RUN)
+                    if not access.is_valid():
+                        error = key_ended()
+                    message = self._call.message
+                    assert message is not None, "it is JSON-RPC"
+                    await error_response(message, error)(scope, receive, send)
+                nursery.cancel_scope.cancel(reason="the request is answered")
+
+    async def _let_sdk_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # It keeps no sessions, so one for each request is as good: its tasks end with the request.
+        manager = StreamableHTTPSessionManager(
+            self._protocol,
+            stateless=True,
+            max_request_body_size=self._call.server.settings.body_limit,
+        )
+        message = self._call.message
+        assert message is not None, "it is JSON-RPC"
+        # Not what the client sent: the SDK would read some of it that was not judged.
+        body = _Body(message.raw, receive)
+        async with manager.run():
+            await manager.handle_request(scope, body.receive, send)
+
+
+async def _cancel_at_shutdown(shutdown: trio.Event, scope: trio.CancelScope) -> None:
+    """Cancel a scope soon after the server has begun to shut down."""
+    await shutdown.wait()
+    # Runs that were just cancelled still send their outcome.
+    await trio.sleep(LAST_EVENTS_SECONDS)
+    scope.cancel(reason="the server is shutting down")
+
+
+class _Body:
+    """The body of a request that was read already, and then whether its client is still there."""
+
+    def __init__(self, raw: bytes, receive: Receive) -> None:
+        self._raw: bytes | None = raw
+        self._receive = receive
+
+    async def receive(self) -> Message:
+        if self._raw is None:
+            return await self._receive()
+        await trio.lowlevel.checkpoint()
+        raw, self._raw = self._raw, None
+        return {"type": "http.request", "body": raw, "more_body": False}

@@ -1,0 +1,89 @@
+"""`/mcp`: the agents as tools of MCP clients, over streamable HTTP.
+
+Each request stands for itself: there is no session of the protocol, so any server of a cluster
+answers any of them, and a restart loses none. The SDK is an extra: it is imported with the first
+request.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import trio
+from starlette.responses import Response
+
+from orchestrator.kernel.errors import ClosedError
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.products.server.transport.errors import JSON, HttpError
+from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
+
+if TYPE_CHECKING:
+    from orchestrator.products.server.mcp_endpoint import McpEndpoint
+
+ENDPOINT: Final = "orchestrator.products.server.mcp_endpoint"
+INSTALL: Final = "pip install 'delegation-orchestrator[mcp]'"
+
+
+async def answer_mcp(call: ApiCall) -> Response:
+    """Let the SDK answer a request."""
+    await trio.lowlevel.checkpoint()
+    _require_origin(call)
+    endpoint = call.server.mcp or await _load(call)
+    if call.opens_session and call.journal.is_stopping:
+        raise ClosedError("the server is stopping, and begins nothing new")
+    return endpoint.answer(call)
+
+
+async def _load(call: ApiCall) -> "McpEndpoint":
+    """Import the SDK, in a thread: it takes a second, in which other clients are answered."""
+    try:
+        await trio.to_thread.run_sync(import_module, ENDPOINT)
+    except ModuleNotFoundError as exc:
+        raise HttpError(
+            501,
+            f"this server cannot speak MCP: it needs {exc.name}, which its owner installs with"
+            f" {INSTALL}",
+            code="mcp_not_installed",
+            type="server_error",
+        ) from exc
+    from orchestrator.products.server.mcp_endpoint import McpEndpoint
+
+    if call.server.mcp is None:
+        call.server.mcp = McpEndpoint(call.server.tools)
+    return call.server.mcp
+
+
+def _require_origin(call: ApiCall) -> None:
+    """Refuse a web page of another origin than those that may ask this server."""
+    origin = call.request.headers.get("origin")
+    settings = call.server.settings
+    if origin is None or {origin, "*"} & settings.origins:
+        return
+    host = urlsplit(origin).hostname or ""
+    named = f"[{host}]" if ":" in host else host
+    if settings.hosts is None or named not in settings.hosts:
+        raise HttpError(
+            403,
+            f"pages of {origin[:100]!r} may not ask this server; start it with --allow-origin if"
+            " they should",
+            type="permission_error",
+            code="wrong_origin",
+        )
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/mcp",
+        handle=answer_mcp,
+        summary="One message of MCP",
+        scope=None,
+        is_json_rpc=True,
+        body=dict,
+        responses={
+            200: ResponseSpec(
+                description="The answer, or events with it", media_types=(JSON, SSE_MEDIA_TYPE)
+            )
+        },
+    ),
+)

@@ -1,0 +1,288 @@
+"""The metrics of `GET /metrics`: each is counted as it happens, in constant time."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Final, assert_never
+
+import trio
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from orchestrator.agents import Usage
+from orchestrator.delegation import Encoded, SessionId
+from orchestrator.delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallPlaced,
+    CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
+    JournalOpened,
+    LabelsChanged,
+    MessageReceived,
+    ModelAnswered,
+    ModelCalled,
+    ModelFailed,
+    NetworkRequested,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    ProcessUnreachable,
+    QuietChanged,
+    ReplyDelivered,
+    ReplyPartDelivered,
+    SessionClosed,
+    SessionOpened,
+    StartsPaused,
+    Steered,
+    SteeringSeen,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+    WorkspaceOpened,
+)
+from orchestrator.kernel.doors.kept import is_over
+from orchestrator.kernel.doors.session_kinds import CONVERSATION, KIND, RECORD
+from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.products.server.operation import Operation
+
+__all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
+
+SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+"""The buckets of request times: an agent may take minutes."""
+
+COUNTED: Final = (
+    *(SessionOpened, SessionClosed, TurnStarted, TurnResumed, TurnEnded),
+    *(TaskStarted, TaskSettled, ModelAnswered, ModelFailed),
+)
+"""The facts that something is counted of."""
+
+
+class Metrics:
+    """The metrics of one server."""
+
+    def __init__(self) -> None:
+        self._journals: list[_JournalFacts] = []
+        self._unanswered = 0
+        self._streams = 0
+        self._answers: dict[tuple[str, str, int], tuple[Histogram, Counter]] = {}
+        """The metrics of each answer of each route: to look them up takes longer than to count."""
+        self._answered = trio.lowlevel.ParkingLot()
+        self._registry = registry = CollectorRegistry()
+
+        def counter(name: str, help_: str, *labels: str) -> Counter:
+            return Counter(f"orchestrator_{name}", help_, labels, registry=registry)
+
+        def gauge(name: str, help_: str, current: Callable[[], float] | None = None) -> Gauge:
+            made = Gauge(f"orchestrator_{name}", help_, registry=registry)
+            if current is not None:
+                made.set_function(current)
+            return made
+
+        self._requests = counter(
+            "http_requests_total", "Requests that were answered.", *("method", "path", "status")
+        )
+        self._refused = counter("http_refused_total", "Requests that did not come in.", "status")
+        self._seconds = Histogram(
+            "orchestrator_http_request_seconds",
+            "How long it takes until an answer begins.",
+            ("method", "path"),
+            registry=registry,
+            buckets=SECONDS,
+        )
+        gauge(
+            "http_requests_under_way",
+            "Requests that are not answered yet.",
+            lambda: self._unanswered,
+        )
+        gauge("http_event_streams", "Event streams that are open.", lambda: self._streams)
+        self.started = counter("runs_started_total", "Runs that were begun.", "kind")
+        self.ended = counter("runs_ended_total", "Runs that have ended, by how.", "kind", "ending")
+        self.tasks_started = counter(
+            "tasks_started_total", "Tasks that agents delegated, and that were begun."
+        )
+        self.tasks_ended = counter("tasks_ended_total", "Tasks that have ended, by how.", "ending")
+        self.calls = counter("model_calls_total", "Calls of models.")
+        tokens = counter("tokens_total", "Tokens of models.", "direction")
+        self.tokens_in, self.tokens_out = tokens.labels("in"), tokens.labels("out")
+        self.dollars = counter("cost_dollars_total", "What models have cost.")
+        gauge(
+            "runs_under_way",
+            "Runs that go on.",
+            lambda: sum(len(it.under_way) for it in self._journals),
+        )
+        gauge(
+            "tasks_working",
+            "Tasks that an agent works on now, runs included.",
+            lambda: sum(it.orchestrator.working for it in self._journals),
+        )
+        gauge(
+            "calls_waiting_for_worker",
+            "Tool calls that wait for a worker at their place.",
+            lambda: sum(it.orchestrator.read.waiting_calls().total() for it in self._journals),
+        )
+        gauge(
+            "journal_last_seq",
+            "The number of the newest fact in the journal; of several, their sum.",
+            lambda: sum(it.ledger.last_seq for it in self._journals),
+        )
+        gauge("journals_held", "Journals that this server writes.", lambda: len(self._journals))
+
+    @contextmanager
+    def count_facts_of(self, orchestrator: Orchestrator) -> Generator[None]:
+        """Count the facts of a journal, as long as the block lasts."""
+        facts = _JournalFacts(self, orchestrator)
+        self._journals.append(facts)
+        try:
+            with orchestrator.read.subscribe(facts.count, kinds=COUNTED):
+                yield
+        finally:
+            self._journals.remove(facts)
+
+    @contextmanager
+    def track_request(self) -> Generator[None]:
+        """Count a request that is under way, as long as the block lasts."""
+        self._unanswered += 1
+        try:
+            yield
+        finally:
+            self._unanswered -= 1
+            if not self._unanswered:
+                self._answered.unpark_all()
+
+    async def wait_answered(self) -> None:
+        """Wait until no request is without an answer."""
+        await trio.lowlevel.checkpoint()
+        while self._unanswered:
+            await self._answered.park()
+
+    @contextmanager
+    def track_stream(self) -> Generator[None]:
+        """Count an event stream that is open, as long as the block lasts."""
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    def count_answer(self, operation: Operation, status: int, seconds: float) -> None:
+        """Count a response when it begins."""
+        key = (operation.method, operation.path, status)
+        counted = self._answers.get(key)
+        if counted is None:
+            method, path, _ = key
+            counted = self._answers[key] = (
+                self._seconds.labels(method, path),
+                self._requests.labels(method, path, str(status)),
+            )
+        counted[0].observe(seconds)
+        counted[1].inc()
+
+    def count_refusal(self, status: int) -> None:
+        """Count a request that was refused access."""
+        self._refused.labels(str(status)).inc()
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _JournalFacts:
+    """Counts the facts of one journal."""
+
+    def __init__(self, metrics: Metrics, orchestrator: Orchestrator) -> None:
+        self.orchestrator = orchestrator
+        self.ledger = orchestrator.read.ledger
+        self._metrics = metrics
+        self.under_way = {
+            session.id
+            for session in self.ledger.sessions.values()
+            if session.labels.get(KIND) and not is_over(session)
+        }
+        """The runs that are not over. A conversation is one during its turns: few are closed."""
+
+    def count(self, entry: Entry, encoded: Encoded) -> None:  # noqa: C901, PLR0912 (a case a fact)
+        del encoded
+        match entry.event:
+            case SessionOpened(session=session, labels=labels) if KIND in labels:
+                self._metrics.started.labels(labels[KIND]).inc()
+                if labels[KIND] not in {CONVERSATION, RECORD}:
+                    self.under_way.add(session)
+            case TurnStarted(session=session) | TurnResumed(session=session):
+                if KIND in self.ledger.sessions[session].labels:
+                    self.under_way.add(session)
+            case TurnEnded(session=session, outcome=outcome):
+                self._end(session, outcome.ending)
+            case SessionClosed(session=session):
+                record = self.ledger.sessions[session]
+                if record.labels.get(KIND) == CONVERSATION:
+                    self._metrics.ended.labels(CONVERSATION, "closed").inc()
+                # A turn that runs ends soon, with an outcome of its own.
+                if record.turn is None:
+                    self._end(session, "closed")
+            case TaskStarted():
+                self._metrics.tasks_started.inc()
+            case TaskSettled(outcome=outcome):
+                self._metrics.tasks_ended.labels(outcome.ending).inc()
+            case ModelAnswered(message=message, copied=False):
+                self._count_usage(message.usage)
+            case ModelFailed(usage=usage):
+                self._count_usage(usage)
+            case (
+                JournalOpened()
+                | SessionOpened()
+                | LabelsChanged()
+                | DoorOpened()
+                | DoorClosed()
+                | MessageReceived()
+                | ReplyDelivered()
+                | DeliveryFailed()
+                | ReplyPartDelivered()
+                | JobSet()
+                | JobPaused()
+                | JobRemoved()
+                | JobOccurred()
+                | TaskRequested()
+                | ModelCalled()
+                | ModelAnswered()
+                | ToolAnswered()
+                | CancelRequested()
+                | StartsPaused()
+                | Steered()
+                | SteeringSeen()
+                | QuietChanged()
+                | ApprovalAsked()
+                | ApprovalAnswered()
+                | ProcessStarted()
+                | ProcessMatched()
+                | ProcessEnded()
+                | ProcessUnreachable()
+                | WorkspaceOpened()
+                | NetworkRequested()
+                | CallPlaced()
+            ):
+                pass
+            case _:
+                assert_never(entry.event)
+
+    def _end(self, session: SessionId, ending: str) -> None:
+        record = self.ledger.sessions[session]
+        if session in self.under_way and is_over(record):
+            self.under_way.remove(session)
+            if record.labels[KIND] != CONVERSATION:
+                self._metrics.ended.labels(record.labels[KIND], ending).inc()
+
+    def _count_usage(self, usage: Usage) -> None:
+        self._metrics.calls.inc(usage.calls)
+        self._metrics.tokens_in.inc(usage.input_tokens)
+        self._metrics.tokens_out.inc(usage.output_tokens)
+        self._metrics.dollars.inc(usage.cost / 1_000_000)

@@ -1,0 +1,143 @@
+"""The form of an answer that a client asks for: text, a JSON object, or JSON by a schema.
+
+An answer by a schema is checked, and asked for once more if it does not fit, as that of an agent
+with an output type. Then nothing but the answer is shown: a client reads all text as one JSON.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, TypeAlias, cast
+
+import msgspec
+
+from orchestrator.agents import Agent, DefinitionError, Pipeline, require_schema
+from orchestrator.products.server.openai.conversation import Dialect
+from orchestrator.products.server.session_status import OPENING
+from orchestrator.products.server.transport.errors import bad_request
+
+ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
+ANNOTATIONS: Final = frozenset({"title", "description", "$schema", "$id", "examples"})
+"""Keywords that say nothing about what fits."""
+_OPENINGS: Final[Mapping[object, str]] = {"object": "{", "array": "[", "string": '"'}
+_ANY_OPENING: Final = '{["-0123456789tfn'
+
+FormatName: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$", max_length=64)
+]
+
+
+class PlainText(msgspec.Struct, tag_field="type", tag="text"):
+    """The answer is text."""
+
+
+class AnyJson(msgspec.Struct, tag_field="type", tag="json_object"):
+    """The answer is a JSON object."""
+
+
+class NamedSchema(msgspec.Struct, kw_only=True):
+    """A JSON schema, as chat completions have it."""
+
+    name: FormatName
+    description: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ChatJson(msgspec.Struct, tag_field="type", tag="json_schema"):
+    """The answer is JSON that fits a schema."""
+
+    json_schema: NamedSchema
+
+
+class ResponseJson(
+    msgspec.Struct, kw_only=True, tag_field="type", tag="json_schema", omit_defaults=True
+):
+    """The answer is JSON that fits a schema."""
+
+    name: FormatName
+    schema: dict[str, Any]
+    description: str | None = None
+    strict: bool | None = None
+
+
+ChatFormat: TypeAlias = PlainText | AnyJson | ChatJson
+ResponseFormat: TypeAlias = PlainText | AnyJson | ResponseJson
+
+
+def requested_schema(
+    format_: ChatFormat | ResponseFormat | None, agent: Agent[Any], dialect: Dialect, param: str
+) -> Mapping[str, Any] | None:
+    """Return the schema that an answer has to fit; None if it is as its agent promises.
+
+    Args:
+        format_: what the client asks for.
+        agent: answers.
+        dialect: the words of the error.
+        param: where the request says the format.
+    """
+    schema = ANY_OBJECT
+    match format_:
+        case None | PlainText():
+            return None
+        case AnyJson():
+            pass
+        case ChatJson(json_schema):
+            schema = json_schema.schema or ANY_OBJECT
+            param = f"{param}.json_schema.schema"
+        case ResponseJson():
+            schema = format_.schema
+            param = f"{param}.schema"
+    try:
+        require_schema(schema)
+    except DefinitionError as exc:
+        raise dialect.invalid_value(str(exc), param) from exc
+    own = agent.answer_schema
+    if own is None and isinstance(agent, Pipeline):
+        raise bad_request(
+            f"{agent.name!r} is a pipeline, and its program answers with text", param=param
+        )
+    if own is not None and (
+        _bare(own) == _bare(schema) or (isinstance(format_, AnyJson) and opening_of(own) == "{")
+    ):
+        return None
+    return schema
+
+
+def format_labels(agent: Agent[Any], schema: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the labels of a session whose answer is JSON."""
+    promised = agent.answer_schema if schema is None else schema
+    return {} if promised is None else {OPENING: opening_of(promised)}
+
+
+def opening_of(schema: Mapping[str, Any]) -> str:
+    """Return the characters with which JSON that fits a schema may begin."""
+    ref: object = schema.get("$ref")
+    parts: object = schema.get("$defs")
+    if isinstance(ref, str) and isinstance(parts, Mapping):
+        named = cast("Mapping[str, Any]", parts)
+        part = named.get(ref.removeprefix("#/$defs/"))
+        if isinstance(part, Mapping):
+            schema = cast("Mapping[str, Any]", part)
+    kind: object = schema.get("type")
+    return _OPENINGS.get(kind, _ANY_OPENING) if isinstance(kind, str) else _ANY_OPENING
+
+
+def _bare(value: object) -> object:
+    """Return a schema without annotations."""
+    match value:
+        case Mapping():
+            named = cast("Mapping[str, object]", value)
+            # Under `properties` these are names, whose schemas are no texts.
+            return {
+                name: _bare(part)
+                for name, part in named.items()
+                if name not in ANNOTATIONS or _is_object(part)
+            }
+        case list() | tuple():
+            parts = cast("Sequence[object]", value)
+            return [_bare(part) for part in parts]
+        case _:
+            return value
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping)

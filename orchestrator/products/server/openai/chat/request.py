@@ -1,0 +1,336 @@
+"""From the body of a chat completion to an inbound request.
+
+Nothing that would change the meaning of an answer is ignored silently: it is refused, and the error
+names the part of the request.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, assert_never
+
+import attrs
+
+from orchestrator.agents import Agent, DefinitionError, Part, Pipeline, Tool, ToolCall, UserMessage
+from orchestrator.agents.tools.text_input import TextInput
+from orchestrator.delegation import AnswerTerms
+from orchestrator.delegation.events import EarlierMessage
+from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.products.server.api.bodies import METADATA, encode_metadata
+from orchestrator.products.server.openai.answer_format import format_labels, requested_schema
+from orchestrator.products.server.openai.chat.bodies import (
+    Assistant,
+    AudioPart,
+    Call,
+    ChatGrammar,
+    ChatRequest,
+    ChatTool,
+    CustomCall,
+    Developer,
+    File,
+    FilePart,
+    Function,
+    FunctionAnswer,
+    FunctionSpec,
+    ImagePart,
+    RefusalPart,
+    System,
+    TextPart,
+    ToolAnswer,
+    User,
+)
+from orchestrator.products.server.openai.client_content import file_from_data, image_from_url
+from orchestrator.products.server.openai.client_tools import (
+    FUNCTION,
+    FUNCTIONS,
+    ChosenTools,
+    ToolDefinition,
+    choose_tools,
+    client_tools,
+    earlier_call,
+    earlier_custom_call,
+    require_client_tool,
+    tool_labels,
+)
+from orchestrator.products.server.openai.conversation import (
+    CHAT,
+    LocatedMessage,
+    require_answerable,
+    split_last_user_message,
+)
+from orchestrator.products.server.openai.requested_settings import Parameter, keep_settings
+from orchestrator.products.server.transport.errors import bad_request
+
+SAMPLING: Final = (
+    *("temperature", "top_p", "stop", "seed"),
+    *("presence_penalty", "frequency_penalty", "reasoning_effort"),
+)
+"""The parameters that `ModelSettings` has under the same names."""
+
+
+def to_inbound_request(
+    agent: Agent[Any],
+    request: ChatRequest,
+    context: Mapping[str, str],
+    labels: Mapping[str, str],
+    *,
+    unknown: Iterable[str] = (),
+    is_strict: bool = False,
+    ignores_hosted_tools: bool = False,
+) -> tuple[InboundRequest, Mapping[str, str]]:
+    """Return the inbound request of a body, and the headers that say what of it is ignored.
+
+    Args:
+        agent: the agent that the body names as its model.
+        request: the body.
+        context: where the request comes from.
+        labels: strings by which its session is found again.
+        unknown: the parameters that the body has besides.
+        is_strict: refuse what the agent cannot keep.
+        ignores_hosted_tools: leave out tools that only their provider could run.
+    """
+    _require_supported(request)
+    chosen = _client_tools(agent, request, ignores_others=ignores_hosted_tools)
+    tools = chosen.tools
+    kept = keep_settings(
+        agent,
+        _parameters(request, chosen, has_tools=bool(tools or agent.tools)),
+        [*unknown, *chosen.ignored, *_unkept(request)],
+        CHAT,
+        is_strict=is_strict,
+    )
+    messages = list(_messages(request))
+    require_answerable(messages, CHAT, param="messages")
+    history, message = split_last_user_message(it.message for it in messages)
+    if isinstance(agent, Pipeline):
+        _require_goal(agent, message, tools, messages[-1].param)
+    schema = requested_schema(request.response_format, agent, CHAT, "response_format")
+    inbound = InboundRequest(
+        agent=agent,
+        message=message,
+        context=context,
+        instructions="\n\n".join(_instructions(request)),
+        history=history,
+        labels={
+            **labels,
+            **_metadata(request),
+            **format_labels(agent, schema),
+            **tool_labels(tools),
+            **({FUNCTIONS: "true"} if request.functions and not request.tools else {}),
+        },
+        tools=tools,
+        terms=AnswerTerms(
+            kept.settings,
+            schema,
+            # A stream shows it while it comes.
+            keeps_reasoning=bool(request.include_reasoning and not request.stream),
+        ),
+    )
+    return inbound, kept.headers
+
+
+def _parameters(
+    request: ChatRequest, chosen: ChosenTools, *, has_tools: bool
+) -> Iterator[Parameter]:
+    """Yield the settings of the model that a body asks for."""
+    for name in SAMPLING:
+        if (value := getattr(request, name)) is not None:
+            yield Parameter(name, name, value)
+    # The newer name is preferred to the older one.
+    for name in ("max_completion_tokens", "max_tokens"):
+        if (most := getattr(request, name)) is not None:
+            yield Parameter(name, "max_output_tokens", most)
+            break
+    if request.logprobs:
+        yield Parameter("logprobs", "top_logprobs", 0)
+        yield Parameter("top_logprobs", "top_logprobs", request.top_logprobs)
+    if has_tools:
+        name = "parallel_tool_calls"
+        yield Parameter(name, name, request.parallel_tool_calls)
+    yield Parameter("tool_choice", "tool_choice", chosen.choice)
+
+
+def _unkept(request: ChatRequest) -> Iterator[str]:
+    """Yield the parameters that have no effect as they are."""
+    if request.top_logprobs and not request.logprobs:
+        yield "top_logprobs"
+
+
+def _metadata(request: ChatRequest) -> dict[str, str]:
+    """Return the client's own notes as a label."""
+    notes = dict(request.metadata or {})
+    if request.user:
+        notes.setdefault("user", request.user)
+    return {METADATA: encode_metadata(notes)} if notes else {}
+
+
+def _require_supported(request: ChatRequest) -> None:
+    """Refuse options that would change the meaning of the answer, and are not supported."""
+    if request.audio is not None or set(request.modalities or ()) - {"text"}:
+        param = "modalities" if request.audio is None else "audio"
+        raise bad_request("an agent answers in text only", param=param)
+    if request.web_search_options is not None:
+        raise bad_request(
+            "an agent searches with the tools that it has: leave this out",
+            param="web_search_options",
+        )
+    if request.stream_options is not None and not request.stream:
+        raise bad_request(
+            "stream_options are for streams: send stream=true with them",
+            param="stream_options",
+            code=CHAT.invalid,
+        )
+
+
+def _client_tools(agent: Agent[Any], request: ChatRequest, *, ignores_others: bool) -> ChosenTools:
+    definitions: list[ToolDefinition] = []
+    ignored: list[str] = []
+    for index, tool in enumerate(request.tools or ()):
+        param = f"tools[{index}]"
+        if require_client_tool(tool.type, f"{param}.type", ignores_others=ignores_others):
+            definitions.append(_definition(tool, param))
+        else:
+            ignored.append(tool.type)
+    for index, function in enumerate(request.functions or ()):
+        definitions.append(_function(function, f"functions[{index}].name"))
+    tools = client_tools(agent, definitions, CHAT)
+    choice = request.tool_choice
+    if choice is None and isinstance(request.function_call, dict):
+        choice = {"type": FUNCTION, **request.function_call}
+    elif choice is None:
+        choice = request.function_call
+    return choose_tools(agent, tools, choice, CHAT, ignored=ignored)
+
+
+def _definition(tool: ChatTool, param: str) -> ToolDefinition:
+    if tool.type == FUNCTION and tool.function is not None:
+        return _function(tool.function, f"{param}.function.name")
+    if tool.type == FUNCTION or tool.custom is None:
+        raise CHAT.invalid_value(f"a {tool.type} tool has a name", f"{param}.{tool.type}")
+    form = tool.custom.format
+    grammar = form.grammar if isinstance(form, ChatGrammar) else None
+    return ToolDefinition(
+        name=tool.custom.name,
+        description=tool.custom.description,
+        param=f"{param}.custom.name",
+        text_input=TextInput(grammar.syntax, grammar.definition)
+        if grammar is not None
+        else TextInput(),
+    )
+
+
+def _function(function: FunctionSpec, param: str) -> ToolDefinition:
+    return ToolDefinition(
+        name=function.name,
+        description=function.description,
+        parameters=function.parameters,
+        param=param,
+    )
+
+
+def _require_goal(
+    agent: Agent[Any], message: UserMessage | None, tools: tuple[Tool, ...], param: str
+) -> None:
+    """Refuse a conversation that a pipeline cannot be given."""
+    reason = f"{agent.name} is a pipeline, a program that is given the last user message"
+    if tools:
+        raise bad_request(f"{reason}: it calls no tools of a client", param="tools")
+    if message is None:
+        raise bad_request(f"{reason}: send one", param=param)
+    if message.parts:
+        raise bad_request(f"{reason}: it takes neither images nor files", param=param)
+
+
+def _instructions(request: ChatRequest) -> Iterator[str]:
+    for message in request.messages:
+        if isinstance(message, System | Developer):
+            yield _text(message.content)
+
+
+def _messages(request: ChatRequest) -> Iterator[LocatedMessage]:
+    """Yield the conversation, without its instructions."""
+    last_calls: dict[str, str] = {}
+    """The ids of the last calls of functions that have none, by the function."""
+    for index, message in enumerate(request.messages):
+        param = f"messages[{index}]"
+        match message:
+            case System() | Developer():
+                continue
+            case User():
+                converted = _user(message, f"{param}.content")
+            case Assistant():
+                converted = _assistant(message, param)
+                if message.function_call is not None:
+                    call = _unnamed_call(message.function_call, index, param)
+                    last_calls[call.name] = call.id
+                    converted = attrs.evolve(converted, calls=(*converted.calls, call))
+            case ToolAnswer():
+                text = _text(message.content)
+                converted = EarlierMessage(role="tool", text=text, call=message.tool_call_id)
+            case FunctionAnswer():
+                id_ = last_calls.get(message.name, message.name)
+                converted = EarlierMessage(role="tool", text=message.content or "", call=id_)
+            case _:
+                assert_never(message)
+        yield LocatedMessage(converted, param, f"{param}.tool_call_id")
+
+
+def _user(message: User, param: str) -> EarlierMessage:
+    if isinstance(message.content, str):
+        return EarlierMessage(role="user", text=message.content)
+    texts: list[str] = []
+    parts: list[Part] = []
+    for index, part in enumerate(message.content):
+        part_param = f"{param}[{index}]"
+        try:
+            match part:
+                case TextPart():
+                    texts.append(part.text)
+                case ImagePart():
+                    parts.append(image_from_url(part.image_url.url))
+                case FilePart():
+                    parts.append(_file(part.file, part_param))
+                case AudioPart():
+                    raise bad_request("audio is not supported: send text", param=part_param)
+                case _:
+                    assert_never(part)
+        except DefinitionError as exc:
+            raise CHAT.invalid_value(f"this part is wrong: {exc}", part_param) from exc
+    return EarlierMessage(role="user", text="\n\n".join(texts), parts=tuple(parts))
+
+
+def _assistant(message: Assistant, param: str) -> EarlierMessage:
+    calls = tuple(
+        _call(call, f"{param}.tool_calls[{index}]")
+        for index, call in enumerate(message.tool_calls or ())
+    )
+    return EarlierMessage(role="assistant", text=_text(message.content or ""), calls=calls)
+
+
+def _call(call: Call, param: str) -> ToolCall:
+    if isinstance(call, CustomCall):
+        return earlier_custom_call(call.custom.name, call.custom.input, call.id)
+    function = call.function
+    where = f"{param}.function.arguments"
+    return earlier_call(function.name, function.arguments, call.id, where, CHAT)
+
+
+def _unnamed_call(function: Function, index: int, param: str) -> ToolCall:
+    """Return a call in the older form. Its id is its place in the conversation."""
+    where = f"{param}.function_call.arguments"
+    id_ = f"call_{index}"
+    return earlier_call(function.name, function.arguments, id_, where, CHAT)
+
+
+def _file(file: File, param: str) -> Part:
+    if file.file_data is None:
+        raise bad_request(
+            "no files are kept here: send file_data, as a data: URL", param=f"{param}.file"
+        )
+    return file_from_data(file.file_data, name=file.filename)
+
+
+def _text(content: str | list[TextPart] | list[TextPart | RefusalPart]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n\n".join(
+        part.text if isinstance(part, TextPart) else part.refusal for part in content
+    )

@@ -1,0 +1,137 @@
+"""From a session to the body of its chat completion."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from orchestrator.agents import ToolCall
+from orchestrator.agents.logprobs import TokenLogprob
+from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.products.server.openai.chat.bodies import (
+    Call,
+    ChatCompletion,
+    Choice,
+    CustomCall,
+    CustomInput,
+    Finish,
+    Function,
+    FunctionCall,
+    Message,
+    chat_usage,
+)
+from orchestrator.products.server.openai.choices import total_usage
+from orchestrator.products.server.openai.client_tools import (
+    FUNCTIONS,
+    custom_input,
+    custom_tools_of,
+)
+from orchestrator.products.server.openai.logprobs import chat_logprobs
+from orchestrator.products.server.session_status import (
+    agent_messages,
+    client_calls,
+    cut_reason,
+    cut_text,
+    is_shown,
+    refusal_of,
+    wants_logprobs,
+)
+
+_ID: Final = re.compile(r"chatcmpl-([0-9a-f]{16})")
+
+
+def completion(sessions: Sequence[SessionRecord]) -> ChatCompletion:
+    """Return the answers of sessions that have one, also if that ends too soon."""
+    first = sessions[0]
+    return ChatCompletion(
+        id=completion_id(first),
+        created=created(first),
+        model=first.root.agent,
+        choices=[_choice(it, number) for number, it in enumerate(sessions)],
+        usage=chat_usage(total_usage(sessions)),
+        run_id=first.id,
+    )
+
+
+def _choice(session: SessionRecord, number: int) -> Choice:
+    outcome = session.last_outcome
+    assert outcome is not None, "the session is over"
+    calls, refusal = calls_of(session), refusal_of(session)
+    is_older = FUNCTIONS in session.labels
+    text = outcome.output if outcome.succeeded else cut_text(session)
+    if calls and not is_shown(session, text):
+        text = ""
+    message = Message(
+        content=text or (None if calls or refusal else ""),
+        refusal=refusal,
+        tool_calls=msgspec.UNSET if not calls or is_older else calls,
+        function_call=function_of(calls) if calls and is_older else msgspec.UNSET,
+        reasoning_content=_reasoning_of(session) or msgspec.UNSET,
+    )
+    return Choice(
+        message=message,
+        finish_reason=finish_of(session),
+        index=number,
+        logprobs=chat_logprobs(_logprobs_of(session, text)),
+    )
+
+
+def _logprobs_of(session: SessionRecord, text: str) -> Sequence[TokenLogprob]:
+    """Return how likely the tokens of an answer are, if its client asks, and its model knows."""
+    if not wants_logprobs(session):
+        return ()
+    said = agent_messages(session)
+    # A typed answer may be written anew, with other tokens.
+    return said[-1].logprobs if said and said[-1].text == text else ()
+
+
+def _reasoning_of(session: SessionRecord) -> str:
+    messages = agent_messages(session)
+    return "\n\n".join(it.text for it in messages if it.is_reasoning)
+
+
+def finish_of(session: SessionRecord) -> Finish:
+    """Return why an answer ends."""
+    if (reason := cut_reason(session)) is not None:
+        return reason
+    if not client_calls(session):
+        return "stop"
+    return "function_call" if FUNCTIONS in session.labels else "tool_calls"
+
+
+def calls_of(session: SessionRecord) -> list[Call]:
+    """Return the calls that the client is to run."""
+    custom = custom_tools_of(session)
+    return [
+        CustomCall(id=it.id, custom=CustomInput(it.name, custom_input(it)))
+        if it.name in custom
+        else function_call(it)
+        for it in client_calls(session)
+    ]
+
+
+def function_call(call: ToolCall) -> FunctionCall:
+    arguments = msgspec.json.encode(call.arguments).decode()
+    return FunctionCall(id=call.id, function=Function(call.name, arguments))
+
+
+def function_of(calls: Sequence[Call]) -> Function:
+    """Return the first call in the older form, which has no more than one."""
+    first = calls[0]
+    assert isinstance(first, FunctionCall), "there are functions only"
+    return first.function
+
+
+def completion_id(session: SessionRecord) -> str:
+    return f"chatcmpl-{session.id.removeprefix('r_')}"
+
+
+def completion_session(completion: str) -> SessionId | None:
+    """Return the first session of a completion; None if no completion has such an id."""
+    found = _ID.fullmatch(completion)
+    return None if found is None else SessionId(f"r_{found[1]}")
+
+
+def created(session: SessionRecord) -> int:
+    return int(session.tree[session.root.id]["requested"])

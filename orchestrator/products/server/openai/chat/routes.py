@@ -1,0 +1,116 @@
+"""`POST /v1/chat/completions`: an agent takes one turn while the client waits.
+
+Nothing can be delivered afterwards. So every task is joined, and a client that disconnects cancels
+the whole tree: nothing of it runs any more when the request has ended.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+from starlette.responses import Response
+
+from orchestrator.delegation import SessionRecord
+from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.openai.chat.bodies import (
+    ChatCompletion,
+    ChatRequest,
+    Choice,
+    StreamOptions,
+)
+from orchestrator.products.server.openai.chat.request import to_inbound_request
+from orchestrator.products.server.openai.chat.response import completion
+from orchestrator.products.server.openai.chat.stored import stored_labels
+from orchestrator.products.server.openai.chat.stream import chat_stream
+from orchestrator.products.server.openai.choices import begin_choices, wait_for_turns
+from orchestrator.products.server.openai.failures import run_header, session_error
+from orchestrator.products.server.openai.requested_settings import also_ignored
+from orchestrator.products.server.operation import (
+    CLIENT_CLOSED_REQUEST,
+    ApiCall,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
+from orchestrator.products.server.session_status import wants_logprobs
+from orchestrator.products.server.transport.idempotency import FINGERPRINT
+from orchestrator.products.server.transport.session_headers import context_of
+from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, wait_unless_disconnected
+
+
+async def create_chat_completion(call: ApiCall) -> Response:
+    request = await call.body(ChatRequest)
+    inbound, call.answer_headers = to_inbound_request(
+        call.server.agent(request.model),
+        request,
+        context_of(call.headers),
+        {KIND: "chat", FINGERPRINT: call.fingerprint, **call.labels},
+        unknown=await call.unknown_parameters(ChatRequest),
+        is_strict=call.server.settings.is_strict,
+        ignores_hosted_tools=call.server.settings.ignores_hosted_tools,
+    )
+    inbound = attrs.evolve(
+        inbound,
+        owner=call.owner,
+        labels={**inbound.labels, **stored_labels(request, inbound.instructions)},
+    )
+    await call.take_request(inbound)
+    sessions = await begin_choices(call, [inbound] * (request.n or 1))
+    if request.stream:
+        # No checkpoint before the stream is called: from then on it owns the turns.
+        return chat_stream(
+            call.journal,
+            sessions,
+            wait_for_turns(call, sessions),
+            request.stream_options or StreamOptions(),
+            include_reasoning=bool(request.include_reasoning),
+        )
+    if (left := await wait_for_answers(call, sessions)) is not None:
+        return left
+    answer = completion(sessions)
+    if wants_logprobs(sessions[0]) and any(_lacks_logprobs(it) for it in answer.choices):
+        names = ["logprobs", *(["top_logprobs"] if request.top_logprobs else [])]
+        call.answer_headers = also_ignored(call.answer_headers, names)
+    return json_response(answer, x_run_id=sessions[0].id)
+
+
+def _lacks_logprobs(choice: Choice) -> bool:
+    """Return whether a text has none: its model sent none, or a secret was in it."""
+    return bool(choice.message.content) and choice.logprobs is None
+
+
+async def wait_for_answers(call: ApiCall, sessions: Sequence[SessionRecord]) -> Response | None:
+    """Wait for all answers, and return what is left to say if the client disconnects.
+
+    Raises:
+        HttpError: one of the sessions has no answer.
+    """
+    wait = wait_for_turns(call, sessions)
+    headers = run_header(sessions[0])
+    if not await wait_unless_disconnected(call.request, wait):
+        return Response(status_code=CLIENT_CLOSED_REQUEST, headers=headers)
+    for session in sessions:
+        if (error := session_error(session)) is not None:
+            raise error
+    return None
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/chat/completions",
+        handle=create_chat_completion,
+        summary="Run an agent, and wait for its answer",
+        scope=Scope.RUN,
+        body=ChatRequest,
+        responses={
+            200: ResponseSpec(
+                description="Its answer, or a stream of chunks",
+                body=ChatCompletion,
+                media_types=("application/json", SSE_MEDIA_TYPE),
+            )
+        },
+        error_statuses=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
+        takes_idempotency_key=True,
+    ),
+)

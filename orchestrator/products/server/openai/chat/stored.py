@@ -1,0 +1,318 @@
+"""Chat completions that are stored: retrieved, listed, changed and deleted by their clients.
+
+A chat with `store: true` is its session, with a label that says so. The list looks for the facts
+that have this label, and loads no session but those on its page.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import attrs
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.agents import AssistantMessage, ToolMessage, UserMessage
+from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.delegation.events import SessionOpened
+from orchestrator.kernel.doors.kept import is_over
+from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.products.server.api.bodies import METADATA, Metadata, encode_metadata, metadata_of
+from orchestrator.products.server.api.lookup import find_run, read_other_run
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.openai.chat.bodies import (
+    ChatCompletion,
+    ChatRequest,
+    FunctionCall,
+)
+from orchestrator.products.server.openai.chat.response import (
+    completion,
+    completion_id,
+    completion_session,
+    function_call,
+)
+from orchestrator.products.server.openai.choices import CHOICE, choices_of
+from orchestrator.products.server.openai.failures import session_error
+from orchestrator.products.server.openai.responses.item_page import ItemsQuery, page_of_items
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.transport.errors import HttpError, not_found
+
+STORED: Final = "c_stored_chat"
+"""The label of a chat that is stored, in the form of an id: by that its fact is found."""
+INSTRUCTIONS: Final = "instructions"
+"""The label with the system and developer messages of a chat that is stored."""
+
+
+@attrs.frozen(kw_only=True)
+class StoredQuery:
+    """Which stored chats are listed; `metadata[name]=text` leaves out those with another text."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "asc"
+    after: str = ""
+    """The id of the last completion that the client has."""
+    model: str = ""
+
+
+class StoredCompletion(ChatCompletion, kw_only=True):
+    """A chat completion, with the notes of its client."""
+
+    metadata: dict[str, str]
+
+
+class StoredCompletions(msgspec.Struct, kw_only=True):
+    """A page of chat completions."""
+
+    data: list[StoredCompletion]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
+
+
+class ChangedCompletion(msgspec.Struct, kw_only=True):
+    """What is to be changed of a stored chat."""
+
+    metadata: Metadata | None
+
+
+class CompletionDeleted(msgspec.Struct, kw_only=True):
+    id: str
+    deleted: bool = True
+    object: Literal["chat.completion.deleted"] = "chat.completion.deleted"
+
+
+class StoredMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A message that a stored chat was asked with."""
+
+    id: str
+    role: str
+    content: str | None
+    tool_calls: list[FunctionCall] | None = None
+    tool_call_id: str | None = None
+
+
+class StoredMessages(msgspec.Struct, kw_only=True):
+    """A page of messages."""
+
+    data: list[StoredMessage]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
+
+
+def stored_labels(request: ChatRequest, instructions: str) -> dict[str, str]:
+    """Return the labels by which a chat is stored, if its client wants that."""
+    if not request.store:
+        return {}
+    noted = {INSTRUCTIONS: instructions} if instructions else {}
+    return {STORED: "true", **noted}
+
+
+async def get_completion(call: ApiCall) -> Response:
+    return await _show(call, await _find(call))
+
+
+async def update_completion(call: ApiCall) -> Response:
+    body = await call.body(ChangedCompletion)
+    session = await _find(call)
+    metadata = encode_metadata(body.metadata or {})
+    call.journal.door.change_labels(session, {METADATA: metadata})
+    call.record(session.id)
+    return await _show(call, session)
+
+
+async def delete_completion(call: ApiCall) -> Response:
+    session = await _find(call)
+    call.record(session.id)
+    for choice in await choices_of(call, session):
+        await call.journal.door.close(choice, deleted=True)
+    return json_response(CompletionDeleted(id=completion_id(session)))
+
+
+async def list_completions(call: ApiCall) -> Response:
+    query = call.query(StoredQuery)
+    metadata = _metadata_in(call.request.query_params)
+    found: list[StoredCompletion] = []
+    has_begun = not query.after
+    for id_ in await _stored(call, query):
+        try:
+            session = await read_other_run(call, id_)
+        except UnknownIdError:
+            continue  # it was deleted
+        if not has_begun:
+            has_begun = completion_id(session) == query.after
+            continue
+        is_wanted = metadata.items() <= metadata_of(session).items()
+        if is_wanted and _is_answered(session):
+            found.append(await _body(call, session))
+        if len(found) > query.limit:
+            break
+    if not has_begun:
+        raise not_found(f"there is no completion {query.after!r} to go on after")
+    page = found[: query.limit]
+    return json_response(
+        StoredCompletions(
+            data=page,
+            first_id=page[0].id if page else None,
+            last_id=page[-1].id if page else None,
+            has_more=len(found) > query.limit,
+        )
+    )
+
+
+async def list_messages(call: ApiCall) -> Response:
+    asked = call.query(ItemsQuery)
+    session = await _find(call)
+    messages = {it.id: it for it in _messages(session)}
+    # Of messages the oldest come first, unless the client wants otherwise.
+    if "order" not in call.request.query_params:
+        asked = attrs.evolve(asked, order="asc")
+    ids, has_more = page_of_items(list(messages), asked)
+    return json_response(
+        StoredMessages(
+            data=[messages[it] for it in ids],
+            first_id=ids[0] if ids else None,
+            last_id=ids[-1] if ids else None,
+            has_more=has_more,
+        )
+    )
+
+
+async def _stored(call: ApiCall, query: StoredQuery) -> list[SessionId]:
+    """Return the stored chats that the key of a request sees, in their order."""
+    await trio.lowlevel.checkpoint()
+    opened: list[tuple[float, SessionId]] = []
+    for journal in call.server.journals:
+        for entry in await journal.read.entries_naming(SessionOpened, STORED):
+            fact = entry.event
+            if (
+                isinstance(fact, SessionOpened)
+                and STORED in fact.labels
+                and CHOICE not in fact.labels
+                and query.model in {"", fact.agent}
+                and journal.owners.sees(call.key, fact.session)
+            ):
+                opened.append((entry.at, fact.session))
+    opened.sort(key=lambda it: it[0], reverse=query.order == "desc")
+    return [id_ for _, id_ in opened]
+
+
+def _metadata_in(query: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix("metadata[").removesuffix("]"): text
+        for name, text in query.items()
+        if name.startswith("metadata[") and name.endswith("]")
+    }
+
+
+async def _find(call: ApiCall) -> SessionRecord:
+    """Return the first session of a stored chat."""
+    completion = call.path("completion")
+    missing = HttpError(404, f"there is no stored chat completion {completion!r}", code="not_found")
+    id_ = completion_session(completion)
+    if id_ is None:
+        raise missing
+    try:
+        session = await find_run(call, id_)
+    except UnknownIdError:
+        raise missing from None
+    if STORED not in session.labels or not _is_answered(session):
+        raise missing
+    return session
+
+
+def _is_answered(session: SessionRecord) -> bool:
+    return is_over(session) and session.last_outcome is not None and session_error(session) is None
+
+
+async def _show(call: ApiCall, session: SessionRecord) -> Response:
+    body = await _body(call, session)
+    await call.journal.read.wait_durable()
+    return json_response(body, x_run_id=session.id)
+
+
+async def _body(call: ApiCall, session: SessionRecord) -> StoredCompletion:
+    await trio.lowlevel.checkpoint()
+    answer = completion(await choices_of(call, session))
+    fields: dict[str, Any] = msgspec.structs.asdict(answer)
+    return StoredCompletion(**fields, metadata=metadata_of(session))
+
+
+def _messages(session: SessionRecord) -> list[StoredMessage]:
+    """Return what a chat was asked with: all before the first answer of its agent."""
+    found: list[StoredMessage] = []
+
+    def add(role: str, content: str | None, **more: Any) -> None:
+        id_ = f"{completion_id(session)}-{len(found)}"
+        found.append(StoredMessage(id=id_, role=role, content=content, **more))
+
+    if instructions := session.labels.get(INSTRUCTIONS):
+        add("system", instructions)
+    for message in session.root.transcript:
+        match message:
+            case UserMessage():
+                add("user", message.text)
+            case ToolMessage():
+                add("tool", message.text, tool_call_id=message.call)
+            case AssistantMessage() if message.id.startswith("h_"):
+                calls = [function_call(it) for it in message.calls]
+                add("assistant", message.text or None, tool_calls=calls or None)
+            case AssistantMessage():
+                break
+    return found
+
+
+_PATH: Final = "/v1/chat/completions/{completion}"
+_COMPLETION: Final = ResponseSpec(description="The chat completion", body=StoredCompletion)
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/v1/chat/completions",
+        handle=list_completions,
+        summary="The chat completions that are stored",
+        scope=Scope.READ,
+        query=StoredQuery,
+        responses={200: ResponseSpec(description="A page of them", body=StoredCompletions)},
+        error_statuses=(400, 404),
+    ),
+    Operation(
+        method="GET",
+        path=_PATH,
+        handle=get_completion,
+        summary="A chat completion that is stored",
+        scope=Scope.READ,
+        responses={200: _COMPLETION},
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="POST",
+        path=_PATH,
+        handle=update_completion,
+        summary="Change the metadata of a stored chat completion",
+        scope=Scope.STEER,
+        body=ChangedCompletion,
+        responses={200: _COMPLETION},
+        error_statuses=(400, 404, 503),
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        handle=delete_completion,
+        summary="Delete a stored chat completion",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="It is gone", body=CompletionDeleted)},
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/messages",
+        handle=list_messages,
+        summary="The messages that a stored chat completion answers",
+        scope=Scope.READ,
+        query=ItemsQuery,
+        responses={200: ResponseSpec(description="A page of them", body=StoredMessages)},
+        error_statuses=(400, 404),
+    ),
+)

@@ -1,0 +1,316 @@
+"""A chat completion as a stream: the agent's text as it comes, and one end.
+
+The response begins with the first text. So an agent that fails before that is answered with the
+status of its failure, which every client understands. But no client waits for ever for headers: the
+official one gives up after ten minutes, and proxies after one or so. So a stream begins at the
+latest when its first heartbeat is due. Heartbeats are comments, which clients skip.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import trio
+
+from orchestrator.agents import Usage, raising_one_error
+from orchestrator.agents.logprobs import TokenLogprob
+from orchestrator.delegation import DelegationError, SessionRecord
+from orchestrator.kernel.errors import OrchestratorError
+from orchestrator.products.server.live.agent_stream import (
+    AgentStream,
+    AgentText,
+    FullText,
+    PartialText,
+    open_agent_stream,
+)
+from orchestrator.products.server.live.progress import Progress, open_progress
+from orchestrator.products.server.openai.chat.bodies import (
+    Call,
+    CallDelta,
+    ChatUsage,
+    Chunk,
+    ChunkChoice,
+    CustomCall,
+    Delta,
+    Finish,
+    StreamOptions,
+    chat_usage,
+)
+from orchestrator.products.server.openai.chat.response import (
+    calls_of,
+    completion_id,
+    created,
+    finish_of,
+    function_of,
+)
+from orchestrator.products.server.openai.choices import total_usage
+from orchestrator.products.server.openai.client_tools import FUNCTIONS
+from orchestrator.products.server.openai.failures import run_header, session_error
+from orchestrator.products.server.openai.logprobs import chat_logprobs
+from orchestrator.products.server.served_journal import ServedJournal
+from orchestrator.products.server.session_status import OPENING, refusal_of
+from orchestrator.products.server.transport.errors import HttpError, to_http_error
+from orchestrator.products.server.transport.sse import HEARTBEAT_SECONDS, EventStream, EventWriter
+
+DONE: Final = b"[DONE]"
+SEPARATOR: Final = "\n\n"
+"""Stands between two messages of an agent."""
+NO_TEXT_YET: Final = PartialText(0, 0, "")
+
+
+Encode: TypeAlias = Callable[[Chunk], bytes | None]
+"""Writes a chunk in the words of a protocol; None leaves it out."""
+
+
+def chat_stream(
+    journal: ServedJournal,
+    sessions: Sequence[SessionRecord],
+    take_turns: Callable[[], Awaitable[object]],
+    options: StreamOptions,
+    *,
+    include_reasoning: bool = False,
+    encode: Encode = msgspec.json.encode,
+) -> EventStream:
+    """Respond with the texts of agents, each text as one choice.
+
+    Args:
+        journal: has the sessions.
+        sessions: sessions of one turn, in the order of the choices.
+        take_turns: waits for their turns, which are cancelled when the client disconnects.
+        options: what is sent besides the text.
+        include_reasoning: send what the agents think, and whom they delegate to, too.
+        encode: writes the chunks.
+    """
+    return EventStream(
+        partial(
+            _send_all,
+            journal,
+            sessions,
+            options,
+            include_reasoning=include_reasoning,
+            encode=encode,
+        ),
+        headers=run_header(sessions[0]),
+        owned_work=partial(_run_turn, journal, take_turns),
+        error_name="",
+        begins_at_first_event=True,
+    )
+
+
+async def _run_turn(journal: ServedJournal, take_turn: Callable[[], Awaitable[object]]) -> None:
+    with _raising_http_errors(journal):
+        await take_turn()
+
+
+@contextmanager
+def _raising_http_errors(journal: ServedJournal) -> Generator[None]:
+    try:
+        yield
+    except (OrchestratorError, DelegationError) as exc:
+        raise to_http_error(exc, is_stopping=journal.is_stopping) from exc
+
+
+async def _send_all(
+    journal: ServedJournal,
+    sessions: Sequence[SessionRecord],
+    options: StreamOptions,
+    writer: EventWriter,
+    *,
+    include_reasoning: bool,
+    encode: Encode,
+) -> None:
+    """Send all choices beside each other, and the end."""
+    chunks = _Chunks(writer, sessions[0], encode, has_usage=options.include_usage)
+    choices = [
+        _ChoiceChunks(journal, it, number, chunks, include_reasoning)
+        for number, it in enumerate(sessions)
+    ]
+    if len(choices) == 1:
+        await choices[0].send_all()
+    else:
+        with raising_one_error():
+            # Owns the choices: one that fails ends the stream.
+            async with trio.open_nursery() as nursery:
+                for choice in choices:
+                    nursery.start_soon(choice.send_all)
+    await chunks.end(total_usage(sessions))
+
+
+class _Chunks:
+    """Writes the chunks of one completion, which all have its name and its time."""
+
+    def __init__(
+        self, writer: EventWriter, session: SessionRecord, encode: Encode, *, has_usage: bool
+    ) -> None:
+        self._writer = writer
+        self._encode = encode
+        self._has_usage = has_usage
+        self._head: dict[str, Any] = {
+            "id": completion_id(session),
+            "created": created(session),
+            "model": session.root.agent,
+            "run_id": session.id,
+        }
+
+    async def send(self, choice: ChunkChoice) -> None:
+        await self._write(self._make([choice], None))
+
+    async def end(self, total: Usage) -> None:
+        """Send what all choices have used, if the client wants it, and the end."""
+        if self._has_usage:
+            await self._write(self._make([], chat_usage(total)))
+        await self._writer.send_event(DONE)
+
+    async def _write(self, chunk: Chunk) -> None:
+        data = self._encode(chunk)
+        if data is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._writer.send_event(data)
+
+    def _make(self, choices: list[ChunkChoice], usage: ChatUsage | None) -> Chunk:
+        shown = usage if self._has_usage else msgspec.UNSET
+        return Chunk(**self._head, choices=choices, usage=shown)
+
+
+class _ChoiceChunks:
+    """Sends the chunks of one choice."""
+
+    def __init__(
+        self,
+        journal: ServedJournal,
+        session: SessionRecord,
+        number: int,
+        chunks: _Chunks,
+        include_reasoning: bool,
+    ) -> None:
+        self._journal = journal
+        self._session = session
+        self._number = number
+        self._chunks = chunks
+        self._include_reasoning = include_reasoning
+        self._has_begun = False
+        """Whether the first chunk, with the role, was sent."""
+        self._item = -1
+        """The number of the agent's message that was sent last."""
+        self._sent: list[str] = []
+        """The pieces of that message which were sent."""
+
+    async def send_all(self) -> None:
+        """Send the agent's text and the end of it, or raise why there is no answer."""
+        with (
+            _raising_http_errors(self._journal),
+            raising_one_error(),
+            self._open_progress() as progress,
+        ):
+            # Owns the progress that is sent beside the text, and ends with that.
+            async with trio.open_nursery() as nursery:
+                if progress is not None:
+                    nursery.start_soon(self._send_progress, progress)
+                await self._send_texts()
+                if progress is not None:
+                    progress.end()
+        if (error := session_error(self._session)) is not None:
+            raise error
+        await self._begin()
+        await self._send_end()
+
+    async def _send_texts(self) -> None:
+        with open_agent_stream(self._journal, self._session) as agent_stream:
+            update = await _first(agent_stream)
+            while update is not None:
+                await self._begin()
+                await self._send_text(update)
+                update = await agent_stream.next()
+
+    def _open_progress(self) -> "AbstractContextManager[Progress | None]":
+        if not self._include_reasoning:
+            return nullcontext()
+        return open_progress(self._journal, self._session)
+
+    async def _send_progress(self, progress: Progress) -> None:
+        """Send what the agent thinks, and whom it delegates to."""
+        # All that is there by now in one chunk, so that it stays close to the text.
+        while told := await progress.next():
+            if any(it.is_fact for it in told):
+                await self._journal.read.wait_durable()
+            await self._begin()
+            text = "".join(it.text for it in told)
+            await self._send_chunk(Delta(reasoning_content=text))
+
+    async def _begin(self) -> None:
+        """Send the first chunk, once."""
+        if self._has_begun:
+            await trio.lowlevel.checkpoint()
+            return
+        self._has_begun = True
+        await self._send_chunk(Delta(role="assistant", content=""))
+
+    async def _send_text(self, update: AgentText) -> None:
+        if update.item != self._item:
+            separator = SEPARATOR if 0 <= self._item < update.item else ""
+            if separator and OPENING in self._session.labels:
+                raise _repaired()
+            self._item, self._sent = update.item, []
+        else:
+            separator = ""
+        text = update.text if isinstance(update, PartialText) else self._rest(update)
+        if text:
+            self._sent.append(text)
+            await self._send_chunk(Delta(content=f"{separator}{text}"))
+        else:
+            await trio.lowlevel.checkpoint()
+        if isinstance(update, FullText) and update.message.logprobs:
+            await self._send_logprobs(update.message.logprobs)
+
+    def _rest(self, full: FullText) -> str:
+        """Return the part of a message that was not sent while the model wrote it."""
+        text, sent = full.message.text, "".join(self._sent)
+        # Sent text cannot be taken back: where the durable message differs, it follows whole.
+        return text[len(sent) :] if text.startswith(sent) else f"{SEPARATOR}{text}"
+
+    async def _send_end(self) -> None:
+        if calls := calls_of(self._session):
+            is_older = FUNCTIONS in self._session.labels
+            delta = (
+                Delta(function_call=function_of(calls))
+                if is_older
+                else Delta(tool_calls=[*map(_call_delta, range(len(calls)), calls)])
+            )
+            await self._send_chunk(delta)
+        if refusal := refusal_of(self._session):
+            await self._send_chunk(Delta(refusal=refusal))
+        await self._send_chunk(Delta(), finish_of(self._session))
+
+    async def _send_logprobs(self, tokens: Sequence[TokenLogprob]) -> None:
+        await self._chunks.send(
+            ChunkChoice(delta=Delta(content=""), index=self._number, logprobs=chat_logprobs(tokens))
+        )
+
+    async def _send_chunk(self, delta: Delta, finish: Finish | None = None) -> None:
+        await self._chunks.send(ChunkChoice(delta=delta, finish_reason=finish, index=self._number))
+
+
+def _call_delta(index: int, call: Call) -> CallDelta:
+    if isinstance(call, CustomCall):
+        return CallDelta(index=index, id=call.id, type="custom", custom=call.custom)
+    return CallDelta(index=index, id=call.id, type="function", function=call.function)
+
+
+def _repaired() -> HttpError:
+    return HttpError(
+        500,
+        "the answer did not fit its schema, and was repaired after a part of it had been sent;"
+        " the run has it, and a request without 'stream' gets it",
+        code="output_repaired",
+        type="server_error",
+    )
+
+
+async def _first(agent_stream: AgentStream) -> AgentText | None:
+    """Return the agent's first text, or an empty one when the response has to begin."""
+    with trio.move_on_after(HEARTBEAT_SECONDS):
+        return await agent_stream.next()
+    return NO_TEXT_YET

@@ -1,0 +1,98 @@
+"""The sessions of one request that wants several answers: one session for each choice.
+
+All are opened in one step, and the first one names the others. So a request that is sent again with
+its Idempotency-Key finds all of them, and no crash leaves a part.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from orchestrator.agents import Usage, new_message_id, raising_one_error
+from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.products.server.api.lookup import read_other_run
+from orchestrator.products.server.operation import ApiCall
+from orchestrator.products.server.transport.idempotency import find_attempt
+
+MOST_CHOICES: Final = 16
+"""How many answers a request may ask for: each is a run of its own."""
+OTHERS: Final = "choices"
+"""The label of the first session: the ids of the others, separated by blanks."""
+CHOICE: Final = "choice"
+"""The label of the others: their number."""
+
+
+async def begin_choices(call: ApiCall, requests: Sequence[InboundRequest]) -> list[SessionRecord]:
+    """Return the sessions of a request, one for each choice; open them if it is new.
+
+    There is no checkpoint after they are opened.
+
+    Args:
+        call: the request.
+        requests: what the agent is asked, in the order of the choices.
+    """
+    known, id_ = await find_attempt(call, other_choices)
+    if known is not None:
+        return await choices_of(call, known)
+    first, *rest = requests
+    door = call.journal.door
+    with call.begin_run(runs=len(requests)):
+        others = [
+            door.open_one_turn(_numbered(it, number), call.further_session_id())
+            for number, it in enumerate(rest, 1)
+        ]
+        if others:
+            named = {OTHERS: " ".join(it.id for it in others)}
+            first = attrs.evolve(first, labels={**first.labels, **named})
+        session = door.open_one_turn(first, id_)
+        call.record(session.id)
+    return [session, *others]
+
+
+def _numbered(request: InboundRequest, number: int) -> InboundRequest:
+    message = request.message
+    if message is not None:
+        message = attrs.evolve(message, id=new_message_id())
+    labels = {**request.labels, CHOICE: str(number)}
+    return attrs.evolve(request, message=message, labels=labels)
+
+
+def other_choices(session: SessionRecord) -> list[SessionId]:
+    """Return the sessions of all choices but the first one."""
+    return [SessionId(it) for it in session.labels.get(OTHERS, "").split()]
+
+
+async def choices_of(call: ApiCall, first: SessionRecord) -> list[SessionRecord]:
+    """Return the sessions of all choices, in their order."""
+    await trio.lowlevel.checkpoint()
+    return [first, *[await read_other_run(call, it) for it in other_choices(first)]]
+
+
+def wait_for_turns(
+    call: ApiCall, sessions: Sequence[SessionRecord]
+) -> Callable[[], Awaitable[object]]:
+    """Return how the client waits: by itself, or with others that have sent the same key."""
+    door = call.journal.door
+    take = door.share_turn if call.has_idempotency_key else door.run_turn
+    if len(sessions) == 1:
+        return partial(take, sessions[0])
+    return partial(_wait_for_all, take, sessions)
+
+
+async def _wait_for_all(
+    take: Callable[[SessionRecord], Awaitable[object]], sessions: Sequence[SessionRecord]
+) -> None:
+    with raising_one_error():
+        # Owns the turns of all choices, and ends when each has its outcome.
+        async with trio.open_nursery() as nursery:
+            for session in sessions:
+                nursery.start_soon(take, session)
+
+
+def total_usage(sessions: Sequence[SessionRecord]) -> Usage:
+    """Return what the trees of all choices have used."""
+    return sum((it.tree.total for it in sessions), Usage())

@@ -1,0 +1,278 @@
+"""The tools that a client runs itself: functions, and custom tools, which take one text.
+
+An agent has them beside its own. A call of one ends its turn, and the client sends the result. For
+a model whose provider has no custom tools, one is a function of one text; its grammar is then only
+described, and the client is told so.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+
+import attrs
+import msgspec
+import trio
+
+from orchestrator.agents import Agent, CallId, Tool, ToolCall, ToolError
+from orchestrator.agents.models.registry import has_custom_tools
+from orchestrator.agents.tools.text_input import INPUT, TextInput, input_of
+from orchestrator.delegation import SessionRecord
+from orchestrator.delegation.job_tool import JOB_TOOL
+from orchestrator.products.history.replay.record import DELEGATION_TOOLS
+from orchestrator.products.server.openai.conversation import Dialect
+from orchestrator.products.server.transport.errors import bad_request
+
+CUSTOM_TOOLS: Final = "custom_tools"
+"""The label of a session that has the names of its custom tools."""
+FUNCTIONS: Final = "functions"
+"""The label of a session whose client has sent `functions`, the older form of tools."""
+TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
+FUNCTION: Final = "function"
+CUSTOM: Final = "custom"
+
+Syntax: TypeAlias = Literal["lark", "regex"]
+GrammarText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class AnyText(msgspec.Struct, tag_field="type", tag="text"):
+    """The input of a custom tool is any text."""
+
+
+@attrs.frozen(kw_only=True)
+class ToolDefinition:
+    """A tool that the client runs itself, as its request defines it."""
+
+    name: str
+    description: str | None
+    param: str
+    """Where the request says its name."""
+    parameters: Mapping[str, Any] | None = None
+    text_input: TextInput | None = None
+    """Of a custom tool."""
+
+
+@attrs.frozen
+class ChosenTools:
+    """The tools of a client that an agent gets, and which of all it has to call."""
+
+    tools: tuple[Tool, ...]
+    choice: str | None = None
+    """As `ModelSettings.tool_choice` has it."""
+    ignored: tuple[str, ...] = ()
+    """What cannot be had of them, as a header names it."""
+
+
+def require_client_tool(kind: str, param: str, *, ignores_others: bool) -> bool:
+    """Return whether a tool is one that a client runs; refuse another one, or ignore it.
+
+    Args:
+        kind: the type of the tool.
+        param: where the request says it.
+        ignores_others: leave out tools that only their provider could run.
+    """
+    if kind in {FUNCTION, CUSTOM}:
+        return True
+    if ignores_others:
+        return False
+    raise bad_request(
+        f"a tool of type {kind!r} cannot be had here: functions and custom tools can, and agents"
+        " have tools of their own. `orchestrator serve --ignore-hosted-tools` leaves such tools"
+        " out",
+        param=param,
+    )
+
+
+def client_tools(
+    agent: Agent[Any], definitions: Iterable[ToolDefinition], dialect: Dialect
+) -> tuple[Tool, ...]:
+    """Return the tools of a client as tools of the agent, each under a name of its own."""
+    reserved = reserved_tool_names(agent)
+    tools: dict[str, Tool] = {}
+    for definition in definitions:
+        name = definition.name
+        if not TOOL_NAME.fullmatch(name):
+            raise dialect.invalid_value(
+                f"{name!r} cannot be the name of a tool: it has 1 to 64 of the letters a to z,"
+                " digits, '-' and '_'",
+                definition.param,
+            )
+        if name in reserved:
+            raise bad_request(
+                f"{agent.name} has a tool called {name!r} of its own: give yours another name",
+                param=definition.param,
+                code=dialect.name_taken,
+            )
+        if name in tools:
+            raise dialect.invalid_value(f"there are two tools called {name!r}", definition.param)
+        tools[name] = client_tool(definition)
+    return tuple(tools.values())
+
+
+def reserved_tool_names(agent: Agent[Any]) -> set[str]:
+    """Return the tool names that no tool of a client may have."""
+    own = {tool.name for tool in agent.tools}
+    if agent.schedules:
+        own.add(JOB_TOOL)
+    return own | DELEGATION_TOOLS if agent.may_delegate else own
+
+
+def client_tool(definition: ToolDefinition) -> Tool:
+    """Return a tool of an agent that its client runs."""
+    text_input = definition.text_input
+    return Tool(
+        name=definition.name,
+        description=definition.description or "",
+        parameters=definition.parameters or NO_ARGUMENTS
+        if text_input is None
+        else text_input.parameters,
+        run=_never_run,
+        runs_at_caller=True,
+        text_input=text_input,
+    )
+
+
+async def _never_run(call: ToolCall) -> str:
+    # A turn ends with such a call, also one that is resumed.
+    await trio.lowlevel.checkpoint()
+    raise ToolError(f"{call.name} is run by the client, which has disconnected")
+
+
+def choose_tools(
+    agent: Agent[Any],
+    tools: tuple[Tool, ...],
+    choice: object,
+    dialect: Dialect,
+    *,
+    ignored: Sequence[str] = (),
+) -> ChosenTools:
+    """Return what `tool_choice` leaves of the tools of a client.
+
+    `none` takes the tools of the client away, and no tool that the agent has of its own.
+
+    Args:
+        agent: the agent that gets them.
+        tools: the tools of the client.
+        choice: a word, or an object that names a tool or several.
+        dialect: the words of the errors.
+        ignored: the types of the tools that were left out.
+    """
+    left, required = _choose(agent, tools, choice, dialect)
+    names = [f"tools.{kind}" for kind in ignored]
+    if any(it.text_input and it.text_input.grammar for it in left) and not (
+        has_custom_tools(agent.model)
+    ):
+        names.append("tools.custom.format")
+    return ChosenTools(left, required, tuple(names))
+
+
+def _choose(
+    agent: Agent[Any], tools: tuple[Tool, ...], choice: object, dialect: Dialect
+) -> tuple[tuple[Tool, ...], str | None]:
+    """Return the tools that are left, and which has to be called."""
+    tools = allowed_tools(tools, choice)
+    if choice is None or choice in ("auto", "none"):
+        return tools, None
+    if choice == "required":
+        if tools or agent.tools or agent.may_delegate:
+            return tools, "required"
+        raise dialect.invalid_value(
+            f"a call of a tool is required, and {agent.name} has none: send tools with it",
+            "tool_choice",
+        )
+    if not isinstance(choice, dict):
+        raise dialect.invalid_value(
+            f"'tool_choice' is {choice!r}; it is 'auto', 'none', 'required' or names a tool",
+            "tool_choice",
+        )
+    chosen = cast("dict[str, Any]", choice)
+    if chosen.get("type") == "allowed_tools":
+        mode = _allowed(chosen).get("mode", "auto")
+        return _choose(agent, tools, mode if isinstance(mode, str) else "", dialect)
+    name = _chosen_name(chosen)
+    if name not in {*(tool.name for tool in tools), *(it.name for it in agent.tools)}:
+        raise dialect.invalid_value(
+            f"'tool_choice' names the tool {name!r}, and there is none", "tool_choice"
+        )
+    return tools, name
+
+
+def allowed_tools(tools: tuple[Tool, ...], choice: object) -> tuple[Tool, ...]:
+    """Return those of a client's tools that its `tool_choice` leaves."""
+    if choice == "none":
+        return ()
+    chosen = _object(choice)
+    if chosen.get("type") != "allowed_tools":
+        return tools
+    names = {_chosen_name(_object(it)) for it in _items(_allowed(chosen).get("tools"))}
+    return tuple(tool for tool in tools if tool.name in names)
+
+
+def _allowed(choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the tools that are allowed, and how, in either protocol."""
+    return _object(choice.get("allowed_tools")) or choice
+
+
+def _chosen_name(choice: Mapping[str, Any]) -> str:
+    """Return the name of a tool in either protocol."""
+    kind = choice.get("type")
+    inner = _object(choice.get(kind)) if isinstance(kind, str) else {}
+    name = (inner or choice).get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def earlier_call(name: str, arguments: str, id_: str, param: str, dialect: Dialect) -> ToolCall:
+    """Return a call of a function in the conversation.
+
+    Args:
+        name: the function.
+        arguments: its arguments, as JSON text.
+        id_: the id of the call.
+        param: where the request says the arguments.
+        dialect: the words of the error.
+    """
+    try:
+        decoded = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        raise dialect.invalid_value(
+            f"the arguments of a call are the text of a JSON object: {exc}", param
+        ) from exc
+    return ToolCall(name, decoded, id=CallId(id_))
+
+
+def earlier_custom_call(name: str, text: str, id_: str) -> ToolCall:
+    """Return a call of a custom tool in the conversation."""
+    return ToolCall(name, {INPUT: text}, id=CallId(id_))
+
+
+def tool_labels(tools: Iterable[Tool], earlier: Iterable[str] = ()) -> dict[str, str]:
+    """Return the label of a session that has custom tools.
+
+    Args:
+        tools: those of its client.
+        earlier: the custom tools that were called in the conversation before it.
+    """
+    names = {it.name for it in tools if it.text_input is not None} | {*earlier}
+    encoded = msgspec.json.encode(sorted(names)).decode()
+    return {CUSTOM_TOOLS: encoded} if names else {}
+
+
+def custom_tools_of(session: SessionRecord) -> frozenset[str]:
+    """Return the names of the custom tools in a conversation."""
+    label = session.labels.get(CUSTOM_TOOLS)
+    if label is None:
+        return frozenset()
+    return msgspec.json.decode(label, type=frozenset[str])
+
+
+def custom_input(call: ToolCall) -> str:
+    """Return the text that a custom tool is called with."""
+    return input_of(call.arguments)

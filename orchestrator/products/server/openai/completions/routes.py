@@ -1,0 +1,188 @@
+"""`POST /v1/completions`: chat completions in the words of older clients.
+
+A prompt is the message of a user. Several prompts, and several answers to each, are choices of one
+completion, in the order in which OpenAI numbers them.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.openai.chat.bodies import (
+    ChatCompletion,
+    ChatRequest,
+    Chunk,
+    Finish,
+    StreamOptions,
+    User,
+)
+from orchestrator.products.server.openai.chat.request import to_inbound_request
+from orchestrator.products.server.openai.chat.response import completion
+from orchestrator.products.server.openai.chat.routes import wait_for_answers
+from orchestrator.products.server.openai.chat.stream import chat_stream
+from orchestrator.products.server.openai.choices import MOST_CHOICES, begin_choices, wait_for_turns
+from orchestrator.products.server.openai.completions.bodies import (
+    CompletionRequest,
+    TextChoice,
+    TextCompletion,
+)
+from orchestrator.products.server.openai.conversation import CHAT
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.transport.errors import JSON, bad_request
+from orchestrator.products.server.transport.idempotency import FINGERPRINT
+from orchestrator.products.server.transport.session_headers import context_of
+from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
+
+SAME: Final = (
+    *("stream", "stream_options", "temperature", "top_p", "max_tokens", "stop"),
+    *("seed", "presence_penalty", "frequency_penalty", "user"),
+)
+"""The parameters that a chat completion has under the same names."""
+
+
+async def create_completion(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    request = await call.body(CompletionRequest)
+    prompts = _prompts(request)
+    asked = {name: getattr(request, name) for name in SAME}
+    unknown = await call.unknown_parameters(CompletionRequest)
+    inbound: list[InboundRequest] = []
+    for prompt in prompts:
+        chat = ChatRequest(model=request.model, messages=[User(prompt)], **asked)
+        one, call.answer_headers = to_inbound_request(
+            call.server.agent(request.model),
+            chat,
+            context_of(call.headers),
+            {KIND: "completion", FINGERPRINT: call.fingerprint, **call.labels},
+            unknown=unknown,
+            is_strict=call.server.settings.is_strict,
+        )
+        one = attrs.evolve(one, owner=call.owner)
+        await call.take_request(one)
+        inbound += [one] * (request.n or 1)
+    words = _Words(prompts, request.n or 1, has_echo=bool(request.echo))
+    sessions = await begin_choices(call, inbound)
+    if request.stream:
+        # No checkpoint before the stream is called: from then on it owns the turns.
+        return chat_stream(
+            call.journal,
+            sessions,
+            wait_for_turns(call, sessions),
+            request.stream_options or StreamOptions(),
+            encode=words.encode_chunk,
+        )
+    if (left := await wait_for_answers(call, sessions)) is not None:
+        return left
+    body = words.completion(completion(sessions))
+    return json_response(body, x_run_id=sessions[0].id)
+
+
+def _prompts(request: CompletionRequest) -> list[str]:
+    """Return the prompts of a request, or refuse what it wants."""
+    if request.suffix:
+        raise bad_request(
+            "an agent answers, and fills no gap: leave out the text behind it", param="suffix"
+        )
+    n = request.n or 1
+    if request.best_of is not None and request.best_of != n:
+        raise bad_request(
+            "answers are not compared with each other: leave it out, or ask for as many as 'n'",
+            param="best_of",
+        )
+    given = [request.prompt] if isinstance(request.prompt, str) else request.prompt
+    prompts = [it for it in given if isinstance(it, str)]
+    if len(prompts) < len(given):
+        raise bad_request(
+            "an agent reads texts: send a prompt as text, not as tokens", param="prompt"
+        )
+    if len(prompts) * n > MOST_CHOICES:
+        raise CHAT.invalid_value(
+            f"{len(prompts)} prompts with {n} answers each are {len(prompts) * n} runs, and one"
+            f" request may have {MOST_CHOICES}",
+            "prompt",
+        )
+    return prompts
+
+
+@attrs.frozen
+class _Words:
+    """Says a chat completion in the words of a completion."""
+
+    prompts: Sequence[str]
+    answers: int
+    """How many each prompt has."""
+    has_echo: bool = attrs.field(kw_only=True)
+
+    def completion(self, chat: ChatCompletion) -> TextCompletion:
+        choices = [
+            self._choice(
+                self._echo(it.index) + (it.message.content or it.message.refusal or ""),
+                it.index,
+                it.finish_reason,
+            )
+            for it in chat.choices
+        ]
+        return self._body(chat, choices)
+
+    def encode_chunk(self, chunk: Chunk) -> bytes | None:
+        """Write a piece of a stream; None if it has nothing that a completion says."""
+        choices: list[TextChoice] = []
+        for it in chunk.choices:
+            text = it.delta.content or it.delta.refusal or ""
+            if it.delta.role is not None:
+                text = self._echo(it.index) + text
+            if text or it.finish_reason is not None:
+                choices.append(self._choice(text, it.index, it.finish_reason))
+        if not choices and chunk.choices:
+            return None
+        return msgspec.json.encode(self._body(chunk, choices))
+
+    def _echo(self, index: int) -> str:
+        return self.prompts[index // self.answers] if self.has_echo else ""
+
+    def _choice(self, text: str, index: int, finish: Finish | None) -> TextChoice:
+        # No client of completions sends tools, so none is called.
+        match finish:
+            case "tool_calls" | "function_call":
+                reason = None
+            case _:
+                reason = finish
+        return TextChoice(text=text, index=index, finish_reason=reason)
+
+    def _body(self, chat: ChatCompletion | Chunk, choices: list[TextChoice]) -> TextCompletion:
+        return TextCompletion(
+            id=chat.id.replace("chatcmpl-", "cmpl-"),
+            created=chat.created,
+            model=chat.model,
+            choices=choices,
+            usage=chat.usage,
+            run_id=chat.run_id,
+        )
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/v1/completions",
+        handle=create_completion,
+        summary="Run an agent on a prompt, and wait for the text",
+        scope=Scope.RUN,
+        body=CompletionRequest,
+        responses={
+            200: ResponseSpec(
+                description="The text, or a stream of its pieces",
+                body=TextCompletion,
+                media_types=(JSON, SSE_MEDIA_TYPE),
+            )
+        },
+        error_statuses=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
+        takes_idempotency_key=True,
+    ),
+)

@@ -1,0 +1,254 @@
+"""`/v1/conversations`: items that stay, whichever agent answers them.
+
+A response that names a conversation reads its items, and adds its own input and output.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.delegation import SessionRecord
+from orchestrator.products.server.api.bodies import METADATA, encode_metadata, metadata_of
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.openai.conversations.bodies import (
+    ChangedConversation,
+    Conversation,
+    ConversationDeleted,
+    ConversationItems,
+    NewConversation,
+    NewItems,
+)
+from orchestrator.products.server.openai.conversations.kept_items import (
+    KeptItems,
+    conversation_id,
+    find_conversation,
+    labels_of_items,
+    prepare,
+)
+from orchestrator.products.server.openai.responses.bodies import Item
+from orchestrator.products.server.openai.responses.item_page import ItemsQuery, page_of_items
+from orchestrator.products.server.openai.responses.request import read_items
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.transport.idempotency import (
+    FINGERPRINT,
+    session_exists,
+    session_for_key,
+)
+
+
+async def create_conversation(call: ApiCall) -> Response:
+    body = await call.body(NewConversation)
+    await _check(call, body.items or ())
+    items = await prepare(call, body.items or ())
+    id_ = call.new_session_id()
+    if session_exists(call, id_):
+        session = await session_for_key(call, id_)
+    else:
+        labels = {
+            FINGERPRINT: call.fingerprint,
+            METADATA: encode_metadata(body.metadata or {}),
+            **call.labels,
+            **labels_of_items(items),
+        }
+        session = call.journal.door.open_record(labels, id_, owner=call.owner)
+        call.record(session.id)
+    return await _show(call, session)
+
+
+async def get_conversation(call: ApiCall) -> Response:
+    return await _show(call, await find_conversation(call, call.path("conversation")))
+
+
+async def update_conversation(call: ApiCall) -> Response:
+    body = await call.body(ChangedConversation)
+    session = await find_conversation(call, call.path("conversation"))
+    metadata = encode_metadata(body.metadata or {})
+    call.journal.door.change_labels(session, {METADATA: metadata})
+    call.record(session.id)
+    return await _show(call, session)
+
+
+async def delete_conversation(call: ApiCall) -> Response:
+    session = await find_conversation(call, call.path("conversation"))
+    call.record(session.id)
+    await call.journal.door.close(session, deleted=True)
+    return json_response(ConversationDeleted(id=conversation_id(session)))
+
+
+async def create_items(call: ApiCall) -> Response:
+    body = await call.body(NewItems)
+    await _check(call, body.items)
+    session = await find_conversation(call, call.path("conversation"))
+    added = await _add(call, session, body.items)
+    call.record(session.id)
+    await call.journal.read.wait_durable()
+    return json_response(_page(added, has_more=False))
+
+
+async def list_items(call: ApiCall) -> Response:
+    query = call.query(ItemsQuery)
+    session = await find_conversation(call, call.path("conversation"))
+    shown = KeptItems(session).shown()
+    ids, has_more = page_of_items(list(shown), query)
+    await call.journal.read.wait_durable()
+    return json_response(_page([_read(shown[it]) for it in ids], has_more=has_more))
+
+
+async def get_item(call: ApiCall) -> Response:
+    session = await find_conversation(call, call.path("conversation"))
+    item = KeptItems(session).shown().get(call.path("item"))
+    if item is None:
+        raise _no_item(call)
+    await call.journal.read.wait_durable()
+    return json_response(_read(item))
+
+
+async def delete_item(call: ApiCall) -> Response:
+    session = await find_conversation(call, call.path("conversation"))
+    kept = KeptItems(session)
+    if call.path("item") not in kept.shown():
+        raise _no_item(call)
+    kept.require_unlocked()
+    names = dict(kept.names())
+    call.journal.door.change_labels(session, {names[call.path("item")]: ""})
+    call.record(session.id)
+    return await _show(call, session)
+
+
+async def _check(call: ApiCall, items: Sequence[dict[str, Any]]) -> None:
+    """Refuse items that no response could read."""
+    try:
+        read = msgspec.convert(items, list[Item])
+    except msgspec.ValidationError as exc:
+        raise HttpError(
+            400, f"an item is wrong: {exc}", code="invalid_body", param="items"
+        ) from exc
+    instructions, messages = read_items(read, "items")
+    await call.take_texts([*instructions, *(it.text for it in messages)])
+
+
+async def _add(
+    call: ApiCall, session: SessionRecord, items: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    kept = KeptItems(session)
+    kept.require_unlocked()
+    version = kept.version
+    added = await prepare(call, items, session)
+    kept.require_unlocked(version)
+    call.journal.door.change_labels(session, kept.labels_of(added))
+    return added
+
+
+async def _show(call: ApiCall, session: SessionRecord) -> Response:
+    """Respond with a conversation as it is now, once that is durable."""
+    await trio.lowlevel.checkpoint()
+    created: float = session.tree[session.root.id]["requested"]
+    body = Conversation(
+        id=conversation_id(session), created_at=int(created), metadata=metadata_of(session)
+    )
+    await call.journal.read.wait_durable()
+    return json_response(body)
+
+
+def _read(item: str) -> dict[str, Any]:
+    return msgspec.json.decode(item, type=dict[str, Any])
+
+
+def _page(items: list[dict[str, Any]], *, has_more: bool) -> ConversationItems:
+    return ConversationItems(
+        data=items,
+        first_id=items[0]["id"] if items else None,
+        last_id=items[-1]["id"] if items else None,
+        has_more=has_more,
+    )
+
+
+def _no_item(call: ApiCall) -> HttpError:
+    return HttpError(404, f"there is no item {call.path('item')!r} in it", code="not_found")
+
+
+_CONVERSATION: Final = ResponseSpec(description="The conversation", body=Conversation)
+_PATH: Final = "/v1/conversations/{conversation}"
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/v1/conversations",
+        handle=create_conversation,
+        summary="Keep a conversation that responses go on with",
+        scope=Scope.RUN,
+        body=NewConversation,
+        responses={200: _CONVERSATION},
+        error_statuses=(400, 422, 503),
+        takes_idempotency_key=True,
+    ),
+    Operation(
+        method="GET",
+        path=_PATH,
+        handle=get_conversation,
+        summary="A conversation, without its items",
+        scope=Scope.READ,
+        responses={200: _CONVERSATION},
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="POST",
+        path=_PATH,
+        handle=update_conversation,
+        summary="Change the metadata of a conversation",
+        scope=Scope.STEER,
+        body=ChangedConversation,
+        responses={200: _CONVERSATION},
+        error_statuses=(400, 404, 503),
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        handle=delete_conversation,
+        summary="Delete a conversation, with its items",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="It is gone", body=ConversationDeleted)},
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/items",
+        handle=create_items,
+        summary="Add items to a conversation",
+        scope=Scope.RUN,
+        body=NewItems,
+        responses={200: ResponseSpec(description="The items", body=ConversationItems)},
+        error_statuses=(400, 404, 503),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/items",
+        handle=list_items,
+        summary="The items of a conversation",
+        scope=Scope.READ,
+        query=ItemsQuery,
+        responses={200: ResponseSpec(description="A page of them", body=ConversationItems)},
+        error_statuses=(400, 404),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/items/{{item}}",
+        handle=get_item,
+        summary="One item of a conversation",
+        scope=Scope.READ,
+        responses={200: ResponseSpec(description="The item", body=dict[str, Any])},
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="DELETE",
+        path=f"{_PATH}/items/{{item}}",
+        handle=delete_item,
+        summary="Delete an item of a conversation",
+        scope=Scope.STEER,
+        responses={200: _CONVERSATION},
+        error_statuses=(400, 404),
+    ),
+)

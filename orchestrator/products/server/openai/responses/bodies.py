@@ -1,0 +1,377 @@
+"""The bodies of `/v1/responses`, as OpenAI's clients write and read them.
+
+A field that is not here is ignored. A field that is here and not supported is refused in
+`request.py`.
+"""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from orchestrator.agents import Usage
+from orchestrator.products.server.api.bodies import Metadata
+from orchestrator.products.server.most_pieces import MOST_MESSAGES, MOST_PIECES
+from orchestrator.products.server.openai.answer_format import PlainText, ResponseFormat
+from orchestrator.products.server.openai.client_tools import AnyText, GrammarText, Syntax
+from orchestrator.products.server.operation import UNSUPPORTED
+
+
+class InputText(msgspec.Struct, tag_field="type", tag="input_text"):
+    text: str
+
+
+class InputImage(
+    msgspec.Struct, kw_only=True, tag_field="type", tag="input_image", omit_defaults=True
+):
+    image_url: str | None = None
+    """A link, or a data: URL."""
+    file_id: str | None = None
+    detail: str | None = None
+
+
+class InputFile(
+    msgspec.Struct, kw_only=True, tag_field="type", tag="input_file", omit_defaults=True
+):
+    file_data: str | None = None
+    """A data: URL, or its bytes in base64."""
+    file_url: str | None = None
+    filename: str | None = None
+    file_id: str | None = None
+
+
+class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
+    text: str
+    annotations: list[Any] = []
+    logprobs: list[Any] = []
+    """How likely its tokens were, for a client that asks; what is sent back is not read."""
+
+
+class Refusal(msgspec.Struct, tag_field="type", tag="refusal"):
+    """A refusal of a model, sent back as part of the conversation."""
+
+    refusal: str
+
+
+Content: TypeAlias = InputText | InputImage | InputFile | OutputText | Refusal
+
+
+class ReasoningText(msgspec.Struct, tag_field="type", tag="reasoning_text"):
+    """Reasoning of a model, sent back as part of the conversation."""
+
+    text: str = ""
+
+
+ItemContent: TypeAlias = str | list[Content | ReasoningText] | None
+
+
+class Item(msgspec.Struct, kw_only=True):
+    """An item of the input: a message, a call, its result, or a reference to one.
+
+    An item of reasoning is read by its `encrypted_content`, and left out without it.
+    """
+
+    type: str = "message"
+    """`message`, `function_call`, `function_call_output`, `custom_tool_call`,
+    `custom_tool_call_output`, `item_reference` or `reasoning`."""
+    id: str | None = None
+    """Of a reference: the id of an item of a stored response."""
+    role: Literal["user", "assistant", "system", "developer"] = "user"
+    """Of a message."""
+    content: ItemContent = ""
+    """Of a message."""
+    call_id: str = ""
+    """Of a call and of its result."""
+    name: str = ""
+    """Of a call: the function, or the custom tool."""
+    arguments: str = ""
+    """Of a call of a function: JSON, as text."""
+    input: str = ""
+    """Of a call of a custom tool."""
+    encrypted_content: str | None = None
+    """Of reasoning."""
+    output: ItemContent = ""
+    """Of a result."""
+
+
+class ResponseGrammar(msgspec.Struct, kw_only=True, tag_field="type", tag="grammar"):
+    """The input of a custom tool fits a grammar."""
+
+    definition: GrammarText
+    syntax: Syntax
+
+
+class ResponseTool(msgspec.Struct, kw_only=True):
+    """A tool that the client runs itself."""
+
+    type: str
+    """`function` or `custom`."""
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """The JSON schema of the arguments of a function."""
+    strict: bool | None = None
+    format: AnyText | ResponseGrammar | None = None
+    """The input of a custom tool; by default any text."""
+
+
+class TextConfig(msgspec.Struct):
+    format: ResponseFormat | None = None
+    """JSON that the answer has to fit, whatever the agent promises."""
+    verbosity: str | None = None
+    """How much the model is to say: no agent keeps it."""
+
+
+Summary: TypeAlias = Literal["auto", "concise", "detailed"]
+
+
+class Reasoning(msgspec.Struct, kw_only=True):
+    effort: str | None = None
+    """How much the model is to think before it answers."""
+    summary: Summary | None = None
+    """Show what it thinks, as far as its provider does."""
+    generate_summary: Summary | None = None
+    """The older name of `summary`."""
+
+
+class ConversationRef(msgspec.Struct):
+    id: str
+
+
+class CreateResponse(msgspec.Struct, kw_only=True):
+    """A request for a response."""
+
+    model: str
+    """The name of an agent."""
+    input: str | Annotated[list[Item], msgspec.Meta(max_length=MOST_MESSAGES)] | None = None
+    instructions: str | None = None
+    """Instructions for this response, in addition to the agent's own."""
+    previous_response_id: str | None = None
+    """The response whose conversation this one continues."""
+    conversation: str | ConversationRef | None = None
+    """The conversation that this response reads, and adds to."""
+    store: bool | None = None
+    """Whether it can be retrieved later; by default it can."""
+    background: bool | None = None
+    """Whether it runs on after the request."""
+    stream: bool | None = None
+    include_progress: bool | None = None
+    """Whether a stream tells when tasks below the agent begin and end."""
+    metadata: Metadata | None = None
+    tools: Annotated[list[ResponseTool], msgspec.Meta(max_length=MOST_PIECES)] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    """`auto`, `none`, `required`, or an object that names a tool."""
+    parallel_tool_calls: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    reasoning: Reasoning | None = None
+    truncation: Literal["disabled", "auto"] | None = None
+    """`auto` is ignored: whether an agent compacts a conversation is part of its definition."""
+    user: str | None = None
+    """Whom the client asks for: kept with its metadata."""
+    text: TextConfig | None = None
+    include: list[str] | None = None
+    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
+    """How many other tokens the answer names for each of its own, if the agent's model can."""
+    prompt: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
+    moderation: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
+
+
+class GivenInput(msgspec.Struct):
+    """The input of a request as it was sent: a conversation keeps it so."""
+
+    input: str | list[dict[str, Any]] | None = None
+
+
+class NamedConversation(msgspec.Struct):
+    """The conversation that a request names."""
+
+    conversation: str | ConversationRef | None = None
+
+
+Progress: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+
+
+class MessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
+    """A message of the agent."""
+
+    id: str
+    content: list[OutputText | Refusal]
+    status: Progress
+    role: Literal["assistant"] = "assistant"
+    phase: Literal["commentary", "final_answer"] | None = None
+    """Whether it is the answer, or text on the way to it."""
+
+
+class CallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call"):
+    """A function that the client is to run."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: Progress
+
+
+class CustomCallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="custom_tool_call"):
+    """A custom tool that the client is to run."""
+
+    id: str
+    call_id: str
+    name: str
+    input: str
+    status: Progress
+
+
+class SummaryText(msgspec.Struct, tag_field="type", tag="summary_text"):
+    text: str
+
+
+class ReasoningItem(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning"):
+    """What the agent's model thought before what follows."""
+
+    id: str
+    summary: list[SummaryText]
+    encrypted_content: str | None = None
+    """Stands for the reasoning itself, which the journal has: the client sends it back."""
+    status: Progress
+
+
+AnyCall: TypeAlias = CallItem | CustomCallItem
+OutputItem: TypeAlias = MessageItem | ReasoningItem | AnyCall
+
+
+Role: TypeAlias = Literal["user", "developer", "assistant"]
+
+
+class InputMessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
+    """A message of the input."""
+
+    id: str
+    role: Role
+    content: list[Content]
+    status: Progress = "completed"
+
+
+class CallOutputItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call_output"):
+    """What a function returned."""
+
+    id: str
+    call_id: str
+    output: str
+    status: Progress = "completed"
+
+
+class CustomCallOutputItem(
+    msgspec.Struct, kw_only=True, tag_field="type", tag="custom_tool_call_output"
+):
+    """What a custom tool returned."""
+
+    id: str
+    call_id: str
+    output: str
+    status: Progress = "completed"
+
+
+InputItem: TypeAlias = InputMessageItem | AnyCall | CallOutputItem | CustomCallOutputItem
+
+
+class InputItems(msgspec.Struct, kw_only=True):
+    """The input of a response, and the conversation before it."""
+
+    data: list[InputItem]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
+
+
+class InputDetails(msgspec.Struct):
+    cached_tokens: int
+    cache_write_tokens: int = 0
+
+
+class OutputDetails(msgspec.Struct):
+    reasoning_tokens: int
+
+
+class ResponseUsage(msgspec.Struct, kw_only=True):
+    """The usage of the whole tree."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+def response_usage(usage: Usage) -> ResponseUsage:
+    return ResponseUsage(
+        input_tokens=usage.input_tokens,
+        input_tokens_details=InputDetails(usage.cached_tokens),
+        output_tokens=usage.output_tokens,
+        output_tokens_details=OutputDetails(usage.reasoning_tokens),
+        total_tokens=usage.tokens,
+    )
+
+
+Code: TypeAlias = Literal["rate_limit_exceeded", "invalid_prompt", "server_error"]
+
+
+class ResponseError(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Why there is no answer."""
+
+    code: Code
+    """The nearest code that OpenAI's clients know."""
+    message: str
+    type: str
+    """`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`, `cancelled` or
+    `internal`."""
+    retry_after: float | None = None
+    """After how many seconds it may be worth trying again."""
+
+
+class IncompleteDetails(msgspec.Struct):
+    """Why an answer ends too soon."""
+
+    reason: Literal["max_output_tokens", "content_filter"]
+
+
+class ResponseBody(msgspec.Struct, kw_only=True):
+    """A response, finished or not."""
+
+    id: str
+    created_at: int
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+    model: str
+    output: list[OutputItem]
+    background: bool
+    store: bool
+    run: str
+    """Where its tree is: `/v1/runs/{run}/tree`."""
+    completed_at: int | None = None
+    error: ResponseError | None = None
+    usage: ResponseUsage | None = None
+    """Of the whole tree, when it is over."""
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: ConversationRef | None = None
+    metadata: dict[str, str] = {}
+    tools: list[ResponseTool] = []
+    tool_choice: str | dict[str, Any] = "auto"
+    parallel_tool_calls: bool = True
+    incomplete_details: IncompleteDetails | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    reasoning: Reasoning = msgspec.field(default_factory=Reasoning)
+    text: TextConfig = msgspec.field(default_factory=lambda: TextConfig(PlainText()))
+    truncation: Literal["disabled"] = "disabled"
+    top_logprobs: int | None = None
+    object: Literal["response"] = "response"
+
+
+class Deleted(msgspec.Struct, kw_only=True):
+    id: str
+    object: Literal["response"] = "response"
+    deleted: bool = True

@@ -1,0 +1,58 @@
+"""`POST /v1/responses/input_tokens`: how many tokens an agent would read; nothing is run.
+
+It counts what the first call of the agent's model reads, as budgets estimate it: by the length of
+texts, images and files. What a function of the agent makes as its instructions is not counted.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.agents import ModelRequest
+from orchestrator.agents.models.token_estimate import estimated_input
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.openai.responses.bodies import CreateResponse
+from orchestrator.products.server.openai.responses.request import require_supported
+from orchestrator.products.server.openai.responses.routes import prepare_response
+from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+
+
+class InputTokens(msgspec.Struct, kw_only=True):
+    """An estimate."""
+
+    input_tokens: int
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+
+
+async def count_input_tokens(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    body = await call.body(CreateResponse)
+    require_supported(body)
+    request, _ = await prepare_response(call, body)
+    own = request.agent.instructions
+    messages = [it.message(number) for number, it in enumerate(request.history)]
+    if request.message is not None:
+        messages.append(request.message)
+    asked = ModelRequest(
+        instructions=f"{own if isinstance(own, str) else ''}\n{request.instructions}",
+        transcript=messages,
+        tools=(*request.agent.tools, *request.tools),
+        output=request.terms.output_schema,
+    )
+    return json_response(InputTokens(input_tokens=max(1, estimated_input(asked))))
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/v1/responses/input_tokens",
+        handle=count_input_tokens,
+        summary="About how many tokens an agent would read",
+        scope=Scope.RUN,
+        body=CreateResponse,
+        responses={200: ResponseSpec(description="The number", body=InputTokens)},
+        error_statuses=(400, 404, 409, 503),
+    ),
+)

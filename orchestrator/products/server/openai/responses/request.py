@@ -1,0 +1,413 @@
+"""From the body of `POST /v1/responses` to a conversation.
+
+Nothing that would change the meaning of an answer is ignored silently: it is refused, and the error
+names the parameter.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from orchestrator.agents import (
+    Agent,
+    AssistantMessage,
+    DefinitionError,
+    Message,
+    Part,
+    Pipeline,
+    ReasoningBlock,
+    ToolMessage,
+    UserMessage,
+    unanswered_calls,
+    well_formed,
+)
+from orchestrator.agents.tools.text_input import TextInput
+from orchestrator.delegation.events import EarlierMessage
+from orchestrator.products.server.openai.client_content import (
+    file_from_data,
+    file_from_url,
+    image_from_url,
+)
+from orchestrator.products.server.openai.client_tools import (
+    CUSTOM,
+    ChosenTools,
+    ToolDefinition,
+    choose_tools,
+    client_tools,
+    earlier_call,
+    earlier_custom_call,
+    require_client_tool,
+)
+from orchestrator.products.server.openai.conversation import (
+    RESPONSES,
+    LocatedMessage,
+    require_answerable,
+    split_last_user_message,
+)
+from orchestrator.products.server.openai.requested_settings import (
+    KeptSettings,
+    Parameter,
+    keep_settings,
+)
+from orchestrator.products.server.openai.responses.bodies import (
+    CallItem,
+    CallOutputItem,
+    CreateResponse,
+    CustomCallItem,
+    CustomCallOutputItem,
+    InputFile,
+    InputImage,
+    InputItem,
+    InputMessageItem,
+    InputText,
+    Item,
+    ItemContent,
+    MessageItem,
+    OutputItem,
+    OutputText,
+    ReasoningItem,
+    ReasoningText,
+    Refusal,
+    ResponseGrammar,
+    ResponseTool,
+)
+from orchestrator.products.server.transport.errors import HttpError, bad_request
+
+SAMPLING: Final = ("temperature", "top_p", "max_output_tokens")
+"""The parameters that `ModelSettings` has under the same names."""
+NO_REASONING: Final[Mapping[str, tuple[ReasoningBlock, ...]]] = {}
+LOGPROBS: Final = "message.output_text.logprobs"
+
+
+@attrs.frozen(kw_only=True)
+class ParsedInput:
+    """The input of a response, as the agent reads it."""
+
+    history: tuple[EarlierMessage, ...]
+    message: UserMessage | None
+    """None continues after the result of a function."""
+    system_instructions: str
+    """The system and developer messages: they hold for the whole conversation."""
+    custom_tools: frozenset[str]
+    """The custom tools that it has calls of."""
+
+
+def require_supported(body: CreateResponse) -> None:
+    """Refuse options that would change the meaning of the answer, and are not supported."""
+    for name in ("prompt", "moderation"):
+        if getattr(body, name) is not None:
+            raise bad_request(f"{name!r} is not supported here", param=name)
+    if body.conversation is not None and body.previous_response_id is not None:
+        raise RESPONSES.invalid_value(
+            "a response continues a conversation or another response: leave one of them out",
+            "previous_response_id",
+        )
+    if body.background and body.store is False:
+        raise bad_request(
+            "a response in the background is retrieved later, so it must be stored: leave out"
+            " 'store', or 'background'",
+            param="store",
+        )
+
+
+def kept_settings(
+    body: CreateResponse,
+    agent: Agent[Any],
+    chosen: ChosenTools,
+    unknown: Iterable[str],
+    *,
+    is_strict: bool,
+) -> KeptSettings:
+    """Return what an agent keeps of the settings of the model that a body asks for.
+
+    Args:
+        body: the body.
+        agent: the agent that it asks.
+        chosen: the tools of the client.
+        unknown: the parameters that the body has besides.
+        is_strict: refuse what the agent cannot keep.
+    """
+    effort = None if body.reasoning is None else body.reasoning.effort
+    parameters = [
+        *(Parameter(name, name, getattr(body, name)) for name in SAMPLING),
+        Parameter("reasoning.effort", "reasoning_effort", effort),
+        Parameter("tool_choice", "tool_choice", chosen.choice),
+        *logprob_parameters(body),
+    ]
+    if chosen.tools or agent.tools:
+        several = body.parallel_tool_calls
+        parameters.append(Parameter("parallel_tool_calls", "parallel_tool_calls", several))
+    others = [
+        *unknown,
+        *chosen.ignored,
+        # Who retrieves a response as a stream asks there.
+        *(["include_progress"] if body.include_progress and not body.stream else []),
+        *(["truncation"] if body.truncation == "auto" else []),
+        *(["text.verbosity"] if body.text is not None and body.text.verbosity else []),
+    ]
+    return keep_settings(agent, parameters, others, RESPONSES, is_strict=is_strict)
+
+
+def logprob_parameters(body: CreateResponse) -> list[Parameter]:
+    """Return the parameters by which a body asks how likely tokens are."""
+    setting = "top_logprobs"
+    found = [Parameter(setting, setting, body.top_logprobs)] if body.top_logprobs else []
+    if LOGPROBS in (body.include or ()):
+        most = body.top_logprobs or 0
+        found.append(Parameter(f"include.{LOGPROBS}", setting, most))
+    return found
+
+
+def tools_of_client(
+    tools: Sequence[ResponseTool], choice: object, agent: Agent[Any], *, ignores_others: bool
+) -> ChosenTools:
+    """Return the tools that the client runs, as tools of the agent."""
+    definitions: list[ToolDefinition] = []
+    ignored: list[str] = []
+    for number, tool in enumerate(tools):
+        param = f"tools[{number}].type"
+        if not require_client_tool(tool.type, param, ignores_others=ignores_others):
+            ignored.append(tool.type)
+            continue
+        definitions.append(
+            ToolDefinition(
+                name=tool.name,
+                description=tool.description,
+                parameters=tool.parameters,
+                param=f"tools[{number}].name",
+                text_input=_text_input(tool) if tool.type == CUSTOM else None,
+            )
+        )
+    made = client_tools(agent, definitions, RESPONSES)
+    if made and isinstance(agent, Pipeline):
+        raise bad_request(f"{agent.name!r} is a pipeline, which calls no tools", param="tools")
+    return choose_tools(agent, made, choice, RESPONSES, ignored=ignored)
+
+
+def _text_input(tool: ResponseTool) -> TextInput:
+    if isinstance(tool.format, ResponseGrammar):
+        return TextInput(tool.format.syntax, tool.format.definition)
+    return TextInput()
+
+
+def as_input(item: OutputItem | InputItem) -> Item:
+    """Return an item of a stored response as one of the input."""
+    match item:
+        case MessageItem():
+            return Item(role="assistant", content=list(item.content))
+        case InputMessageItem():
+            return Item(role=item.role, content=list(item.content))
+        case ReasoningItem():
+            return Item(type="reasoning", encrypted_content=item.encrypted_content)
+        case CallItem():
+            return Item(
+                type="function_call", call_id=item.call_id, name=item.name, arguments=item.arguments
+            )
+        case CustomCallItem():
+            return Item(
+                type="custom_tool_call", call_id=item.call_id, name=item.name, input=item.input
+            )
+        case CallOutputItem() | CustomCallOutputItem():
+            kind = type(item).__struct_config__.tag
+            return Item(type=str(kind), call_id=item.call_id, output=item.output)
+
+
+def parse_input(
+    body: CreateResponse,
+    earlier: Sequence[Message],
+    kept: Sequence[Item] = (),
+    reasoning: Mapping[str, tuple[ReasoningBlock, ...]] = NO_REASONING,
+) -> ParsedInput:
+    """Return the input as messages, behind the conversation that it continues.
+
+    Args:
+        body: the request.
+        earlier: the messages of the response that it continues.
+        kept: the items of the conversation that it continues.
+        reasoning: what the items of reasoning stand for, by their encrypted content.
+    """
+    given = body.input or ()
+    items = [Item(content=given)] if isinstance(given, str) else given
+    instructions, messages = read_items(
+        [*kept, *items], "input", earlier, len(kept), reasoning, is_text=isinstance(given, str)
+    )
+    require_answerable(
+        [LocatedMessage(message, "input", "input") for message in messages],
+        RESPONSES,
+        param="input",
+        open_calls=[call.id for call in unanswered_calls(earlier)],
+    )
+    history, message = split_last_user_message(messages)
+    return ParsedInput(
+        history=(*map(_as_said, earlier), *history),
+        message=message,
+        system_instructions="\n\n".join(instructions),
+        custom_tools=frozenset(it.name for it in (*kept, *items) if it.type == "custom_tool_call"),
+    )
+
+
+def read_items(
+    items: Sequence[Item],
+    name: str,
+    earlier: Sequence[Message] = (),
+    kept: int = 0,
+    reasoning: Mapping[str, tuple[ReasoningBlock, ...]] = NO_REASONING,
+    *,
+    is_text: bool = False,
+) -> tuple[list[str], list[EarlierMessage]]:
+    """Return the instructions in items, and their messages.
+
+    Args:
+        items: the items.
+        name: what the request calls them.
+        earlier: the messages before them.
+        kept: how many of them are of the conversation, and not of the request.
+        reasoning: what the items of reasoning stand for, by their encrypted content.
+        is_text: the request has a text instead of items.
+    """
+    instructions: list[str] = []
+    messages: list[EarlierMessage] = []
+    thoughts: tuple[ReasoningBlock, ...] = ()
+    call_ids = {call.id for it in earlier for call in getattr(it, "calls", ())}
+    for number, item in enumerate(items, -kept):
+        param = name if is_text else f"{name}[{number}]"
+        if number < 0:
+            param = "conversation"
+        if item.type == "reasoning":
+            # What another model has thought, or came before a final answer, is of no use.
+            thoughts += reasoning.get(item.encrypted_content or "", ())
+            continue
+        if item.type == "message" and item.role in {"system", "developer"}:
+            instructions.append(_text(item.content, f"{param}.content"))
+        elif item.type in {"function_call", "custom_tool_call"}:
+            _add_call(messages, item, call_ids, param)
+            messages[-1] = attrs.evolve(
+                messages[-1], reasoning=(*messages[-1].reasoning, *thoughts)
+            )
+            thoughts = ()
+            call_ids.add(item.call_id)
+        else:
+            messages.append(_parse_item(item, param))
+    return instructions, messages
+
+
+def _parse_item(item: Item, param: str) -> EarlierMessage:
+    match item.type, item.role:
+        case "message", "user":
+            text, parts = _content(item.content, f"{param}.content")
+            if not text and not parts:
+                raise RESPONSES.invalid_value("there is nothing in it", param)
+            return EarlierMessage(role="user", text=text, parts=parts)
+        case "message", _:
+            return EarlierMessage(role="assistant", text=_text(item.content, f"{param}.content"))
+        case "function_call_output" | "custom_tool_call_output", _:
+            text = _text(item.output, f"{param}.output")
+            return EarlierMessage(role="tool", call=item.call_id, text=text)
+        case _:
+            raise bad_request(
+                f"items of type {item.type!r} are not supported; message, function_call,"
+                " function_call_output, custom_tool_call and custom_tool_call_output are",
+                param=f"{param}.type",
+            )
+
+
+def _add_call(
+    messages: list[EarlierMessage], item: Item, known_ids: Collection[str], param: str
+) -> None:
+    """Add a call to the assistant message before it, or to a new one."""
+    if not item.call_id or item.call_id in known_ids:
+        raise RESPONSES.invalid_value(
+            f"no two calls have the call_id {item.call_id!r}"
+            if item.call_id
+            else f"a {item.type} has a call_id",
+            f"{param}.call_id",
+        )
+    if not item.name:
+        raise RESPONSES.invalid_value(f"a {item.type} has a name", f"{param}.name")
+    if item.type == "custom_tool_call":
+        call = earlier_custom_call(item.name, item.input, item.call_id)
+    else:
+        call = earlier_call(
+            item.name, item.arguments, item.call_id, f"{param}.arguments", RESPONSES
+        )
+    if messages and messages[-1].role == "assistant":
+        messages[-1] = attrs.evolve(messages[-1], calls=(*messages[-1].calls, call))
+    else:
+        messages.append(EarlierMessage(role="assistant", calls=(call,)))
+
+
+def sendable(reasoning: Iterable[ReasoningBlock]) -> tuple[ReasoningBlock, ...]:
+    """Return the reasoning that a provider wants back, without what is for people."""
+    return tuple(attrs.evolve(it, text="") for it in reasoning if it.data)
+
+
+def _as_said(message: Message) -> EarlierMessage:
+    match message:
+        case UserMessage():
+            return EarlierMessage(role="user", text=message.text, parts=message.parts)
+        case AssistantMessage():
+            return EarlierMessage(
+                role="assistant",
+                text=message.text,
+                calls=message.calls,
+                reasoning=sendable(message.reasoning) if message.calls else (),
+            )
+        case ToolMessage():
+            return EarlierMessage(role="tool", call=message.call, text=message.text)
+
+
+def _text(content: ItemContent, param: str) -> str:
+    text, parts = _content(content, param)
+    if parts:
+        raise bad_request("only text is supported here", param=param)
+    return text
+
+
+def _content(content: ItemContent, param: str) -> tuple[str, tuple[Part, ...]]:
+    if content is None or isinstance(content, str):
+        return well_formed(content or ""), ()
+    texts: list[str] = []
+    parts: list[Part] = []
+    for number, part in enumerate(content):
+        match part:
+            case InputText() | OutputText():
+                texts.append(part.text)
+            case Refusal():
+                texts.append(part.refusal)
+            case ReasoningText():
+                pass  # only in items of reasoning, which are left out
+            case InputImage():
+                parts.append(_image(part, f"{param}[{number}].image_url"))
+            case InputFile():
+                parts.append(_file(part, f"{param}[{number}]"))
+    return well_formed("\n".join(texts)), tuple(parts)
+
+
+def _image(part: InputImage, param: str) -> Part:
+    if part.image_url is None:
+        raise _not_kept(param)
+    try:
+        return image_from_url(part.image_url)
+    except DefinitionError as exc:
+        raise RESPONSES.invalid_value(str(exc), param) from exc
+
+
+def _file(part: InputFile, param: str) -> Part:
+    name = part.filename or ""
+    field = "file_url" if part.file_data is None else "file_data"
+    try:
+        if part.file_data is not None:
+            return file_from_data(part.file_data, name=name)
+        if part.file_url is not None:
+            return file_from_url(part.file_url, name=name)
+    except DefinitionError as exc:
+        raise RESPONSES.invalid_value(str(exc), f"{param}.{field}") from exc
+    raise _not_kept(f"{param}.{field}")
+
+
+def _not_kept(param: str) -> HttpError:
+    return bad_request(
+        "files cannot be sent beforehand; send it in the input, or say where it can be fetched",
+        param=param,
+    )

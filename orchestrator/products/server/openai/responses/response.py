@@ -1,0 +1,354 @@
+"""From a session to the body of its response: a response has no data of its own."""
+
+import base64
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final, Literal, TypeAlias, cast
+
+from orchestrator.agents import (
+    AssistantMessage,
+    Message,
+    MessageId,
+    Part,
+    ReasoningBlock,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.products.server.openai.client_tools import custom_input, custom_tools_of
+from orchestrator.products.server.openai.logprobs import logprobs_of
+from orchestrator.products.server.openai.responses.bodies import (
+    AnyCall,
+    CallItem,
+    CallOutputItem,
+    Code,
+    Content,
+    ConversationRef,
+    CustomCallItem,
+    CustomCallOutputItem,
+    IncompleteDetails,
+    InputFile,
+    InputImage,
+    InputItem,
+    InputMessageItem,
+    InputText,
+    MessageItem,
+    OutputItem,
+    OutputText,
+    Reasoning,
+    ReasoningItem,
+    Refusal,
+    ResponseBody,
+    ResponseError,
+    Role,
+    Summary,
+    SummaryText,
+    response_usage,
+)
+from orchestrator.products.server.openai.responses.labels import labels_of
+from orchestrator.products.server.session_status import (
+    OPENING,
+    State,
+    agent_messages,
+    client_calls,
+    cut_reason,
+    failure_reason,
+    last_outcome_of,
+    refusal_of,
+    state_of,
+)
+
+BLANK_LINE: Final = "\n\n"
+"""Separates the messages of an agent, for clients that join them to one text."""
+
+Status: TypeAlias = State | Literal["incomplete"]
+
+_ID: Final = re.compile(r"resp_([0-9a-f]{16})")
+_REASONING: Final = re.compile(r"(r_[0-9a-f]{16}) ([0-9A-Za-z_~.-]{1,80})")
+_ITEM_ID: Final = re.compile(r"(?:msg|fc|fco|ctc|ctco|rs)_([0-9a-f]{16})_(?:in)?[0-9]{1,9}")
+# The codes that OpenAI's clients know.
+_CODES: Final[Mapping[str, Code]] = {
+    "rate_limit": "rate_limit_exceeded",
+    "context": "invalid_prompt",
+}
+
+
+def id_suffix(session: SessionRecord) -> str:
+    """Return the part that the ids of a response and of its items share."""
+    return session.id.removeprefix("r_")
+
+
+def response_id(session: SessionRecord) -> str:
+    return f"resp_{id_suffix(session)}"
+
+
+def session_id(response: str) -> SessionId | None:
+    """Return the id of a response's session; None if this is no id of a response."""
+    found = _ID.fullmatch(response)
+    return None if found is None else SessionId(f"r_{found[1]}")
+
+
+def response_of_item(item: str) -> str | None:
+    """Return the id of the response that an item is of; None if no item has such an id."""
+    found = _ITEM_ID.fullmatch(item)
+    return None if found is None else f"resp_{found[1]}"
+
+
+def body_of(session: SessionRecord) -> ResponseBody:
+    """Return the body of a response, finished or not."""
+    state = status_of(session)
+    is_over = state not in {"queued", "in_progress"}
+    ended: float | None = session.tree[session.root.id]["ended"]
+    body = initial_body(session)
+    body.status = state
+    body.output = output_of(session)
+    if state == "completed" and OPENING in session.labels:
+        # An answer that was repaired is read as one JSON, without the one before it.
+        body.output = [it for it in body.output if _is_answer(it)]
+    if (reason := cut_reason(session)) is not None:
+        body.incomplete_details = IncompleteDetails(
+            "max_output_tokens" if reason == "length" else reason
+        )
+    elif is_over and refusal_of(session) is None:
+        body.error = _error_of(session)
+    if is_over:
+        body.usage = response_usage(session.tree.total)
+    if state == "completed" and ended is not None:
+        body.completed_at = int(ended)
+    return body
+
+
+def status_of(session: SessionRecord) -> Status:
+    """Return the status of a response. One that ends too soon, or refuses, has not failed."""
+    if cut_reason(session) is not None:
+        return "incomplete"
+    return "completed" if refusal_of(session) is not None else state_of(session)
+
+
+def initial_body(session: SessionRecord) -> ResponseBody:
+    """Return a response as it is when it has just begun."""
+    labels = labels_of(session)
+    created: float = session.tree[session.root.id]["requested"]
+    return ResponseBody(
+        id=response_id(session),
+        created_at=int(created),
+        status="in_progress",
+        model=session.root.agent,
+        output=[],
+        background=labels.is_background,
+        store=labels.is_stored,
+        run=session.id,
+        instructions=labels.instructions,
+        previous_response_id=labels.previous,
+        conversation=None if labels.conversation is None else ConversationRef(labels.conversation),
+        metadata=dict(labels.metadata),
+        tools=labels.tools,
+        tool_choice=labels.tool_choice,
+        parallel_tool_calls=labels.settings.get("parallel_tool_calls", True),
+        max_output_tokens=labels.settings.get("max_output_tokens"),
+        temperature=labels.settings.get("temperature"),
+        top_p=labels.settings.get("top_p"),
+        top_logprobs=labels.settings.get("top_logprobs"),
+        reasoning=Reasoning(
+            effort=labels.settings.get("reasoning_effort"),
+            summary=cast("Summary | None", labels.summary),
+        ),
+        text=labels.text,
+    )
+
+
+def _error_of(session: SessionRecord) -> ResponseError | None:
+    outcome = last_outcome_of(session)
+    reason = None if outcome is None else failure_reason(outcome)
+    if reason is None:
+        if state_of(session) == "completed":
+            return None
+        return ResponseError(
+            code="server_error", type="cancelled", message="cancelled: it was stopped"
+        )
+    return ResponseError(
+        code=_CODES.get(reason.code, "server_error"),
+        type=reason.code,
+        message=reason.message,
+        retry_after=reason.retry_after,
+    )
+
+
+def _is_answer(item: OutputItem) -> bool:
+    return not isinstance(item, MessageItem) or item.phase == "final_answer"
+
+
+def output_of(session: SessionRecord) -> list[OutputItem]:
+    """Return the messages of the agent, and the calls that the client is to run."""
+    messages = agent_messages(session)
+    calls = client_calls(session)
+    is_answered = state_of(session) == "completed" and not calls
+    items: list[OutputItem] = []
+    for number, message in enumerate(messages):
+        if message.is_reasoning:
+            items.append(
+                ReasoningItem(
+                    id=item_id(id_suffix(session), number, "rs"),
+                    summary=[SummaryText(message.text)],
+                    status="completed",
+                )
+            )
+            continue
+        is_last = not any(not it.is_reasoning for it in messages[number + 1 :])
+        text = message.text if is_last else message.text + BLANK_LINE
+        items.append(
+            MessageItem(
+                id=item_id(id_suffix(session), number),
+                content=[OutputText(text, logprobs=logprobs_of(message.logprobs))],
+                status="incomplete" if message.incomplete else "completed",
+                phase="final_answer" if is_last and is_answered else "commentary",
+            )
+        )
+    if (refusal := refusal_of(session)) is not None:
+        items.append(
+            MessageItem(
+                id=item_id(id_suffix(session), len(messages)),
+                content=[Refusal(refusal)],
+                status="completed",
+                phase="final_answer",
+            )
+        )
+    custom = custom_tools_of(session)
+    if calls and (reference := _reasoning_reference(session)) is not None:
+        items.append(
+            ReasoningItem(
+                id=item_id(id_suffix(session), len(items), "rs"),
+                summary=[],
+                encrypted_content=reference,
+                status="completed",
+            )
+        )
+    for number, call in enumerate(calls, len(items)):
+        item = call_item(call, custom)
+        item.id = f"{item.id}_{id_suffix(session)}_{number}"
+        items.append(item)
+    return items
+
+
+def item_id(suffix: str, number: int, kind: str = "msg") -> str:
+    """Return the id of an item. It is known before the message is complete."""
+    return f"{kind}_{suffix}_{number}"
+
+
+def _reasoning_reference(session: SessionRecord) -> str | None:
+    """Return what stands for the reasoning before the calls that the client is to run."""
+    if not labels_of(session).has_encrypted_reasoning:
+        return None
+    last = _last_answer(session)
+    if last is None or not any(block.data for block in last.reasoning):
+        return None
+    return base64.urlsafe_b64encode(f"{session.id} {last.id}".encode()).decode()
+
+
+def _last_answer(session: SessionRecord) -> AssistantMessage | None:
+    for message in reversed(session.root.transcript):
+        if isinstance(message, AssistantMessage):
+            return message
+    return None
+
+
+def run_of_reasoning(encrypted: str) -> tuple[SessionId, MessageId] | None:
+    """Return the run and the message that have some reasoning; None if it is not ours."""
+    try:
+        text = base64.urlsafe_b64decode(encrypted.encode()).decode()
+    except ValueError:
+        return None
+    found = _REASONING.fullmatch(text)
+    return None if found is None else (SessionId(found[1]), MessageId(found[2]))
+
+
+def reasoning_of(session: SessionRecord, id_: MessageId) -> tuple[ReasoningBlock, ...]:
+    """Return what a model thought before the calls of a message."""
+    message = session.root.transcript.find(id_)
+    return message.reasoning if isinstance(message, AssistantMessage) else ()
+
+
+def call_item(call: ToolCall, custom: Collection[str]) -> AnyCall:
+    """Return the item of a call, of which the id has yet to be completed."""
+    if call.name in custom:
+        return CustomCallItem(
+            id="ctc", call_id=call.id, name=call.name, input=custom_input(call), status="completed"
+        )
+    return CallItem(
+        id="fc",
+        call_id=call.id,
+        name=call.name,
+        arguments=json.dumps(dict(call.arguments), ensure_ascii=False),
+        status="completed",
+    )
+
+
+def input_of(session: SessionRecord) -> list[InputItem]:
+    """Return the input of a response and the conversation before it, oldest first."""
+    items: list[InputItem] = []
+    if instructions := labels_of(session).system_instructions:
+        items.append(_message_item("developer", [InputText(instructions)]))
+    custom = custom_tools_of(session)
+    names = {
+        call.id: call.name
+        for message in session.root.transcript
+        if custom and isinstance(message, AssistantMessage)
+        for call in message.calls
+    }
+    customs = {id_ for id_, name in names.items() if name in custom}
+    for message in _input_messages(session):
+        items += _items(message, custom, customs)
+    for number, item in enumerate(items):
+        item.id = f"{item.id}_{id_suffix(session)}_in{number}"
+    return items
+
+
+def _input_messages(session: SessionRecord) -> Iterator[Message]:
+    own = labels_of(session).message
+    for message in session.root.transcript:
+        if message.id.startswith("h_") or message.id == own:
+            yield message
+    for mail in session.mail.values():
+        if isinstance(mail, UserMessage) and mail.id == own:
+            yield mail
+
+
+def _items(
+    message: Message, custom: Collection[str], custom_calls: Collection[str]
+) -> Iterator[InputItem]:
+    """Yield the items of a message.
+
+    Args:
+        message: of the input.
+        custom: the names of the custom tools.
+        custom_calls: the ids of their calls.
+    """
+    match message:
+        case UserMessage():
+            texts: list[Content] = [InputText(message.text)] if message.text else []
+            yield _message_item("user", [*texts, *map(_part_content, message.parts)])
+        case AssistantMessage():
+            if message.text:
+                yield _message_item("assistant", [OutputText(message.text)])
+            for call in message.calls:
+                yield call_item(call, custom)
+        case ToolMessage() if message.call in custom_calls:
+            yield CustomCallOutputItem(id="ctco", call_id=message.call, output=message.text)
+        case ToolMessage():
+            yield CallOutputItem(id="fco", call_id=message.call, output=message.text)
+
+
+def _message_item(role: Role, content: list[Content]) -> InputMessageItem:
+    return InputMessageItem(id="msg", role=role, content=content)
+
+
+def _part_content(part: Part) -> Content:
+    data = base64.b64encode(part.data).decode()
+    url = part.url or f"data:{part.media_type};base64,{data}"
+    if part.is_image:
+        return InputImage(image_url=url, detail="auto")
+    if part.url:
+        return InputFile(file_url=part.url, filename=part.name or None)
+    return InputFile(file_data=url, filename=part.name or None)

@@ -1,0 +1,528 @@
+"""`/v1/responses`: an agent answers, now or in the background, and can be retrieved later.
+
+A response is a session: its options are labels, its output is the transcript. So every process that
+has the journal can show it. A response that continues another one copies its conversation: two may
+continue the same one, and either may be deleted.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Any, Final
+
+import attrs
+import msgspec
+import trio
+from starlette.responses import Response
+
+from orchestrator.agents import Agent, Pipeline, ReasoningBlock
+from orchestrator.delegation import AnswerTerms, SessionId, SessionRecord
+from orchestrator.kernel.doors.inbound import InboundRequest, with_client_tools
+from orchestrator.kernel.doors.kept import is_over
+from orchestrator.kernel.errors import ClosedError, UnknownIdError
+from orchestrator.products.server.api.lookup import find_run, read_other_run
+from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.openai.answer_format import format_labels, requested_schema
+from orchestrator.products.server.openai.client_tools import (
+    allowed_tools,
+    custom_tools_of,
+    reserved_tool_names,
+    tool_labels,
+)
+from orchestrator.products.server.openai.conversation import RESPONSES
+from orchestrator.products.server.openai.conversations.kept_items import (
+    ContinuedConversation,
+    continue_conversation,
+    conversation_session,
+    find_conversation,
+)
+from orchestrator.products.server.openai.failures import run_header, session_error
+from orchestrator.products.server.openai.requested_settings import also_ignored
+from orchestrator.products.server.openai.responses.bodies import (
+    ConversationRef,
+    CreateResponse,
+    Deleted,
+    GivenInput,
+    InputItems,
+    Item,
+    MessageItem,
+    NamedConversation,
+    OutputItem,
+    OutputText,
+    ResponseBody,
+)
+from orchestrator.products.server.openai.responses.item_page import ItemsQuery, page_of_items
+from orchestrator.products.server.openai.responses.labels import (
+    conversation_of,
+    encode_labels,
+    is_response,
+    labels_of,
+    summary_of,
+)
+from orchestrator.products.server.openai.responses.request import (
+    as_input,
+    kept_settings,
+    logprob_parameters,
+    parse_input,
+    require_supported,
+    sendable,
+    tools_of_client,
+)
+from orchestrator.products.server.openai.responses.response import (
+    body_of,
+    id_suffix,
+    input_of,
+    output_of,
+    reasoning_of,
+    response_id,
+    response_of_item,
+    run_of_reasoning,
+    session_id,
+    status_of,
+)
+from orchestrator.products.server.openai.responses.stream import (
+    FROM_THE_BEGINNING,
+    ResponseEvents,
+    send_events,
+    wait_settled,
+)
+from orchestrator.products.server.operation import (
+    CLIENT_CLOSED_REQUEST,
+    ApiCall,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
+from orchestrator.products.server.served_journal import ServedJournal
+from orchestrator.products.server.session_status import OPENING, wants_logprobs
+from orchestrator.products.server.transport.errors import JSON, HttpError
+from orchestrator.products.server.transport.idempotency import find_attempt
+from orchestrator.products.server.transport.session_headers import context_of
+from orchestrator.products.server.transport.sse import (
+    SSE_MEDIA_TYPE,
+    EventStream,
+    wait_unless_disconnected,
+)
+
+
+@attrs.frozen(kw_only=True)
+class RetrieveQuery:
+    """How a response is retrieved."""
+
+    stream: bool = False
+    """As events: from the first one, or from where the client is."""
+    starting_after: Annotated[int, msgspec.Meta(ge=-1, le=2**53)] = FROM_THE_BEGINNING
+    """The number of the last event that the client has."""
+    include_progress: bool = False
+    """Whether the events tell when tasks below the agent begin and end."""
+
+
+async def create_response(call: ApiCall) -> Response:
+    await trio.lowlevel.checkpoint()
+    body = await call.body(CreateResponse)
+    require_supported(body)
+    known, id_ = await find_attempt(call)
+    if known is None:
+        request, conversation = await prepare_response(call, body)
+        # Of two equal requests at once, one finds the other's session.
+        known, id_ = await find_attempt(call)
+        if known is None:
+            if conversation is not None:
+                conversation.require_unchanged()
+            with call.begin_run():
+                if conversation is not None:
+                    id_ = id_ or call.journal.door.new_session_id()
+                    conversation.begin(call, id_)
+                known = _open_session(call, body, request, id_)
+                call.record(known.id)
+    session = known
+    owns_turn = body.store is False
+    if not owns_turn:
+        # No event may show what a crash could still undo.
+        await call.journal.read.wait_durable()
+    if body.stream:
+        has_progress = bool(body.include_progress)
+        return _stream(call, session, owns_turn=owns_turn, has_progress=has_progress)
+    if body.background:
+        return await _show(call.journal, session)
+    wait = _take_turn(call) if owns_turn else partial(wait_settled, call.journal)
+    return await _wait_and_show(call, body, session, wait)
+
+
+async def prepare_response(
+    call: ApiCall, body: CreateResponse
+) -> tuple[InboundRequest, ContinuedConversation | None]:
+    """Return what a body asks an agent, and the conversation that it continues."""
+    unknown = await call.unknown_parameters(CreateResponse)
+    conversation = await _continued_conversation(call, body)
+    await _resolve_references(call, body, conversation)
+    reasoning = await _find_reasoning(call, body, conversation)
+    previous = await _previous(call, body)
+    request = _inbound_request(call, body, previous, conversation, unknown, reasoning=reasoning)
+    await call.take_request(request)
+    return request, conversation
+
+
+async def _continued_conversation(
+    call: ApiCall, body: CreateResponse
+) -> ContinuedConversation | None:
+    """Return the conversation that a new response continues."""
+    await trio.lowlevel.checkpoint()
+    if (id_ := conversation_of(body)) is None:
+        return None
+    session = await find_conversation(call, id_, param="conversation")
+    given = (await call.body(GivenInput)).input
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    return await continue_conversation(call, session, items)
+
+
+async def _resolve_references(
+    call: ApiCall, body: CreateResponse, conversation: ContinuedConversation | None
+) -> None:
+    """Replace references to items of stored responses by the items."""
+    await trio.lowlevel.checkpoint()
+    if body.input is None or isinstance(body.input, str):
+        return
+    if conversation is not None:
+        # What the conversation has is read with it.
+        body.input = [
+            it for it in body.input if it.type != "item_reference" or it.id not in conversation.ids
+        ]
+    for number, item in enumerate(body.input):
+        if item.type == "item_reference":
+            body.input[number] = await _referred_item(call, item.id or "", number)
+
+
+async def _find_reasoning(
+    call: ApiCall, body: CreateResponse, conversation: ContinuedConversation | None
+) -> Mapping[str, tuple[ReasoningBlock, ...]]:
+    """Return what the items of reasoning stand for, by their encrypted content."""
+    await trio.lowlevel.checkpoint()
+    given = [] if body.input is None or isinstance(body.input, str) else body.input
+    kept = [] if conversation is None else conversation.items
+    found: dict[str, tuple[ReasoningBlock, ...]] = {}
+    for item in (*kept, *given):
+        content = item.encrypted_content or ""
+        place = run_of_reasoning(content)
+        if item.type != "reasoning" or place is None or content in found:
+            continue
+        # What was deleted since then is left out, as what another server has made.
+        with suppress(UnknownIdError):
+            session = await read_other_run(call, place[0])
+            found[content] = sendable(reasoning_of(session, place[1]))
+    return found
+
+
+async def _referred_item(call: ApiCall, id_: str, number: int) -> Item:
+    param = f"input[{number}].id"
+    if (response := response_of_item(id_)) is not None:
+        session = await _find(call, response, read_other_run, param=param)
+        for item in (*output_of(session), *input_of(session)):
+            if item.id == id_:
+                return as_input(item)
+    await trio.lowlevel.checkpoint()
+    raise HttpError(404, f"there is no item with the id {id_!r}", code="not_found", param=param)
+
+
+async def _previous(call: ApiCall, body: CreateResponse) -> SessionRecord | None:
+    """Return the response that a new one continues."""
+    await trio.lowlevel.checkpoint()
+    if body.previous_response_id is None:
+        return None
+    previous = await _find(
+        call, body.previous_response_id, read_other_run, param="previous_response_id"
+    )
+    state = status_of(previous)
+    if state not in {"completed", "incomplete"}:
+        raise HttpError(
+            400,
+            f"{body.previous_response_id} is {state}; only a completed response can be continued",
+            code="not_completed",
+            param="previous_response_id",
+        )
+    return previous
+
+
+def _inbound_request(
+    call: ApiCall,
+    body: CreateResponse,
+    previous: SessionRecord | None,
+    conversation: ContinuedConversation | None,
+    unknown: Iterable[str],
+    *,
+    reasoning: Mapping[str, tuple[ReasoningBlock, ...]],
+) -> InboundRequest:
+    """Return the request of a new response to its agent."""
+    if call.journal.is_stopping:
+        raise ClosedError("the server is stopping, and begins nothing new")
+    agent = call.server.agent(body.model)
+    parsed = parse_input(
+        body,
+        () if previous is None else previous.root.transcript,
+        () if conversation is None else conversation.items,
+        reasoning,
+    )
+    ignores = call.server.settings.ignores_hosted_tools
+    chosen = tools_of_client(body.tools or (), body.tool_choice, agent, ignores_others=ignores)
+    strict = call.server.settings.is_strict
+    kept = kept_settings(body, agent, chosen, unknown, is_strict=strict)
+    call.answer_headers = kept.headers
+    inherited = "" if previous is None else labels_of(previous).system_instructions
+    custom = parsed.custom_tools
+    if previous is not None:
+        custom |= custom_tools_of(previous)
+    system_instructions = _paragraphs(inherited, parsed.system_instructions)
+    schema = requested_schema(
+        None if body.text is None else body.text.format, agent, RESPONSES, "text.format"
+    )
+    return InboundRequest(
+        agent=agent,
+        message=parsed.message,
+        context=context_of(call.headers),
+        owner=call.owner,
+        instructions=_paragraphs(system_instructions, body.instructions or ""),
+        history=parsed.history,
+        labels={
+            **encode_labels(
+                body,
+                message=None if parsed.message is None else parsed.message.id,
+                system_instructions=system_instructions,
+                fingerprint=call.fingerprint,
+                settings=kept.settings,
+            ),
+            **format_labels(agent, schema),
+            **tool_labels(chosen.tools, custom),
+            **call.labels,
+        },
+        tools=chosen.tools,
+        terms=AnswerTerms(kept.settings, schema, keeps_reasoning=summary_of(body) is not None),
+    )
+
+
+def agent_of_response(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
+    """Return an agent with the tools that a response had of its client when it began."""
+    labels = labels_of(session)
+    # What the agent has been given since then under such a name is the agent's.
+    taken = reserved_tool_names(agent)
+    tools = [it for it in labels.tools if it.name not in taken]
+    if not tools or isinstance(agent, Pipeline):
+        return agent
+    # Which of them has to be called is said with the message.
+    chosen = tools_of_client(tools, None, agent, ignores_others=True)
+    return with_client_tools(agent, allowed_tools(chosen.tools, labels.tool_choice))
+
+
+def _take_turn(call: ApiCall) -> Callable[[SessionRecord], Awaitable[object]]:
+    """Return how the client waits for a turn that it owns, alone or with others."""
+    door = call.journal.door
+    return door.share_turn if call.has_idempotency_key else door.run_turn
+
+
+def _open_session(
+    call: ApiCall, body: CreateResponse, request: InboundRequest, id_: SessionId | None
+) -> SessionRecord:
+    """Open the session of a new response, and begin its turn."""
+    door = call.journal.door
+    if body.background:
+        return door.open_background(request, id_)
+    session = door.open_one_turn(request, id_)
+    if body.store is not False:
+        door.start_turn(session)
+    return session
+
+
+def _paragraphs(*texts: str) -> str:
+    return "\n\n".join(filter(None, texts))
+
+
+def _stream(
+    call: ApiCall,
+    session: SessionRecord,
+    *,
+    after: int = FROM_THE_BEGINNING,
+    owns_turn: bool = False,
+    has_progress: bool = False,
+) -> Response:
+    """Return a response as events.
+
+    Args:
+        call: the request.
+        session: the session of the response.
+        after: the number of the last event that the client has.
+        owns_turn: the turn runs within this stream, and ends with it.
+        has_progress: tell what the tasks below the agent do, too.
+    """
+    events = ResponseEvents(id_suffix(session), after, is_json=OPENING in session.labels)
+    return EventStream(
+        partial(send_events, call.journal, session, events, has_progress=has_progress),
+        headers=run_header(session),
+        owned_work=partial(_take_turn(call), session) if owns_turn else None,
+        encode_error=events.error_event,
+    )
+
+
+async def _wait_and_show(
+    call: ApiCall,
+    body: CreateResponse,
+    session: SessionRecord,
+    wait: Callable[[SessionRecord], Awaitable[object]],
+) -> Response:
+    """Return a response when it is over, unless the client disconnects before."""
+    if not await wait_unless_disconnected(call.request, partial(wait, session)):
+        return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(session))
+    # Raised, so that no client takes the text until then for the answer.
+    if (error := session_error(session)) is not None:
+        raise error
+    if wants_logprobs(session) and any(map(_lacks_logprobs, output_of(session))):
+        names = [it.name for it in logprob_parameters(body)]
+        call.answer_headers = also_ignored(call.answer_headers, names)
+    return await _show(call.journal, session)
+
+
+def _lacks_logprobs(item: OutputItem) -> bool:
+    """Return whether a text has none: its model sent none, or a secret was in it."""
+    return isinstance(item, MessageItem) and any(
+        isinstance(it, OutputText) and not it.logprobs for it in item.content
+    )
+
+
+async def _show(journal: ServedJournal, session: SessionRecord) -> Response:
+    """Respond with a response as it is now, once that is durable."""
+    body = body_of(session)
+    await journal.read.wait_durable()
+    return json_response(body, x_run_id=session.id)
+
+
+async def retrieve_response(call: ApiCall) -> Response:
+    query = call.query(RetrieveQuery)
+    session = await _find(call, call.path("response"))
+    if query.stream:
+        has_progress = query.include_progress
+        after = query.starting_after
+        return _stream(call, session, after=after, has_progress=has_progress)
+    return await _show(call.journal, session)
+
+
+async def list_input_items(call: ApiCall) -> Response:
+    query = call.query(ItemsQuery)
+    session = await _find(call, call.path("response"))
+    items = {it.id: it for it in input_of(session)}
+    ids, has_more = page_of_items(list(items), query)
+    return json_response(
+        InputItems(
+            data=[items[it] for it in ids],
+            first_id=ids[0] if ids else None,
+            last_id=ids[-1] if ids else None,
+            has_more=has_more,
+        )
+    )
+
+
+async def cancel_response(call: ApiCall) -> Response:
+    session = await _find(call, call.path("response"))
+    if session.closed or not is_over(session):
+        call.record(session.id)
+        await call.journal.door.close(session)
+    return await _show(call.journal, session)
+
+
+async def delete_response(call: ApiCall) -> Response:
+    session = await _find(call, call.path("response"))
+    if (conversation := labels_of(session).conversation) is not None:
+        # It keeps what this one has said.
+        with suppress(HttpError):
+            await find_conversation(call, conversation)
+    call.record(session.id)
+    await call.journal.door.close(session, deleted=True)
+    return json_response(Deleted(id=response_id(session)))
+
+
+async def _find(
+    call: ApiCall,
+    response: str,
+    find: Callable[[ApiCall, SessionId], Awaitable[SessionRecord]] = find_run,
+    *,
+    param: str | None = None,
+) -> SessionRecord:
+    """Return the session of a response that is stored."""
+    id_ = session_id(response)
+    missing = HttpError(404, f"there is no response {response!r}", code="not_found", param=param)
+    if id_ is None:
+        raise missing
+    try:
+        session = await find(call, id_)
+    except UnknownIdError:
+        raise missing from None
+    if not is_response(session):
+        raise missing
+    return session
+
+
+def _companion(raw: bytes) -> SessionId | None:
+    """Return the session of the conversation that a body names."""
+    if b'"conversation"' not in raw:
+        return None
+    try:
+        named = msgspec.json.decode(raw, type=NamedConversation).conversation
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None  # refused where the body is decoded
+    id_ = named.id if isinstance(named, ConversationRef) else named
+    return None if id_ is None else conversation_session(id_)
+
+
+_BODY: Final = ResponseSpec(description="The response", body=ResponseBody)
+_RESPONSE_OR_EVENTS: Final = ResponseSpec(
+    description="The response, or its events", body=ResponseBody, media_types=(JSON, SSE_MEDIA_TYPE)
+)
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/v1/responses",
+        handle=create_response,
+        summary="Let an agent answer",
+        scope=Scope.RUN,
+        body=CreateResponse,
+        responses={200: _RESPONSE_OR_EVENTS},
+        error_statuses=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
+        takes_idempotency_key=True,
+        companion=_companion,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/responses/{response}",
+        handle=retrieve_response,
+        summary="A response, finished or not",
+        scope=Scope.READ,
+        query=RetrieveQuery,
+        responses={200: _RESPONSE_OR_EVENTS},
+        error_statuses=(400, 404),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/responses/{response}/input_items",
+        handle=list_input_items,
+        summary="The input of a response",
+        scope=Scope.READ,
+        query=ItemsQuery,
+        responses={200: ResponseSpec(description="A page of it", body=InputItems)},
+        error_statuses=(400, 404),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/responses/{response}/cancel",
+        handle=cancel_response,
+        summary="Cancel a response, and all tasks below it",
+        scope=Scope.STEER,
+        responses={200: _BODY},
+        error_statuses=(404,),
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/responses/{response}",
+        handle=delete_response,
+        summary="Delete a response",
+        scope=Scope.STEER,
+        responses={200: ResponseSpec(description="It is gone", body=Deleted)},
+        error_statuses=(404,),
+    ),
+)

@@ -1,0 +1,444 @@
+"""The events of a response, numbered: the same for every client, and after a restart.
+
+The number of an event depends on the text before it, and on nothing else. An item with
+a text of n characters that starts at s (a call: with such arguments) is
+
+    added         s            text done     s + 2 + n
+    part added    s + 1        part done     s + 3 + n
+    character c   s + 1 + c    item done     s + 4 + n
+
+and the next one starts at s + 5 + n, the first at 2, behind `response.created` and
+`response.in_progress`; the end of the response is where the next item would start.
+
+So a client that comes back with its last number goes on behind that very character. A model that is
+called again may answer differently; then numbers go on, and the text of the `done` event is right.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import trio
+from msgspec.structs import replace
+
+from orchestrator.agents import raising_one_error
+from orchestrator.delegation import SessionRecord
+from orchestrator.products.server.live.agent_stream import (
+    AgentText,
+    FullText,
+    PartialText,
+    open_agent_stream,
+)
+from orchestrator.products.server.live.progress import Progress as TaskProgress
+from orchestrator.products.server.live.progress import open_progress
+from orchestrator.products.server.openai.logprobs import Logprob, logprobs_of
+from orchestrator.products.server.openai.responses.bodies import (
+    CallItem,
+    CustomCallItem,
+    MessageItem,
+    OutputItem,
+    OutputText,
+    Progress,
+    ReasoningItem,
+    Refusal,
+    ResponseBody,
+    SummaryText,
+)
+from orchestrator.products.server.openai.responses.response import (
+    BLANK_LINE,
+    body_of,
+    initial_body,
+    item_id,
+    output_of,
+)
+from orchestrator.products.server.served_journal import ServedJournal
+from orchestrator.products.server.session_status import AgentMessage
+from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.transport.sse import EventWriter
+
+FIRST: Final = 2
+"""The number of the first item: two events come before it."""
+FROM_THE_BEGINNING: Final = -1
+IN_PROGRESS: Final = "response.in_progress"
+
+
+class ResponseEvents:
+    """The events of a response for one client."""
+
+    def __init__(
+        self, suffix: str, after: int = FROM_THE_BEGINNING, *, is_json: bool = False
+    ) -> None:
+        """Begin with the event after the last one that the client has.
+
+        Args:
+            suffix: the part that the ids of all items share.
+            after: the number of the last event that the client has.
+            is_json: clients parse the text of each item when it is done.
+        """
+        self._is_json = is_json
+        self._suffix = suffix
+        self._after = after
+        self._last = after
+        """The number of the last event."""
+        self._events: list[tuple[str, bytes]] = []
+        self._item = 0
+        """The number of the present item."""
+        self._start = FIRST
+        self._is_open = False
+        self._texts: list[str] = []
+        """The text of the present item, as far as it was sent."""
+        self._length = 0
+        """The length of that text."""
+        self._full: AgentMessage | None = None
+        """The message of the present item, once it is durable."""
+        self._is_reasoning = False
+        """Whether the present item is reasoning."""
+        self._begun: ResponseBody | None = None
+        """The response as it began."""
+
+    def take(self) -> list[tuple[str, bytes]]:
+        """Return the events that are due, by name."""
+        events, self._events = self._events, []
+        return events
+
+    def begin(self, response: ResponseBody) -> None:
+        self._append(0, "response.created", response=response)
+        self._append(1, IN_PROGRESS, response=response)
+        self._begun = response
+
+    def add(self, update: AgentText) -> None:
+        """Add what the agent says."""
+        match update:
+            case PartialText():
+                self._add_partial(update)
+            case FullText():
+                self._add_full(update)
+
+    def _add_partial(self, partial: PartialText) -> None:
+        """Add a piece of the agent's text."""
+        self._go_to(partial.item, is_reasoning=partial.is_reasoning)
+        known = self._length - partial.offset
+        self._add(partial.text[max(0, known) :])
+
+    def _add_full(self, full: FullText) -> None:
+        """Add the rest of a message, now that it is durable."""
+        self._go_to(full.item, is_reasoning=full.message.is_reasoning)
+        self._full = full.message
+        self._add(self._full.text[self._length :])
+
+    def add_progress(self, text: str) -> None:
+        """Add what the tasks below the agent do, for a client that asks.
+
+        It is an event that all clients know, and read nothing from. It has no number of its own:
+        none depends on what a client asks to see.
+        """
+        data = {
+            "type": IN_PROGRESS,
+            "sequence_number": self._last,
+            "response": self._begun,
+            "progress": text,
+        }
+        self._events.append((IN_PROGRESS, msgspec.json.encode(data)))
+
+    def end(self, response: ResponseBody, items: Sequence[OutputItem]) -> None:
+        """Add all events of a response that were not sent, and its end.
+
+        Args:
+            response: the response as it is now.
+            items: all that was said, also an answer that was then repaired.
+        """
+        for number, item in enumerate(items):
+            if number >= self._item:
+                self._finish(number, item)
+        if self._is_open:
+            # The model had begun anew, and said nothing more: the journal has no such message.
+            partial = self._present("".join(self._texts), "incomplete")
+            self._close(partial)
+            response.output.append(partial)
+        ending = response.status
+        if ending not in {"completed", "incomplete"}:
+            ending = "failed"
+        name = f"response.{ending}"
+        # Every stream has an end, also for a client that claims more events than there are.
+        self._after = FROM_THE_BEGINNING
+        self._append(self._start, name, response=response)
+
+    def error_event(self, error: HttpError) -> bytes:
+        """Return the event that ends a stream before the end of its response."""
+        return msgspec.json.encode(
+            {
+                "type": "error",
+                # No number of its own: a client that comes back with it has missed nothing.
+                "sequence_number": self._last,
+                "code": error.problem.code,
+                "message": error.problem.message,
+                "param": None,
+            }
+        )
+
+    def _go_to(self, item: int, *, is_reasoning: bool) -> None:
+        """Finish the items before this one, and open it."""
+        while self._item < item:
+            text = "".join(self._texts) if self._full is None else self._full.text
+            is_broken_off = self._full is not None and self._full.incomplete
+            status: Progress = "incomplete" if is_broken_off else "completed"
+            blank = "" if self._is_reasoning else BLANK_LINE
+            self._finish(self._item, self._present(f"{text}{blank}", status))
+        if not self._is_open:
+            self._open(is_reasoning=is_reasoning)
+
+    def _present(self, text: str, status: Progress) -> MessageItem | ReasoningItem:
+        if not self._is_reasoning:
+            return self._message(text, status)
+        return ReasoningItem(
+            id=item_id(self._suffix, self._item, "rs"), summary=[SummaryText(text)], status=status
+        )
+
+    def _message(self, text: str, status: Progress) -> MessageItem:
+        return MessageItem(
+            id=item_id(self._suffix, self._item),
+            content=[OutputText(text, logprobs=self._logprobs())],
+            status=status,
+            phase=None if status == "in_progress" else "commentary",
+        )
+
+    def _finish(self, number: int, item: OutputItem) -> None:
+        assert number == self._item, "items come in order"
+        if isinstance(item, CallItem | CustomCallItem):
+            self._append_call(item)
+            return
+        if isinstance(item, ReasoningItem):
+            if not item.summary:
+                self._append_encrypted(item)
+                return
+            text = item.summary[0].text
+        elif isinstance(said := item.content[0], Refusal):
+            self._append_refusal(item, said)
+            return
+        else:
+            text = said.text
+        if not self._is_open:
+            self._open(is_reasoning=isinstance(item, ReasoningItem))
+        self._add(text[self._length :])
+        self._close(item)
+
+    def _open(self, *, is_reasoning: bool) -> None:
+        self._is_open = True
+        self._is_reasoning = is_reasoning
+        self._texts, self._length = [], 0
+        self._full = None
+        item = self._present("", "in_progress")
+        begun: OutputItem = (
+            replace(item, summary=[])
+            if isinstance(item, ReasoningItem)
+            else replace(item, content=[])
+        )
+        self._append(self._start, "response.output_item.added", output_index=self._item, item=begun)
+        self._append(
+            self._start + 1, self._event("part.added"), **self._place(item.id), part=_part_of(item)
+        )
+
+    def _event(self, kind: str) -> str:
+        """Return the name of an event of the present item."""
+        if self._is_reasoning:
+            return f"response.reasoning_summary_{kind}"
+        return f"response.output_{kind}" if kind.startswith("text") else f"response.content_{kind}"
+
+    def _add(self, text: str) -> None:
+        """Add text to the present item: the part that the client does not have."""
+        before = self._length
+        self._texts.append(text)
+        self._length += len(text)
+        known = max(before, self._after - self._start - 1)
+        if known < self._length:
+            kind = "rs" if self._is_reasoning else "msg"
+            self._append(
+                self._start + 1 + self._length,
+                self._event("text.delta"),
+                **self._place(item_id(self._suffix, self._item, kind)),
+                delta=text[known - before :],
+                # They come when the text is done: by then it is known that no secret is in it.
+                **({} if self._is_reasoning else {"logprobs": []}),
+            )
+
+    def _logprobs(self) -> list[Logprob]:
+        return [] if self._full is None else logprobs_of(self._full.logprobs)
+
+    def _close(self, item: MessageItem | ReasoningItem) -> None:
+        content = _part_of(item)
+        end = self._start + 2 + len(content.text)
+        place = self._place(item.id)
+        # An answer that does not fit its schema, and is repaired, would not be parsed.
+        is_commentary = isinstance(item, MessageItem) and item.phase == "commentary"
+        if not (self._is_json and is_commentary):
+            self._append(
+                end,
+                self._event("text.done"),
+                **place,
+                text=content.text,
+                **({"logprobs": content.logprobs} if isinstance(content, OutputText) else {}),
+            )
+            self._append(end + 1, self._event("part.done"), **place, part=content)
+        self._append(end + 2, "response.output_item.done", output_index=self._item, item=item)
+        self._is_open = False
+        self._item += 1
+        self._start = end + 3
+
+    def _append_encrypted(self, item: ReasoningItem) -> None:
+        """Add the events of reasoning that is not shown."""
+        begun = replace(item, encrypted_content=None, status="in_progress")
+        place = {"output_index": self._item}
+        self._append(self._start, "response.output_item.added", **place, item=begun)
+        done = self._start + 4
+        self._append(done, "response.output_item.done", **place, item=item)
+        self._item += 1
+        self._start = done + 1
+
+    def _append_refusal(self, item: MessageItem, said: Refusal) -> None:
+        """Add the events of a refusal, which is complete at once."""
+        start, length = self._start, len(said.refusal)
+        place = self._place(item.id)
+        begun = replace(item, content=[], status="in_progress")
+        self._append(start, "response.output_item.added", output_index=self._item, item=begun)
+        self._append(start + 1, "response.content_part.added", **place, part=Refusal(""))
+        known = max(0, self._after - start - 1)
+        self._append(
+            start + 1 + length, "response.refusal.delta", **place, delta=said.refusal[known:]
+        )
+        self._append(start + 2 + length, "response.refusal.done", **place, refusal=said.refusal)
+        self._append(start + 3 + length, "response.content_part.done", **place, part=said)
+        self._append(
+            start + 4 + length, "response.output_item.done", output_index=self._item, item=item
+        )
+        self._item += 1
+        self._start = start + 5 + length
+
+    def _append_call(self, item: CallItem | CustomCallItem) -> None:
+        """Add the events of a call, which is complete at once."""
+        if isinstance(item, CallItem):
+            event, text = "response.function_call_arguments", item.arguments
+            begun: OutputItem = replace(item, arguments="", status="in_progress")
+            whole = {"name": item.name, "arguments": text}
+        else:
+            event, text = "response.custom_tool_call_input", item.input
+            begun = replace(item, input="", status="in_progress")
+            whole = {"input": text}
+        start, length = self._start, len(text)
+        place = {"item_id": item.id, "output_index": self._item}
+        self._append(start, "response.output_item.added", output_index=self._item, item=begun)
+        known = max(0, self._after - start - 1)
+        self._append(start + 1 + length, f"{event}.delta", **place, delta=text[known:])
+        self._append(start + 2 + length, f"{event}.done", **place, **whole)
+        self._append(
+            start + 4 + length, "response.output_item.done", output_index=self._item, item=item
+        )
+        self._item += 1
+        self._start = start + 5 + length
+
+    def _place(self, item: str) -> dict[str, Any]:
+        part = "summary_index" if item.startswith("rs_") else "content_index"
+        return {"item_id": item, "output_index": self._item, part: 0}
+
+    def _append(self, number: int, event: str, /, **fields: Any) -> None:
+        if number <= self._after:
+            return  # the client has it
+        self._last = max(number, self._last + 1)
+        data = {"type": event, "sequence_number": self._last, **fields}
+        self._events.append((event, msgspec.json.encode(data)))
+
+
+def _part_of(item: MessageItem | ReasoningItem) -> OutputText | SummaryText:
+    """Return the only part of an item."""
+    if isinstance(item, ReasoningItem):
+        return item.summary[0]
+    content = item.content[0]
+    assert isinstance(content, OutputText), "it was opened with a text"
+    return content
+
+
+async def send_events(
+    journal: ServedJournal,
+    session: SessionRecord,
+    events: ResponseEvents,
+    writer: EventWriter,
+    *,
+    has_progress: bool = False,
+) -> None:
+    """Send a client all events of a response that it does not have, as they come.
+
+    Args:
+        journal: has the session.
+        session: the session of the response.
+        events: those that are due.
+        writer: sends them.
+        has_progress: tell what the tasks below the agent do, too.
+    """
+    events.begin(initial_body(session))
+    await _flush(events, writer)
+    if has_progress:
+        await _send_with_progress(journal, session, events, writer)
+    else:
+        with open_agent_stream(journal, session) as agent_stream:
+            while (update := await agent_stream.next()) is not None:
+                events.add(update)
+                await _flush(events, writer)
+    await wait_settled(journal, session)
+    events.end(body_of(session), output_of(session))
+    await _flush(events, writer)
+
+
+async def _send_with_progress(
+    journal: ServedJournal, session: SessionRecord, events: ResponseEvents, writer: EventWriter
+) -> None:
+    """Send the texts of the agent, and beside them what the tasks below it do."""
+    send, receive = trio.open_memory_channel[AgentText | str](0)
+    with raising_one_error(), receive, open_progress(journal, session) as progress:
+        # Owns what waits for either. One sends both, so that no event overtakes another.
+        async with trio.open_nursery() as nursery:
+            texts = send.clone()
+            nursery.start_soon(_forward_texts, journal, session, progress, texts)
+            nursery.start_soon(_forward_progress, journal, progress, send)
+            async for update in receive:
+                if isinstance(update, str):
+                    events.add_progress(update)
+                else:
+                    events.add(update)
+                await _flush(events, writer)
+
+
+async def _forward_texts(
+    journal: ServedJournal,
+    session: SessionRecord,
+    progress: TaskProgress,
+    send: "trio.MemorySendChannel[AgentText | str]",
+) -> None:
+    with send, open_agent_stream(journal, session) as agent_stream:
+        while (update := await agent_stream.next()) is not None:
+            await send.send(update)
+    progress.end()
+
+
+async def _forward_progress(
+    journal: ServedJournal, progress: TaskProgress, send: "trio.MemorySendChannel[AgentText | str]"
+) -> None:
+    with send:
+        while told := await progress.next():
+            # What the agent thinks is an item of the response, if it is asked for.
+            lines = [it.text.strip() for it in told if it.is_fact]
+            if lines:
+                await journal.read.wait_durable()
+                await send.send("\n".join(lines))
+
+
+async def wait_settled(journal: ServedJournal, session: SessionRecord) -> None:
+    """Wait until a response is over, and all its tasks are settled."""
+    await journal.door.wait_over(session)
+    if session.closed:
+        # The request that closed it waits for the same.
+        await journal.door.close(session, deleted=session.deleted)
+
+
+async def _flush(events: ResponseEvents, writer: EventWriter) -> None:
+    await trio.lowlevel.checkpoint()
+    for name, data in events.take():
+        await writer.send_event(data, name=name)

@@ -1,0 +1,235 @@
+"""The OpenAPI document, made from the same table as the routes.
+
+The names of its components are the names of the body classes: each must be unique in the server.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+
+from orchestrator.products.server.openapi_links import EXAMPLES, links_from
+from orchestrator.products.server.operation import LONGEST_KEY, Operation, ResponseSpec
+from orchestrator.products.server.transport.errors import JSON, ErrorBody
+from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
+
+VERSION: Final = "3.1.0"
+REF: Final = "#/components/schemas/{name}"
+BEARER: Final = "token"
+ABOUT: Final = """\
+Agents that delegate, over HTTP: OpenAI's protocols, and an API of runs, tasks and sessions.
+
+Every request that runs an agent is a run; the header `x-run-id` of the response names it. Errors
+have OpenAI's shape. A POST may be sent again with the same `Idempotency-Key`: it is done once.
+The origin of a request is in the headers `x-session-platform`, `-source`, `-chat-id`,
+`-chat-name`, `-thread-id`, `-user-id`, `-user-name`, `-key`, `-message-id`, `-workspace`.
+
+A token belongs to a key. `security` names the scope that the key must have: `run`, `read`, `steer`,
+`approve` or `admin`. What another owner's key has made is not there: the answer is 404.
+"""
+_EVENT: Final[Mapping[str, Any]] = {
+    "description": "One event of the stream.",
+    "type": "object",
+    "properties": {
+        "event": {"type": "string"},
+        "id": {"type": "string"},
+        "data": {"type": "string", "description": "JSON, in one line."},
+    },
+    "required": ["data"],
+}
+_ACCESS_STATUSES: Final = (401, 403, 421, 429)
+_BODY_STATUSES: Final = (400, 408, 413, 415)
+_DESCRIPTIONS: Final[Mapping[int, str]] = {
+    400: "The request is wrong",
+    401: "The token is missing, or wrong",
+    403: "The key does not have the scope",
+    404: "There is no such thing",
+    408: "The body stopped coming",
+    409: "It conflicts with the present state",
+    413: "The body is too long",
+    415: "The body is no JSON",
+    421: "The server does not answer to this host",
+    422: "It is understood, and cannot be done",
+    429: "The key is at one of its limits, or the provider limits requests",
+    499: "It was cancelled",
+    500: "The server or the agent failed",
+    502: "The provider failed",
+    503: "The server is stopping, or the provider is overloaded",
+    504: "It took too long",
+}
+
+
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """Return the OpenAPI document of routes."""
+    operations = tuple(operations)
+    schemas, components = _schemas(operations)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        methods = paths.setdefault(operation.path, {})
+        methods[operation.method.lower()] = _operation(operation, schemas, components)
+    _add_links(paths, operations)
+    # A query is documented field by field, as parameters of its operations.
+    for query in {it.query for it in operations} - {None}:
+        del components[_name(schemas[query])]
+    return {
+        "openapi": VERSION,
+        "info": {
+            "title": "delegation-orchestrator",
+            "version": version("delegation-orchestrator"),
+            "description": ABOUT,
+        },
+        "security": [{BEARER: []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {BEARER: {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _add_links(paths: Mapping[str, Mapping[str, Any]], operations: Iterable[Operation]) -> None:
+    """Say with each answer what it leads to."""
+    named = [(it.name, it.path) for it in operations]
+    for operation in operations:
+        if links := links_from(operation.name, named):
+            described = paths[operation.path][operation.method.lower()]
+            (status, *_) = operation.responses
+            described["responses"][str(status)]["links"] = links
+
+
+def _schemas(
+    operations: Iterable[Operation],
+) -> tuple[Mapping[Any, dict[str, Any]], dict[str, Any]]:
+    """Return the schema of each type, and the components that they refer to."""
+    types = [ErrorBody, *(kind for it in operations for kind in _types(it))]
+    schemas, components = msgspec.json.schema_components(types, ref_template=REF)
+    return dict(zip(types, schemas, strict=True)), components
+
+
+def _types(operation: Operation) -> Iterator[Any]:
+    for kind in (operation.body, operation.query):
+        if kind is not None:
+            yield kind
+    for response in operation.responses.values():
+        yield from _bodies(response)
+
+
+def _bodies(response: ResponseSpec) -> Sequence[Any]:
+    return () if response.body is None else (response.body, *response.others)
+
+
+def _operation(
+    operation: Operation, schemas: Mapping[Any, dict[str, Any]], components: Mapping[str, Any]
+) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "responses": _responses(operation, schemas),
+    }
+    if parameters := [*_parameters(operation, schemas, components)]:
+        described["parameters"] = parameters
+    if operation.body is not None:
+        content: dict[str, Any] = {"schema": schemas[operation.body]}
+        if (example := EXAMPLES.get(operation.name)) is not None:
+            content["example"] = example
+        described["requestBody"] = {"required": True, "content": {JSON: content}}
+    if operation.is_public or operation.scope is None:
+        described["security"] = []
+    else:
+        # Since 3.1 these are the roles that a bearer must have.
+        described["security"] = [{BEARER: [operation.scope.value]}]
+    return described
+
+
+def _parameters(
+    operation: Operation, schemas: Mapping[Any, dict[str, Any]], components: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    for name in re.findall(r"\{(\w+)\}", operation.path):
+        yield {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "minLength": 1},
+        }
+    if operation.query is not None:
+        query = components[_name(schemas[operation.query])]
+        fields: Mapping[str, dict[str, Any]] = query["properties"]
+        for field, schema in fields.items():
+            yield {"name": field, "in": "query", "schema": _without_null(schema)}
+    if operation.takes_idempotency_key:
+        yield _header(
+            "Idempotency-Key",
+            "The same key again has the same effect, once.",
+            {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
+        )
+    if operation.takes_last_event_id:
+        yield _header(
+            "Last-Event-ID",
+            "The id of the last event that you have; `after` counts more.",
+            {"type": "string", "pattern": "^[0-9]{0,15}$"},
+        )
+
+
+def _name(schema: Mapping[str, Any]) -> str:
+    """Return the name of the component that a schema refers to."""
+    return str(schema["$ref"]).removeprefix(REF.format(name=""))
+
+
+def _header(name: str, about: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "description": about, "schema": schema}
+
+
+def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an optional parameter: it is left out, and never null."""
+    if "anyOf" not in schema:
+        return dict(schema)
+    (only,) = [it for it in schema["anyOf"] if it != {"type": "null"}]
+    return {**{key: schema[key] for key in schema if key not in {"anyOf", "default"}}, **only}
+
+
+def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    described = {
+        str(status): _response(response, schemas)
+        for status, response in operation.responses.items()
+    }
+    for status in sorted(_error_statuses(operation) - operation.responses.keys()):
+        described[str(status)] = {
+            "description": _DESCRIPTIONS[status],
+            "content": {JSON: {"schema": schemas[ErrorBody]}},
+        }
+    return described
+
+
+def _error_statuses(operation: Operation) -> set[int]:
+    statuses = {500, *operation.error_statuses}
+    if not operation.is_public:
+        statuses |= {*_ACCESS_STATUSES}
+    if operation.body is not None:
+        statuses |= {*_BODY_STATUSES}
+    if (
+        operation.query is not None
+        or operation.takes_idempotency_key
+        or operation.takes_last_event_id
+    ):
+        statuses.add(400)
+    return statuses
+
+
+def _response(response: ResponseSpec, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    bodies = [schemas[kind] for kind in _bodies(response)]
+    content: dict[str, Any] = {}
+    for media in response.media_types:
+        if media == SSE_MEDIA_TYPE:
+            content[media] = {"schema": _EVENT}
+        elif media != JSON:
+            content[media] = {"schema": {"type": "string"}}
+        elif bodies:
+            one = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
+            content[media] = {"schema": one}
+    described: dict[str, Any] = {"description": response.description}
+    if content:
+        described["content"] = content
+    return described

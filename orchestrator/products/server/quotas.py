@@ -1,0 +1,257 @@
+"""What each key may use: requests a second, runs at once, tokens and dollars a day.
+
+Nothing here is counted twice. The runs are those of the ledger, and the use of a day is a shared
+budget in the journal, on which every call reserves before it is sent: so the sum of a day is exact
+across restarts, and however wide a tree is.
+"""
+
+import datetime as dt
+import math
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from orchestrator.agents import Budget
+from orchestrator.delegation import Grant, Ledger, SessionRecord
+from orchestrator.kernel.budget_scope import use_grants
+from orchestrator.kernel.read_api import ReadApi
+from orchestrator.products.schedule.charges import UnpaidError
+from orchestrator.products.server.keys.key import DEFAULT, Key
+from orchestrator.products.server.transport.errors import HttpError
+
+if TYPE_CHECKING:
+    from orchestrator.products.server.keys.store import KeyStore
+
+KEY: Final = "key"
+"""The label of a session: the name of the key that opened it."""
+_OF_KEY: Final = Grant.standing("key:", Budget()).id
+"""How the ids of grants begin that say which key a message is of."""
+LONGEST_WAIT: Final = 31_536_000
+"""The most seconds that a client is told to wait."""
+MOST_BUCKETS: Final = 1_000
+"""How many keys are known for their pace at least; those at rest are forgotten beyond that."""
+
+
+class TokenBucket:
+    """A number of requests a second; what was saved up in a second may come at once."""
+
+    def __init__(self, rate: float, now: float) -> None:
+        self.rate = rate
+        self._most = max(1.0, rate)
+        self._tokens = self._most
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """Take one request, and return 0; or return the seconds until there may be one."""
+        # A clock that is set back takes nothing away.
+        self._tokens = min(self._most, self._tokens + self._saved(now))
+        self._at = now
+        if self._tokens < 1:
+            return (1 - self._tokens) / self.rate
+        self._tokens -= 1
+        return 0
+
+    def is_full(self, now: float) -> bool:
+        """Return whether it says no more than a new one would."""
+        return self._tokens + self._saved(now) >= self._most
+
+    def _saved(self, now: float) -> float:
+        return max(0.0, now - self._at) * self.rate
+
+
+class Quotas:
+    """Holds keys to their limits."""
+
+    def __init__(self, ledgers: Callable[[], Iterable[Ledger]], clock: Callable[[], float]) -> None:
+        """Hold keys to their limits.
+
+        Args:
+            ledgers: returns those of all journals that the server holds now.
+            clock: tells the time of day.
+        """
+        self._ledgers = ledgers
+        self._clock = clock
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def take_request(self, key: Key) -> None:
+        """Count a request.
+
+        Raises:
+            HttpError: the key makes too many.
+        """
+        rate = key.limits.requests_per_second
+        if rate is None:
+            return
+        now = self._clock()
+        bucket = self._buckets.get(key.name)
+        if bucket is None or bucket.rate != rate:
+            self._forget_those_at_rest(now)
+            bucket = self._buckets[key.name] = TokenBucket(rate, now)
+        if seconds := bucket.take(now):
+            raise too_many(
+                f"the key {key.name!r} may make {rate:g} requests a second",
+                code="rate_limit_exceeded",
+                type_="requests",
+                seconds=seconds,
+            )
+
+    def _forget_those_at_rest(self, now: float) -> None:
+        if len(self._buckets) >= MOST_BUCKETS:
+            self._buckets = {
+                name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)
+            }
+
+    @contextmanager
+    def begin_run(
+        self, key: Key, read: ReadApi, session: SessionRecord | None = None, runs: int = 1
+    ) -> Generator[None]:
+        """Charge what is begun in the block to the key. No checkpoint may be in it.
+
+        Args:
+            key: who begins it.
+            read: reads the journal that it is begun in.
+            session: the conversation that goes on; None begins new runs.
+            runs: how many are begun.
+
+        Raises:
+            HttpError: too many of its runs are under way, or the day's budget is used up.
+        """
+        if session is None or key.name not in _keys_at_work(session):
+            self._require_place(key, runs)
+        with use_grants(self._grants(key, read.ledger, session)):
+            yield
+
+    def _require_place(self, key: Key, runs: int) -> None:
+        most = key.limits.runs_at_once
+        if most is None:
+            return
+        under_way = sum(
+            key.name in _keys_at_work(session)
+            for ledger in self._ledgers()
+            for session in ledger.sessions.values()
+        )
+        if under_way + runs > most:
+            asked = "" if runs == 1 else f", and this request asks for {runs} more"
+            raise too_many(
+                f"the key {key.name!r} may have {most} runs at once, and {under_way} are under"
+                f" way{asked}; wait for one to end, or cancel one",
+                code="too_many_runs",
+                type_="requests",
+            )
+
+    def _grants(self, key: Key, ledger: Ledger, session: SessionRecord | None) -> tuple[Grant, ...]:
+        """Return the budget of the day."""
+        limits = key.limits
+        usd, tokens = limits.dollars_per_day, limits.tokens_per_day
+        if usd is None and tokens is None:
+            if session is not None and _newest_key(session) != key.name:
+                # Neither the runs nor the budget of the other key count for this.
+                return (Grant.standing(f"key:{key.name}", Budget()),)
+            return ()
+        now = self._clock()
+        today = dt.datetime.fromtimestamp(now, dt.UTC).date()
+        budget = Budget(usd=usd, tokens=tokens, name=f"of key {key.name} on {today}")
+        grant = Grant.standing(f"key:{key.name}:{today}", budget)
+        account = ledger.accounts.get(grant.id)
+        if account is not None and (
+            (tokens is not None and account.used.tokens >= tokens)
+            or (usd is not None and account.used.cost >= round(usd * 1_000_000))
+        ):
+            tomorrow = dt.datetime.combine(today + dt.timedelta(days=1), dt.time(), dt.UTC)
+            raise too_many(
+                f"the {budget} is used up; the next day begins at {tomorrow:%H:%M} UTC",
+                code="insufficient_quota",
+                type_="insufficient_quota",
+                seconds=tomorrow.timestamp() - now,
+            )
+        return (grant,)
+
+
+class JobCharges:
+    """Charges the runs of jobs to the keys of the sessions in which they were set."""
+
+    def __init__(self, keys: "KeyStore", quotas: Quotas, read: ReadApi) -> None:
+        """Charge runs.
+
+        Args:
+            keys: finds a key by its name.
+            quotas: holds it to its limits.
+            read: reads the journal of the jobs.
+        """
+        self._keys = keys
+        self._quotas = quotas
+        self._read = read
+
+    @contextmanager
+    def charge(self, session: SessionRecord, goes_on: bool) -> Generator[None]:
+        """Charge what is begun in the block to the key of a session.
+
+        Args:
+            session: that of the job.
+            goes_on: it is a turn of the session itself, and no new run.
+
+        Raises:
+            UnpaidError: the key is gone, or has used up what it may use.
+        """
+        name = _newest_key(session)
+        if name == DEFAULT:
+            yield
+            return
+        key = self._keys.named(name)
+        if key is None:
+            raise UnpaidError(f"the key {name!r} is not valid any more")
+        with ExitStack() as charged:
+            try:
+                charged.enter_context(
+                    self._quotas.begin_run(key, self._read, session if goes_on else None)
+                )
+            except HttpError as exc:
+                raise UnpaidError(str(exc)) from exc
+            yield
+
+
+def _keys_at_work(session: SessionRecord) -> set[str]:
+    """Return the keys for which something of a session runs, or will by itself."""
+    if not _is_under_way(session):
+        return set()
+    keys = set(_keys_of_mail(session))
+    return keys if keys and session.turn is None else {*keys, _present_key(session)}
+
+
+def _newest_key(session: SessionRecord) -> str:
+    """Return the key that the next message is of, unless it says that it is of another one."""
+    return next(reversed(_keys_of_mail(session)), _present_key(session))
+
+
+def _present_key(session: SessionRecord) -> str:
+    """Return the key of the last message that was read; at first, that which opened it."""
+    for account in session.accounts:
+        if account.id.startswith(_OF_KEY):
+            return _key_in(account.id)
+    return session.labels.get(KEY, DEFAULT)
+
+
+def _keys_of_mail(session: SessionRecord) -> list[str]:
+    """Return the keys of unread messages that are of another key than those before them."""
+    return [
+        _key_in(grant.id)
+        for envelope in session.envelopes.values()
+        for grant in envelope.grants
+        if grant.id.startswith(_OF_KEY)
+    ]
+
+
+def _key_in(grant: str) -> str:
+    return grant.removeprefix(_OF_KEY).partition(":")[0]
+
+
+def _is_under_way(session: SessionRecord) -> bool:
+    """Return whether something of a session runs, or will by itself."""
+    is_over = session.closed or session.awaits_resume or session.has_nothing_pending
+    return not is_over
+
+
+def too_many(message: str, *, code: str, type_: str, seconds: float = 1) -> HttpError:
+    """Return the error of a request that comes too soon, in words that OpenAI's clients know."""
+    wait = max(1, math.ceil(min(seconds, LONGEST_WAIT)))
+    return HttpError(429, message, code=code, type=type_, headers={"retry-after": str(wait)})

@@ -1,0 +1,68 @@
+"""What a request is about: the session, task or approval in its path or its message of JSON-RPC, or
+that of its Idempotency-Key.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import attrs
+
+from orchestrator.products.schedule.job import session_of_name
+from orchestrator.products.server.openai.chat.response import completion_session
+from orchestrator.products.server.openai.conversations.kept_items import conversation_session
+from orchestrator.products.server.openai.responses.response import session_id
+from orchestrator.products.server.operation import ApiCall
+
+
+class SubjectKind(StrEnum):
+    """What an id in a path is of."""
+
+    SESSION = "session"
+    TASK = "task"
+    APPROVAL = "approval"
+
+
+@attrs.frozen
+class Subject:
+    """What a request is about."""
+
+    kind: SubjectKind
+    id: str
+
+
+PARAMETERS: Final = {
+    "run": SubjectKind.SESSION,
+    "session": SubjectKind.SESSION,
+    "response": SubjectKind.SESSION,
+    "conversation": SubjectKind.SESSION,
+    "completion": SubjectKind.SESSION,
+    "job": SubjectKind.SESSION,
+    "task": SubjectKind.TASK,
+    "approval": SubjectKind.APPROVAL,
+}
+"""The parameters of paths that are ids."""
+
+
+def subject_of(call: ApiCall) -> Subject | None:
+    """Return what a request is about; None: about nothing that is there already."""
+    for name, kind in PARAMETERS.items():
+        if name in call.request.path_params:
+            id_ = call.path(name)
+            if name == "response":
+                id_ = session_id(id_) or ""
+            elif name == "completion":
+                id_ = completion_session(id_) or ""
+            elif name == "conversation":
+                id_ = conversation_session(id_) or ""
+            elif name == "job":
+                id_ = session_of_name(id_)
+            return Subject(kind, id_)
+    if call.message is not None:
+        run = call.message.run
+        return None if run is None else Subject(SubjectKind.SESSION, run)
+    if call.companion is not None:
+        return Subject(SubjectKind.SESSION, call.companion)
+    if call.operation.takes_idempotency_key:
+        id_ = call.session_id_from_key() or ""
+        return Subject(SubjectKind.SESSION, id_) if id_ else None
+    return None

@@ -1,0 +1,145 @@
+"""What a server has of one journal, and the journals that it holds now.
+
+Each journal has an orchestrator of its own. One that ends takes its streams and waits with it, and
+nothing else: the server goes on with the others.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.kernel.doors.request import RequestDoor
+from orchestrator.kernel.read_api import ReadApi
+from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.products.schedule import Scheduler
+from orchestrator.products.server.audit import HttpAudit
+from orchestrator.products.server.keys.owners import Owners
+from orchestrator.products.server.live.live_text import LiveText
+from orchestrator.products.server.past_runs import PastRuns
+from orchestrator.products.server.run_summaries import RunSummaries
+from orchestrator.products.server.transport.errors import SOON, HttpError
+
+ONLY: Final = "journal"
+"""The name of a server's journal, where it has but one."""
+
+
+@attrs.define(kw_only=True, eq=False)
+class ServedJournal:
+    """One journal of a server, with what is open on it."""
+
+    name: str
+    orchestrator: Orchestrator
+    door: RequestDoor
+    scheduler: Scheduler
+    """Begins the jobs of its sessions; of the program's jobs, in one journal."""
+    live_text: LiveText
+    audit: HttpAudit
+    owners: Owners
+    past_runs: PastRuns
+    summaries: RunSummaries
+    unserved_sessions: Sequence[SessionRecord] = ()
+    """The unfinished sessions whose agents are not served here."""
+    shutdown: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the server ends, or lets go of this journal: streams end, and waits return."""
+    is_moving: bool = False
+    """Whether another server takes this journal over soon: it begins nothing new."""
+    released: trio.Event = attrs.field(factory=trio.Event)
+    """Set when this server holds the journal no more."""
+    _requests: set[trio.CancelScope] = attrs.field(factory=set[trio.CancelScope])
+    _ended: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+    @property
+    def read(self) -> ReadApi:
+        return self.orchestrator.read
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether its orchestrator begins nothing new."""
+        return self.read.is_stopping
+
+    @contextmanager
+    def track_request(self) -> Generator[trio.CancelScope]:
+        """Let the end of this journal cancel a request, as long as the block lasts."""
+        with trio.CancelScope() as scope:
+            self._requests.add(scope)
+            try:
+                yield scope
+            finally:
+                self._requests.remove(scope)
+                if not self._requests:
+                    self._ended.unpark_all()
+
+    async def wait_idle(self) -> None:
+        """Wait until no request is under way."""
+        await trio.lowlevel.checkpoint()
+        while self._requests:
+            await self._ended.park()
+
+    def end_requests(self) -> None:
+        """Cancel the requests that are still under way: nothing comes from this journal."""
+        for scope in self._requests:
+            scope.cancel(reason="the journal is held no more")
+
+
+class HeldJournals:
+    """The journals that a server holds now, in the order in which it took them."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, ServedJournal] = {}
+
+    def __iter__(self) -> Iterator[ServedJournal]:
+        return iter(list(self._held.values()))
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def first_or_none(self) -> ServedJournal | None:
+        """The one that was taken first; None if there is none now."""
+        return next(iter(self._held.values()), None)
+
+    @property
+    def first(self) -> ServedJournal:
+        """The one that was taken first.
+
+        Raises:
+            HttpError: there is none now.
+        """
+        journal = self.first_or_none
+        if journal is None:
+            raise no_journal()
+        return journal
+
+    def get(self, name: str) -> ServedJournal | None:
+        return self._held.get(name)
+
+    def of_session(self, session: SessionId) -> ServedJournal | None:
+        """Return the journal that has a session."""
+        for journal in self._held.values():
+            if session in journal.read.session_ids:
+                return journal
+        return None
+
+    @contextmanager
+    def hold(self, journal: ServedJournal) -> Generator[None]:
+        """Serve a journal, as long as the block lasts."""
+        self._held[journal.name] = journal
+        try:
+            yield
+        finally:
+            del self._held[journal.name]
+
+
+def no_journal() -> HttpError:
+    """Return the error of a request to a server that holds no journal now."""
+    return HttpError(
+        503,
+        "this server holds no journal now, and cannot begin anything; try again soon",
+        code="no_journal",
+        type="server_error",
+        headers=SOON,
+    )

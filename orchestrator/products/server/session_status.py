@@ -1,0 +1,207 @@
+"""A session as clients see it: its state, the agent's messages, and why it failed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, TypeAlias, assert_never
+
+import attrs
+from msgspec.structs import replace
+
+from orchestrator.agents import AssistantMessage, Budget, Failure, ToolCall, unanswered_calls
+from orchestrator.agents.logprobs import TokenLogprob
+from orchestrator.delegation import Cause, Ending, Grant, Outcome, SessionRecord
+from orchestrator.kernel.doors.kept import is_over
+from orchestrator.kernel.execution.outcomes import PROCESS_DIED
+
+CutReason: TypeAlias = Literal["length", "content_filter"]
+State: TypeAlias = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
+
+# The code and the HTTP status of a failed provider, by the kind of failure.
+_PROVIDER: Final = {
+    "rate_limit": ("rate_limit", 429),
+    "overloaded": ("provider", 503),
+    "timeout": ("provider", 504),
+    "connection": ("provider", 502),
+    "malformed": ("provider", 502),
+    "auth": ("auth", 502),
+    "quota": ("quota", 429),
+    "context_too_long": ("context", 400),
+    "bad_request": ("provider", 502),
+    "refused": ("provider", 502),
+    "filtered": ("provider", 502),
+    "cut_off": ("provider", 502),
+    "other": ("provider", 502),
+}
+_CUT: Final[Mapping[str, CutReason]] = {
+    Failure.CUT_OFF.value: "length",
+    Failure.FILTERED.value: "content_filter",
+}
+REFUSES: Final = "refused to answer: "
+"""Stands before the words of a model that refuses."""
+_INTERNAL: Final = ("internal", 500)
+OPENING: Final = "opening"
+"""The label of a session whose answer is JSON: the characters that this may begin with."""
+INTERRUPTED: Final = replace(
+    PROCESS_DIED, error=f"{PROCESS_DIED.error}; `orchestrator resume` goes on with it"
+)
+
+
+@attrs.frozen(kw_only=True)
+class FailureReason:
+    """Why a session did not succeed, for clients."""
+
+    code: str
+    """`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`, `invalid_output`,
+    `cancelled` or `internal`."""
+    message: str
+    status: int
+    """The HTTP status, where the client waits for the answer."""
+    retry_after: float | None = None
+
+
+def last_outcome_of(session: SessionRecord) -> Outcome | None:
+    """Return how the last turn of a session ended; for clients, an interrupted run has failed."""
+    return INTERRUPTED if session.awaits_resume else session.last_outcome
+
+
+def state_of(session: SessionRecord) -> State:
+    """Return the state of a session, in the words of OpenAI's responses."""
+    if not is_over(session):
+        has_begun = session.turn is not None or session.turns > 0
+        return "in_progress" if has_begun else "queued"
+    outcome = last_outcome_of(session)
+    if session.closed or outcome is None or outcome.ending is Ending.CANCELLED:
+        return "cancelled"
+    return "completed" if outcome.succeeded else "failed"
+
+
+def failure_reason(outcome: Outcome) -> FailureReason | None:
+    """Return why something did not succeed; None if it did."""
+    match outcome.ending:
+        case Ending.SUCCEEDED:
+            return None
+        case Ending.FAILED if outcome.cause is Cause.OUTPUT:
+            code, status = "invalid_output", 500
+        case Ending.FAILED:
+            code, status = _PROVIDER.get(outcome.kind, _INTERNAL)
+        case Ending.OVER_BUDGET if Grant(outcome.account, Budget()).is_standing:
+            # The budget of the client's key, and not one that its agents have set.
+            code, status = _PROVIDER["quota"]
+        case Ending.OVER_BUDGET:
+            code, status = "tool_limit", 500
+        case Ending.TIMED_OUT:
+            code, status = "tool_limit", 504
+        case Ending.CANCELLED:
+            code, status = "cancelled", 499
+        case Ending.REFUSED | Ending.LOST:
+            code, status = _INTERNAL
+        case _:
+            assert_never(outcome.ending)
+    return FailureReason(
+        code=code,
+        message=f"{outcome.ending}: {outcome.error}",
+        status=status,
+        retry_after=outcome.retry_after,
+    )
+
+
+def cut_reason(session: SessionRecord) -> CutReason | None:
+    """Return why the answer of a session's own model ends too soon; None if it does not."""
+    outcome = _model_failure(session)
+    return None if outcome is None else _CUT.get(outcome.kind)
+
+
+def refusal_of(session: SessionRecord) -> str | None:
+    """Return the words with which a session's own model refuses to answer."""
+    outcome = _model_failure(session)
+    if outcome is None or outcome.kind != Failure.REFUSED.value:
+        return None
+    return outcome.error.partition(REFUSES)[2] or outcome.error
+
+
+def cut_text(session: SessionRecord) -> str:
+    """Return what the model had said of an answer that ends too soon."""
+    last = session.root.transcript[-1]
+    is_broken_off = isinstance(last, AssistantMessage) and last.incomplete
+    return last.text if is_broken_off else ""
+
+
+def _model_failure(session: SessionRecord) -> Outcome | None:
+    outcome = last_outcome_of(session)
+    if outcome is None or not is_over(session) or session.closed:
+        return None
+    is_own = outcome.ending is Ending.FAILED and outcome.cause is Cause.MODEL
+    return outcome if is_own else None
+
+
+@attrs.frozen
+class AgentMessage:
+    """A message of an agent to its client."""
+
+    id: str
+    text: str
+    incomplete: bool = False
+    """Its turn ended in the middle of it."""
+    is_reasoning: bool = False
+    """It is what the model thought before it, for a client that has asked for that."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """How likely its tokens were, for a client that has asked for that."""
+
+
+def is_shown(session: SessionRecord, text: str) -> bool:
+    """Return whether a message is shown: what is said before an answer in JSON is not."""
+    opening = session.labels.get(OPENING)
+    return opening is None or (bool(text.strip()) and text.lstrip()[0] in opening)
+
+
+def wants_logprobs(session: SessionRecord) -> bool:
+    """Return whether the client of a session asks how likely the tokens of its answers are."""
+    return "top_logprobs" in session.terms.settings
+
+
+def messages_in(session: SessionRecord, answer: AssistantMessage) -> list[AgentMessage]:
+    """Return what an answer of a model says to its client: its reasoning, if kept, and its text."""
+    thought = "".join(block.text for block in answer.reasoning)
+    found = [AgentMessage(answer.id, thought, is_reasoning=True)] if thought else []
+    if answer.text:
+        logprobs = answer.logprobs if wants_logprobs(session) else ()
+        text = AgentMessage(answer.id, answer.text, answer.incomplete, logprobs=logprobs)
+        found.append(text)
+    return found
+
+
+def agent_messages(session: SessionRecord) -> list[AgentMessage]:
+    """Return the messages of a session's agent, oldest first.
+
+    The last one is its answer once it has succeeded; those before it are commentary.
+    """
+    # What a shutdown broke off is said again when the turn is resumed.
+    end = -1 if session.is_interrupted_in_answer else None
+    every = [
+        it
+        for message in session.root.transcript[:end]
+        if isinstance(message, AssistantMessage)
+        for it in messages_in(session, message)
+    ]
+    own = [
+        it
+        for it in every
+        if not it.id.startswith("h_") and (it.is_reasoning or is_shown(session, it.text))
+    ]
+    outcome = session.last_outcome
+    is_ended = is_over(session) and session.turn is None
+    if is_ended and outcome is not None and outcome.output:
+        # The output of a failed turn is the last text of the conversation, also of an earlier turn.
+        known = own if outcome.succeeded else every
+        if not known or outcome.output != known[-1].text:
+            # The output of a pipeline. Older journals have what a model said before it failed
+            # in the outcome only.
+            own.append(AgentMessage(f"m_{session.id}", outcome.output))
+    return own
+
+
+def client_calls(session: SessionRecord) -> Sequence[ToolCall]:
+    """Return the calls that the client is to run."""
+    outcome = session.last_outcome
+    if session.turn is not None or outcome is None or not outcome.succeeded:
+        return ()
+    return unanswered_calls(session.root.transcript)

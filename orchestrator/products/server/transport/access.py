@@ -1,0 +1,236 @@
+"""ASGI middleware that checks each request: its host, key, media type and body size.
+
+The host is checked first: a foreign web page must not reach the server under its own host name.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
+from secrets import token_hex
+from typing import Final
+
+import attrs
+import trio
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator.products.server.cluster.forwarded_header import (
+    ACCEPTED_SECONDS,
+    HEADER,
+    StaleHeaderError,
+    forwarded_peer,
+)
+from orchestrator.products.server.console.sign_in import SignIns, cookie_of, require_own_page
+from orchestrator.products.server.keys.key import Key
+from orchestrator.products.server.keys.store import Access, KeyStore
+from orchestrator.products.server.keys.wrong_keys import WrongKeys
+from orchestrator.products.server.operation import too_large
+from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.transport.peers import peer_of
+from orchestrator.products.server.transport.request_headers import RequestHeaders
+
+WRITES: Final = frozenset({"POST", "PUT", "PATCH"})
+LONGEST_ID: Final = 128
+ADDED: Final = frozenset({b"x-request-id", b"x-content-type-options", b"cache-control"})
+"""The headers of every response: what an application says of them does not hold."""
+HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::[0-9]*)?")
+
+
+@attrs.frozen(kw_only=True)
+class AccessCheck:
+    """Passes allowed requests on to an application, and gives each an id."""
+
+    app: ASGIApp
+    keys: KeyStore
+    take_request: Callable[[Key], None]
+    """Counts a request of a key, or raises if that makes too many."""
+    hosts: frozenset[str] | None
+    """The host names that the server answers to; None is any."""
+    body_limit: int
+    is_public: Callable[[str], bool]
+    """Tells whether a path needs no key."""
+    shutdown: trio.Event
+    """Set when the server shuts down."""
+    note_refusal: Callable[[Scope, int], None]
+    """Counts a refused request, by where it came from and by status."""
+    sign_ins: SignIns
+    """Knows who is signed in to the console."""
+    secret: bytes | None = None
+    """By which other servers sign what they forward."""
+    wrong_keys: WrongKeys = attrs.Factory(WrongKeys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = RequestHeaders(scope)
+        id_ = _request_id(headers.get("x-request-id", ""))
+        scope.setdefault("state", {}).update(
+            request_id=id_, shutdown=self.shutdown, headers=headers
+        )
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    *(it for it in message["headers"] if it[0] not in ADDED),
+                    (b"x-request-id", id_.encode("latin-1")),
+                    (b"x-content-type-options", b"nosniff"),
+                    (b"cache-control", b"no-store"),
+                ]
+            await send(message)
+
+        with ExitStack() as held:
+            try:
+                if HEADER in headers:
+                    self._note_forwarded(scope, headers[HEADER], id_)
+                access = held.enter_context(self._check(scope, headers))
+                scope["state"]["access"] = access
+                if access is not None and not scope["state"].get("is_forwarded"):
+                    self.take_request(access.key)
+                self._check_body(scope["method"], headers)
+            except HttpError as exc:
+                self.note_refusal(scope, exc.status)
+                await exc.response()(scope, receive, send_with_id)
+            else:
+                await self.app(scope, receive, send_with_id)
+
+    def _note_forwarded(self, scope: Scope, header: str, request: str) -> None:
+        """Believe another server of ours for whom it asks; no other client is believed."""
+        query = scope.get("query_string", b"")
+        target = (scope.get("raw_path") or scope["path"].encode()) + (
+            b"?" + query if query else b""
+        )
+        try:
+            peer = forwarded_peer(
+                self.secret,
+                header,
+                method=scope["method"],
+                target=target.decode("ascii", "replace"),
+                request=request,
+                now=self.keys.now(),
+            )
+        except StaleHeaderError as exc:
+            # Not as that of a client: it would be forwarded again, and again.
+            raise HttpError(
+                503,
+                "the server that forwards this request has another time: let their clocks differ"
+                f" by less than {ACCEPTED_SECONDS} seconds",
+                type="server_error",
+                code="clocks_differ",
+            ) from exc
+        if peer is not None:
+            scope["state"]["is_forwarded"] = True
+            # That server has all its clients behind one address, and has counted each.
+            if (counted := scope["state"].get("connection")) is not None:
+                counted.release()
+            scope["client"] = (peer, 0)
+
+    def _check(self, scope: Scope, headers: Headers) -> AbstractContextManager[Access | None]:
+        """Return the access of a request; that to a public path has none."""
+        # Routes match the decoded path: %2Fv1 would pass, and join the host of a URL made of it.
+        if not (scope.get("raw_path") or scope["path"].encode()).startswith(b"/"):
+            raise HttpError(400, "the target of a request begins with /", code="invalid_target")
+        host = headers.get("host", "")
+        if self.hosts is not None and _name_of(host) not in self.hosts:
+            raise HttpError(
+                421,
+                f"this server does not answer to the host {_name_of(host)!r}; start it with"
+                " --allowed-host if it should",
+                code="wrong_host",
+            )
+        if self.is_public(scope["path"]):
+            return nullcontext()
+        cookie = cookie_of(headers)
+        if cookie is not None and "authorization" not in headers:
+            found = self.sign_ins.find(cookie)
+            if found is not None:
+                require_own_page(scope["method"], headers)
+                latest = partial(self.sign_ins.ends_at, found.cookie_id)
+                return self.keys.hold(found.key, found.token_id, latest=latest)
+        return self._held(scope, headers)
+
+    def _held(self, scope: Scope, headers: Headers) -> AbstractContextManager[Access]:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        found = self.keys.find(token.strip())
+        if found is not None and scheme.lower() == "bearer":
+            return self.keys.hold(*found)
+        if self.keys.problem:
+            raise HttpError(
+                503,
+                "the keys of this server cannot be read; its log says why",
+                type="server_error",
+                code="keys_unreadable",
+            )
+        is_sent = "authorization" in headers
+        if is_sent:
+            self._slow_down(scope)
+        raise HttpError(
+            401,
+            f"{'the token is wrong' if is_sent else 'a token is needed'}: send the header"
+            " Authorization: Bearer TOKEN, with one that the owner of this server gave you",
+            type="authentication_error",
+            code="invalid_api_key",
+            headers={"www-authenticate": "Bearer"},
+        )
+
+    def _slow_down(self, scope: Scope) -> None:
+        """Count a wrong key, and let its peer wait if it has sent many."""
+        client = scope.get("client")
+        peer = peer_of(client[0]) if client else ""
+        if seconds := self.wrong_keys.note(peer, self.keys.now()):
+            raise HttpError(
+                429,
+                f"too many wrong tokens came from {peer}; wait, and send a right one",
+                type="authentication_error",
+                code="too_many_wrong_keys",
+                # Each further guess costs a connection.
+                headers={"retry-after": str(int(seconds)), "connection": "close"},
+            )
+
+    def _check_body(self, method: str, headers: Headers) -> None:
+        length = headers.get("content-length", "0")
+        is_sent = length != "0" or "transfer-encoding" in headers
+        encoding = headers.get("content-encoding", "identity").strip().lower()
+        if is_sent and encoding != "identity":
+            raise HttpError(
+                415,
+                f"the body is encoded ({encoding[:40]!r}); send it as it is, without the header"
+                " Content-Encoding",
+                code="unsupported_content_encoding",
+                headers={"accept-encoding": "identity"},
+            )
+        kind, _, _ = headers.get("content-type", "").partition(";")
+        if method in WRITES and is_sent and kind.strip().lower() != "application/json":
+            raise HttpError(
+                415,
+                f"the body is {kind.strip() or 'of no kind'!r}; send JSON, with the header"
+                " Content-Type: application/json",
+                code="unsupported_media_type",
+            )
+        if length.isdecimal() and int(length) > self.body_limit:
+            raise too_large(self.body_limit)
+
+
+def _request_id(sent: str) -> str:
+    is_valid = 0 < len(sent) <= LONGEST_ID and sent.isascii() and sent.isprintable()
+    return sent if is_valid else f"req_{token_hex(12)}"
+
+
+def _name_of(host: str) -> str:
+    """Return a host without its port, in lower case; an invalid one as it is."""
+    found = HOST.fullmatch(host.strip().lower())
+    return found["name"] if found else host
+
+
+def accepted_hosts(bound: Iterable[str], allowed: Iterable[str]) -> frozenset[str] | None:
+    """Return the host names that a server answers to, from its addresses and the options."""
+    local = {"localhost", "127.0.0.1", "[::1]"}
+    named = {name.lower() for name in allowed}
+    if "*" in named:
+        return None
+    return frozenset({*local, *named, *(_bracketed(host) for host in bound)})
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host.lower()

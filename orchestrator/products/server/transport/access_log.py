@@ -1,0 +1,70 @@
+"""ASGI middleware that writes a line for each request: who asked what, and how it was answered.
+
+No line has a body, a query or a token. The path is written as it was sent, so that no request
+can write a line of its own.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import attrs
+import trio
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator.products.server.keys.store import Access
+
+CLIENT_LEFT: Final = 499
+LONGEST_PATH: Final = 500
+
+
+@attrs.frozen(kw_only=True)
+class AccessLog:
+    """Writes a line for each request to an application, when it has ended."""
+
+    app: ASGIApp
+    write: Callable[[str], None]
+    now: Callable[[], float]
+    """The time of day."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun, at = trio.current_time(), self.now()
+        status, run = CLIENT_LEFT, "-"
+
+        async def send_noted(message: Message) -> None:
+            nonlocal status, run
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                run = Headers(raw=message.get("headers", [])).get("x-run-id", "-")
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_noted)
+        finally:
+            seconds = trio.current_time() - begun
+            self.write(_line(scope, at, status, seconds, run))
+
+
+def _line(scope: Scope, at: float, status: int, seconds: float, run: str) -> str:
+    state = scope.get("state", {})
+    access: Access | None = state.get("access")
+    client = scope.get("client")
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return " ".join(
+        [
+            datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
+            client[0] if client else "-",
+            "-" if access is None else access.key.name,
+            scope["method"],
+            # Ascii without blanks, whatever came.
+            ascii(path[:LONGEST_PATH].decode("ascii", "backslashreplace"))[1:-1],
+            str(status),
+            f"{seconds:.3f}s",
+            run,
+            state.get("request_id", "-"),
+        ]
+    )

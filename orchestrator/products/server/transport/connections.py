@@ -1,0 +1,211 @@
+"""The server's connections: accepted up to a limit, isolated, and all closed at the end.
+
+The loop that accepts them goes on when file descriptors run out, or one connection raises: with it
+every run of the process would end.
+"""
+
+import errno
+import logging
+import resource
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Final
+
+import trio
+from starlette.types import ASGIApp
+
+from orchestrator.agents import raising_one_error
+from orchestrator.products.server.transport.http11 import BROKEN, Dates, HttpConnection
+from orchestrator.products.server.transport.peers import CountedConnection, PeerConnections, peer_of
+from orchestrator.products.server.transport.tls import Certificate
+
+HANDSHAKE_SECONDS: Final = 10
+DRAIN_SECONDS: Final = 1
+"""How long clients may read their responses when the server shuts down."""
+OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+PAUSE_SECONDS: Final = 0.1
+SHARE: Final = 0.75
+"""The share of file descriptors for connections: the journal and models need some, too."""
+TOO_MANY: Final = (
+    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
+"""What a peer reads that has too many connections already."""
+
+
+class Connections:
+    """The open connections of a server."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        log: logging.Logger,
+        *,
+        certificate: Certificate | None = None,
+        per_peer: int | None = None,
+        count_refusal: Callable[[int], None] = lambda _: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Accept connections later: `serve` does.
+
+        Args:
+            app: answers the requests.
+            log: is told of requests that raise.
+            certificate: that of the server; None speaks plain HTTP.
+            per_peer: how many connections one peer may have; None is the default.
+            count_refusal: is told the status of each connection that its peer may not have.
+            now: tells the time of day.
+        """
+        self._app = app
+        self._log = log
+        self._dates = Dates(now)
+        self._count_refusal = count_refusal
+        self._certificate = certificate
+        self._open: set[socket.socket] = set()
+        self._answering: set[HttpConnection] = set()
+        self._is_ending = False
+        self._closed = trio.lowlevel.ParkingLot()
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        slots = max(1, int(files * SHARE))
+        self._slots = trio.Semaphore(slots)
+        self._peers = PeerConnections(slots, per_peer)
+
+    async def serve(
+        self,
+        listening_socket: socket.socket,
+        shutdown: trio.Event,
+        task_status: trio.TaskStatus[None],
+    ) -> None:
+        """Serve connections until shutdown, and then let clients read their responses."""
+        with raising_one_error():
+            async with trio.open_nursery() as connections:
+                try:
+                    with raising_one_error():
+                        async with trio.open_nursery() as accepting:
+                            accepting.start_soon(
+                                self._accept_forever, listening_socket, connections
+                            )
+                            task_status.started()
+                            await shutdown.wait()
+                            accepting.cancel_scope.cancel(reason="the server shuts down")
+                    self._is_ending = True
+                    for it in self._answering:
+                        it.end_when_idle()
+                    with trio.move_on_after(DRAIN_SECONDS):
+                        await self.wait_empty()
+                finally:
+                    self._drop_all()
+                    connections.cancel_scope.cancel(reason="the server has shut down")
+
+    @property
+    def count(self) -> int:
+        return len(self._open)
+
+    async def wait_empty(self) -> None:
+        """Wait until every connection is closed."""
+        await trio.lowlevel.checkpoint()
+        while self._open:
+            await self._closed.park()
+
+    def _drop_all(self) -> None:
+        """Shut down all sockets that are left: a write to them cannot be cancelled."""
+        for accepted in self._open:
+            with suppress(OSError):
+                accepted.shutdown(socket.SHUT_RDWR)
+
+    async def _accept_forever(
+        self, listening_socket: socket.socket, connections: trio.Nursery
+    ) -> None:
+        async with trio.SocketListener(
+            trio.socket.from_stdlib_socket(listening_socket)
+        ) as listener:
+            try:
+                while True:
+                    await self._slots.acquire()
+                    is_served = False
+                    try:
+                        stream = await listener.accept()
+                        accepted = socket.socket(fileno=stream.socket.detach())
+                        is_served = self._begin(accepted, connections)
+                    except OSError as exc:
+                        if exc.errno not in OUT_OF_FILES:
+                            raise
+                        await trio.sleep(PAUSE_SECONDS)
+                    finally:
+                        if not is_served:
+                            self._slots.release()
+            finally:
+                self._accept_waiting(listening_socket, connections)
+
+    def _accept_waiting(self, listening_socket: socket.socket, connections: trio.Nursery) -> None:
+        """Accept the clients that have connected by now: the kernel resets the others."""
+        with suppress(OSError, trio.WouldBlock):
+            while True:
+                self._slots.acquire_nowait()
+                is_served = False
+                try:
+                    accepted, _ = listening_socket.accept()
+                    is_served = self._begin(accepted, connections)
+                finally:
+                    if not is_served:
+                        self._slots.release()
+
+    def _begin(self, accepted: socket.socket, connections: trio.Nursery) -> bool:
+        """Begin to serve a connection, and return whether its peer may have it."""
+        try:
+            peer = peer_of(accepted.getpeername()[0])
+        except OSError:
+            accepted.close()  # the client has disconnected already
+            return False
+        counted = self._peers.open(peer)
+        if counted is None:
+            self._refuse(accepted)
+            return False
+        self._open.add(accepted)
+        connections.start_soon(self._serve_connection, accepted, counted)
+        return True
+
+    async def _serve_connection(self, accepted: socket.socket, counted: CountedConnection) -> None:
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        try:
+            with raising_one_error():
+                await self._serve_http(accepted, counted)
+        except (*BROKEN, trio.TooSlowError):
+            pass  # the client has disconnected
+        except Exception:  # noqa: BLE001 (a bulkhead: one connection must not end the others)
+            self._log.exception("a request failed")
+        finally:
+            self._open.remove(accepted)
+            self._closed.unpark_all()
+            counted.release()
+            self._slots.release()
+            accepted.close()
+
+    def _refuse(self, accepted: socket.socket) -> None:
+        """Close a connection that its peer may not have."""
+        self._count_refusal(HTTPStatus.TOO_MANY_REQUESTS.value)
+        with accepted, suppress(OSError):
+            if self._certificate is None:
+                accepted.send(TOO_MANY)
+
+    async def _serve_http(self, accepted: socket.socket, counted: CountedConnection) -> None:
+        stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]
+        stream = plain = trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
+        if self._certificate is not None:
+            context = self._certificate.context()
+            stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
+            with trio.fail_after(HANDSHAKE_SECONDS):
+                await stream.do_handshake()
+        connection = HttpConnection(
+            self._app, accepted, stream, self._dates, {"connection": counted}
+        )
+        if self._is_ending:
+            connection.end_when_idle()
+        self._answering.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self._answering.remove(connection)

@@ -1,0 +1,134 @@
+"""Errors as HTTP responses, in OpenAI's shape."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from orchestrator.kernel.errors import (
+    ClosedError,
+    EndedError,
+    JournalError,
+    JournalInUseError,
+    NotInterruptedError,
+    SessionOpenError,
+    UnknownIdError,
+)
+from orchestrator.products.history.replay.record import ReplayError
+
+JSON: Final = "application/json"
+INVALID_REQUEST: Final = "invalid_request_error"
+NO_HEADERS: Final[Mapping[str, str]] = {}
+SOON: Final = {"retry-after": "1"}
+_CONFLICTS: Final[Mapping[type[Exception], str]] = {
+    ClosedError: "conflict",
+    SessionOpenError: "conflict",
+    EndedError: "ended",
+    NotInterruptedError: "not_interrupted",
+    ReplayError: "cannot_be_copied",
+}
+"""The codes of errors about what cannot be done with something as it is now."""
+
+
+class Problem(msgspec.Struct, kw_only=True):
+    """An error."""
+
+    message: str
+    type: str
+    param: str | None = None
+    """The part of the request that it is about."""
+    code: str | None = None
+    """The kind of error, for programs."""
+
+
+class ErrorBody(msgspec.Struct):
+    """The body of every response with a status of 400 or more."""
+
+    error: Problem
+
+
+class HttpError(Exception):
+    """An error with its HTTP status, which the client receives."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        type: str = INVALID_REQUEST,  # noqa: A002 (the word of the protocol)
+        param: str | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = Problem(message=message, type=type, param=param, code=code)
+        self.headers = headers
+
+    def response(self) -> Response:
+        return Response(
+            msgspec.json.encode(ErrorBody(self.problem)),
+            self.status,
+            headers=dict(self.headers),
+            media_type=JSON,
+        )
+
+
+def not_found(message: str) -> HttpError:
+    return HttpError(404, message, code="not_found")
+
+
+def server_stopping(message: str) -> HttpError:
+    """Return the error of a request to a server that shuts down."""
+    return HttpError(503, message, code="stopping", type="server_error", headers=SOON)
+
+
+def journal_moved(header: str | None = None) -> HttpError:
+    """Return the error of a request whose journal another server holds by now.
+
+    Args:
+        header: tells the server that has forwarded the request that nothing was done.
+    """
+    return HttpError(
+        503,
+        "another server goes on with this run by now, or soon; ask again",
+        code="journal_moved",
+        type="server_error",
+        headers=SOON if header is None else {**SOON, header: "1"},
+    )
+
+
+def key_ended() -> HttpError:
+    """Return the error of a request whose key ended while it was under way."""
+    return HttpError(
+        401,
+        "the key of this request has expired, or was revoked",
+        type="authentication_error",
+        code="invalid_api_key",
+        headers={"www-authenticate": "Bearer"},
+    )
+
+
+def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
+    """Return the HTTP error of an error of the orchestrator."""
+    match exc:
+        case UnknownIdError():
+            return not_found(str(exc))
+        case ClosedError() if is_stopping:
+            return server_stopping(str(exc))
+        case _ if type(exc) in _CONFLICTS:
+            return HttpError(409, str(exc), code=_CONFLICTS[type(exc)])
+        case JournalInUseError():
+            return journal_moved()
+        case JournalError():
+            # Without the path: clients have no business with the owner's machine.
+            message = f"the journal of this server fails: {exc.problem}"
+            return HttpError(500, message, code="internal", type="server_error")
+        case _:
+            return HttpError(500, str(exc), code="internal", type="server_error")
+
+
+def bad_request(message: str, *, param: str, code: str = "unsupported") -> HttpError:
+    """Return the error of a request that is invalid or not supported."""
+    return HttpError(400, message, param=param, code=code)

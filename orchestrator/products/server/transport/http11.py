@@ -1,0 +1,389 @@
+"""HTTP/1.1 on one connection: h11 reads requests, and an ASGI application answers them in order.
+
+One task reads what the client sends, and another one runs the application. So a disconnect is seen
+while a request is under way, and costs a request nothing. A response that is not complete is the
+last one of its connection.
+"""
+
+import math
+import re
+import socket
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+import h11
+import trio
+from starlette.types import ASGIApp, Message, Scope
+
+from orchestrator.agents import raising_one_error
+
+LONGEST_HEAD: Final = 16_384
+"""How many bytes the method, the target and the headers of a request may have."""
+MOST_UNREAD: Final = 65_536
+"""How many bytes are read ahead of the application."""
+IDLE_SECONDS: Final = 5
+"""How long a client may take until the head of its next request is there."""
+LAST_SECONDS: Final = 1
+"""How long a client may go on sending what is not read, so that it reads the answer to it."""
+VERSIONS: Final = frozenset({b"1.0", b"1.1"})
+WITHOUT_BODY: Final = frozenset({HTTPStatus.NO_CONTENT.value, HTTPStatus.NOT_MODIFIED.value})
+BROKEN: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+"""How a stream says that its other end is gone; an error of TLS is an OSError."""
+CLIENT_LEFT: Final = "the client has disconnected"
+DISCONNECT: Final = "disconnect"
+"""Under which name the state of each request has the `Disconnect` of its connection."""
+_WRONG_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+class Disconnect:
+    """The end of a connection, as seen by what works for its client."""
+
+    def __init__(self) -> None:
+        self.has_come = False
+        self._scopes: list[trio.CancelScope] = []
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    @contextmanager
+    def cancels(self, scope: trio.CancelScope) -> Generator[None]:
+        """Cancel a scope if the client disconnects before the block ends."""
+        if self.has_come:
+            scope.cancel(reason=CLIENT_LEFT)
+        self._scopes.append(scope)
+        try:
+            yield
+        finally:
+            self._scopes.remove(scope)
+
+    async def wait(self) -> None:
+        """Wait until the client disconnects."""
+        if self.has_come:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._waiting.park()
+
+    def note(self) -> None:
+        """Note that the client has disconnected."""
+        self.has_come = True
+        self._waiting.unpark_all()
+        for scope in self._scopes:
+            scope.cancel(reason=CLIENT_LEFT)
+
+
+class Dates:
+    """The header `date`, made once a second."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._second = -1
+        self._header = (b"date", b"")
+
+    def header(self) -> tuple[bytes, bytes]:
+        second = int(self._now())
+        if second != self._second:
+            self._second = second
+            self._header = (b"date", formatdate(second, usegmt=True).encode())
+        return self._header
+
+
+class HttpConnection:
+    """One connection of a client."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        accepted: socket.socket,
+        stream: trio.SocketStream | trio.SSLStream[trio.SocketStream],
+        dates: Dates,
+        state: Mapping[str, Any],
+    ) -> None:
+        """Answer requests later: `run` does.
+
+        Args:
+            app: answers the requests.
+            accepted: the socket.
+            stream: what is sent and received there.
+            dates: dates the responses.
+            state: of which each request gets a copy.
+        """
+        is_plain = isinstance(stream, trio.SocketStream)
+        self._app = app
+        self._socket = accepted
+        self._plain = accepted if is_plain else None
+        self._sending = trio.Lock()
+        self._stream = stream
+        self.dates = dates
+        self.parser = h11.Connection(h11.SERVER, max_incomplete_event_size=LONGEST_HEAD)
+        self._scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "scheme": "http" if is_plain else "https",
+            "root_path": "",
+            "client": accepted.getpeername()[:2],
+            "server": accepted.getsockname()[:2],
+        }
+        self.disconnect = Disconnect()
+        self._state = {**state, DISCONNECT: self.disconnect}
+        self._arrived = trio.lowlevel.ParkingLot()
+        self._has_room = trio.lowlevel.ParkingLot()
+        self._unread = 0
+        """How many bytes have arrived since the parser had none left."""
+        self._is_used = False
+        """Whether a request has been read."""
+        self._is_idle = False
+        """Whether it waits for the next request."""
+        self._is_ending = False
+        """Whether it closes when it is idle."""
+        self._is_closing = False
+        """Whether what the client sends is read only to be dropped."""
+        self._is_broken = False
+        """Whether nothing can be sent any more."""
+        self._waiting = trio.CancelScope()
+        """Cancelled when the client takes too long for a request, or none is waited for."""
+
+    async def run(self) -> None:
+        """Answer requests until the client disconnects, or is silent for too long."""
+        with raising_one_error():
+            # Owns the task that reads: it ends with the last answer.
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._read_forever)
+                try:
+                    with self._waiting:
+                        while await self._answer_next():
+                            pass
+                finally:
+                    # The client is to read what was answered, also by an application that raised.
+                    await self._close()  # noqa: ASYNC102 (a cancelled one closes at once)
+                nursery.cancel_scope.cancel(reason="the connection is closed")
+
+    def end_when_idle(self) -> None:
+        """Close when there is no request: one that has been sent is answered first.
+
+        The first one of a client that has just connected may be on its way.
+        """
+        self._is_ending = True
+        if self._is_idle and self._is_used and not self._has_unread():
+            self._waiting.cancel(reason="the server shuts down")
+
+    def _has_unread(self) -> bool:
+        """Return whether the client has sent what was not read yet."""
+        if self._unread:
+            return True
+        try:
+            return bool(self._socket.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
+
+    async def _read_forever(self) -> None:  # noqa: ASYNC910 (it waits for bytes)
+        received = b"x"
+        while received:
+            while self._unread >= MOST_UNREAD:
+                await self._has_room.park()
+            try:
+                received = bytes(await self._stream.receive_some(MOST_UNREAD))
+            except BROKEN:
+                received = b""
+            if not self._is_closing:
+                self._unread += len(received)
+                self.parser.receive_data(received)
+            if not received:
+                self.disconnect.note()
+            self._arrived.unpark_all()
+
+    async def next_event(self) -> Any:
+        """Return the next event of the parser."""
+        while (event := self.parser.next_event()) is h11.NEED_DATA:
+            self._unread = 0
+            self._has_room.unpark_all()
+            await self._arrived.park()
+        return event  # noqa: ASYNC910 (what is there is not waited for; the application waits)
+
+    async def _answer_next(self) -> bool:
+        """Answer the next request, and return whether there may be another one."""
+        try:
+            request = await self._next_request()
+        except h11.RemoteProtocolError as exc:
+            await self.refuse(exc.error_status_hint)
+            return False
+        if request is None:
+            return False
+        if status := self._why_not(request):
+            await self.refuse(status)
+            return False
+        path, _, query = request.target.partition(b"?")
+        exchange = _Exchange(self, request)
+        scope: Scope = {
+            **self._scope,
+            "http_version": request.http_version.decode(),
+            "method": request.method.decode(),
+            "path": unquote_to_bytes(path).decode(),
+            "raw_path": path,
+            "query_string": query,
+            "headers": list(request.headers),
+            "state": self._state.copy(),
+        }
+        await self._app(scope, exchange.receive, exchange.send)
+        with suppress(h11.RemoteProtocolError):
+            return exchange.start_next()
+        return False
+
+    async def _next_request(self) -> h11.Request | None:
+        """Wait for the head of a request; None if there will be none."""
+        self._is_idle = True
+        if self._is_ending and self._is_used and not self._has_unread():
+            return None  # noqa: ASYNC910 (the connection closes)
+        self._waiting.deadline = trio.current_time() + IDLE_SECONDS
+        event = await self.next_event()
+        self._waiting.deadline = math.inf
+        self._is_idle, self._is_used = False, True
+        return event if isinstance(event, h11.Request) else None
+
+    def _why_not(self, request: h11.Request) -> int:
+        """Return the status by which a request is refused; 0 if it is not."""
+        if request.http_version not in VERSIONS:
+            return HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
+        path, _, _ = request.target.partition(b"?")
+        if b"%" in path:
+            try:
+                unquote_to_bytes(path).decode()
+            except UnicodeDecodeError:
+                return HTTPStatus.BAD_REQUEST
+            if _WRONG_ESCAPE.search(path):
+                return HTTPStatus.BAD_REQUEST
+        for name, value in request.headers:
+            if name == b"upgrade" and value.strip().lower() == b"websocket":
+                return HTTPStatus.FORBIDDEN
+        # An upgrade to HTTP/2 is ignored, as a server may: the answer is HTTP/1.1.
+        return 0
+
+    async def refuse(self, status: int) -> None:
+        """Answer what is no request, or none for us, as the last one."""
+        if self.parser.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            headers = [(b"content-length", b"0"), (b"connection", b"close")]
+            await self.write(
+                self.encode(h11.Response(status_code=status, headers=headers))
+                + self.encode(h11.EndOfMessage())
+            )
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def encode(self, event: h11.Event) -> bytes:
+        return self.parser.send(event) or b""
+
+    async def write(self, data: bytes) -> None:  # noqa: ASYNC910 (see below)
+        """Send bytes; to a client that is gone, none."""
+        if self._is_broken:
+            await trio.lowlevel.checkpoint()
+            return
+        if self._plain is not None and not self._sending.locked():
+            # Mostly the kernel takes all of it at once, and there is nothing to wait for.
+            with suppress(OSError):
+                data = data[self._plain.send(data) :]
+            if not data:
+                return  # noqa: ASYNC910 (what produces it waits for more)
+        try:
+            # A piece of it would break the framing. The kernel limits the time, see `bind`.
+            with trio.CancelScope(shield=True):
+                async with self._sending:
+                    await self._stream.send_all(data)
+        except BROKEN:
+            self._is_broken = True
+            self.disconnect.note()
+
+    async def _close(self) -> None:  # noqa: ASYNC910 (closing a stream checkpoints)
+        """Close the connection when the client has read all."""
+        self._is_closing, self._unread = True, 0
+        self._has_room.unpark_all()
+        with suppress(*BROKEN):
+            if self._plain is not None and not self.disconnect.has_come:
+                self._plain.shutdown(socket.SHUT_WR)
+                # If it were closed now, what arrives would reset it, and the answer with it.
+                with trio.move_on_after(LAST_SECONDS):
+                    await self.disconnect.wait()
+            await self._stream.aclose()
+
+
+class _Exchange:
+    """One request, and the response to it."""
+
+    def __init__(self, connection: HttpConnection, request: h11.Request) -> None:
+        self._connection = connection
+        self._is_head = request.method == b"HEAD"
+        names = [name for name, _ in request.headers]
+        # RFC 9112, 6.1: such a request may be two, so it is the last one.
+        self._is_last = b"transfer-encoding" in names and b"content-length" in names
+        self._start: Message | None = None
+        """The status and headers, which are sent with the first bytes of the body."""
+        self._has_body = True
+        self._is_read = False
+        """Whether the whole request is read."""
+        self._is_refused = False
+        """Whether the rest of the request was none, and that is answered."""
+
+    async def receive(self) -> Message:
+        """Return the next piece of the body, and after the last one wait for the disconnect."""
+        connection = self._connection
+        if self._is_read:
+            await connection.disconnect.wait()
+            return {"type": "http.disconnect"}
+        if connection.parser.they_are_waiting_for_100_continue:
+            going_on = h11.InformationalResponse(status_code=100, headers=[])
+            await connection.write(connection.encode(going_on))
+        try:
+            event = await connection.next_event()
+        except h11.RemoteProtocolError as exc:
+            self._is_refused = True
+            await connection.refuse(exc.error_status_hint)
+            connection.disconnect.note()
+            return {"type": "http.disconnect"}
+        pieces: list[bytes] = []
+        # Mostly the rest has arrived, too. An error is raised again the next time.
+        with suppress(h11.RemoteProtocolError):
+            while isinstance(event, h11.Data):
+                pieces.append(bytes(event.data))
+                event = connection.parser.next_event()
+        self._is_read = isinstance(event, h11.EndOfMessage)
+        return {
+            "type": "http.request",
+            "body": pieces[0] if len(pieces) == 1 else b"".join(pieces),
+            "more_body": not self._is_read,
+        }
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the response. It begins with its body, as ASGI demands."""
+        if self._is_refused:
+            await trio.lowlevel.checkpoint()
+            return
+        if message["type"] == "http.response.start":
+            self._start = message
+            return  # noqa: ASYNC910 (it is sent with the body)
+        connection = self._connection
+        data, start = b"", self._start
+        if start is not None:
+            self._start = None
+            status: int = start["status"]
+            self._has_body = not self._is_head and status not in WITHOUT_BODY
+            headers = [*start["headers"], connection.dates.header()]
+            if self._is_last:
+                headers.append((b"connection", b"close"))
+            data = connection.encode(h11.Response(status_code=status, headers=headers))
+        if self._has_body and (body := message.get("body")):
+            data += connection.encode(h11.Data(data=body))
+        if not message.get("more_body"):
+            data += connection.encode(h11.EndOfMessage())
+        await connection.write(data)
+
+    def start_next(self) -> bool:
+        """Return whether there may be another request, and have the parser wait for it."""
+        parser = self._connection.parser
+        # What the application has not read, and is there.
+        while parser.their_state is h11.SEND_BODY:
+            if parser.next_event() is h11.NEED_DATA:
+                break
+        if parser.our_state is not h11.DONE or parser.their_state is not h11.DONE:
+            return False
+        parser.start_next_cycle()
+        return True

@@ -1,0 +1,89 @@
+"""Bodies of requests, decoded: large ones in a thread, and none of too many values.
+
+One call of the decoder holds the interpreter from its first byte to its last, also in a thread, and
+its time is that of the values that it makes. So they are counted before, a piece at a time.
+"""
+
+import re
+from typing import Final, TypeVar
+
+import msgspec
+import trio
+
+from orchestrator.products.server.transport.errors import HttpError
+
+T = TypeVar("T")
+
+LARGE: Final = 100_000
+"""How many bytes are decoded in the event loop: some milliseconds."""
+MOST_MARKS: Final = 200_000
+"""How many strings, commas and opening brackets a body may have."""
+PIECE: Final = 1_000_000
+"""How many bytes are searched in one go."""
+
+_MARK: Final = re.compile(rb'[",\[{]')
+_IN_STRING: Final = re.compile(rb'(?:[^"\\]{1,64}+|\\.){0,4096}+', re.DOTALL)
+_decoders: Final = trio.lowlevel.RunVar[trio.CapacityLimiter]("decoders of bodies")
+
+
+async def decoded(raw: bytes, kind: type[T]) -> T:
+    """Return a body, decoded.
+
+    Raises:
+        HttpError: it has too many values.
+        UnicodeDecodeError: it is no UTF-8, also where no field is read.
+    """
+    if len(raw) <= LARGE:
+        return _decode_text(raw, kind)  # noqa: ASYNC910 (its caller checkpoints)
+    # One at a time: each takes its share of the interpreter from the event loop.
+    return await trio.to_thread.run_sync(_decode, raw, kind, limiter=_limiter())
+
+
+def _decode(raw: bytes, kind: type[T]) -> T:
+    if has_too_many_marks(raw):
+        raise HttpError(
+            413,
+            f"the body has more than {MOST_MARKS:,} names, values and brackets; send less at once",
+            code="too_many_values",
+        )
+    return _decode_text(raw, kind)
+
+
+def _decode_text(raw: bytes, kind: type[T]) -> T:
+    if not raw.isascii():
+        # The decoder does not look into fields that it skips.
+        raw.decode()
+    return msgspec.json.decode(raw, type=kind)
+
+
+def has_too_many_marks(raw: bytes, most: int = MOST_MARKS) -> bool:
+    """Return whether a body would take long to decode; what is in its strings does not count."""
+    marks = at = 0
+    while at < len(raw):
+        found = _MARK.search(raw, at, at + PIECE)
+        if found is None:
+            at += PIECE
+            continue
+        at = found.end()
+        marks += 1
+        if marks > most:
+            return True
+        if found[0] == b'"':
+            while (end := _end_of_piece(raw, at)) > at:
+                at = end
+            at += 1
+    return False
+
+
+def _end_of_piece(raw: bytes, at: int) -> int:
+    found = _IN_STRING.match(raw, at)
+    return at if found is None else found.end()
+
+
+def _limiter() -> trio.CapacityLimiter:
+    try:
+        return _decoders.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(1)
+        _decoders.set(limiter)
+        return limiter

@@ -1,0 +1,58 @@
+"""The session context of a request, from its `x-session-*` headers.
+
+A variable without a header is cleared: the environment of this process describes another caller. A
+workspace is a folder below that of the server, and never anywhere else.
+"""
+
+import os.path
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Final
+
+from starlette.datastructures import Headers
+
+from orchestrator.products.server.transport.errors import HttpError
+
+HEADERS: Final[Mapping[str, str]] = {
+    "x-session-platform": "platform",
+    "x-session-source": "source",
+    "x-session-chat-id": "chat_id",
+    "x-session-chat-name": "chat_name",
+    "x-session-thread-id": "thread_id",
+    "x-session-user-id": "user_id",
+    "x-session-user-name": "user_name",
+    "x-session-key": "session_key",
+    "x-session-message-id": "message_id",
+    "x-session-workspace": "cwd",
+}
+"""The headers, and their names in `orchestrator.delegation.session_context`."""
+PLATFORM: Final = "http"
+LONGEST: Final = 256
+
+
+def context_of(headers: Headers) -> dict[str, str]:
+    """Return the session context of a request, with every variable set."""
+    context = {name: headers.get(header, "") for header, name in HEADERS.items()}
+    for header, name in HEADERS.items():
+        if len(context[name]) > LONGEST or not context[name].isprintable():
+            raise HttpError(
+                400,
+                f"the header {header} has up to {LONGEST} printable characters",
+                code="invalid_header",
+                param=header,
+            )
+    context["platform"] = context["platform"] or PLATFORM
+    _require_below(context["cwd"])
+    return context
+
+
+def _require_below(folder: str) -> None:
+    parts = PurePath(os.path.normpath(folder)).parts if folder else ()
+    if folder.startswith("/") or ".." in parts or "\0" in folder:
+        raise HttpError(
+            400,
+            f"{folder!r} is no folder below the workspace of this server; name one that is,"
+            " without '..'",
+            code="invalid_workspace",
+            param="x-session-workspace",
+        )
