@@ -1,7 +1,7 @@
 """One agent: its definition, models, tools and the loop of a turn.
 
-It imports neither `delegation` nor `orchestrator`. What defines an agent is imported with
-the package, and what runs one when it is first used.
+It imports nothing else of the orchestrator. The definition of an agent is imported with the
+package, and the code that runs one when it is first used.
 """
 
 from importlib import import_module
@@ -68,8 +68,6 @@ if TYPE_CHECKING:
     from orchestrator.agents.output.json_schema import require_schema
     from orchestrator.agents.turn import take_turn
 
-DISTRIBUTION = "delegation-orchestrator"
-"""The distribution that ships this package: another one has the import name `agents` too."""
 
 __all__ = [
     "Agent",
@@ -182,7 +180,7 @@ def __getattr__(name: str) -> object:
         if name in globals():
             return globals()[name]
         require_no_other_library(name)
-        raise AttributeError(f"module 'agents' has no attribute {name!r}")
+        raise AttributeError(f"module 'orchestrator.agents' has no attribute {name!r}")
     value = getattr(import_module(_LATE[name]), name)
     # The next lookup finds it without this function.
     globals()[name] = value

@@ -1,15 +1,10 @@
 """The rules of delegation: pure data and functions.
 
-Nothing here waits, does I/O or reads a clock. Imported from their own modules are the facts
-(`orchestrator.delegation.events`), the variables for tools (`orchestrator.delegation.session_context`), the times of jobs
-(`orchestrator.delegation.schedule`) and the tool that sets them (`orchestrator.delegation.job_tool`), and the types of
-approvals, commands and jobs (`orchestrator.delegation.events.approvals`, `orchestrator.delegation.events.processes`,
-`orchestrator.delegation.events.jobs`).
+Nothing here waits, does I/O or reads a clock. These modules are imported by their own names:
+`events` (the facts), `session_context` (the variables for tools), `schedule` (the times of jobs)
+and `job_tool` (the tool that sets jobs).
 """
 
-from orchestrator.delegation import import_guard as import_guard  # checks before the others import
-
-# isort: split
 from orchestrator.delegation.answer_terms import NO_TERMS, AnswerTerms
 from orchestrator.delegation.budget import Account, OverBudgetError, Reserved, fits_budget
 from orchestrator.delegation.errors import (
@@ -159,5 +154,5 @@ _RENAMED = {
 
 def __getattr__(name: str) -> object:
     if name not in _RENAMED:
-        raise AttributeError(f"module 'delegation' has no attribute {name!r}")
+        raise AttributeError(f"module 'orchestrator.delegation' has no attribute {name!r}")
     return globals()[_RENAMED[name]]

@@ -17,13 +17,6 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 from models import NAMED
-from orchestrator.asyncio import (
-    ClientGoneError,
-    Orchestrator,
-    open_orchestrator,
-    tool,
-    while_connected,
-)
 from pydantic import BaseModel
 
 from orchestrator import (
@@ -34,6 +27,13 @@ from orchestrator import (
     ToolReturned,
     Transcript,
     UserMessage,
+)
+from orchestrator.asyncio import (
+    ClientGoneError,
+    Orchestrator,
+    open_orchestrator,
+    tool,
+    while_connected,
 )
 
 

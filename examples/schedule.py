@@ -15,9 +15,9 @@ import attrs
 import trio
 import trio.testing
 from models import NAMED
-from orchestrator.schedule import Delivery, Job, open_schedule
 
 from orchestrator import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript, open_orchestrator
+from orchestrator.schedule import Delivery, Job, open_schedule
 
 ZONE = "Europe/Berlin"
 BERLIN = ZoneInfo(ZONE)

@@ -7,9 +7,9 @@ these agents.
 import httpx2
 import trio
 from models import NAMED
-from orchestrator.server import Listening, Settings, open_server
 
 from orchestrator import Agent, ScriptedModel, ToolCall, Transcript, ask, open_orchestrator, tool
+from orchestrator.server import Listening, Settings, open_server
 
 TOKEN = "a-token-of-at-least-16"  # noqa: S105 (of nothing real)
 

@@ -7,7 +7,6 @@ first used: `import orchestrator` costs next to nothing.
 import os.path
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 
 # Without `typing`: until `_leave_launch_folder`, only what Python itself has imported is safe.
 TYPE_CHECKING = False
@@ -244,7 +243,7 @@ __all__ = [
 __path__.append(os.path.join(os.path.dirname(__file__), "old_paths"))  # noqa: PTH118, PTH120
 
 _HOMES = {
-    "agents": """
+    "orchestrator.agents": """
         Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError
         Failure Hooks InputError InstructionContext LimitExceededError Limits McpCommand McpUrl
         Message Model ModelError ModelEvent ModelRequest ModelSettings OutputError Part Patience
@@ -252,7 +251,7 @@ _HOMES = {
         ToolError ToolMessage Transcript Usage UserMessage agent allow ask deny tool
     """,
     "orchestrator.agents.tools.mcp.server_file": "McpServers",
-    "delegation": """
+    "orchestrator.delegation": """
         Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId
         Tree usd
     """,
@@ -300,7 +299,7 @@ def __getattr__(name: str) -> "Any":
             # The next lookup finds it without this function.
             globals()[name] = value
             return value
-    import_module("agents").require_no_other_library(name)
+    import_module("orchestrator.agents").require_no_other_library(name)
     raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
 
 
@@ -331,17 +330,4 @@ def _leave_launch_folder() -> None:
         del sys.path[0]
 
 
-def _check_agents_package() -> None:
-    # Another distribution's package `agents` may shadow ours; `delegation` raises a clear error.
-    spec = find_spec("agents")
-    if spec is None or not spec.origin or not _is_ours(spec.origin):
-        import_module("delegation")
-
-
-def _is_ours(package: str) -> bool:
-    with open(package, encoding="utf-8") as source:  # noqa: PTH123
-        return "delegation-orchestrator" in source.read()
-
-
 _leave_launch_folder()
-_check_agents_package()

@@ -75,7 +75,7 @@ def run_sync(
             return await orchestrator.run(agent, goal, *parts, deps=deps)
 
     if running := _running_library():
-        package = "orchestrator" if running == "trio" else "orchestrator.products.asyncio"
+        package = "orchestrator" if running == "trio" else "orchestrator.asyncio"
         raise WrongLoopError(
             f"{running} runs here, and `run_sync` would block it: take `from {package} import"
             " open_orchestrator` and `await orchestrator.run(agent, goal)` of what that opens"

@@ -18,7 +18,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import runtime
+from orchestrator.kernel import runtime
 from orchestrator.kernel.journal.backends import IN_MEMORY, journals_at, store_at
 from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.journal.separate_journals import OneJournal

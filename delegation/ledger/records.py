@@ -170,7 +170,7 @@ class TaskRecord:
         """How often it began anew after a crash."""
         self.children = NO_CHILDREN
         self.context: Mapping[str, str] = {} if parent is None else parent.context
-        """The origin of the message that it works for: `orchestrator.delegation.session_context`."""
+        """The origin of the message that it works for, by the names of `session_context`."""
         self.instructions = ""
         """The instructions of this turn, besides those of its agent."""
         self.made_instructions: str | None = None
@@ -343,8 +343,8 @@ class Reply:
     """The mail that it answers, by sequence number."""
     outcome: Outcome
     context: Mapping[str, str] = EMPTY
-    """Where the message that it answers came from: the variables of `orchestrator.delegation.session_context`
-    by their short names, as its door had given them."""
+    """The origin of the message that it answers: the variables of `session_context` by their short
+    names, as its door had given them."""
     parts: Mapping[str, str] = EMPTY
     """The parts of it that its door has delivered, and what their places call them."""
 

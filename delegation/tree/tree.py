@@ -227,17 +227,17 @@ class Tree:
     def critical_path(
         self, task: TaskId | None = None, *, now: float | None = None
     ) -> CriticalPath:
-        """Return the critical path of a subtree: see `orchestrator.delegation.tree.critical_path`."""
+        """Return the critical path of a subtree: see the module `critical_path`."""
         return critical_path.critical_path(self, task, now=now)
 
     def slack(
         self, task: TaskId | None = None, *, now: float | None = None
     ) -> Mapping[TaskId, float]:
-        """Return how many seconds later each task could end: see `orchestrator.delegation.tree.slack_time`."""
+        """Return how many seconds later each task could end: see the module `slack_time`."""
         return slack_of(self, task, now=now)
 
     def progress(self, *, now: float) -> Progress:
-        """Return how far the run has come: see `orchestrator.delegation.tree.progress`."""
+        """Return how far the run has come: see the module `progress`."""
         return progress_of(self, now=now)
 
     def rows(
@@ -257,7 +257,7 @@ class Tree:
         return tree_rows.rows(self, now=now, depth=depth, only=only)
 
     def diff(self, later: "Tree") -> "list[Change]":
-        """Return how another run differs from this one: see `orchestrator.delegation.tree.diff`."""
+        """Return how another run differs from this one: see the module `diff`."""
         from orchestrator.delegation.tree.diff import diff
 
         return diff(self, later)
@@ -305,19 +305,19 @@ class Tree:
         return self.to_svg()
 
     def to_graphml(self) -> str:
-        """Return the whole graph as GraphML: see `orchestrator.delegation.tree.exports.graphml`."""
+        """Return the whole graph as GraphML: see the module `graphml`."""
         from orchestrator.delegation.tree.exports.graphml import graphml
 
         return graphml(self)
 
     def to_json(self) -> str:
-        """Return the whole graph as node-link JSON: see `orchestrator.delegation.tree.exports.node_link`."""
+        """Return the whole graph as node-link JSON: see the module `node_link`."""
         from orchestrator.delegation.tree.exports.node_link import node_link_json
 
         return node_link_json(self)
 
     def to_trace(self, *, now: float | None = None) -> str:
-        """Return the whole tree as a Chrome trace: see `orchestrator.delegation.tree.exports.chrome_trace`."""
+        """Return the whole tree as a Chrome trace: see the module `chrome_trace`."""
         from orchestrator.delegation.tree.exports.chrome_trace import trace
 
         return trace(self, now=now)

@@ -26,7 +26,7 @@ from orchestrator.delegation import Cause, Outcome
 
 NEEDS_TRIO: Final = (
     "this needs trio, and trio does not run here: under asyncio (FastAPI, a notebook) take"
-    " `from orchestrator.products.asyncio import open_orchestrator` and await the same methods of what that"
+    " `from orchestrator.asyncio import open_orchestrator` and await the same methods of what that"
     " opens, in a program without a loop call `run_sync(agent, goal)`, and in one of your own use"
     " `trio.run(main)`"
 )

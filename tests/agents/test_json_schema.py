@@ -289,7 +289,8 @@ def test_what_is_left_unevaluated_doubles_too() -> None:
 def test_no_schema_ends_the_process(schema: dict[str, Any], text: str) -> None:
     """On a stack of half a megabyte, which is what a thread has on some systems."""
     code = (
-        "import sys, threading, json; from orchestrator.agents.output.json_schema import schema_problems\n"
+        "import sys, threading, json\n"
+        "from orchestrator.agents.output.json_schema import schema_problems\n"
         "threading.stack_size(512 * 1024)\n"
         "given = json.load(sys.stdin)\n"
         "check = threading.Thread(target=lambda: print(schema_problems(*given)))\n"

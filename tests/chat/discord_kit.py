@@ -6,9 +6,9 @@ from typing import Any
 
 import attrs
 import trio
-from orchestrator.chat import ButtonPress, ChatEvent, IncomingMessage, Place
 
 from orchestrator.agents import raising_one_error
+from orchestrator.chat import ButtonPress, ChatEvent, IncomingMessage, Place
 from orchestrator.products.chat.discord.platform import DiscordPlatform, open_discord
 from tests.chat.fakes.discord import TOKEN, FakeDiscord, open_fake_discord
 

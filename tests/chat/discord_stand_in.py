@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import assert_never
 
 import trio
-from orchestrator.chat import Button, ChatUser, Place, Platform
 
 from orchestrator.agents import raising_one_error
+from orchestrator.chat import Button, ChatUser, Place, Platform
 from orchestrator.products.chat.discord import open_discord
 from orchestrator.testing.chat_conformance import NO_FILES, ChatFault, ShownMessage
 from tests.chat.fakes.discord import (

@@ -5,9 +5,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
-from orchestrator.chat import Gateway, GatewaySettings, open_gateway
 
 from orchestrator.agents import Agent, ScriptedModel, Transcript, UserMessage
+from orchestrator.chat import Gateway, GatewaySettings, open_gateway
 from orchestrator.products.chat.settings import Limits
 from orchestrator.products.chat.telegram import open_telegram
 from orchestrator.testing import Harness

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import attrs
 import trio
-from orchestrator.chat import ChatEvent, IncomingMessage, Place
 
 from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.chat import ChatEvent, IncomingMessage, Place
 from orchestrator.products.chat.slack.platform import SlackPlatform, open_slack
 from orchestrator.products.server.chat_webhooks import open_chat_webhooks
 from orchestrator.products.server.transport.listener import Listening

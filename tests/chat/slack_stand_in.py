@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import assert_never
 
 import trio
-from orchestrator.chat import Button, ChatUser, Place, Platform
 
+from orchestrator.chat import Button, ChatUser, Place, Platform
 from orchestrator.products.chat.slack.platform import open_slack
 from orchestrator.testing.chat_conformance import NO_FILES, ChatFault, ShownMessage
 from tests.chat.fakes.slack import (

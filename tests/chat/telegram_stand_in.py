@@ -5,7 +5,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, assert_never
 
 from orchestrator.chat import Button, ChatUser, Place, Platform
-
 from orchestrator.products.chat.telegram import open_telegram
 from orchestrator.testing.chat_conformance import NO_FILES, ChatFault, ShownMessage
 from tests.chat.fakes.telegram import TOKEN, FakeTelegram, Fault

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from orchestrator.chat import Place, RevokedError
 
 from orchestrator.agents import raising_one_error
+from orchestrator.chat import Place, RevokedError
 from orchestrator.products.chat.discord import open_discord
 from orchestrator.products.chat.discord.session_file import GatewaySession, SessionFile
 from tests.chat.discord_kit import Connected, Inbox, connected, open_platform, within_an_hour

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import trio
-from orchestrator.chat import Attachment, Button, GoneError, Place
 
+from orchestrator.chat import Attachment, Button, GoneError, Place
 from orchestrator.products.chat.discord import platform
 from tests.chat.discord_kit import Connected, connected
 from tests.chat.fakes.discord import ADA, BOB, BOT, DIRECT, GENERAL, OTHER_BOT, THREAD

@@ -5,6 +5,7 @@ from typing import Any
 import httpx2
 import pytest
 import trio
+
 from orchestrator.chat import (
     Button,
     GoneError,
@@ -16,7 +17,6 @@ from orchestrator.chat import (
     Sent,
     TextPart,
 )
-
 from orchestrator.products.chat.discord import DiscordPlatform, open_discord
 from orchestrator.products.chat.discord.api import UnreachableError, _translated_errors
 from tests.chat.discord_kit import open_platform

@@ -5,8 +5,6 @@ from pathlib import Path
 import httpx2
 import pytest
 import trio
-from orchestrator.chat import Inbox, Place, open_gateway, parse_place, read_settings
-from orchestrator.schedule import Job
 
 from orchestrator.agents import (
     Agent,
@@ -18,6 +16,7 @@ from orchestrator.agents import (
     Transcript,
     tool,
 )
+from orchestrator.chat import Inbox, Place, open_gateway, parse_place, read_settings
 from orchestrator.delegation import TaskId
 from orchestrator.delegation.events import (
     JobOccurred,
@@ -32,6 +31,7 @@ from orchestrator.products.chat.discord.markup import plain
 from orchestrator.products.chat.settings import Limits, Profile
 from orchestrator.products.chat.telegram import Telegram, open_telegram
 from orchestrator.products.chat.telegram.api import TelegramApi
+from orchestrator.schedule import Job
 from orchestrator.testing import GatedModel, Harness, SpyModel, hand_on
 from tests.chat.fakes.telegram import TOKEN, FakeTelegram
 from tests.chat.gateway_kit import (

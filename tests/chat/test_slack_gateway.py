@@ -8,12 +8,11 @@ from typing import Any, Literal
 import attrs
 import pytest
 import trio
-from orchestrator.chat import Gateway, GatewaySettings, open_gateway
-from orchestrator.schedule import Job
 
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, ask, tool
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.tools.files import read_file
+from orchestrator.chat import Gateway, GatewaySettings, open_gateway
 from orchestrator.delegation.events import (
     DeliveryFailed,
     LabelsChanged,
@@ -24,6 +23,7 @@ from orchestrator.products.chat.replies import MARK
 from orchestrator.products.chat.slack import open_slack
 from orchestrator.products.server.chat_webhooks import open_chat_webhooks
 from orchestrator.products.server.transport.listener import Listening
+from orchestrator.schedule import Job
 from orchestrator.testing import Harness
 from tests.chat.fakes.slack import (
     ADA,

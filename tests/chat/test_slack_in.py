@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 import trio
-from orchestrator.chat import Button, ButtonPress, Place, RevokedError
 
+from orchestrator.chat import Button, ButtonPress, Place, RevokedError
 from orchestrator.products.chat.slack.platform import open_slack
 from tests.chat.fakes.slack import (
     ADA,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from orchestrator.chat import (
     Attachment,
     Button,
@@ -17,7 +18,6 @@ from orchestrator.chat import (
     RetryAfterError,
     RevokedError,
 )
-
 from orchestrator.products.chat.slack.answers import Answer
 from orchestrator.products.chat.slack.api import (
     API_URL,

@@ -7,10 +7,10 @@ import attrs
 import httpx2
 import pytest
 import trio
-from orchestrator.chat import ChatUser, IncomingMessage, Place, open_gateway
 
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, ask, tool
 from orchestrator.agents.tools.files import read_file
+from orchestrator.chat import ChatUser, IncomingMessage, Place, open_gateway
 from orchestrator.delegation.events import (
     ApprovalAnswered,
     DeliveryFailed,

@@ -1,6 +1,6 @@
 """A simple model of what depends on what: when all would have ended if one task had ended later.
 
-Written to be plain and slow, and forwards, where `orchestrator.delegation.tree.slack_time` goes backwards.
+It is plain and slow, and goes forwards; `slack_time` goes backwards.
 """
 
 from functools import cache

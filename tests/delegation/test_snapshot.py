@@ -1,5 +1,6 @@
 """A snapshot and the facts after it give what all facts give."""
 
+import ast
 import hashlib
 import zlib
 from collections.abc import Callable, Iterable
@@ -268,8 +269,19 @@ def test_it_is_due_when_many_facts_have_come_since_the_last(
     assert is_snapshot_due(session), "it may stay as it is for long"
 
 
-FOLD = (14, "6d7a8521d67f8bf1")
+FOLD = (14, "c63a426863c5caec")
 """The layout of snapshots, and a digest of the code that they are made by."""
+
+
+def code_of(file: Path) -> str:
+    """Return the code of a file without its docstrings, which change no state."""
+    tree = ast.parse(file.read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for statement in list(body) if isinstance(body, list) else ():
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                body.remove(statement)
+    return ast.dump(tree)
 
 
 def test_a_change_of_the_fold_raises_the_layout_of_snapshots() -> None:
@@ -279,7 +291,7 @@ def test_a_change_of_the_fold_raises_the_layout_of_snapshots() -> None:
     files += [*folder.glob("snapshot/*.py"), folder / "budget.py", folder / "amounts.py"]
     digest = hashlib.sha256()
     for file in sorted(files):
-        digest.update(file.read_bytes())
+        digest.update(code_of(file).encode())
 
     assert (LAYOUT, digest.hexdigest()[:16]) == FOLD, (
         "the fold has changed: if it gives another state, raise LAYOUT; then write both down here"

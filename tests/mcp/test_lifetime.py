@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import trio
-from orchestrator.simulation import SimulationSettings, simulate_once
 
 from orchestrator import open_orchestrator
 from orchestrator.agents import Agent, DefinitionError, McpCommand, McpUrl, ScriptedModel, ToolCall
 from orchestrator.delegation.events import ToolAnswered
 from orchestrator.products.history.replay.run import replay
+from orchestrator.simulation import SimulationSettings, simulate_once
 from orchestrator.testing import Harness
 from tests.mcp.kit import HERE, Caller, hostile, is_running, program, user
 

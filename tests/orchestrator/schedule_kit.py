@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 
 import attrs
 import trio
-from orchestrator.schedule import Delivery, Job, Scheduler, open_schedule
 
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.delegation.events import JobOccurred
 from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.schedule import Delivery, Job, Scheduler, open_schedule
 from orchestrator.testing import Harness
 
 BERLIN = "Europe/Berlin"

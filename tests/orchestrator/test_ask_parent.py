@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import pytest
 import trio
 import trio.testing
-from orchestrator.simulation import SimulationSettings, simulate
 
 from orchestrator import MemoryJournal, Run, delegate, open_orchestrator
 from orchestrator.agents import (
@@ -47,6 +46,7 @@ from orchestrator.delegation.events import (
 )
 from orchestrator.delegation.tools.ask_parent import MAX_QUESTION
 from orchestrator.products.history.replay.run import replay_sync
+from orchestrator.simulation import SimulationSettings, simulate
 from orchestrator.testing import GatedModel, Harness, SpyModel
 from tests.kit import FunctionModel, facts, hand_on, last_text, run, tool_answers
 

@@ -15,16 +15,6 @@ import anyio
 import attrs
 import pytest
 import trio
-from orchestrator.asyncio import (
-    Orchestrator,
-    Session,
-    StreamedRun,
-    model,
-    open_orchestrator,
-    owner_loop,
-    run_in_asyncio,
-    tool,
-)
 
 from orchestrator import (
     ApprovalNeeded,
@@ -56,6 +46,16 @@ from orchestrator.agents import (
     ask,
 )
 from orchestrator.agents import tool as trio_tool
+from orchestrator.asyncio import (
+    Orchestrator,
+    Session,
+    StreamedRun,
+    model,
+    open_orchestrator,
+    owner_loop,
+    run_in_asyncio,
+    tool,
+)
 from orchestrator.delegation import Ending
 from orchestrator.products.asyncio.trio_thread import Held, TrioThread
 from orchestrator.testing import StreamingModel

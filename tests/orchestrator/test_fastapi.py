@@ -11,6 +11,8 @@ import httpx2
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
+
+from orchestrator.agents import Agent, ScriptedModel, ToolCall
 from orchestrator.asyncio import (
     ClientGoneError,
     Orchestrator,
@@ -18,8 +20,6 @@ from orchestrator.asyncio import (
     tool,
     while_connected,
 )
-
-from orchestrator.agents import Agent, ScriptedModel, ToolCall
 from orchestrator.delegation import Tree
 from tests.kit import hand_on
 

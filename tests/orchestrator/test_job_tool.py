@@ -9,8 +9,6 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from orchestrator.schedule import Job, Scheduler
-from orchestrator.simulation import SimulationSettings, simulate
 
 from orchestrator.agents import (
     Agent,
@@ -39,6 +37,8 @@ from orchestrator.kernel.runtime import Orchestrator
 from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.products.schedule.agent_jobs import MOST_JOBS
 from orchestrator.products.schedule.job_run import JOB
+from orchestrator.schedule import Job, Scheduler
+from orchestrator.simulation import SimulationSettings, simulate
 from orchestrator.testing import Harness
 from tests.orchestrator.schedule_kit import (
     BERLIN,

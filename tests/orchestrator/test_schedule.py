@@ -5,7 +5,6 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from orchestrator.schedule import Job, JobEdit, open_schedule
 
 from orchestrator import UnknownIdError
 from orchestrator.agents import Agent, DefinitionError, ScriptedModel, Transcript, UserMessage
@@ -22,6 +21,7 @@ from orchestrator.delegation.events.jobs import JobId
 from orchestrator.delegation.session_context import get_session_env
 from orchestrator.kernel.doors.kept import KeptDoor
 from orchestrator.products.schedule.local_zone import local_zone
+from orchestrator.schedule import Job, JobEdit, open_schedule
 from orchestrator.testing import FailingModel, GatedModel, Harness
 from tests.orchestrator.schedule_kit import (
     BERLIN,

@@ -12,15 +12,6 @@ import attrs
 import msgspec
 import pytest
 import trio
-from orchestrator.simulation import (
-    Breadth,
-    ProviderRate,
-    Quantiles,
-    SimulationSettings,
-    estimate,
-    simulate,
-    simulate_once,
-)
 
 from orchestrator.agents import (
     Agent,
@@ -43,6 +34,15 @@ from orchestrator.products.history.simulation.wait_chain import (
     column_means,
     longest_chain,
     overlap_counts,
+)
+from orchestrator.simulation import (
+    Breadth,
+    ProviderRate,
+    Quantiles,
+    SimulationSettings,
+    estimate,
+    simulate,
+    simulate_once,
 )
 from orchestrator.testing import StreamingModel, assert_laws, assert_tree, facts
 

@@ -5,11 +5,11 @@ import math
 import attrs
 import pytest
 import trio
-from orchestrator.simulation import SimulationSettings, estimate, simulate, simulate_once
 
 from orchestrator import delegate, map_each
 from orchestrator.agents import Agent, agent
 from orchestrator.delegation import Rules
+from orchestrator.simulation import SimulationSettings, estimate, simulate, simulate_once
 from orchestrator.testing import assert_laws, assert_tree
 
 

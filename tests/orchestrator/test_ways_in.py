@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrator.asyncio import open_orchestrator as open_on_asyncio
 
 import orchestrator
 from orchestrator import WrongLoopError, agents, budget, delegate, open_orchestrator, run_sync
 from orchestrator.agents import Agent, DefinitionError, ScriptedModel, agent
+from orchestrator.asyncio import open_orchestrator as open_on_asyncio
 from orchestrator.delegation import Ending
 from orchestrator.kernel.runtime import open_orchestrator as of_runtime
 from tests.kit import run_on_asyncio

@@ -1,7 +1,7 @@
 """Finds routes that open sessions without the door of requests, in the source of their modules.
 
-One place decides what can be delivered after a request: `orchestrator/kernel/doors/`. A route calls that
-door, and does nothing that the door does; it reads with `Orchestrator.read`. This looks for
+One place decides what can be delivered after a request: `orchestrator/kernel/doors/`. A route calls
+that door, and does nothing that the door does; it reads with `Orchestrator.read`. This looks for
 other calls in the module of each handler, and in every module of the server that it imports.
 """
 

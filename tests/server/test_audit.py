@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import trio
-from orchestrator.schedule import Job
 from trio.testing import MockClock
 
 from orchestrator import MemoryJournal
@@ -22,6 +21,7 @@ from orchestrator.kernel.journal.sqlite.store import SQLiteStore
 from orchestrator.products.server.app import OPERATIONS
 from orchestrator.products.server.keys.file import FILE
 from orchestrator.products.server.state import Settings
+from orchestrator.schedule import Job
 from tests.kit import hand_on, worker
 from tests.orchestrator.approvals_kit import Shell
 from tests.orchestrator.approvals_kit import run as shell_run

@@ -10,7 +10,6 @@ import attrs
 import httpx2
 import pytest
 import trio
-from orchestrator.schedule import Job
 
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript, Usage
@@ -31,6 +30,7 @@ from orchestrator.products.server.keys.key import ORDINARY, KeyLimits, Scope
 from orchestrator.products.server.server import open_server_state
 from orchestrator.products.server.state import Settings
 from orchestrator.products.server.transport.listener import Listening
+from orchestrator.schedule import Job
 from tests.kit import facts, worker
 from tests.orchestrator.schedule_kit import BERLIN, DAY, HOUR, WallClock, brief
 from tests.server.kit import NO_CERTIFICATES, TOKEN

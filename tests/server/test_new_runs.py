@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import trio
-from orchestrator.simulation import SimulationSettings, simulate
 
 from orchestrator.agents import Agent, Hooks, ScriptedModel, Transcript, agent
 from orchestrator.products.server.api import simulations
 from orchestrator.products.server.state import Settings
+from orchestrator.simulation import SimulationSettings, simulate
 from tests.fake_provider import Say, Then, open_provider
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving

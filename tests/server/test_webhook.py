@@ -12,7 +12,6 @@ import h11
 import openai
 import pytest
 import trio
-from orchestrator.schedule import Job, open_schedule, require_jobs
 
 from orchestrator.agents import DefinitionError
 from orchestrator.delegation import Reply, SessionRecord
@@ -29,6 +28,7 @@ from orchestrator.products.server.webhook import (
     secret_for,
     signature,
 )
+from orchestrator.schedule import Job, open_schedule, require_jobs
 from tests.kit import worker
 from tests.server.kit import serving
 

@@ -3,11 +3,6 @@
 from typing import assert_type
 
 import attrs
-from orchestrator.asyncio import Orchestrator as OnAsyncio
-from orchestrator.asyncio import StreamedRun as StreamOnAsyncio
-from orchestrator.asyncio import open_orchestrator as open_on_asyncio
-from orchestrator.asyncio import run_in_asyncio
-from orchestrator.asyncio import tool as asyncio_tool
 
 from orchestrator import (
     Agent,
@@ -24,6 +19,11 @@ from orchestrator import (
     run_sync,
     tool,
 )
+from orchestrator.asyncio import Orchestrator as OnAsyncio
+from orchestrator.asyncio import StreamedRun as StreamOnAsyncio
+from orchestrator.asyncio import open_orchestrator as open_on_asyncio
+from orchestrator.asyncio import run_in_asyncio
+from orchestrator.asyncio import tool as asyncio_tool
 
 
 @attrs.frozen

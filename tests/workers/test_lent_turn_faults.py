@@ -12,7 +12,6 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from orchestrator.simulation import SimulationSettings, simulate
 
 from orchestrator import ClosedError, JournalInUseError, open_orchestrator
 from orchestrator.agents import (
@@ -32,11 +31,12 @@ from orchestrator.agents.tools.context import current_tool_context
 from orchestrator.agents.tools.tool import CURRENT_CALL_KEY
 from orchestrator.delegation import Cause, Ending, Outcome
 from orchestrator.delegation.events import CallPlaced, Entry, TaskStarted, ToolAnswered, TurnResumed
-from orchestrator.kernel.execution import worker_process, worker_turn
 from orchestrator.products.cluster.lending import lent_turn
 from orchestrator.products.cluster.lending.lender import STOP_SECONDS
 from orchestrator.products.cluster.lending.lent_turn import KEEP_SECONDS
 from orchestrator.products.cluster.work import Request
+from orchestrator.products.cluster.worker import process as worker_process
+from orchestrator.products.cluster.worker import turn as worker_turn
 from orchestrator.products.cluster.worker.context import WorkerContexts
 from orchestrator.products.cluster.worker.turn import SILENT_SECONDS
 from orchestrator.products.cluster.worker.wire import (
@@ -50,6 +50,7 @@ from orchestrator.products.cluster.worker.wire import (
     reply_in,
 )
 from orchestrator.products.history.replay.run import replay_sync
+from orchestrator.simulation import SimulationSettings, simulate
 from orchestrator.testing import assert_laws
 from orchestrator.testing.crashing_journal import CrashedError
 from tests.workers.memory import MemoryWriterMailbox

@@ -10,7 +10,6 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from orchestrator.simulation import SimulationSettings, simulate
 
 from orchestrator import ClosedError, JournalInUseError, open_orchestrator
 from orchestrator.agents import (
@@ -25,10 +24,11 @@ from orchestrator.agents import (
 )
 from orchestrator.agents.tools.tool import CURRENT_CALL_KEY
 from orchestrator.delegation.events import CallPlaced, Entry, ToolAnswered
-from orchestrator.kernel.execution import worker_process
 from orchestrator.products.cluster.work import Beat, WorkerId
+from orchestrator.products.cluster.worker import process as worker_process
 from orchestrator.products.cluster.worker.wire import Begin, Question, encoded
 from orchestrator.products.history.replay.run import replay_sync
+from orchestrator.simulation import SimulationSettings, simulate
 from orchestrator.testing import assert_laws
 from orchestrator.testing.crashing_journal import CrashedError
 from tests.workers.places import LEASE, PLACE, Places

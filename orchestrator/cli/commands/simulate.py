@@ -62,7 +62,7 @@ def simulate(
         plot: A file for the plots, as SVG.
     """
     # Imported late: only this command needs the simulation.
-    from orchestrator import simulation
+    from orchestrator.products.history import simulation
 
     settings = simulation.SimulationSettings(
         fan_out=fan_out,

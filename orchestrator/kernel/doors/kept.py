@@ -74,7 +74,7 @@ class KeptOpen:
 
 
 class SessionCopy(Protocol):
-    """The facts that a session begins with (`orchestrator.products.history.replay.session_copy.CopiedRun`)."""
+    """The facts that a session begins with (`CopiedRun` implements it)."""
 
     def post(
         self, services: Services, agent: Agent[Any], id_: SessionId, *, kept_open: KeptOpen

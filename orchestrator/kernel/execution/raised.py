@@ -10,9 +10,7 @@ from typing import Final, TypeVar
 
 from orchestrator.agents import well_formed
 
-OWN_PACKAGES: Final = frozenset(
-    {"agents", "contextlib", "delegation", "orchestrator", "outcome", "trio"}
-)
+OWN_PACKAGES: Final = frozenset({"contextlib", "orchestrator", "outcome", "trio"})
 """Whose frames stand above those of a tool or a function."""
 HEAD_CHARACTERS: Final = 2_000
 TAIL_CHARACTERS: Final = 6_000

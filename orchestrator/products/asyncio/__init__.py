@@ -1,6 +1,6 @@
 """The orchestrator for programs on asyncio: FastAPI, Django, notebooks.
 
-    from orchestrator.products.asyncio import open_orchestrator, tool
+    from orchestrator.asyncio import open_orchestrator, tool
 
 Trio runs in a thread of its own; `docs/asyncio.md` has examples. This package alone knows asyncio.
 """

@@ -104,13 +104,13 @@ async def run_in_asyncio(
     For code that trio runs: pipelines and hooks. Cancelling it cancels the function.
 
     Raises:
-        DefinitionError: the orchestrator was not opened by `orchestrator.products.asyncio`.
+        DefinitionError: the orchestrator was not opened by `orchestrator.asyncio`.
     """
     owner = OWNER.get()
     if owner is None:
         name: Any = getattr(function, "__qualname__", function)
         raise DefinitionError(
             f"{name} is a function of asyncio, and the orchestrator was opened on trio: open it"
-            " with `orchestrator.products.asyncio.open_orchestrator`, or write the function for trio"
+            " with `orchestrator.asyncio.open_orchestrator`, or write the function for trio"
         )
     return await owner.run(lambda: function(*args, **keywords))

@@ -10,10 +10,10 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import trio
 
-from orchestrator import runtime
 from orchestrator.agents import Agent, Part
 from orchestrator.delegation import Receipt, SessionId, Tree
 from orchestrator.delegation.events.approvals import ApprovalQuestion
+from orchestrator.kernel import runtime
 from orchestrator.kernel.doors.one_shot import Run
 from orchestrator.products.asyncio.opened import Opened
 from orchestrator.products.asyncio.session import Received, Session, open_session

@@ -23,12 +23,12 @@ from orchestrator.delegation import Reply
 from orchestrator.delegation.events import MessageReceived
 from orchestrator.kernel.doors.session import Session
 from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.execution import worker_process
 from orchestrator.products.cluster.database.connection import UnreachableError
 from orchestrator.products.cluster.journal import journal as postgres_journal  # noqa: F401
 from orchestrator.products.cluster.work import Delivery, Exchange, WorkerId
 from orchestrator.products.cluster.work.postgres import exchange as postgres_exchange  # noqa: F401
 from orchestrator.products.cluster.work.queues import absurd  # noqa: F401
+from orchestrator.products.cluster.worker import process as worker_process
 from tests.chaos.cluster.home import Home
 
 TEAM: Final = str(Path(__file__).parent / "team.py")

@@ -58,7 +58,7 @@ class Caller(Protocol):
 
     @property
     def context(self) -> Mapping[str, str]:
-        """Where the request comes from, by the names of `orchestrator.delegation.session_context`."""
+        """The origin of the request, by the names of `session_context`."""
         ...
 
     @property

@@ -9,7 +9,7 @@ from orchestrator.agents.redaction.redactor import Redactor
 def redacted_logger(redactor: Redactor) -> logging.Logger:
     """Return a logger that redacts secrets."""
     # Not a named logger: no global configuration applies, and it lives as long as the server.
-    logger = logging.Logger("orchestrator.products.server", logging.WARNING)  # noqa: LOG001
+    logger = logging.Logger("orchestrator.server", logging.WARNING)  # noqa: LOG001
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_RedactingFormatter(redactor))
     logger.addHandler(handler)
