@@ -100,7 +100,7 @@ async def test_what_runs_here_is_not_written(path: str) -> None:
 
     assert "the orchestrator" in await worker.refused(write_file, path=path, content="x = 1\n")
     await worker.use(read_file, path="agent.py")
-    assert "imports from agents" in await worker.refused(
+    assert "imports from orchestrator.agents" in await worker.refused(
         edit_file, path="agent.py", old="import", new="import os, "
     )
     assert (package / "agent.py").read_bytes() == before

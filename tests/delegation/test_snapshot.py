@@ -278,7 +278,9 @@ def code_of(file: Path) -> str:
     tree = ast.parse(file.read_text())
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        for statement in list(body) if isinstance(body, list) else ():
+        if not isinstance(body, list):
+            continue
+        for statement in [*body]:
             if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
                 body.remove(statement)
     return ast.dump(tree)

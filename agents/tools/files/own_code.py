@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.machinery import PathFinder, all_suffixes
 from pathlib import Path, PurePath
+from types import ModuleType
 from typing import Final
 
 from orchestrator.agents.errors import ToolError
@@ -126,7 +127,7 @@ def _parts() -> Iterator[str]:
         if folder.endswith(_PACKAGES):
             yield folder
     for name, module in [*sys.modules.items()]:
-        if "." in name:
+        if not _has_own_folder(name, module):
             continue
         if package := getattr(module, "__path__", None):
             yield from package
@@ -154,8 +155,7 @@ def _imported(real: str) -> str:
     is_module = real.endswith(_SUFFIXES)
     # A copy: another thread may import meanwhile.
     for name, module in [*sys.modules.items()]:
-        # The others are below their packages, whether they are imported yet or not.
-        if "." in name:
+        if not _has_own_folder(name, module):
             continue
         own = getattr(module, "__file__", None)
         if own and file is not None and _identity(own) == file:
@@ -165,6 +165,18 @@ def _imported(real: str) -> str:
         ):
             return f"the orchestrator imports from {name}"
     return ""
+
+
+def _has_own_folder(name: str, module: ModuleType) -> bool:
+    """Return whether a module is not below the folder of its package: a top one, or a link."""
+    if "." not in name:
+        return True
+    return any(_is_link(part) for part in getattr(module, "__path__", None) or ())
+
+
+@lru_cache(maxsize=4096)
+def _is_link(folder: str) -> bool:
+    return os.path.islink(folder)  # noqa: PTH114 (hundreds for each task)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
