@@ -6,7 +6,7 @@ package, and the code that runs one when it is first used.
 
 from importlib import import_module
 
-from orchestrator.agents.agent import Agent, Compaction, InstructionContext, is_agent
+from orchestrator.agents.agent import Agent, Compaction, is_agent
 from orchestrator.agents.approval import allow, ask, deny
 from orchestrator.agents.errors import (
     AgentError,
@@ -83,7 +83,6 @@ __all__ = [
     "Failure",
     "Hooks",
     "InputError",
-    "InstructionContext",
     "LimitExceededError",
     "Limits",
     "McpCommand",
@@ -138,13 +137,6 @@ __all__ = [
     "well_formed",
 ]
 
-_RENAMED = {
-    "Hands": "PipelineContext",
-    "InLine": "Queued",
-    "Occasion": "InstructionContext",
-    "tell_nobody": "ignore_event",
-}
-"""Names of version 0.1, which keep working."""
 _LATE = {
     "ScriptedModel": "orchestrator.agents.models.providers.scripted",
     "Step": "orchestrator.agents.turn_host",
@@ -175,10 +167,7 @@ def require_no_other_library(name: str) -> None:
 
 
 def __getattr__(name: str) -> object:
-    name = _RENAMED.get(name, name)
     if name not in _LATE:
-        if name in globals():
-            return globals()[name]
         require_no_other_library(name)
         raise AttributeError(f"module 'orchestrator.agents' has no attribute {name!r}")
     value = getattr(import_module(_LATE[name]), name)

@@ -90,8 +90,6 @@ AnswerCheck: TypeAlias = (
     | Callable[[TaskContext[CheckDepsT], CheckedT], Awaitable[None] | None]
 )
 """A function of an answer, or of the task and an answer."""
-InstructionContext = TaskContext
-"""Its name in version 0.1."""
 
 
 def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:

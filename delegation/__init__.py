@@ -132,27 +132,3 @@ __all__ = [
     "unmet_dependency",
     "usd",
 ]
-
-_RENAMED = {
-    "Completion": "TaskNotice",
-    "Controller": "Delegator",
-    "Room": "Slots",
-    "SHARED": "SHARED_BUDGET_PREFIX",
-    "Verdict": "Decision",
-    "amounts_of": "decode_used_amounts",
-    "forget": "evict_session",
-    "has_room_for": "fits_budget",
-    "in_order": "in_dependency_order",
-    "readable": "readable_characters",
-    "recall": "restore_session",
-    "remember_used": "register_idle_session",
-    "unmet": "unmet_dependency",
-    "used_by": "encode_shared_use",
-}
-"""Names of version 0.1, which keep working."""
-
-
-def __getattr__(name: str) -> object:
-    if name not in _RENAMED:
-        raise AttributeError(f"module 'orchestrator.delegation' has no attribute {name!r}")
-    return globals()[_RENAMED[name]]

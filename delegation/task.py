@@ -101,9 +101,6 @@ class Cause(enum.StrEnum):
     """Its session was closed for good."""
     SHUTDOWN = "shutdown"
     """The orchestrator was stopped, and does not wait for it any more."""
-    STOPPED = "stopped"
-    """One of ASKED, CALLER_GONE, SESSION_CLOSED and SHUTDOWN: facts of version 2 do not tell
-    which. No new fact has it."""
 
     DEADLINE = "deadline"
     """Its seconds were used up: those of its agent, or those of the account in the outcome."""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         Failure,
         Hooks,
         InputError,
-        InstructionContext,
         LimitExceededError,
         Limits,
         McpCommand,
@@ -148,7 +147,6 @@ __all__ = [
     "FanOutFailedError",
     "Hooks",
     "InputError",
-    "InstructionContext",
     "Journal",
     "JournalError",
     "JournalInUseError",
@@ -239,13 +237,10 @@ __all__ = [
     "vote",
 ]
 
-# Without pathlib, which takes longer to import than all else here.
-__path__.append(os.path.join(os.path.dirname(__file__), "old_paths"))  # noqa: PTH118, PTH120
-
 _HOMES = {
     "orchestrator.agents": """
         Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError
-        Failure Hooks InputError InstructionContext LimitExceededError Limits McpCommand McpUrl
+        Failure Hooks InputError LimitExceededError Limits McpCommand McpUrl
         Message Model ModelError ModelEvent ModelRequest ModelSettings OutputError Part Patience
         Pipeline Price ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall
         ToolError ToolMessage Transcript Usage UserMessage agent allow ask deny tool
@@ -287,12 +282,8 @@ _HOMES = {
 _LATE_CALLS = {"open_orchestrator"}
 """Functions whose module is imported when they are called: they need nearly everything."""
 
-_RENAMED = {"Heard": "TaskModelEvent"}
-"""Names of version 0.1, which keep working."""
-
 
 def __getattr__(name: str) -> "Any":
-    name = _RENAMED.get(name, name)
     for home, names in _HOMES.items():
         if name in names.split():
             value = _imported(home, name)

@@ -12,17 +12,15 @@ from orchestrator import agents, delegation
 ROOT = Path(__file__).parent.parent
 AT_MOST = 66
 VAGUE = re.compile(r"\b(?:whoever|somebody|nobody|anybody|everybody)\b", re.IGNORECASE)
-# An old sentence that is still read, an address, a text of the demonstration, a decision.
-VAGUE_AT_MOST = 4
-# A path of version 0.1 that is still imported.
-GERUNDS = {"replaying.py"}
+# An address, a text of the demonstration, a decision.
+VAGUE_AT_MOST = 3
 
 AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
     Compaction DefinitionError Failure Hooks PipelineContext Queued InputError LimitExceededError
     Limits McpCommand McpUrl Message MessageId Model ModelError ModelEvent ModelRequest
     ModelSettings
-    InstructionContext OutputError Part
+    OutputError Part
     Patience Pipeline Price ReasoningBlock ReasoningDelta RefusedBy Retrying Sandbox
     ScriptExhaustedError
     ScriptedModel Switched TaskContext TextDelta Tool ToolCall ToolError ToolMessage Transcript
@@ -43,7 +41,7 @@ DELEGATION = """
 """
 FROM_AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError Failure
-    Hooks InputError InstructionContext LimitExceededError Limits McpCommand McpUrl Message Model
+    Hooks InputError LimitExceededError Limits McpCommand McpUrl Message Model
     ModelError
     ModelEvent ModelRequest ModelSettings OutputError Part Patience Pipeline Price
     ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall ToolError ToolMessage
@@ -94,12 +92,6 @@ def test_every_public_name_has_one_home_and_is_found_by_dir() -> None:
         assert getattr(orchestrator, name) is not None
 
 
-def test_names_of_the_first_version_keep_working() -> None:
-    for room in (agents, delegation, orchestrator):
-        for old, new in room._RENAMED.items():
-            assert getattr(room, old) is getattr(room, new)
-
-
 def test_every_module_has_a_docstring_that_names_its_subject() -> None:
     for file in sources():
         docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
@@ -117,7 +109,7 @@ def test_every_folder_is_a_package() -> None:
 def test_modules_are_named_after_things() -> None:
     """A gerund names an activity, and nothing that a reader could look for."""
     gerunds = {file.name for file in sources() if file.stem.endswith("ing")}
-    assert gerunds == GERUNDS
+    assert gerunds == set()
 
 
 def test_sentences_name_who_does_what() -> None:

@@ -4,7 +4,3 @@ A tool source (an MCP server, for example) is a package here, beside `files` and
 produces `Tool` values, whose `run` does the call. What it needs of the task it finds in
 `context.ToolContext`; connections belong to the orchestrator, which opens them around a session.
 """
-
-from pathlib import Path
-
-__path__.append(str(Path(__file__).parent / "old_paths"))

@@ -1,6 +1,6 @@
 """Facts as versioned JSON, and back.
 
-Facts of older versions are upgraded as they are decoded. A newer fact is refused, never guessed at.
+A fact of an unknown kind or version is refused, never guessed at.
 """
 
 from typing import Final, get_args
@@ -9,10 +9,9 @@ import msgspec
 
 from orchestrator.delegation.errors import MISFITS, UnreadableFactError, UnwritableFactError
 from orchestrator.delegation.events.facts import Event
-from orchestrator.delegation.events.upgrade import upgrade_from_2
 
-VERSION: Final = 3
-"""Raise it when the meaning of a fact changes, and upgrade the older ones in `upgrade`."""
+VERSION: Final = 1
+"""Raise it when the meaning of a fact changes."""
 
 _KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
 _ENCODER: Final = msgspec.json.Encoder()
@@ -39,13 +38,13 @@ def encode(event: Event) -> Encoded:
 
 
 def decode(encoded: Encoded) -> Event:
-    if encoded.version > VERSION or encoded.kind not in _DECODERS:
+    if encoded.version != VERSION or encoded.kind not in _DECODERS:
         raise UnreadableFactError(
             f"{encoded.kind!r} in version {encoded.version}: it was written by a newer"
             " orchestrator; use that one, or a new journal"
         )
     try:
         event: Event = _DECODERS[encoded.kind].decode(encoded.body)
-        return event if encoded.version == VERSION else upgrade_from_2(event)
     except MISFITS as exc:
         raise UnreadableFactError(f"a damaged {encoded.kind!r}: {exc}") from exc
+    return event

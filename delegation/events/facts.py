@@ -58,7 +58,7 @@ class JournalOpened:
 
     version: str
     host: str = ""
-    """The machine that it runs on; older facts do not name it."""
+    """The machine that it runs on."""
 
 
 @attrs.frozen
@@ -122,7 +122,7 @@ class MessageReceived:
     text: str
     parts: tuple[Part, ...] = ()
     id: MessageId = NO_ID
-    """Its id in the transcript; facts of the first version have none."""
+    """Its id in the transcript; the fold names a message without one by the number of the fact."""
     context: Mapping[str, str] = EMPTY
     """The variables of `orchestrator.delegation.session_context`, by their short names."""
     grants: tuple[Grant, ...] = ()
@@ -444,7 +444,7 @@ class ProcessStarted:
     command: str
     notify: bool
     host: str = ""
-    """The machine that it runs on; older facts do not name it."""
+    """The machine that it runs on."""
 
 
 @attrs.frozen

@@ -25,7 +25,7 @@ class ProcessRecord:
     notify: bool
     """Its end is mail for the session."""
     host: str = ""
-    """The machine that it runs on; older facts do not name it."""
+    """The machine that it runs on."""
     unreachable_from: str = ""
     """The machine that took the journal over and cannot see it: whether it runs is not known."""
 

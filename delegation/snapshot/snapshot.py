@@ -10,7 +10,7 @@ from orchestrator.delegation.rules import Rules
 from orchestrator.delegation.snapshot.stored_state import decode_state, encode_state
 from orchestrator.delegation.task import SHARED_BUDGET_PREFIX, SessionId
 
-LAYOUT: Final = 14
+LAYOUT: Final = 1
 """Raise it with any change of the fold, of its records or of this package: then no snapshot from
 before is read."""
 MIN_FACTS: Final = 2_000

@@ -7,7 +7,7 @@ from orchestrator.agents import ScriptedModel
 from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
 from orchestrator.testing.crashing_journal import CrashedError, CrashingJournal
 from orchestrator.testing.faults import DroppingDoor, drop_deliveries, faulty, slow
-from orchestrator.testing.harness import Harness, TrialHouse, facts
+from orchestrator.testing.harness import Harness, facts
 from orchestrator.testing.invariants import assert_laws, laws_of
 from orchestrator.testing.models import (
     CountingModel,
@@ -32,7 +32,6 @@ __all__ = [
     "ScriptedModel",
     "SpyModel",
     "StreamingModel",
-    "TrialHouse",
     "assert_laws",
     "assert_tree",
     "drop_deliveries",

@@ -18,5 +18,3 @@ def _checked_harness() -> Generator[Harness]:
 
 
 harness = pytest.fixture(_checked_harness, name="harness")
-house = pytest.fixture(_checked_harness, name="house")
-"""The name in version 0.1."""

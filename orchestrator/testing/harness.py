@@ -88,10 +88,6 @@ class Harness:
         assert_laws(self.entries, self.rules)
 
 
-TrialHouse = Harness
-"""The name in version 0.1."""
-
-
 def facts(entries: Sequence[Entry], kind: type[EventT]) -> list[EventT]:
     """Return the facts of one kind in a journal, oldest first."""
     return [entry.event for entry in entries if isinstance(entry.event, kind)]

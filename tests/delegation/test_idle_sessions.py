@@ -88,7 +88,6 @@ def test_what_it_has_used_of_a_shared_budget_is_told_to_others() -> None:
 
 
 def test_the_stored_use_is_one_flat_object_for_each_budget() -> None:
-    """Journals of earlier versions have it, and are read."""
     stored = encode_shared_use(told(life_of(A, TOGETHER)).sessions[A])
 
     assert stored == (

@@ -5,7 +5,6 @@ from contextlib import closing
 from pathlib import Path
 
 from orchestrator.kernel.journal.checksums import entry_checksum, row_checksum
-from orchestrator.kernel.journal.sqlite.schema import APPLICATION_ID, MIGRATIONS
 
 DAY = 24 * 3600
 
@@ -37,17 +36,3 @@ def rewrite(path: Path, *statements: str) -> None:
         connection.executemany("INSERT INTO last_entries VALUES (?, ?)", last.items())
         connection.execute("UPDATE sessions SET checksum = row_checksum(session, first, used)")
         connection.execute("UPDATE pruned SET checksum = row_checksum(entries, last, used)")
-
-
-def downgrade(path: Path, *, last: int = 2**62) -> None:
-    """Write a journal anew as the first version would have, up to an entry."""
-    with closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute(
-            "SELECT seq, at, session, kind, version, body FROM entries WHERE seq <= ?", (last,)
-        ).fetchall()
-    path.unlink()
-    path.touch(0o600)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        MIGRATIONS[0](connection)
-        connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", rows)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

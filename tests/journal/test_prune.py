@@ -18,7 +18,7 @@ from orchestrator.kernel.journal.sqlite import entries as sqlite_entries
 from orchestrator.kernel.journal.sqlite.check import check_journal
 from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
 from orchestrator.kernel.journal.store import Level
-from tests.journal.kit import downgrade, rewrite
+from tests.journal.kit import rewrite
 from tests.kit import hand_on, worker
 
 pytestmark = pytest.mark.realtime
@@ -184,19 +184,6 @@ def test_a_dry_run_of_nothing_and_a_journal_that_is_not_there_are_mistakes(
     _, err = command(capsys, path, "runs", "--dry-run", code=2)
 
     assert "--dry-run goes with --prune" in err
-
-
-def test_a_dry_run_on_a_file_of_the_first_version_changes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "journal.db"
-    write_runs(path, "go")
-    downgrade(path)
-    out, _ = command(capsys, path, "runs", "--prune", "0h", "--dry-run")
-
-    assert "would prune 0 runs (0 entries), and none of the 1 that are not" in out
-    assert "go" in command(capsys, path, "runs")[0]
-    assert "succeeded" in command(capsys, path, "tree")[0]
 
 
 def test_the_newest_are_listed_and_only_they_are_read(

@@ -15,22 +15,19 @@ import trio.testing
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.delegation import encode
-from orchestrator.delegation.events import Entry, TurnEnded
+from orchestrator.delegation.events import TurnEnded
 from orchestrator.kernel.journal.group_commit import GroupCommit
 from orchestrator.kernel.journal.long_strings import (
     MAX_INLINE_CHARACTERS,
     extract_long_strings,
     restore_long_strings,
 )
-from orchestrator.kernel.journal.sqlite.check import check_journal
 from orchestrator.kernel.journal.sqlite.journal import (
     open_sqlite_journal,
     read_sqlite_journal,
     writer_of,
 )
-from orchestrator.kernel.journal.sqlite.schema import MIGRATIONS, VERSION
-from orchestrator.kernel.journal.sqlite.store import SQLiteStore
-from orchestrator.kernel.journal.store import Level
+from orchestrator.kernel.journal.sqlite.schema import TABLES, VERSION
 from orchestrator.kernel.runtime import default_journal
 from tests.journal.kit import change, rewrite
 from tests.kit import facts, hand_on, worker
@@ -133,8 +130,8 @@ async def test_a_newer_fact_is_refused_also_in_an_idle_session(tmp_path: Path) -
             pass
     with pytest.raises(JournalError, match="'TurnEnded' in version 99: it was written"):
         await read_sqlite_journal(path)
-    plan = ask(path, "EXPLAIN QUERY PLAN SELECT 1 FROM entries WHERE version > 3")
-    assert "newer_than_3" in str(plan)
+    plan = ask(path, "EXPLAIN QUERY PLAN SELECT 1 FROM entries WHERE version != 1")
+    assert "unknown_facts" in str(plan)
     assert run.output == "merged"
 
 
@@ -152,144 +149,31 @@ async def test_tables_of_a_newer_version_are_refused(tmp_path: Path) -> None:
         await read_sqlite_journal(path)
 
 
-ENTRIES = """
-CREATE TABLE IF NOT EXISTS entries (
-    seq     INTEGER PRIMARY KEY,
-    at      REAL    NOT NULL,
-    session TEXT    NOT NULL,
-    kind    TEXT    NOT NULL,
-    version INTEGER NOT NULL,
-    body    TEXT    NOT NULL
-) STRICT;
-CREATE INDEX IF NOT EXISTS entries_of_a_session ON entries (session, seq);
-"""
-SESSIONS = """
-CREATE TABLE IF NOT EXISTS sessions (
-    session TEXT    PRIMARY KEY,
-    first   INTEGER NOT NULL,
-    used    TEXT
-) STRICT;
-CREATE TABLE IF NOT EXISTS pruned (entries INTEGER NOT NULL) STRICT;
-"""
-PAYLOADS = """
-CREATE TABLE payloads (digest TEXT PRIMARY KEY, string TEXT NOT NULL) STRICT;
-ALTER TABLE pruned ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE pruned ADD COLUMN used TEXT NOT NULL DEFAULT '[]';
-PRAGMA user_version = 3;
-"""
-CHECKSUMS = """
-ALTER TABLE entries ADD COLUMN previous INTEGER;
-ALTER TABLE entries ADD COLUMN checksum INTEGER;
-CREATE TABLE last_entries (
-    session TEXT    PRIMARY KEY,
-    seq     INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-ALTER TABLE sessions ADD COLUMN checksum INTEGER;
-ALTER TABLE pruned ADD COLUMN checksum INTEGER;
-CREATE TABLE pruned_sessions (
-    session  TEXT    PRIMARY KEY,
-    checksum INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE snapshots (
-    session  TEXT    PRIMARY KEY,
-    seq      INTEGER NOT NULL,
-    layout   TEXT    NOT NULL,
-    state    BLOB    NOT NULL,
-    checksum INTEGER NOT NULL
-) STRICT;
-CREATE TRIGGER delete_snapshot AFTER DELETE ON sessions BEGIN
-    DELETE FROM snapshots WHERE session = old.session;
-END;
-PRAGMA user_version = 4;
-"""
-SCHEMAS = {
-    1: ENTRIES,
-    2: ENTRIES + SESSIONS,
-    3: ENTRIES + SESSIONS + PAYLOADS,
-    4: ENTRIES + SESSIONS + PAYLOADS + CHECKSUMS,
-}
-
-
-def write_version(path: Path, version: int, entries: Sequence[Entry], session: str) -> None:
-    """Write a file as that version wrote it, statement by statement."""
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA application_id = 1145392199")
-    connection.executescript(SCHEMAS[version])
-    with connection:
-        for entry in entries:
-            fact = encode(entry.event)
-            connection.execute(
-                "INSERT INTO entries (seq, at, session, kind, version, body)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                (entry.seq, entry.at, entry.session, fact.kind, fact.version, fact.body.decode()),
-            )
-        if version > 1:
-            connection.execute(
-                "INSERT INTO sessions (session, first, used) VALUES (?, 2, '')", (session,)
-            )
-    connection.close()
-    path.chmod(0o600)
-    if version > 3:
-        rewrite(path)
-
-
-@pytest.mark.parametrize("version", range(1, VERSION))
-async def test_a_file_of_each_earlier_version_is_read_and_gone_on_with(
-    tmp_path: Path, version: int
-) -> None:
-    async with open_orchestrator(tmp_path / "new.db") as orchestrator:
-        run = await orchestrator.run(editor(), "go")
-    entries = await read_sqlite_journal(tmp_path / "new.db")
-    path = tmp_path / "old.db"
-    write_version(path, version, entries, run.id)
-
-    assert await read_sqlite_journal(path) == entries
-    assert ask(path, "PRAGMA user_version") == [(version if version > 2 else 0,)]
-    with SQLiteStore(path).open_reader() as reader:
-        assert list(reader.audit().rows) == []
-    async with open_orchestrator(path) as orchestrator:
-        assert orchestrator.runs == [run.id]
-        assert (await orchestrator.read_tree(run.id)).to_text() == run.tree.to_text()
-        again = await orchestrator.run(editor(), "again")
-    assert ask(path, "PRAGMA user_version") == [(VERSION,)]
-    async with open_orchestrator(path) as orchestrator:
-        assert orchestrator.runs == [run.id, again.id]
-    assert not [it for it in check_journal(path) if it.level is Level.WRONG]
-
-
-async def test_opening_a_file_of_the_first_version_lists_its_idle_runs(tmp_path: Path) -> None:
-    async with open_orchestrator(tmp_path / "new.db") as orchestrator:
-        run = await orchestrator.run(editor(), "go")
-    path = tmp_path / "old.db"
-    write_version(path, 1, await read_sqlite_journal(tmp_path / "new.db"), run.id)
+@pytest.mark.parametrize("version", [-1, 0])
+async def test_tables_of_a_version_that_never_was_are_refused(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "journal.db"
     async with open_orchestrator(path):
         pass
+    change(path, f"PRAGMA user_version = {version}")
 
-    assert ask(path, "SELECT used FROM sessions") == [("",)]
+    with pytest.raises(JournalError, match="restore a copy"):
+        async with open_orchestrator(path):
+            pass
+    with pytest.raises(JournalError, match="restore a copy"):
+        await read_sqlite_journal(path)
 
 
-def test_there_is_a_migration_to_each_version_and_a_file_to_test_it_with() -> None:
-    assert len(MIGRATIONS) == VERSION == len(SCHEMAS) + 1
-
-
-async def test_a_migration_that_fails_leaves_the_file_as_it_was(
+async def test_tables_that_cannot_be_created_leave_the_file_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(connection: sqlite3.Connection) -> None:
-        connection.execute("CREATE TABLE half_way (x)")
-        connection.execute("SELECT nonsense")
-
-    path = tmp_path / "old.db"
-    write_version(path, 1, [], "")
-    before = ask(path, "SELECT sql FROM sqlite_schema")
-    migrations = (*MIGRATIONS[:2], fail)
-    monkeypatch.setattr("orchestrator.kernel.journal.sqlite.schema.MIGRATIONS", migrations)
+    path = tmp_path / "journal.db"
+    tables = (*TABLES[:2], "SELECT nonsense")
+    monkeypatch.setattr("orchestrator.kernel.journal.sqlite.schema.TABLES", tables)
 
     with pytest.raises(JournalError, match="no such column: nonsense"):
         async with open_orchestrator(path):
             pass
-    assert ask(path, "SELECT sql FROM sqlite_schema") == before
+    assert ask(path, "SELECT sql FROM sqlite_schema") == []
 
 
 LONG = 'long "quoted" \\ text \x00 \x1a ☃ 𝄞 ' * 200

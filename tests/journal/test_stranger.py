@@ -72,7 +72,7 @@ def wrong(path: Path) -> list[str]:
         ["ALTER TABLE entries ADD COLUMN more INTEGER AS (seq + 1)"],
         ["ALTER TABLE entries RENAME COLUMN at TO time"],
         ["DROP INDEX entries_of_a_session"],
-        ["CREATE INDEX newer_than_9 ON entries (version) WHERE abs(version) > 9"],
+        ["CREATE INDEX unknown_facts_9 ON entries (version) WHERE abs(version) > 9"],
         ["PRAGMA user_version = 2"],
     ],
 )

@@ -10,10 +10,10 @@ import trio
 from orchestrator.agents import Agent, DefinitionError, ScriptedModel
 from orchestrator.kernel.journal.backends import store_at
 from orchestrator.products.mcp.server.tools import TaskMode, parse_modes, tools_of
+from orchestrator.products.server import mcp_route
 from orchestrator.products.server.keys.changes import revoke_key
 from orchestrator.products.server.keys.key import KeyLimits, Scope
 from orchestrator.products.server.state import Settings
-from orchestrator.server import mcp_route
 from tests.mcp.server_kit import Rpc, add, deleter, greet, rpc_of, slow_team
 from tests.server.keys_kit import serving_with_keys
 from tests.server.kit import TOKEN, serving

@@ -46,7 +46,8 @@ from orchestrator.agents import (
     ask,
 )
 from orchestrator.agents import tool as trio_tool
-from orchestrator.asyncio import (
+from orchestrator.delegation import Ending
+from orchestrator.products.asyncio import (
     Orchestrator,
     Session,
     StreamedRun,
@@ -56,7 +57,6 @@ from orchestrator.asyncio import (
     run_in_asyncio,
     tool,
 )
-from orchestrator.delegation import Ending
 from orchestrator.products.asyncio.trio_thread import Held, TrioThread
 from orchestrator.testing import StreamingModel
 from tests.kit import hand_on, worker

@@ -18,13 +18,13 @@ from orchestrator.delegation.events import (
     TurnEnded,
 )
 from orchestrator.products.history.replay.run import replay_sync
-from tests.golden.version_2 import ONE_AT_A_TIME, agents, make
+from tests.golden.version_1 import ONE_AT_A_TIME, agents, make_ended
 
 
 @pytest.fixture(scope="module")
 def entries() -> Sequence[Entry]:
     """Return the runs of the golden journal, as they are recorded now."""
-    return make().entries
+    return make_ended().entries
 
 
 def test_every_outcome_has_its_cause(entries: Sequence[Entry]) -> None:

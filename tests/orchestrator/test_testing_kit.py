@@ -42,7 +42,6 @@ from orchestrator.testing import (
     CrashedError,
     CrashingJournal,
     Harness,
-    TrialHouse,
     assert_laws,
     assert_tree,
     drop_deliveries,
@@ -54,11 +53,9 @@ from orchestrator.testing import (
     slow,
 )
 from orchestrator.testing.fixtures import harness as harness_fixture
-from orchestrator.testing.fixtures import house as house_fixture
 
 harness = harness_fixture
 """As a conftest has it: `from orchestrator.testing.fixtures import harness`."""
-house = house_fixture
 
 
 def team(seconds: float = 1) -> Agent:
@@ -440,8 +437,3 @@ async def test_facts_are_found_by_their_kind(harness: Harness) -> None:
     assert isinstance(harness.facts(ModelAnswered)[0].message, AssistantMessage)
     assert {it.mode for it in harness.facts(TaskRequested)} == {Mode.JOINED}
     assert harness.facts(TurnEnded)[0].outcome == Outcome(Ending.SUCCEEDED, "both are there")
-
-
-async def test_names_of_the_first_version_keep_working(house: TrialHouse) -> None:
-    assert type(house) is Harness
-    assert (await house.run(Agent("a", model=ScriptedModel(["x"])), "go")).output == "x"

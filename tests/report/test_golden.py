@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from orchestrator import viewer
 from orchestrator.delegation import Encoded, Ledger, SessionRecord, TaskId, Tree, decode
 from orchestrator.delegation.events import Entry, Event
 from orchestrator.delegation.tree.collapse import collapse_tree
 from orchestrator.delegation.tree.tally import STATUSES
 from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.products import viewer
 from orchestrator.products.history.report.packed_tree import columns_of
 from orchestrator.products.history.report.run_history import read_history
 from orchestrator.products.history.report.summary import STATUS_DISPLAY

@@ -37,7 +37,7 @@ async def heard_of(agent: Agent) -> tuple[list[str], list[str]]:
         open_server_state(orchestrator, {agent.name: agent}, Settings(token="x" * 16)) as state,
     ):
         session = state.journals.first.door.open_background(
-            InboundRequest(agent=agent, message=goal_message(agent, "go"), labels={"http": "run"})
+            InboundRequest(agent=agent, message=goal_message(agent, "go"), labels={"kind": "run"})
         )
         with open_agent_stream(state.journals.first, session) as agent_stream:
             while (update := await agent_stream.next()) is not None:

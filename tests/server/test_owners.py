@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import trio
 
-from orchestrator import server as server_package
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.agents.approval import ask
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events.jobs import JobId, JobSpec
 from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.products import server as server_package
 from orchestrator.products.server.app import OPERATIONS
 from orchestrator.products.server.keys.key import ORDINARY, Scope
 from orchestrator.products.server.operation import Operation

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from orchestrator.server import past_runs
+from orchestrator.products.server import past_runs
 from tests.kit import own_processes, worker
 from tests.server.kit import Served, serving
 

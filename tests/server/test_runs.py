@@ -9,11 +9,11 @@ import networkx as nx
 import pytest
 import trio
 
-from orchestrator import read_api
 from orchestrator.agents import Agent, Failure, ModelError, Pipeline, ScriptedModel
 from orchestrator.agents.pipelines.pipeline import PipelineContext
 from orchestrator.delegation import DeliveryCapability
 from orchestrator.delegation.events import DoorOpened, TaskRequested, TurnStarted
+from orchestrator.kernel import read_api
 from orchestrator.products.server.api import lookup
 from orchestrator.products.server.most_pieces import MOST_MESSAGES
 from orchestrator.products.server.state import Settings

@@ -120,7 +120,7 @@ async def test_no_crash_leaves_a_run_of_a_request_whose_client_is_gone() -> None
         open_server_state(orchestrator, {agent.name: agent}, Settings(token=TOKEN)) as state,
     ):
         session = state.journals.first.door.open_one_turn(
-            InboundRequest(agent=agent, message=goal_message(agent, "go"), labels={"http": "chat"})
+            InboundRequest(agent=agent, message=goal_message(agent, "go"), labels={"kind": "chat"})
         )
         begun = session.turn
         await state.journals.first.door.run_turn(session)

@@ -4,10 +4,8 @@ from typing import Final
 
 from orchestrator.delegation import SessionId
 
-KIND: Final = "http"
-"""The label of every session of a request: `run`, `response`, `chat`, `mcp` or `session`.
-
-Journals have called it so since all requests came over HTTP."""
+KIND: Final = "kind"
+"""The label of every session of a request: `run`, `response`, `chat`, `mcp` or `session`."""
 CONVERSATION: Final = "session"
 """The kind that stays open until the client closes it; any other ends with its request."""
 CHAT_PLATFORM: Final = "chat_platform"

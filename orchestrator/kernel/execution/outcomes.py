@@ -92,8 +92,7 @@ def _shared_account(exc: TaskFailedError, record: TaskRecord) -> str:
     """
     if exc.outcome.ending not in {Ending.OVER_BUDGET, Ending.REFUSED}:
         return ""
-    # Facts of version 2 name an account by its description.
-    own = {name for it in record.accounts for name in (it.id, it.describe())}
+    own = {it.id for it in record.accounts}
     outcomes = (exc.outcome, *exc.outcomes.values())
     return next((it.account for it in outcomes if it.account in own), "")
 

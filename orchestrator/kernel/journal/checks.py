@@ -39,8 +39,6 @@ class Damage:
     entries: list[int] = attrs.Factory(list[int])
     last: int = 0
     """The last entry that was seen."""
-    is_checked: bool = False
-    """That one has a checksum: so have all later ones."""
 
     def text(self, session: str) -> str:
         shown = ", ".join(map(str, self.entries[:EXAMPLES]))
@@ -51,21 +49,17 @@ class Damage:
         return f"run {session!r}: entries are damaged or missing: {shown}; {WHAT_TO_DO}"
 
 
-def compare_entry(row: Row, damage: Damage) -> bool:
-    """Note an entry, and return whether it is from before there were checksums."""
+def compare_entry(row: Row, damage: Damage) -> None:
+    """Note an entry, and whether the one before it is there."""
     seq, previous = row[0], row[6]
     try:
         require_whole(row)
     except UnreadableFactError:
         damage.entries.append(seq)
     else:
-        if previous is None and damage.is_checked:
-            damage.entries.append(seq)
-        elif previous is not None and previous != damage.last:
+        if previous != damage.last:
             damage.entries.append(previous)
-        damage.is_checked |= previous is not None
     damage.last = seq
-    return previous is None
 
 
 @attrs.define
@@ -81,13 +75,11 @@ class Totals:
 
 
 def compare_session(
-    record: SessionRecord, listed: Mapping[str, str | None] | None, totals: Totals
+    record: SessionRecord, listed: Mapping[str, str | None], totals: Totals
 ) -> None:
     """Compare the fold of a session with the list."""
     totals.active += not record.is_idle
     totals.undelivered += len(record.undelivered)
-    if listed is None:
-        return
     used = listed.get(record.id)
     if used is None:
         totals.listed_active += record.is_idle

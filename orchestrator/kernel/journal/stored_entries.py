@@ -18,14 +18,12 @@ from orchestrator.kernel.journal.long_strings import MARK_BYTES, digest, restore
 
 IdleChanges: TypeAlias = Mapping[SessionId, str | None]
 FactRow: TypeAlias = tuple[Entry, Encoded, IdleChanges]
-Row: TypeAlias = tuple[int, float, str, str, int, bytes, int | None, int | None]
+Row: TypeAlias = tuple[int, float, str, str, int, bytes, int, int]
 """The number, time, session, kind, version and body of an entry, the entry before it in its
 session, and its checksum."""
 FindString: TypeAlias = Callable[[str], bytes | None]
 """Returns the long string of a digest; None if there is none."""
 
-UNCHECKED: Final = (int, float, str, str, int, bytes, type(None), type(None))
-"""The types of a `Row` without a checksum."""
 MAX_SECONDS: Final = 60_000_000_000
 """The time of a fact is less, before or after 1970: the calendar of Python goes a bit further."""
 FACT_BYTES: Final = 64_000_000
@@ -90,15 +88,10 @@ def require_whole(row: Row) -> None:
     """Refuse a row that is not what was written."""
     seq, at, session, kind, version, body, previous, checksum = row
     try:
-        if previous is None or checksum is None:
-            # From before there were checksums. A damaged row may have anything in its columns.
-            types = tuple(type(value) for value in row)
-            is_whole = types == UNCHECKED
-        else:
-            found = entry_checksum(seq, at, session, kind, version, body, previous)
-            is_whole = found == checksum
+        found = entry_checksum(seq, at, session, kind, version, body, previous)
+        is_whole = found == checksum
     except (struct.error, TypeError, ValueError):
-        is_whole = False
+        is_whole = False  # a damaged row may have anything in its columns
     if not is_whole:
         raise UnreadableFactError(
             f"entry {seq} is damaged: it is not what was written; {WHAT_TO_DO}"
@@ -116,7 +109,7 @@ def require_chain(rows: Sequence[Row], after: int, last: int) -> None:
     seq = after
     for row in rows:
         previous = row[6]
-        if previous is not None and (previous > seq if seq == after else previous != seq):
+        if previous > seq if seq == after else previous != seq:
             raise UnreadableFactError(
                 f"entry {previous}, before entry {row[0]}, is missing; {WHAT_TO_DO}"
             )

@@ -15,14 +15,7 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 NOT_AWAITED: Final = "the pipeline that asked for it stopped waiting"
 _WITH_CALLER: Final = frozenset(
-    {
-        Cause.CALLER_GONE,
-        Cause.NOT_AWAITED,
-        Cause.ENDED_FIRST,
-        Cause.SESSION_CLOSED,
-        Cause.SHUTDOWN,
-        Cause.STOPPED,
-    }
+    {Cause.CALLER_GONE, Cause.NOT_AWAITED, Cause.ENDED_FIRST, Cause.SESSION_CLOSED, Cause.SHUTDOWN}
 )
 """Causes for which a task ends with its caller, and not for its own sake."""
 

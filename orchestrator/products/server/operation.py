@@ -431,11 +431,6 @@ class ApiCall:
                 raw = msgspec.json.encode(msgspec.json.decode(raw), order="sorted")
         return hashlib.sha256(raw).hexdigest()[:32]
 
-    @property
-    def raw_fingerprint(self) -> str:
-        """The digest of the body as it was sent: facts of earlier versions have it."""
-        return hashlib.sha256(self.raw).hexdigest()[:32]
-
 
 def _wrong_query(message: str, param: str | None = None) -> HttpError:
     return HttpError(400, f"the query is wrong: {message}", code="invalid_query", param=param)

@@ -193,8 +193,7 @@ def agent_messages(session: SessionRecord) -> list[AgentMessage]:
         # The output of a failed turn is the last text of the conversation, also of an earlier turn.
         known = own if outcome.succeeded else every
         if not known or outcome.output != known[-1].text:
-            # The output of a pipeline. Older journals have what a model said before it failed
-            # in the outcome only.
+            # The output of a pipeline.
             own.append(AgentMessage(f"m_{session.id}", outcome.output))
     return own
 

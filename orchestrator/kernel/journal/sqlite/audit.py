@@ -15,7 +15,6 @@ from orchestrator.kernel.journal.audit import (
     checkpoint,
     expired_head,
 )
-from orchestrator.kernel.journal.sqlite.schema import has_table
 
 
 def write_audit(connection: sqlite3.Connection, events: Sequence[AuditedEvent]) -> None:
@@ -39,9 +38,7 @@ def write_audit(connection: sqlite3.Connection, events: Sequence[AuditedEvent]) 
 
 
 def read_audit(connection: sqlite3.Connection) -> AuditLog:
-    """Return the audit; that of a file from before there was one is empty."""
-    if not has_table(connection, "audit"):
-        return AuditLog(rows=())
+    """Return the audit."""
     head, pruned = _read_heads(connection)
     return AuditLog(rows=_read_rows(connection), head=head, pruned=pruned)
 

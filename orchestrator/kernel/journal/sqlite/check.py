@@ -29,7 +29,7 @@ from orchestrator.kernel.journal.checksums import row_checksum
 from orchestrator.kernel.journal.journal import MISFITS, fold_entries
 from orchestrator.kernel.journal.long_strings import digest, references
 from orchestrator.kernel.journal.sqlite.audit import read_audit
-from orchestrator.kernel.journal.sqlite.entries import columns, file_allowance, from_row
+from orchestrator.kernel.journal.sqlite.entries import COLUMNS, file_allowance, from_row
 from orchestrator.kernel.journal.sqlite.lock import (
     last_writer_of,
     lock_path,
@@ -42,11 +42,7 @@ from orchestrator.kernel.journal.sqlite.reader import (
     refuse_lost_entries,
 )
 from orchestrator.kernel.journal.sqlite.schema import (
-    FACTS_VERSION,
-    VERSION,
     describe_failure,
-    has_checksums,
-    has_table,
     missing_entries,
     require_known_facts,
     unlisted_entry,
@@ -95,7 +91,7 @@ def check_journal(path: Path) -> Iterator[Finding]:
         if not version and not last_writer_of(path).durable_seq:
             yield Finding(Level.NOTE, "it is empty: nothing was ever written")
             return
-        yield _about_version(version)
+        yield Finding(Level.FINE, f"its tables are of version {version}")
         checks = (
             _integrity,
             _facts,
@@ -163,13 +159,6 @@ def _writer(path: Path) -> Finding:
     return Finding(Level.FINE, "no process writes it now")
 
 
-def _about_version(version: int) -> Finding:
-    if version < VERSION:
-        text = f"its tables are of version {version}; opening it makes them {VERSION}"
-        return Finding(Level.NOTE, text)
-    return Finding(Level.FINE, f"its tables are of version {version}")
-
-
 def _integrity(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     with path.open("rb") as file:
         header = file.read(20)
@@ -188,12 +177,6 @@ def _integrity(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 def _facts(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     require_known_facts(path, connection)
     yield Finding(Level.FINE, "it holds no facts that are newer than this orchestrator")
-    older = connection.execute(
-        "SELECT version, count(*) FROM entries WHERE version < ? GROUP BY version", (FACTS_VERSION,)
-    )
-    for version, count in older:
-        text = f"{count:,} of its facts are of version {version}, which can be read"
-        yield Finding(Level.FINE, text)
 
 
 def _holes(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -211,18 +194,14 @@ def _holes(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 
 def _checksums(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     """Compare every entry with its checksum, and look for the one before it."""
-    if not has_checksums(connection):
-        yield Finding(Level.NOTE, "its entries have no checksums")
-        return
     sessions: dict[str, Damage] = {}
-    unchecked = 0
     rows = connection.execute(
-        f"SELECT {columns(connection)} FROM entries ORDER BY seq"  # noqa: S608
+        f"SELECT {COLUMNS} FROM entries ORDER BY seq"  # noqa: S608
     )
     problem = ""
     try:
         for row in rows:
-            unchecked += compare_entry(row, sessions.setdefault(row[2], Damage()))
+            compare_entry(row, sessions.setdefault(row[2], Damage()))
     except sqlite3.Error as exc:
         problem = f"not all entries can be read: {describe_failure(exc)}"
     last_entries = connection.execute(
@@ -238,15 +217,10 @@ def _checksums(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         yield Finding(Level.WRONG, problem)
     elif not damaged:
         yield Finding(Level.FINE, "its entries are as they were written")
-    if unchecked:
-        text = f"{unchecked:,} of its entries are from before there were checksums"
-        yield Finding(Level.FINE, text)
 
 
 def _lists(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     """Compare the rows of the other tables with their checksums."""
-    if not has_table(connection, "last_entries"):
-        return
     problems = [
         f"one of {table} is not what was written: {row[0]!r}; {RESTORE}"
         for table, names in LISTS.items()
@@ -259,8 +233,6 @@ def _lists(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _payloads(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
-    if not has_table(connection, "payloads"):
-        return
     referenced = {
         name
         for (body,) in connection.execute(
@@ -276,14 +248,10 @@ def _payloads(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 
 def _table(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     """Compare the list of sessions with the sessions of the entries."""
-    if not has_table(connection, "sessions"):
-        return
-    pruned: list[tuple[str]] = []
-    if has_table(connection, "pruned_sessions"):
-        pruned = connection.execute("SELECT session FROM pruned_sessions").fetchall()
-        if pruned:
-            text = f"the next pruning deletes what is left of {len(pruned)} pruned runs"
-            yield Finding(Level.NOTE, text)
+    pruned = connection.execute("SELECT session FROM pruned_sessions").fetchall()
+    if pruned:
+        text = f"the next pruning deletes what is left of {len(pruned)} pruned runs"
+        yield Finding(Level.NOTE, text)
     found = connection.execute(
         "SELECT DISTINCT session FROM entries WHERE session != ''"
         " AND session NOT IN (SELECT session FROM sessions)"
@@ -300,9 +268,7 @@ def _table(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 
 def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     """Fold each session, and compare the result with the list."""
-    listed: dict[str, str | None] | None = None
-    if has_table(connection, "sessions"):
-        listed = dict(connection.execute("SELECT session, used FROM sessions"))
+    listed: dict[str, str | None] = dict(connection.execute("SELECT session, used FROM sessions"))
     totals = Totals()
     for session in SQLiteReader(path, connection).sessions():
         totals.runs += 1
@@ -324,9 +290,6 @@ def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 
 def _audit(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     """Follow the chain of the audit from its beginning to its head."""
-    if not has_table(connection, "audit"):
-        yield Finding(Level.NOTE, "it has no audit: it is from before there was one")
-        return
     yield check_audit(read_audit(connection))
 
 

@@ -4,13 +4,14 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable
 from functools import partial
+from typing import Final
 
 from orchestrator.delegation import SessionId, UnreadableFactError
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.journal.checksums import entry_checksum, row_checksum
 from orchestrator.kernel.journal.journal import JournalContents
 from orchestrator.kernel.journal.long_strings import extract_long_strings
-from orchestrator.kernel.journal.sqlite.schema import has_checksums, last_seq
+from orchestrator.kernel.journal.sqlite.schema import last_seq
 from orchestrator.kernel.journal.stored_entries import (
     RESTORE,
     Allowance,
@@ -22,11 +23,8 @@ from orchestrator.kernel.journal.stored_entries import (
     verify_active,
 )
 
-
-def columns(connection: sqlite3.Connection) -> str:
-    """Return the columns of a `Row`: the body as bytes, since damaged text may be no text."""
-    stored = "previous, checksum" if has_checksums(connection) else "NULL, NULL"
-    return f"seq, at, session, kind, version, CAST(body AS BLOB), {stored}"
+COLUMNS: Final = "seq, at, session, kind, version, CAST(body AS BLOB), previous, checksum"
+"""The columns of a `Row`: the body as bytes, since damaged text may be no text."""
 
 
 def write_entries(connection: sqlite3.Connection, batch: Iterable[FactRow]) -> Collection[str]:
@@ -121,13 +119,13 @@ def read_contents(
     }
     rows: list[Row] = connection.execute(
         f"""
-        SELECT {columns(connection)} FROM entries
+        SELECT {COLUMNS} FROM entries
         WHERE session IN (
             SELECT session FROM sessions WHERE used IS NULL
             EXCEPT SELECT value FROM json_each(?)
         )
         UNION ALL
-        SELECT {columns(connection)} FROM entries WHERE session = '' AND seq >= ?
+        SELECT {COLUMNS} FROM entries WHERE session = '' AND seq >= ?
         ORDER BY seq
         """,  # noqa: S608 (the names of columns are ours)
         (json.dumps([*apart]), min(active.values(), default=None)),

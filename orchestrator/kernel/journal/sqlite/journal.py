@@ -45,7 +45,6 @@ from orchestrator.kernel.journal.sqlite.prune import (
     read_stored,
     size_of,
     truncate_log,
-    vacuum,
 )
 from orchestrator.kernel.journal.sqlite.reader import (
     SQLiteReader,
@@ -56,8 +55,8 @@ from orchestrator.kernel.journal.sqlite.reader import (
 )
 from orchestrator.kernel.journal.sqlite.schema import (
     AS_STORED,
+    install_schema,
     last_seq,
-    migrate,
     require_complete,
     require_known_facts,
     translate_errors,
@@ -190,10 +189,6 @@ class SQLiteJournal:
     async def prune_audit(self, *, before: float, at: float, event: AuditEvent) -> int:
         """Put a checkpoint in place of the rows of the audit before a time; return how many."""
         return await self._step(prune_audit, self._path, before, (at, event))
-
-    async def vacuum(self) -> None:
-        """Write the file anew if it cannot shrink in steps. Nothing else is written meanwhile."""
-        await self._step(vacuum)
 
     async def _delete_strings(self) -> None:
         """Delete the long strings that no entry refers to."""
@@ -342,7 +337,7 @@ def _read_all(path: Path) -> Sequence[Entry]:
 
 
 def connect(path: Path, lock: WriterLock | None = None) -> sqlite3.Connection:
-    """Open a file for writing, and migrate it to this version; create it where there is none."""
+    """Open a file for writing; create it, with its tables, where there is none."""
     require_one_name(path)
     _require_own_files(path)
     if lock is not None and path.exists():
@@ -360,7 +355,7 @@ def connect(path: Path, lock: WriterLock | None = None) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             connection.execute("PRAGMA synchronous = FULL")
-            migrate(path, connection)
+            install_schema(connection)
             # Again: the log is open now, and its name was free for others until then.
             _require_own_files(path)
             if lock is not None:

@@ -21,7 +21,6 @@ from orchestrator.kernel.journal.journal import Pruned
 from orchestrator.kernel.journal.long_strings import references
 from orchestrator.kernel.journal.sqlite.audit import write_audit
 from orchestrator.kernel.journal.sqlite.reader import open_journal_read_only
-from orchestrator.kernel.journal.sqlite.schema import has_table
 
 # By the last entry, not by the latest: clocks are set back.
 EXPIRED_SESSIONS: Final = """
@@ -39,18 +38,12 @@ DELETE FROM entries WHERE seq IN (
 )
 """
 INCREMENTAL: Final = 2
-"""How SQLite calls a file that can shrink in steps; those of earlier versions cannot."""
+"""The mode of SQLite in which a file can shrink in steps."""
 
 
 def preview_prune(path: Path, *, before: float) -> Pruned:
     """Return what pruning would delete; a process may write the journal."""
     with open_journal_read_only(path) as connection:
-        if not has_table(connection, "sessions"):
-            # A file of the first version does not list idle sessions.
-            (active,) = connection.execute(
-                "SELECT count(DISTINCT session) FROM entries WHERE session != ''"
-            ).fetchone()
-            return Pruned(runs=0, entries=0, active=active)
         runs, entries = connection.execute(
             "SELECT count(DISTINCT session), count(*) FROM entries"  # noqa: S608
             f" WHERE session IN ({EXPIRED_SESSIONS})",
@@ -149,7 +142,7 @@ def free_pages(connection: sqlite3.Connection, limit: int) -> bool:
     """Give some free pages of the file back, and return whether there are more."""
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     if mode != INCREMENTAL:
-        return False
+        return False  # its header is damaged: no page would ever be freed
     # As a script: `execute` takes the first of its steps only, since it has no columns.
     connection.executescript(f"PRAGMA incremental_vacuum({limit})")
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
@@ -162,14 +155,6 @@ def truncate_log(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA busy_timeout = 0")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     connection.execute(f"PRAGMA busy_timeout = {wait}")
-
-
-def vacuum(connection: sqlite3.Connection) -> None:
-    """Write the file anew, so that it can shrink in steps from now on."""
-    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
-    if mode != INCREMENTAL:
-        connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
-        connection.execute("VACUUM")
 
 
 def size_of(path: Path) -> int:

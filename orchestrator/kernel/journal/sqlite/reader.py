@@ -17,7 +17,7 @@ from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditLog
 from orchestrator.kernel.journal.reader import DatedSession
 from orchestrator.kernel.journal.sqlite.audit import read_audit
-from orchestrator.kernel.journal.sqlite.entries import columns, decode_rows, last_entry, owners
+from orchestrator.kernel.journal.sqlite.entries import COLUMNS, decode_rows, last_entry, owners
 from orchestrator.kernel.journal.sqlite.lock import (
     LastWriter,
     last_writer_of,
@@ -28,7 +28,6 @@ from orchestrator.kernel.journal.sqlite.lock import (
 )
 from orchestrator.kernel.journal.sqlite.schema import (
     AS_STORED,
-    has_table,
     last_seq,
     require_complete,
     require_known_facts,
@@ -44,6 +43,8 @@ from orchestrator.kernel.journal.stored_entries import (
 )
 from orchestrator.kernel.private_files import irregularity
 
+IS_KEPT: Final = "session NOT IN (SELECT session FROM pruned_sessions)"
+"""The condition of entries that are not about to be deleted."""
 # An entry of no session says that all processes have ended: after the last entry of a session, one
 # of them is as good as all.
 SELECT_SESSION: Final = """
@@ -68,13 +69,8 @@ class SQLiteReader:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
-        self._columns = columns(connection)
         self._is_empty = not version_of(connection)
         """A writer has just made the file, and no table yet."""
-        self._is_kept = "1"
-        """The condition of entries that are not about to be deleted."""
-        if has_table(connection, "pruned_sessions"):
-            self._is_kept = "session NOT IN (SELECT session FROM pruned_sessions)"
 
     def sessions(self, *, prefix: str = "", newest: int | None = None) -> Sequence[SessionId]:
         rows = self._listed(prefix, newest)
@@ -88,32 +84,22 @@ class SQLiteReader:
         return [DatedSession(SessionId(id_), times[at]) for id_, at, *_ in rows]
 
     def owners(self) -> Mapping[SessionId, str]:
-        if not has_table(self._connection, "sessions"):
-            return {}  # it is older than owners
-        return owners(self._connection)
+        return {} if self._is_empty else owners(self._connection)
 
     def _listed(self, prefix: str, newest: int | None) -> list[ListedRow]:
         """Return the rows of sessions, oldest first: the id, and the number of the first entry."""
         if self._is_empty:
             return []
-        if has_table(self._connection, "sessions"):
-            found = "SELECT * FROM sessions"
-        else:
-            found = (
-                "SELECT session, min(seq) AS first FROM entries WHERE session != ''"
-                " GROUP BY session"
-            )
         rows = self._connection.execute(
-            f"SELECT * FROM ({found})"  # noqa: S608 (one of the two above)
+            "SELECT session, first, used, checksum FROM sessions"
             # A damaged row has anything there, also nothing: it must be among those verified.
             " WHERE substr(session, 1, ?) = ? OR typeof(session) != 'text'"
             " ORDER BY first DESC LIMIT ?",
             (len(prefix), prefix, -1 if newest is None else newest),
         ).fetchall()
-        if has_table(self._connection, "last_entries"):
-            with translate_errors(self._path):
-                for row in rows:
-                    require_listed(*row)
+        with translate_errors(self._path):
+            for row in rows:
+                require_listed(*row)
         return rows[::-1]
 
     def _times(self, numbers: Sequence[int]) -> dict[int, float]:
@@ -131,16 +117,12 @@ class SQLiteReader:
     def has_session(self, session: SessionId) -> bool:
         if self._is_empty:
             return False
-        table = "sessions" if has_table(self._connection, "sessions") else "entries"
-        found = self._connection.execute(
-            f"SELECT 1 FROM {table} WHERE session = ? AND session != '' LIMIT 1",  # noqa: S608
-            (session,),
-        )
+        found = self._connection.execute("SELECT 1 FROM sessions WHERE session = ?", (session,))
         return found.fetchone() is not None
 
     def active_sessions(self) -> Sequence[SessionId]:
-        if version_of(self._connection) < 2:
-            return ()  # no list says so: opening it finds them
+        if self._is_empty:
+            return ()
         rows = self._connection.execute(
             "SELECT session FROM sessions WHERE used IS NULL ORDER BY first"
         )
@@ -149,14 +131,7 @@ class SQLiteReader:
     def count(self) -> int:
         if self._is_empty:
             return 0
-        table = (
-            "sessions"
-            if version_of(self._connection) >= 2
-            else "(SELECT DISTINCT session FROM entries WHERE session != '')"
-        )
-        (count,) = self._connection.execute(
-            f"SELECT count(*) FROM {table}"  # noqa: S608
-        ).fetchone()
+        (count,) = self._connection.execute("SELECT count(*) FROM sessions").fetchone()
         return int(count)
 
     def entries(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
@@ -168,13 +143,11 @@ class SQLiteReader:
 
     def rows(self, session: SessionId, *, after: int = 0) -> list[Row]:
         """Return the same entries as they are stored."""
-        select = SELECT_SESSION.format(columns=self._columns, kept=self._is_kept)
+        select = SELECT_SESSION.format(columns=COLUMNS, kept=IS_KEPT)
         return self._connection.execute(select, {"session": session, "after": after}).fetchall()
 
     def _require_chains(self, session: SessionId, rows: Sequence[Row], after: int) -> None:
         """Refuse a session with an entry that is missing or cannot be found."""
-        if not has_table(self._connection, "last_entries"):
-            return
         require_chains(
             session,
             rows,
@@ -193,8 +166,8 @@ class SQLiteReader:
         if kind:
             conditions, values = f"{conditions}kind = ? AND ", [*values, kind]
         rows = self._connection.execute(
-            f"SELECT {self._columns} FROM entries"  # noqa: S608
-            f" WHERE {conditions}instr(body, ?) AND {self._is_kept} ORDER BY seq",
+            f"SELECT {COLUMNS} FROM entries"  # noqa: S608
+            f" WHERE {conditions}instr(body, ?) AND {IS_KEPT} ORDER BY seq",
             (*values, f'"{id_}"'),
         )
         return decode_rows(self._connection, rows)
@@ -204,7 +177,7 @@ class SQLiteReader:
             return []
         rows = self._connection.execute(
             "SELECT DISTINCT session FROM entries"  # noqa: S608
-            f" WHERE kind = 'TaskRequested' AND instr(body, ?) AND {self._is_kept}"
+            f" WHERE kind = 'TaskRequested' AND instr(body, ?) AND {IS_KEPT}"
             " ORDER BY seq",
             (f'"id":"{prefix}',),
         )
@@ -216,8 +189,8 @@ class SQLiteReader:
     def all_entries(self) -> list[Entry]:
         """Return the entries of all sessions."""
         rows = self._connection.execute(
-            f"SELECT {self._columns} FROM entries"  # noqa: S608
-            f" WHERE {self._is_kept} ORDER BY seq"
+            f"SELECT {COLUMNS} FROM entries"  # noqa: S608
+            f" WHERE {IS_KEPT} ORDER BY seq"
         )
         return decode_rows(self._connection, rows)
 
@@ -229,8 +202,8 @@ def has_active_sessions(path: Path) -> bool:
 
 
 def lists_active_session(connection: sqlite3.Connection) -> bool:
-    if version_of(connection) < 2:
-        return False  # no list says so: opening it finds them
+    if not version_of(connection):
+        return False
     found = connection.execute("SELECT 1 FROM sessions WHERE used IS NULL LIMIT 1")
     return found.fetchone() is not None
 

@@ -8,7 +8,6 @@ from orchestrator.delegation import Ledger, Rules, SessionId
 from orchestrator.delegation.snapshot import Snapshot, snapshot_layout
 from orchestrator.kernel.journal.snapshots import StoredSnapshot, fold_stored
 from orchestrator.kernel.journal.sqlite.reader import SQLiteReader
-from orchestrator.kernel.journal.sqlite.schema import has_table
 
 
 def write_snapshots(connection: sqlite3.Connection, snapshots: Iterable[StoredSnapshot]) -> None:
@@ -26,8 +25,6 @@ def stored_snapshots(
     connection: sqlite3.Connection, session: SessionId | None = None
 ) -> Iterator[StoredSnapshot]:
     """Yield the snapshots, or that of one session."""
-    if not has_table(connection, "snapshots"):
-        return
     # A damaged row has anything there; its checksum tells.
     select = (
         "SELECT session, seq, layout, CAST(coalesce(state, '') AS BLOB), checksum FROM snapshots"

@@ -79,6 +79,4 @@ class SQLiteStore:
             pruned = await journal.prune(
                 before=before, release=lambda _: True, only=only, audit=audit
             )
-            if pruned.runs:
-                await journal.vacuum()
         return attrs.evolve(pruned, freed=max(0, size - size_of(self._path)))

@@ -1,8 +1,8 @@
 """What makes a file of a stranger safe to query.
 
 SQL that a file brings along (views, triggers, defaults, checks, generated columns, indexes on
-expressions) runs when a table is read or written. So its schema has to be the one that our own
-migrations make, before anything else is asked. What is left is data, and data that never ends: a
+expressions) runs when a table is read or written. So its schema has to be the one that we create,
+before anything else is asked. What is left is data, and data that never ends: a
 page that is its own descendant. That is ended by a deadline.
 """
 
@@ -16,9 +16,7 @@ from typing import Final
 
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.sqlite.schema import (
-    MIGRATIONS,
-    NEWER_FACTS,
-    create_functions,
+    create_tables,
     require_journal_file,
     require_known_schema,
     version_of,
@@ -46,17 +44,14 @@ def require_own_tables(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def require_own_schema(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse a file whose tables are not as the migrations of its version make them.
+    """Refuse a file whose tables are not as we create them.
 
     Raises:
         JournalError: it has a view, a trigger, an index or a table that is not ours, or lacks one.
     """
-    version = version_of(connection)
-    if not version:
-        return
-    expected = _schema_of(version)
+    expected = _own_schema() if version_of(connection) else {}
     found = dict(_objects(connection))
-    strange = [name for name, sql in found.items() if expected.get(name, _newer_facts(name)) != sql]
+    strange = [name for name, sql in found.items() if expected.get(name) != sql]
     if strange:
         raise JournalError(
             path,
@@ -68,13 +63,11 @@ def require_own_schema(path: Path, connection: sqlite3.Connection) -> None:
 
 
 @cache
-def _schema_of(version: int) -> dict[tuple[str, str], str]:
-    """Return what a file of a version consists of: the kind and name of each thing, and its SQL."""
+def _own_schema() -> dict[tuple[str, str], str]:
+    """Return the kind and name of each part of our schema, and its SQL."""
     connection = sqlite3.connect(":memory:")
     try:
-        create_functions(connection)
-        for migration in MIGRATIONS[:version]:
-            migration(connection)
+        create_tables(connection)
         return dict(_objects(connection))
     finally:
         connection.close()
@@ -86,17 +79,6 @@ def _objects(connection: sqlite3.Connection) -> Iterator[tuple[tuple[str, str], 
         if str(name).startswith("sqlite_stat") and kind == "table":
             continue  # of ANALYZE: only SQLite makes tables of such names
         yield (str(kind), str(name)), f"{table}: {' '.join(str(sql).split())}"
-
-
-def _newer_facts(name: tuple[str, str]) -> str:
-    kind, index = name
-    version = index.removeprefix(NEWER_FACTS)
-    if kind != "index" or not version.isdecimal():
-        return ""
-    return (
-        f"entries: CREATE INDEX {NEWER_FACTS}{version} ON entries (version)"
-        f" WHERE version > {version}"
-    )
 
 
 def _named(name: tuple[str, str]) -> str:

@@ -1,6 +1,6 @@
-"""The tables of journals in a database, in the schema `orchestrator`, and their migrations.
+"""The tables of journals in a database, in the schema `orchestrator`.
 
-A schema of a later version, or one that no orchestrator has made, is refused and not touched.
+A schema of an unknown version, or one that no orchestrator has made, is refused and not touched.
 """
 
 import secrets
@@ -27,9 +27,10 @@ _TABLES: Final = (
     "audit",
 )
 
-# One row says how old the tables are and which cluster has them. A journal has one row, which every
-# commit updates: the space that is left on its page takes the next versions of it. No table refers
-# to another, since a journal is never deleted, and each reference would lock that row once more.
+# One row has the version of the tables, and the cluster that they belong to. A journal has one row,
+# which every commit updates: the space that is left on its page takes the next versions of it. No
+# table refers to another, since a journal is never deleted, and each reference would lock that row
+# once more.
 _CREATE: Final[LiteralString] = """
 CREATE SCHEMA IF NOT EXISTS orchestrator;
 CREATE TABLE orchestrator.cluster (
@@ -127,13 +128,12 @@ CREATE TABLE orchestrator.audit (
 );
 """
 
-MIGRATIONS: Final[tuple[LiteralString, ...]] = (_CREATE,)
-"""The steps from each version to the next; a new database takes all of them."""
-VERSION: Final = len(MIGRATIONS)
+VERSION: Final = 1
+"""The version of the tables. Raise it with any change of them."""
 
 
 def install_schema(connection: "Connection", address: str, cluster: str = "") -> str:
-    """Create the tables, or migrate them to this version, all or nothing; blocking.
+    """Create the tables where there are none, all or nothing; blocking.
 
     Args:
         connection: to the database.
@@ -147,22 +147,19 @@ def install_schema(connection: "Connection", address: str, cluster: str = "") ->
         JournalError: the schema is newer, not ours, or that of another cluster.
     """
     version, id_ = _look(connection, address, cluster)
-    if version == VERSION:
+    if version:
         return id_
     with connection.transaction():
         # One process at a time, and the others find what it made.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         version, id_ = _look(connection, address, cluster)
-        for migration in MIGRATIONS[version:]:
-            connection.execute(migration)
         if not version:
+            connection.execute(_CREATE)
             id_ = secrets.token_hex(8)
             connection.execute(
                 "INSERT INTO orchestrator.cluster (version, id, name) VALUES (%s, %s, %s)",
                 (VERSION, id_, cluster),
             )
-        elif version < VERSION:
-            connection.execute("UPDATE orchestrator.cluster SET version = %s", (VERSION,))
     return id_
 
 
@@ -198,7 +195,7 @@ def _look(connection: "Connection", address: str, cluster: str) -> tuple[int, st
     if row is None:
         raise JournalError(address, "its table orchestrator.cluster is empty; restore a copy of it")
     version, id_, name = int(str(row[0])), str(row[1]), str(row[2])
-    if version > VERSION:
+    if version != VERSION:
         raise JournalError(address, f"its tables are of version {version}: {NEWER}")
     if cluster and name != cluster:
         owner = f"the cluster {name!r}" if name else "a cluster without a name"

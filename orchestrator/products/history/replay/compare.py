@@ -59,13 +59,10 @@ from orchestrator.products.history.replay.record import DELEGATION_TOOLS, Record
 SECONDS_TOLERANCE: Final = 0.01
 """By how many seconds two durations may differ: they are rounded."""
 STOPPED: Final = frozenset(
-    {
-        *(Cause.ASKED, Cause.CALLER_GONE, Cause.BEFORE_START),
-        *(Cause.SESSION_CLOSED, Cause.SHUTDOWN, Cause.STOPPED),
-    }
+    {*(Cause.ASKED, Cause.CALLER_GONE, Cause.BEFORE_START), *(Cause.SESSION_CLOSED, Cause.SHUTDOWN)}
 )
-"""Causes that the record does not tell apart in every case: facts of version 2 say STOPPED, and a
-task that is stopped as it starts may have started or not."""
+"""Causes that a replay does not tell apart in every case: a task that is stopped as it starts may
+have started or not."""
 WITHOUT_ERROR: Final = STOPPED | {Cause.STALLED, Cause.CHILD, Cause.DEPENDENCY}
 """Causes whose error is not compared. It says for how long a task was silent, what else it raised
 while it was stopped, or repeats the error of another task, whose own end is compared."""
@@ -208,7 +205,7 @@ def _same_outcomes(one: Outcome, other: Outcome) -> bool:
 
 def _comparable(outcome: Outcome) -> Outcome:
     """Return an outcome without what may differ when a run is repeated."""
-    cause = Cause.STOPPED if outcome.cause in STOPPED else outcome.cause
+    cause = Cause.ASKED if outcome.cause in STOPPED else outcome.cause
     error = "" if outcome.cause in WITHOUT_ERROR else outcome.error
     return Outcome(
         outcome.ending,

@@ -413,12 +413,12 @@ def is_fatal_failure(event: Event, outcome: Outcome) -> bool:
 
     A crash may come between the two: then the model was called again.
     """
-    return (
-        isinstance(event, ModelFailed)
-        and event.reason in {ModelFailure.FAILED, ModelFailure.CUT_OFF}
-        # Facts of version 2 do not tell the two reasons apart.
-        and outcome.cause in {Cause.MODEL, Cause.BUDGET}
-    )
+    if not isinstance(event, ModelFailed):
+        return False
+    return (event.reason, outcome.cause) in {
+        (ModelFailure.FAILED, Cause.MODEL),
+        (ModelFailure.CUT_OFF, Cause.BUDGET),
+    }
 
 
 def _grants(event: Event) -> Sequence[Grant]:

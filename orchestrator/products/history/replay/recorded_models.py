@@ -183,8 +183,7 @@ class _RecordedModel(ModelWrapper):
         return ModelError(
             event.error,
             kind=Failure.CUT_OFF if is_cut else Failure(outcome.kind or "other"),
-            # Older facts have the text in the outcome only.
-            partial=event.text or outcome.output,
+            partial=event.text,
             usage=event.usage,
             at_most=event.charged or event.usage,
         )

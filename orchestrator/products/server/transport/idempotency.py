@@ -31,7 +31,7 @@ def session_exists(call: ApiCall, id_: SessionId | None) -> bool:
 async def session_for_key(call: ApiCall, id_: SessionId | None) -> SessionRecord:
     """Return the session that a request with the same key has opened."""
     session = await call.journal.door.find(str(id_))
-    if session.labels.get(FINGERPRINT) not in {call.fingerprint, call.raw_fingerprint}:
+    if session.labels.get(FINGERPRINT) != call.fingerprint:
         raise key_reused()
     return session
 

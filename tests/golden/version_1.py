@@ -1,14 +1,13 @@
-"""The runs of `version-2.db`, a journal that the last orchestrator before version 3 wrote.
+"""The runs of `version_1.db`, a journal with facts and tables of version 1.
 
-The file was made once, with that orchestrator: `python -m tests.golden.version_2 FILE`. It is not
-made again: a newer orchestrator writes another version. The test that opens it needs the agents.
+The file was made once: `python -m tests.golden.version_1 FILE`. It is kept as it is: every later
+orchestrator reads it. The test that opens it needs the agents.
 """
 
 import json
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +41,10 @@ from orchestrator.agents import (
 from orchestrator.agents.approval import ask, deny
 from orchestrator.delegation import Rules, encode
 from orchestrator.delegation.events import SessionOpened
+from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal
 from orchestrator.testing import hand_on
 
-FILE = Path(__file__).parent / "version-2.db"
+FILE = Path(__file__).parent / "version_1.db"
 ONE_AT_A_TIME = Rules(live_tasks=1)
 
 
@@ -84,6 +84,13 @@ async def crash() -> str:
     """Raise."""
     await trio.sleep(1)
     raise ValueError("a bug")
+
+
+@tool
+async def read_all() -> str:
+    """Read a long text."""
+    await trio.lowlevel.checkpoint()
+    return "It is a long text. " * 300
 
 
 @tool(name="terminal", idempotent=True)
@@ -213,6 +220,17 @@ def draining() -> Agent[Any]:
     )
 
 
+def lengthy() -> Agent[Any]:
+    """Return an agent whose facts have long strings, one of them in two facts."""
+    return member(
+        "lengthy",
+        ToolCall("read_all"),
+        ToolCall("read_all"),
+        "A long answer. " * 200,
+        tools=[read_all],
+    )
+
+
 def _echo(name: str, seconds: float = 1, **more: Any) -> Agent[Any]:
     model = ScriptedModel.always(lambda said: f"<{said[0].text}>", seconds)
     return Agent(name, model=model, **more)
@@ -264,6 +282,7 @@ def agents() -> dict[str, Agent[Any]]:
         racing(),
         spending(),
         failing_pipeline(),
+        lengthy(),
     ]
     return {it.name: it for it in made}
 
@@ -310,7 +329,11 @@ async def _approve(orchestrator: Orchestrator) -> None:
         await session.wait_idle()
 
 
-async def resume(orchestrator: Orchestrator, session: str | None = None) -> None:
+async def _read(orchestrator: Orchestrator) -> None:
+    await orchestrator.run(lengthy(), "go")
+
+
+async def _resume(orchestrator: Orchestrator, session: str | None = None) -> None:
     async with orchestrator.open_session(resuming(), session=session) as opened:
         if session is None:
             await opened.ask("go")
@@ -331,7 +354,7 @@ async def _lose(orchestrator: Orchestrator) -> None:
 Work = Callable[[Orchestrator], Awaitable[None]]
 
 
-def record(journal: MemoryJournal, work: Work, rules: Rules | None = None) -> MemoryJournal:
+def _record(journal: MemoryJournal, work: Work, rules: Rules | None = None) -> MemoryJournal:
     async def record() -> None:
         async with open_orchestrator(journal, rules=rules) as orchestrator:
             await work(orchestrator)
@@ -344,34 +367,41 @@ async def _nothing(_: Orchestrator) -> None:
     await trio.lowlevel.checkpoint()
 
 
-def make() -> MemoryJournal:
+def make_ended() -> MemoryJournal:
+    """Return a journal in which every run has ended."""
     journal = MemoryJournal()
     for work in (_run_all, _control_all, _approve, _drain):
-        journal = record(journal, work)
+        journal = _record(journal, work)
     # Processes die in the midst of a turn, which others resume.
     before = len(journal.entries)
-    journal = record(journal, resume)
+    journal = _record(journal, _resume)
     session = journal.entries[-1].session or journal.entries[-2].session
     for part in (1 / 4, 2 / 4, 3 / 4):
         length = before + int((len(journal.entries) - before) * part)
         crashed = MemoryJournal(journal.entries[:length])
-        journal = record(crashed, partial(resume, session=session))
-    journal = record(journal, _queue, ONE_AT_A_TIME)
+        journal = _record(crashed, partial(_resume, session=session))
+    journal = _record(journal, _queue, ONE_AT_A_TIME)
     # The process dies in the midst of a run, which no other resumes.
     before = len(journal.entries)
-    whole = record(journal, _lose)
+    whole = _record(journal, _lose)
     half = before + (len(whole.entries) - before) // 2
-    return record(MemoryJournal(whole.entries[:half]), _nothing)
+    return _record(MemoryJournal(whole.entries[:half]), _nothing)
+
+
+def make() -> MemoryJournal:
+    """Return the same journal with long strings, and a session that nothing has resumed."""
+    journal = _record(make_ended(), _read)
+    before = len(journal.entries)
+    whole = _record(journal, _resume)
+    half = before + (len(whole.entries) - before) // 2
+    return MemoryJournal(whole.entries[:half])
 
 
 def write(file: Path) -> None:
-    # Where it was in the orchestrator that has written the file.
-    storage = import_module("orchestrator.storage.sqlite")
-
     entries = make().entries
 
     async def store() -> None:
-        async with storage.open_sqlite_journal(file) as journal:
+        async with open_sqlite_journal(file) as journal:
             for entry in entries:
                 is_new = isinstance(entry.event, SessionOpened)
                 listed = {entry.session: None} if is_new else {}

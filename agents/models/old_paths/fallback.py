@@ -1,5 +1,0 @@
-"""Moved to `orchestrator.agents.models.wrappers.fallback`."""
-
-from orchestrator.agents.models.wrappers.fallback import fallback
-
-__all__ = ["fallback"]
