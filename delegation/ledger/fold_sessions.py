@@ -267,6 +267,9 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
         raise ImpossibleEventError(event, "that turn is not under way")
     require_transition(root, Idle, event)
     _require_joined_ended(session, event)
+    if session.awaits_resume:
+        # A detached task goes on without the turn, and its question waits for an answer again.
+        show_questions(ledger, _unsettled_in(session))
     session.turn = None
     session.consumed.clear()
     for id_ in root.unseen_steering:

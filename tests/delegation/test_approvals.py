@@ -319,6 +319,19 @@ def test_a_question_that_is_open_survives_any_number_of_crashes(ledger: Ledger, 
         assert list(ledger.open_questions) == [FIRST_ASK]
 
 
+@pytest.mark.usefixtures("working")
+def test_a_detached_task_is_asked_about_again_when_an_interrupted_turn_ends(
+    ledger: Ledger, tell: Tell
+) -> None:
+    tell(TurnEnded(S, 1, DONE), TurnStarted(S, 2, NONE, ()), asks(), RESTART)
+    assert ledger.open_questions == {}, "no caller has resumed the turn"
+
+    tell(TurnEnded(S, 2, DONE))
+    assert list(ledger.open_questions) == [FIRST_ASK]
+    tell(answers())
+    assert ledger.tasks[A].questions[CALL].was_not_run
+
+
 # Who can be asked.
 
 
