@@ -1,8 +1,8 @@
 """The messages of one conversation, as a value.
 
-A transcript never changes: what is handed to a model, a script or a reader stays as it was. One
-that goes on from another shares its messages with it, and what was counted of them. So each turn of
-a long conversation costs what is new in it.
+A transcript never changes, so models, scripts and readers may keep it. A transcript that continues
+another one shares its messages and their token counts. Each turn of a long conversation therefore
+costs only its new messages.
 """
 
 from bisect import bisect_left

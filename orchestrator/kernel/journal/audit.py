@@ -1,7 +1,9 @@
 """The audit: who did what and when, in rows that are chained by their hashes.
 
-A row that was changed, removed, inserted or moved does not fit the chain. A process that can write
-the journal could also compute a new chain: only a head that is kept elsewhere tells that.
+Facts record events; the audit records the person behind them, in a table beside the facts. A door
+records a request without an `await` after its first fact, so both are in one commit. A changed,
+removed, inserted or moved row breaks the chain. A process that can write the journal could also
+compute a new chain: only a copy of the last hash, kept elsewhere, detects that.
 """
 
 import hashlib
