@@ -1,8 +1,8 @@
 """The messages of one conversation, as a value.
 
-A transcript never changes, so models, scripts and readers may keep it. A transcript that continues
-another one shares its messages and their token counts. Each turn of a long conversation therefore
-costs only its new messages.
+A transcript never changes, so models, scripts and readers may keep it. A transcript that
+continues another one shares its messages and their token counts. Each turn of a long conversation
+therefore costs only its new messages.
 """
 
 from bisect import bisect_left

@@ -1,10 +1,10 @@
 """Chat platforms: sessions that people reach from where they are, and the port of a platform.
 
-A chat, or a thread in it, has one session at a time; the id of the session is made of the chat and a
-number. A platform acknowledges a message when it is durable, and the id of the message makes it
-count once. Before the gateway sends a part of a reply it records the part, and afterwards it records
-that the platform took it. A crash therefore repeats one part at most, and marks it. Platforms do
-not know sessions.
+A chat, or a thread in it, has one session at a time; the id of the session is made of the chat
+and a number. A platform acknowledges a message when it is durable, and the id of the message
+makes it count once. Before the gateway sends a part of a reply it records the part, and
+afterwards it records that the platform took it. A crash therefore repeats one part at most, and
+marks it. Platforms do not know sessions.
 """
 
 from orchestrator.products.chat.errors import (
