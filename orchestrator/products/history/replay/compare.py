@@ -4,57 +4,18 @@ Tasks are compared one by one, each step by step: its request, the answers of it
 tools, its outcome. Times, and the order of steps of different tasks, are not compared.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Final, assert_never, cast
+from typing import Any, Final, cast
 
 import attrs
 import msgspec
 
-from orchestrator.agents import AssistantMessage, CallId, ToolMessage
-from orchestrator.delegation import Cause, Ledger, Outcome, SessionId, Status, TaskId, root_of
-from orchestrator.delegation.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    CallPlaced,
-    CancelRequested,
-    DeliveryFailed,
-    DoorClosed,
-    DoorOpened,
-    Entry,
-    JobOccurred,
-    JobPaused,
-    JobRemoved,
-    JobSet,
-    JournalOpened,
-    LabelsChanged,
-    MessageReceived,
-    ModelAnswered,
-    ModelCalled,
-    ModelFailed,
-    NetworkRequested,
-    ProcessEnded,
-    ProcessMatched,
-    ProcessStarted,
-    ProcessUnreachable,
-    QuietChanged,
-    ReplyDelivered,
-    ReplyPartDelivered,
-    SessionClosed,
-    SessionOpened,
-    StartsPaused,
-    Steered,
-    SteeringSeen,
-    TaskRequested,
-    TaskSettled,
-    TaskStarted,
-    ToolAnswered,
-    TurnEnded,
-    TurnResumed,
-    TurnStarted,
-    WorkspaceOpened,
-)
+from orchestrator.delegation import Cause, Ledger, Outcome, SessionId, Status, TaskId
+from orchestrator.delegation.events import Entry
+from orchestrator.products.history.replay.index import RunIndex
 from orchestrator.products.history.replay.record import DELEGATION_TOOLS, RecordedRun
+from orchestrator.products.history.replay.steps import Step
 
 SECONDS_TOLERANCE: Final = 0.01
 """By how many seconds two durations may differ: they are rounded."""
@@ -101,23 +62,6 @@ class ReplayResult:
     @property
     def is_same(self) -> bool:
         return self.difference is None
-
-
-@attrs.frozen
-class Step:
-    """One step of a task."""
-
-    what: str
-    detail: str
-    position: float
-    """The position of the replay at this step; of a recorded step, its sequence number."""
-    tool: str = ""
-    """The tool that answered."""
-    outcome: Outcome | None = None
-    """The outcome, if it is the end of a task or of a turn."""
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.detail}" if self.detail else self.what
 
 
 NOTHING: Final = "nothing"
@@ -234,8 +178,11 @@ def compare(
     if not record.is_whole:
         # The replay goes on until it needs what the record does not have.
         replayed = [it for it in replayed if record.has_fact(it[0].event)]
-    before = _steps_by_task((entry, entry.seq) for entry in record.entries)
-    after = _steps_by_task(replayed)
+    index = RunIndex(record.run)
+    for entry, position in replayed:
+        index.add(entry, position)
+    index.end_steps()
+    before, after = record.steps, index.steps
     tasks = steps = 0
     found: list[tuple[float, bool, Difference]] = []
     for task in {**before, **after}:
@@ -270,134 +217,3 @@ def _common_steps(was: Sequence[Step], now: Sequence[Step], equivalence: Equival
 
 def _at(steps: Sequence[Step], index: int) -> Step | None:
     return steps[index] if index < len(steps) else None
-
-
-def _steps_by_task(  # noqa: C901 (a case a fact)
-    entries: Iterable[tuple[Entry, float]],
-) -> dict[TaskId, list[Step]]:
-    """Return the steps of each task."""
-    steps: dict[TaskId, list[Step]] = {}
-    mail: dict[int, str] = {}
-    names: dict[tuple[TaskId, CallId], str] = {}
-    answers: dict[TaskId, list[tuple[CallId, Step]]] = {}
-
-    def add(task: TaskId, step: Step) -> None:
-        own = steps.setdefault(task, [])
-        # Calls that were made together are answered in any order.
-        own += [answer for _, answer in sorted(answers.pop(task, ()), key=_call)]
-        own.append(step)
-
-    for entry, position in entries:
-        match entry.event:
-            case MessageReceived(_, text):
-                mail[entry.seq] = f"message {text!r}"
-            case TurnStarted() as event:
-                # Tasks that were cancelled together end in any order.
-                read = ", ".join(sorted(mail.get(seq, "a notice") for seq in event.mail))
-                add(
-                    root_of(event.session),
-                    Step(f"turn {event.turn} begins", f"it reads {read}", position),
-                )
-            case TaskRequested() as event:
-                add(event.request.id, Step("is asked for", _describe_request(event), position))
-            case ModelAnswered(task, message):
-                names |= {(task, call.id): call.name for call in message.calls}
-                answered = f"its model answers{_describe_settings(entry.event)}"
-                add(task, Step(answered, _describe_message(message), position))
-            case ToolAnswered(task, message):
-                answer = _tool_step(message, names.get((task, message.call), ""), position)
-                answers.setdefault(task, []).append((message.call, answer))
-            case TaskSettled(task, outcome):
-                mail[entry.seq] = f"the end of {task}"
-                add(task, _end_step("it ends", outcome, position))
-            case TurnEnded(session, turn, outcome):
-                add(root_of(session), _end_step(f"turn {turn} ends", outcome, position))
-            case (
-                JournalOpened()
-                | SessionOpened()
-                | DoorOpened()
-                | DoorClosed()
-                | SessionClosed()
-                | LabelsChanged()
-                | TurnResumed()
-                | ReplyDelivered()
-                | DeliveryFailed()
-                | ReplyPartDelivered()
-                | JobSet()
-                | JobPaused()
-                | JobRemoved()
-                | JobOccurred()
-                | TaskStarted()
-                | ModelCalled()
-                | ModelFailed()
-                | CancelRequested()
-                | StartsPaused()
-                | Steered()
-                | SteeringSeen()
-                | QuietChanged()
-                | ApprovalAsked()
-                | ApprovalAnswered()
-                | ProcessStarted()
-                | ProcessMatched()
-                | ProcessEnded()
-                | ProcessUnreachable()
-                | WorkspaceOpened()
-                | NetworkRequested()
-                | CallPlaced()
-            ):
-                pass
-            case _:
-                assert_never(entry.event)
-    for task, left in answers.items():
-        steps.setdefault(task, []).extend(step for _, step in sorted(left, key=_call))
-    return steps
-
-
-def _call(answer: tuple[CallId, Step]) -> CallId:
-    return answer[0]
-
-
-def _describe_request(event: TaskRequested) -> str:
-    request = event.request
-    arguments = {
-        "agent": request.agent,
-        "goal": request.goal,
-        "context": request.context,
-        "label": request.label,
-        "needs": ", ".join(request.needs),
-        "schema": request.output_schema and str(request.output_schema),
-        "budget": request.budget and str(request.budget),
-        "of": "a copy" if request.copy else "",
-        "after": " / ".join(said.text for said in request.handed or ()),
-        "background": None if request.background is None else str(request.background),
-        event.mode.value: f"because {event.reason.sentence}",
-    }
-    return "; ".join(f"{name} {value}" for name, value in arguments.items() if value)
-
-
-def _describe_message(message: AssistantMessage) -> str:
-    calls = [f"{call.name}({call.arguments})" for call in message.calls]
-    return " ".join([message.text, *calls]).strip()
-
-
-def _describe_settings(event: ModelAnswered) -> str:
-    # What a fork has copied was answered under the settings of the other run.
-    if event.settings is msgspec.UNSET or event.copied:
-        return ""
-    given = sorted(event.settings.items())
-    return f" under {', '.join(f'{name}={value!r}' for name, value in given)}"
-
-
-def _tool_step(message: ToolMessage, name: str, position: float) -> Step:
-    verb = "refuses" if message.failed else "answers"
-    return Step(f"{name or 'a tool'} {verb}", message.text, position, name)
-
-
-def _end_step(what: str, outcome: Outcome, position: float) -> Step:
-    return Step(what, _describe_outcome(outcome), position, outcome=outcome)
-
-
-def _describe_outcome(outcome: Outcome) -> str:
-    schema = f" {list(outcome.schema_errors)}" if outcome.schema_errors else ""
-    parts = [f"{outcome.ending}{schema}", outcome.kind, outcome.error, outcome.output]
-    return ": ".join(part for part in parts if part)

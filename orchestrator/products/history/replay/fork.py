@@ -1,4 +1,7 @@
-"""Forks and retries: a new run that has facts of one that has ended, or whose process died."""
+"""Forks and retries: a new run that begins with facts of one that ended, or whose process died.
+
+The two differ only in the facts that the new run begins with (`KeptFacts`).
+"""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +10,7 @@ from typing import Any, TypeVar
 import trio
 
 from orchestrator.agents import Agent, raising_one_error
-from orchestrator.delegation import DeliveryCapability, SessionId, SessionRecord, TaskId
+from orchestrator.delegation import DeliveryCapability, SessionId, SessionRecord
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.doors.one_shot import Run
 from orchestrator.kernel.doors.session import open_session
@@ -44,34 +47,22 @@ def copy_run(
     run: str,
     most: float = math.inf,
 ) -> CopiedRun:
-    """Return what a new run has of an old one.
+    """Return the facts of a run with which a new one begins.
 
     Args:
-        keep: chooses its facts: `facts_before` a task, or `facts_without` what came of its end.
-        entries: of the run, and those of no session among them.
+        keep: `facts_before` a task for a fork, `facts_without` its end for a retry.
+        entries: the entries of the run, and of no session.
         agent: the agent of the run, as it is defined now.
         session: the run, if it is in memory.
         task: the id or the path of the task.
         run: the id of the run.
-        most: how many facts the run may have: they are copied in one step, and all else waits.
+        most: the most facts that the run may have: they are copied in one step, and all else waits.
 
     Raises:
         UnknownIdError: there is no such run or task.
         ReplayError: the run has not ended, is too large, is of another agent, or lost a task in a
             crash; or the task cannot be retried.
     """
-    record = _copyable(entries, agent, session, run, most)
-    at = find_task(record, task)
-    return CopiedRun(record=record, task=at, facts=keep(record, at))
-
-
-def _copyable(
-    entries: Sequence[Entry],
-    agent: Agent[Any],
-    session: SessionRecord | None,
-    run: str,
-    most: float,
-) -> RecordedRun:
     if len(entries) > most:
         raise ReplayError(
             f"run {run} has {len(entries):,} facts, and no more than {most:,} are copied while"
@@ -84,18 +75,11 @@ def _copyable(
             f"run {run} has not ended, and can go on: only a run that has ended, or whose process"
             " died, can be forked or have a task retried"
         )
-    return record
-
-
-def find_task(record: RecordedRun, task: str) -> TaskId:
-    """Return the task of a run by its id or its path."""
     tasks = record.ledger.tasks
-    if task in tasks:
-        return TaskId(task)
-    found = [it.id for it in tasks.values() if it.path == task]
+    found = [it.id for it in tasks.values() if task in {it.id, it.path}]
     if not found:
         raise UnknownIdError(f"run {record.run} has no task {task!r}")
-    return found[0]
+    return CopiedRun(record=record, task=found[0], facts=keep(record, found[0]))
 
 
 async def _run_copy(

@@ -5,40 +5,28 @@ end of a task: each fact that is kept has its reasons among those that are kept.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias, get_args
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
-from orchestrator.agents import CallId
 from orchestrator.delegation import Cause, Mode, TaskId, TaskRecord
 from orchestrator.delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
-    CallPlaced,
     CancelRequested,
-    DeliveryFailed,
     DoorClosed,
     DoorOpened,
     Entry,
     Event,
-    JobOccurred,
-    JobPaused,
-    JobRemoved,
-    JobSet,
     JournalOpened,
-    LabelsChanged,
     MessageReceived,
     ModelAnswered,
-    ModelCalled,
     ModelFailed,
-    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
     ProcessUnreachable,
-    QuietChanged,
     ReplyDelivered,
-    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     StartsPaused,
@@ -51,10 +39,10 @@ from orchestrator.delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
-    WorkspaceOpened,
 )
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.pipelines.child import ended_with_caller
+from orchestrator.products.history.replay.index import UnusedFact
 from orchestrator.products.history.replay.record import DELEGATION_TOOLS, RecordedRun, ReplayError
 
 CopiedFact: TypeAlias = (
@@ -77,32 +65,20 @@ CopiedFact: TypeAlias = (
 )
 """Facts that are true of the new run, too."""
 OwnFact: TypeAlias = (
-    JournalOpened
+    UnusedFact
+    | JournalOpened
     | SessionOpened
     | SessionClosed
-    | LabelsChanged
     | DoorOpened
     | DoorClosed
     | TurnResumed
-    | DeliveryFailed
-    | ReplyPartDelivered
-    | JobSet
-    | JobPaused
-    | JobRemoved
-    | JobOccurred
-    | ModelCalled
     | ModelFailed
-    | QuietChanged
     | StartsPaused
     | ApprovalAsked
     | ApprovalAnswered
-    | WorkspaceOpened
-    | NetworkRequested
-    | CallPlaced
 )
 """Facts that are true of the recorded run alone: a copy pays for none of its calls. What a failed
 call had said is copied where later turns read it."""
-COPIED_FACTS: Final = get_args(CopiedFact)
 KeptFacts: TypeAlias = Callable[[RecordedRun, TaskId], Sequence[Entry]]
 """Chooses the facts of a run that a new run begins with, by one of its tasks."""
 
@@ -145,9 +121,8 @@ def facts_without(record: RecordedRun, task: TaskId) -> list[Entry]:
 
 
 def _copied_facts(record: RecordedRun) -> Iterator[Entry]:
-    read_later = set(_broken_off_turns(record))
     for entry in record.entries:
-        if isinstance(entry.event, COPIED_FACTS) or entry.seq in read_later:
+        if isinstance(entry.event, CopiedFact) or entry.seq in record.broken_off_answers:
             yield entry
 
 
@@ -161,42 +136,18 @@ def _requested_at(record: RecordedRun, task: TaskId) -> int:
     return record.requests[request.parent, request.call].seq
 
 
-def _broken_off_turns(record: RecordedRun) -> Iterator[int]:
-    """Yield where a turn ended in the middle of an answer, which the next turns read."""
-    said: int | None = None
-    for entry in record.entries:
-        match entry.event:
-            case ModelFailed(task=task, text=text) if task == record.root:
-                said = entry.seq if text else None
-            case TurnResumed():
-                said = None  # the model was asked again
-            case TurnEnded() if said is not None:
-                yield said
-                said = None
-            case _:
-                pass
-
-
 def _pending_tool_answers(record: RecordedRun, until: int) -> Iterator[Entry]:
     """Yield the later answers to earlier calls: no tool is run twice."""
-    names: dict[tuple[TaskId, CallId], str] = {}
-    ended: set[TaskId] = set()
     for entry in record.entries:
-        match entry.event:
-            case ModelAnswered(task, message) if entry.seq < until:
-                names |= {(task, call.id): call.name for call in message.calls}
-            case TaskSettled(task) if entry.seq < until:
-                ended.add(task)
-            case TurnEnded() if entry.seq < until:
-                # The open calls of a turn are answered when the next one starts.
-                names = {call: name for call, name in names.items() if call[0] != record.root}
-            case ToolAnswered(task, message) if entry.seq > until:
-                name = names.get((task, message.call), "delegate_task")
-                if name not in DELEGATION_TOOLS and task not in ended:
-                    event = attrs.evolve(entry.event, mail=())
-                    yield Entry(entry.seq, entry.at, entry.session, event)
-            case _:
-                pass
+        event = entry.event
+        if entry.seq > until and isinstance(event, ToolAnswered):
+            call = record.calls.get((event.task, event.message.call))
+            if call is None or call.seq > until or call.name in DELEGATION_TOOLS:
+                continue
+            # The open calls of a turn are answered when the next one starts.
+            end = record.outcomes.get((event.task, call.turn))
+            if end is None or end.seq > until:
+                yield Entry(entry.seq, entry.at, entry.session, attrs.evolve(event, mail=()))
 
 
 class _Retry:

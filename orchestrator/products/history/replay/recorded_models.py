@@ -23,8 +23,9 @@ from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 from orchestrator.delegation import Cause, Ending, Ledger, Outcome, TaskId, TaskRecord
 from orchestrator.delegation.events import ModelAnswered, ModelFailed, ModelFailure
 from orchestrator.kernel.execution.model_resolver import ModelResolver
+from orchestrator.products.history.replay.index import FURTHER_CALLS, TaskTurn
 from orchestrator.products.history.replay.position import ReplayPosition
-from orchestrator.products.history.replay.record import FURTHER_CALLS, RecordedRun, TaskTurn
+from orchestrator.products.history.replay.record import RecordedRun
 
 
 class RecordedModels:
@@ -90,7 +91,7 @@ class RecordedAnswers:
 
     @property
     def outcome(self) -> Outcome:
-        return Outcome(Ending.LOST) if self._end is None else self._end.outcome
+        return Outcome(Ending.LOST) if self._end is None else self._end.value
 
     def advance(self) -> None:
         self.next = next(self._answers, None)
@@ -155,10 +156,9 @@ class _RecordedModel(ModelWrapper):
         await trio.lowlevel.checkpoint()
         while (entry := self._answers.next) is not None:
             self._answers.advance()
-            event = entry.event
+            event = entry.value
             if isinstance(event, ModelAnswered):
                 return event.message
-            assert isinstance(event, ModelFailed), "models answer with these two facts"
             if event.reason not in FURTHER_CALLS:
                 raise self._error(event)
             request = await self._next_attempt(event, request)

@@ -18,7 +18,7 @@ from orchestrator.agents import Agent, CallKey, RefusedBy, Tool, ToolCall, ToolE
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.turn_host import PastChecks
 from orchestrator.delegation import ASK_PARENT, Cause, Ledger, TaskId, TaskRecord
-from orchestrator.delegation.events import ModelAnswered, TaskRequested, ToolAnswered
+from orchestrator.delegation.events import ModelAnswered
 from orchestrator.delegation.events.processes import ProcessId
 from orchestrator.delegation.job_tool import JOB_TOOL
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
@@ -64,15 +64,15 @@ class RecordedTools:
 
         def said(answers: int) -> str | None:
             calls = record.model_answers.get(task_turn, [])
-            given = [it.seq for it in calls if isinstance(it.event, ModelAnswered)]
+            given = [it.seq for it in calls if isinstance(it.value, ModelAnswered)]
             # The model was called after that answer, so this was sent back.
             is_called_again = given[answers:] or calls[-1].seq > given[-1]
             if is_called_again or task_turn in record.abandoned_calls:
                 return "it was sent back"
             ended = record.outcomes.get(task_turn)
-            if ended is None or ended.outcome.cause is not Cause.OUTPUT:
+            if ended is None or ended.value.cause is not Cause.OUTPUT:
                 return None
-            return ended.outcome.error
+            return ended.value.error
 
         return said
 
@@ -92,8 +92,7 @@ class RecordedTools:
         entry = self._record.tool_answers.get((task.id, call.id))
         if entry is None:
             return math.inf, None
-        assert isinstance(entry.event, ToolAnswered), "the index has no other fact"
-        return entry.seq, entry.event.message
+        return entry.seq, entry.value.message
 
     async def _answer_from_record(self, task: TaskRecord, tool: Tool, call: ToolCall) -> ToolResult:
         """Answer in place of a tool of the agent, which is not run."""
@@ -112,8 +111,7 @@ class RecordedTools:
 
     def _command_notices(self, task: TaskRecord, call: ToolCall) -> Sequence[int]:
         """Return the notices of commands that an answer consumed."""
-        event = self._record.tool_answers[task.id, call.id].event
-        assert isinstance(event, ToolAnswered), "the index has no other fact"
+        event = self._record.tool_answers[task.id, call.id].value
         commands = self._record.processes_by_seq
         consumed = Counter(commands[seq] for seq in event.mail if seq in commands)
         unread: dict[ProcessId, list[int]] = {}
@@ -186,10 +184,7 @@ class RecordedIds:
 
     def new_task_id(self, parent: TaskId, call: str) -> TaskId:
         entry = self._record.requests.get((parent, call))
-        if entry is None:
-            return next(self._new_ids)
-        assert isinstance(entry.event, TaskRequested), "the index has no other fact"
-        return entry.event.request.id
+        return next(self._new_ids) if entry is None else entry.value.id
 
 
 class RecordedTiming:

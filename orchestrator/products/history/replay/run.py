@@ -36,32 +36,21 @@ from orchestrator.delegation import (
 from orchestrator.delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
-    CallPlaced,
     CancelRequested,
-    DeliveryFailed,
     DoorClosed,
     DoorOpened,
     Entry,
     Event,
-    JobOccurred,
-    JobPaused,
-    JobRemoved,
-    JobSet,
     JournalOpened,
-    LabelsChanged,
     MessageReceived,
     ModelAnswered,
-    ModelCalled,
     ModelFailed,
     ModelFailure,
-    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
     ProcessUnreachable,
-    QuietChanged,
     ReplyDelivered,
-    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
     StartsPaused,
@@ -75,7 +64,6 @@ from orchestrator.delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
-    WorkspaceOpened,
 )
 from orchestrator.kernel.engine.deliveries import Deliveries
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
@@ -86,6 +74,7 @@ from orchestrator.kernel.journal.fact_redaction import EventT
 from orchestrator.kernel.journal.memory import MemoryJournal
 from orchestrator.kernel.services import Services, open_services
 from orchestrator.products.history.replay.compare import ReplayResult, compare
+from orchestrator.products.history.replay.index import UnusedFact
 from orchestrator.products.history.replay.position import ReplayPosition
 from orchestrator.products.history.replay.record import RecordedRun
 from orchestrator.products.history.replay.recorded_models import RecordedModels
@@ -228,7 +217,7 @@ class _Replayer:
         self._registry = AgentRegistry(self._models)
         self._downtime = record.downtime()
         self._began = record.entries[0].at
-        self._other_runs_usage = deque(record.other_runs_usage)
+        self._other_usage = deque(record.other_usage)
         self._turn_scope = trio.CancelScope()
         self._caller_cancelled_seqs = {record.caller_cancelled_seq(turn) for turn in record.turns}
 
@@ -279,8 +268,8 @@ class _Replayer:
 
     async def _advance_clock(self, entry: Entry) -> None:
         """Let the clock jump to the time of a fact, from one deadline to the next."""
-        while self._other_runs_usage and self._other_runs_usage[0].seq < entry.seq:
-            self._other_runs_usage.popleft().apply(self._book.ledger)
+        while self._other_usage and self._other_usage[0].seq < entry.seq:
+            self._other_usage.popleft().apply(self._book.ledger)
         self._began += self._downtime.get(entry.seq, 0)
         self._times.now = entry.at
         while True:
@@ -309,7 +298,7 @@ class _Replayer:
                 is_limit = outcome.ending is Ending.TIMED_OUT
                 return is_limit or isinstance(self._agent, Pipeline)
             case ToolAnswered(task, message):
-                return (task, message.call) in self._record.task_tool_calls
+                return self._record.called_tool(task, message.call) == "task"
             case _:
                 return False
 
@@ -332,6 +321,8 @@ class _Replayer:
         """Do what a client, a person or a command did from outside."""
         if entry.seq in self._caller_cancelled_seqs:
             self._turn_scope.cancel(reason="the caller was cancelled")
+        if isinstance(entry.event, UnusedFact):
+            return
         match entry.event:
             case SessionOpened(id_) as event:
                 agent = self._agent
@@ -383,19 +374,11 @@ class _Replayer:
                 JournalOpened()
                 | DoorClosed()
                 | SessionClosed()
-                | LabelsChanged()
                 | MessageReceived()
                 | TurnStarted()
                 | TurnEnded()
                 | ReplyDelivered()
-                | DeliveryFailed()
-                | ReplyPartDelivered()
-                | JobSet()
-                | JobPaused()
-                | JobRemoved()
-                | JobOccurred()
                 | TaskRequested()
-                | ModelCalled()
                 | ModelAnswered()
                 | ToolAnswered()
                 | TaskStarted()
@@ -404,10 +387,6 @@ class _Replayer:
                 | CancelRequested()
                 | Steered()
                 | SteeringSeen()
-                | QuietChanged()
-                | WorkspaceOpened()
-                | NetworkRequested()
-                | CallPlaced()
             ):
                 pass
             case _:

@@ -1,0 +1,299 @@
+"""The index of the facts of one run: the one pass over them that replay, compare and fork share."""
+
+from collections.abc import Hashable
+from typing import Final, Generic, TypeAlias, TypeVar, assert_never
+
+import attrs
+
+from orchestrator.agents import CallId, MessageId
+from orchestrator.delegation import Cause, Ending, Outcome, SessionId, TaskId, TaskRequest, root_of
+from orchestrator.delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallPlaced,
+    CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    Event,
+    JobOccurred,
+    JobPaused,
+    JobRemoved,
+    JobSet,
+    JournalOpened,
+    LabelsChanged,
+    MessageReceived,
+    ModelAnswered,
+    ModelCalled,
+    ModelFailed,
+    ModelFailure,
+    NetworkRequested,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    ProcessUnreachable,
+    QuietChanged,
+    ReplyDelivered,
+    ReplyPartDelivered,
+    SessionClosed,
+    SessionOpened,
+    StartsPaused,
+    Steered,
+    SteeringSeen,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+    WorkspaceOpened,
+)
+from orchestrator.delegation.events.processes import ProcessId
+from orchestrator.products.history.replay.steps import (
+    Step,
+    end_step,
+    model_step,
+    request_step,
+    tool_step,
+)
+
+UnusedFact: TypeAlias = (
+    LabelsChanged
+    | DeliveryFailed
+    | ReplyPartDelivered
+    | JobSet
+    | JobPaused
+    | JobRemoved
+    | JobOccurred
+    | ModelCalled
+    | QuietChanged
+    | WorkspaceOpened
+    | NetworkRequested
+    | CallPlaced
+)
+"""Facts that neither a replay nor a copy of a run uses."""
+FURTHER_CALLS: Final = frozenset({ModelFailure.ATTEMPT, ModelFailure.SUMMARY})
+"""Failures after which the model is called again for the same answer."""
+FATAL_FAILURES: Final = frozenset(
+    {(ModelFailure.FAILED, Cause.MODEL), (ModelFailure.CUT_OFF, Cause.BUDGET)}
+)
+"""Failures that end their task, with the cause of its end."""
+TaskTurn: TypeAlias = tuple[TaskId, int]
+"""A task and the number of a turn: 0 for any task but a root."""
+TaskCall: TypeAlias = tuple[TaskId, CallId]
+FactT_co = TypeVar("FactT_co", covariant=True)
+
+
+@attrs.frozen
+class Numbered(Generic[FactT_co]):
+    """A fact, or a part of one, and its sequence number."""
+
+    seq: int
+    value: FactT_co
+
+
+@attrs.frozen
+class RecordedCall:
+    """A tool call of a model."""
+
+    name: str
+    seq: int
+    """The position of the answer that has the call."""
+    turn: int
+    """The turn of the root in which the call was made; 0 for any other task."""
+
+
+class RunIndex:
+    """The facts of one run, by task, turn and call."""
+
+    def __init__(self, run: SessionId) -> None:
+        self.run = run
+        self.root = root_of(run)
+        self.model_answers: dict[TaskTurn, list[Numbered[ModelAnswered | ModelFailed]]] = {}
+        """The answers of a model, and its failures that a replay repeats."""
+        self.abandoned_calls: dict[TaskTurn, ModelFailed] = {}
+        """The model calls that were broken off, or failed by an error of the model's own code."""
+        self.broken_off_answers: set[int] = set()
+        """The failures in the middle of the last answer of a turn, which later turns read."""
+        self.calls: dict[TaskCall, RecordedCall] = {}
+        self.tool_answers: dict[TaskCall, Numbered[ToolAnswered]] = {}
+        self.requests: dict[tuple[TaskId, str], Numbered[TaskRequest]] = {}
+        """The requests, by parent and call key."""
+        self.first_request_seqs: dict[tuple[TaskId, str], int] = {}
+        """The position of the first request of each call."""
+        self.steering_seqs: dict[MessageId, int] = {}
+        self.processes_by_seq: dict[int, ProcessId] = {}
+        """The notices of background commands, by position."""
+        self.outcomes: dict[TaskTurn, Numbered[Outcome]] = {}
+        self.turns: dict[int, Numbered[TurnStarted]] = {}
+        self.start_seqs: dict[TaskId, int] = {}
+        self.cancel_seqs: dict[TaskId, list[int]] = {}
+        """The positions at which the end of a task was requested, or followed from that."""
+        self.crash_seqs: list[int] = []
+        self.copied_messages: set[MessageId] = set()
+        """The answers that were copied from the run that this one is a fork of."""
+        self.steps: dict[TaskId, list[Step]] = {}
+        self._tool_steps: dict[TaskId, list[tuple[CallId, Step]]] = {}
+        """The answers of tools since the last step of a task."""
+        self._mail: dict[int, str] = {}
+        self._dates: dict[Hashable, float] = {}
+        self._failed: dict[TaskTurn, Numbered[ModelFailed]] = {}
+        self._said: int | None = None
+        """The position of a failure of the root's model in the middle of its answer."""
+        self._turn = 0
+
+    def add(self, entry: Entry, position: float) -> None:  # noqa: C901, PLR0912, PLR0915 (a case a fact)
+        """Add a fact.
+
+        Args:
+            entry: the fact.
+            position: the place of the fact in the record.
+        """
+        seq, event = entry.seq, entry.event
+        if isinstance(event, UnusedFact):
+            return
+        if (key := _key(event)) is not None:
+            self._dates.setdefault(key, entry.at)
+        match event:
+            case JournalOpened():
+                self.crash_seqs.append(seq)
+            case MessageReceived():
+                self._mail[seq] = f"message {event.text!r}"
+            case TurnStarted():
+                self._turn = event.turn
+                self.turns[event.turn] = Numbered(seq, event)
+                # Tasks that were cancelled together end in any order.
+                read = ", ".join(sorted(self._mail.get(it, "a notice") for it in event.mail))
+                what = f"turn {event.turn} begins"
+                self._add_step(self.root, Step(what, f"it reads {read}", position))
+            case TurnResumed():
+                self._said = None  # the model was asked again
+            case TurnEnded():
+                if self._said is not None:
+                    self.broken_off_answers.add(self._said)
+                    self._said = None
+                self._add_outcome((self.root, event.turn), seq, event.outcome)
+                what = f"turn {event.turn} ends"
+                self._add_step(self.root, end_step(what, event.outcome, position))
+            case TaskRequested(request):
+                self.requests[request.parent, request.call] = Numbered(seq, request)
+                call, _, _ = request.call.rpartition("#")
+                self.first_request_seqs.setdefault((request.parent, call), seq)
+                self._add_step(request.id, request_step(event, position))
+            case TaskStarted():
+                self.start_seqs.setdefault(event.task, seq)
+            case ModelAnswered(task, message):
+                task_turn = self.task_turn(task)
+                self.model_answers.setdefault(task_turn, []).append(Numbered(seq, event))
+                for it in message.calls:
+                    self.calls[task, it.id] = RecordedCall(it.name, seq, task_turn[1])
+                if event.copied:
+                    self.copied_messages.add(message.id)
+                self._add_step(task, model_step(event, position))
+            case ModelFailed():
+                self._add_failure(seq, event)
+            case ToolAnswered(task, message):
+                self.tool_answers[task, message.call] = Numbered(seq, event)
+                answer = tool_step(message, self.called_tool(task, message.call), position)
+                self._tool_steps.setdefault(task, []).append((message.call, answer))
+            case Steered():
+                self.steering_seqs[event.id] = seq
+            case ProcessMatched() | ProcessEnded() | ProcessUnreachable():
+                self.processes_by_seq[seq] = event.id
+            case CancelRequested():
+                self.cancel_seqs.setdefault(event.task, []).append(seq)
+            case TaskSettled(task, outcome):
+                self._mail[seq] = f"the end of {task}"
+                self._add_outcome(self.task_turn(task), seq, outcome)
+                if outcome.ending is Ending.CANCELLED:
+                    self.cancel_seqs.setdefault(task, []).append(seq)
+                self._add_step(task, end_step("it ends", outcome, position))
+            case (
+                SessionOpened()
+                | DoorOpened()
+                | DoorClosed()
+                | SessionClosed()
+                | ReplyDelivered()
+                | SteeringSeen()
+                | StartsPaused()
+                | ApprovalAsked()
+                | ApprovalAnswered()
+                | ProcessStarted()
+            ):
+                pass
+            case _:
+                assert_never(event)
+
+    def _add_failure(self, seq: int, event: ModelFailed) -> None:
+        task_turn = self.task_turn(event.task)
+        if event.task == self.root:
+            self._said = seq if event.text else None
+        if event.reason is ModelFailure.QUESTION:
+            pass  # its fact is posted again: no model of the replay makes it
+        elif event.reason is ModelFailure.BROKEN_OFF:
+            self.abandoned_calls[task_turn] = event
+        elif event.reason in FURTHER_CALLS:
+            self.model_answers.setdefault(task_turn, []).append(Numbered(seq, event))
+        else:
+            self._failed[task_turn] = Numbered(seq, event)
+
+    def _add_outcome(self, task_turn: TaskTurn, seq: int, outcome: Outcome) -> None:
+        self.outcomes[task_turn] = Numbered(seq, outcome)
+        failed = self._failed.pop(task_turn, None)
+        if failed is None:
+            return
+        reason = failed.value.reason
+        # A crash may come between the two: then the model was called again.
+        if (reason, outcome.cause) in FATAL_FAILURES:
+            self.model_answers.setdefault(task_turn, []).append(failed)
+        elif reason is ModelFailure.FAILED:
+            self.abandoned_calls.setdefault(task_turn, failed.value)
+
+    def _add_step(self, task: TaskId, *steps: Step) -> None:
+        # Calls that were made together are answered in any order.
+        answers = sorted(self._tool_steps.pop(task, ()), key=lambda it: it[0])
+        self.steps.setdefault(task, []).extend([*(step for _, step in answers), *steps])
+
+    def end_steps(self) -> None:
+        """Add the tool answers that no further step of their task follows."""
+        for task in list(self._tool_steps):
+            self._add_step(task)
+
+    def task_turn(self, task: TaskId, turn: int | None = None) -> TaskTurn:
+        """Return the key of a turn; for a root, by default the latest turn."""
+        if task != self.root:
+            return task, 0
+        return task, self._turn if turn is None else turn
+
+    def called_tool(self, task: TaskId, call: CallId) -> str:
+        """Return the name of the tool that a call of a task names."""
+        found = self.calls.get((task, call))
+        return "" if found is None else found.name
+
+    def recorded_at(self, event: Event) -> float | None:
+        """Return the recorded time of the fact that a fact of the replay repeats."""
+        return self._dates.get(_key(event))
+
+    def has_fact(self, event: Event) -> bool:
+        """Return whether the record has the fact that a fact of the replay repeats."""
+        key = _key(event)
+        return key is None or key in self._dates
+
+
+def _key(event: Event) -> Hashable | None:
+    """Return the key by which a fact of the replay repeats one of the record, if it has one."""
+    match event:
+        case TaskRequested(request):
+            return TaskRequested, request.id
+        case TaskStarted(task) | TaskSettled(task):
+            return type(event), task
+        case ToolAnswered(task, message):
+            return ToolAnswered, task, message.call
+        case ModelAnswered(_, message):
+            return ModelAnswered, message.id
+        case TurnStarted() | TurnEnded():
+            return type(event), event.turn
+        case _:
+            return None
