@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.command_table import COMMANDS
+from orchestrator.cli.command_table import COMMANDS, module_of
 from orchestrator.cli.quiet_interrupt import end_quietly_on_interrupt
 from orchestrator.version import VERSION
 
@@ -61,7 +61,7 @@ def _run(arguments: Sequence[str]) -> int:
 
         app = build_app()
         if any(arguments[0] in names for names in COMMANDS.values()):
-            import_module(f"orchestrator.cli.commands.{arguments[0]}")
+            import_module(module_of(arguments[0]))
     try:
         code: int | None = app(arguments, print_error=False, exit_on_error=False)
     except (CommandError, OrchestratorError, DefinitionError, CycloptsError) as exc:
@@ -94,7 +94,7 @@ def build_app() -> "App":
     app.register_install_completion_command()  # pyright: ignore[reportUnknownMemberType]
     for commands in COMMANDS.values():
         for name in commands:
-            app.command(f"orchestrator.cli.commands.{name}:{name}", name=name)
+            app.command(f"{module_of(name)}:{name}", name=name)
     return app
 
 

@@ -1,6 +1,6 @@
 """The commands by use, each with its sentence: enough for the help, without importing any.
 
-A command is the function of its name in the module of its name, and is imported when it is called.
+A command is the function of its name, and is imported when it is called.
 """
 
 from typing import Final
@@ -51,3 +51,13 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "audit": "Show who did what and when, and check that no row was changed.",
     },
 }
+SHARED_MODULES: Final = {
+    **dict.fromkeys(COMMANDS["Act on runs"], "control"),
+    **dict.fromkeys(("fork", "retry"), "copies"),
+}
+"""The modules that have several commands; any other command has the module of its name."""
+
+
+def module_of(command: str) -> str:
+    """Return the name of the module that has a command."""
+    return f"orchestrator.cli.commands.{SHARED_MODULES.get(command, command)}"

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.cli import commands
 from orchestrator.cli.app import build_app, run_command
-from orchestrator.cli.command_table import COMMANDS
+from orchestrator.cli.command_table import COMMANDS, module_of
 from orchestrator.cli.help_page import help_page
 from orchestrator.version import VERSION
 
@@ -19,11 +19,11 @@ HEAVY = ("trio", "rich", "cyclopts", "agents", "delegation", "importlib.metadata
 
 def test_every_command_is_in_the_table_and_there() -> None:
     modules = {it.stem for it in Path(commands.__path__[0]).glob("[a-z]*.py")}
-    named = {name for group in COMMANDS.values() for name in group}
+    named = {name: module_of(name) for group in COMMANDS.values() for name in group}
 
-    assert named == modules - {"mcp_servers"}
-    for name in named:
-        assert hasattr(import_module(f"orchestrator.cli.commands.{name}"), name)
+    assert {it.rpartition(".")[2] for it in named.values()} == modules - {"mcp_servers"}
+    for name, module in named.items():
+        assert hasattr(import_module(module), name)
 
 
 @pytest.mark.parametrize("width", [50, 80, 120])

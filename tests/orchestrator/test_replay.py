@@ -719,7 +719,6 @@ def test_the_command_refuses_what_cannot_be_replayed(shell: Shell) -> None:
         (["r_no", "--file", "agents_file.py"], "there is no run 'r_no'"),
         (["--file", "nowhere.py"], "there is no file nowhere.py"),
         (["--file", "agents_file.py:helper"], "is of agent 'editor'"),
-        (["--file", "agents_file.py", "--from", "/x"], "has no task '/x'"),
     ):
         assert problem in shell.error("replay", *words)
 
@@ -729,7 +728,7 @@ def test_the_command_forks_a_run_and_the_link_is_shown(shell: Shell) -> None:
     assert shell.run("run", "agents_file.py", "go")[0] == "they say: SAYS\n"
     shell.write("agents_file.py", AGENTS.replace("SAYS", "something else"))
 
-    out, err = shell.run("replay", "--file", "agents_file.py", "--from", "/editor/helper[1]")
+    out, err = shell.run("fork", "agents_file.py", "/editor/helper[1]")
     _, run, fork = shell.run("runs")[0].splitlines()
     tree, _ = shell.run("tree")
 

@@ -445,8 +445,7 @@ def test_a_run_that_was_killed_is_replayed(shell: Shell) -> None:
 
 @pytest.mark.memory_only
 def test_a_run_that_was_killed_is_forked(shell: Shell) -> None:
-    fork = ["replay", "--file", shell.file, "--from", "/pipe/worker[3]"]
-    code, said = shell.run(*fork)
+    code, said = shell.run("fork", shell.file, "/pipe/worker[3]")
 
     assert (code, shell.paid()) == (0, [1, 2, 3, 3, 4, 5, 6])
     assert said.startswith(f"{DONE}\n")
