@@ -521,7 +521,7 @@ async def test_a_tool_of_asyncio_on_trio_says_what_to_do() -> None:
     async with open_on_trio(":memory:") as orchestrator:
         run = await orchestrator.run(lost, "go")
 
-    assert "orchestrator.products.asyncio.open_orchestrator" in run.outcome.error
+    assert "orchestrator.asyncio.open_orchestrator" in run.outcome.error
 
 
 async def needs_asyncio(*_: object) -> None:
@@ -585,7 +585,7 @@ async def test_a_function_that_trio_runs_and_that_needs_asyncio_says_what_to_do(
     async with open_orchestrator(":memory:") as orchestrator:
         run = await orchestrator.run(make(), "go")
 
-    assert "orchestrator.products.asyncio.tool" in run.outcome.error
+    assert "orchestrator.asyncio.tool" in run.outcome.error
     assert "run_in_asyncio" in run.outcome.error
 
 

@@ -39,8 +39,8 @@ PROCESS_DIED: Final = Outcome(
 """The outcome of a task that a crash ended."""
 NEEDS_ASYNCIO: Final = (
     "Trio runs this, and it calls code of asyncio: make a tool of that with"
-    " `orchestrator.products.asyncio.tool`, and call it in other functions with `await"
-    " orchestrator.products.asyncio.run_in_asyncio(function, ...)`"
+    " `orchestrator.asyncio.tool`, and call it in other functions with `await"
+    " orchestrator.asyncio.run_in_asyncio(function, ...)`"
 )
 EXPECTED_ERRORS: Final = (
     AgentError,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BEATS_A_SWEEP: Final = 100
 # Nothing hangs on when a beat is on the disk: another one follows.
 _BEAT: Final[LiteralString] = """
-insert into orchestrator.products.cluster.work
+insert into orchestrator.workers
     (id, host, place, slots, version, runs, beats, since, heard, promised)
 values (%(id)s, %(host)s, %(place)s, %(slots)s, %(version)s, %(runs)s, 1,
         clock_timestamp(), clock_timestamp(), %(promised)s)
@@ -29,21 +29,21 @@ on conflict (id) do update set
 # has had none for a day.
 _SWEEP: Final[LiteralString] = """
 with dead as (
-    delete from orchestrator.products.cluster.work
+    delete from orchestrator.workers
     where heard + make_interval(secs => promised) < clock_timestamp() - interval '1 hour'
 )
 delete from orchestrator.letters
-where worker not in (select id from orchestrator.products.cluster.work)
+where worker not in (select id from orchestrator.workers)
   and (answer is not null or journal not in (
       select name from orchestrator.journals where until > clock_timestamp()
       or last_at > extract(epoch from clock_timestamp() - interval '1 day')))
 """
-_LEAVE: Final[LiteralString] = "delete from orchestrator.products.cluster.work where id = %(id)s"
+_LEAVE: Final[LiteralString] = "delete from orchestrator.workers where id = %(id)s"
 _WORKERS: Final[LiteralString] = """
 select id, host, place, slots, version, runs, beats,
        extract(epoch from clock_timestamp() - since)::double precision,
        extract(epoch from clock_timestamp() - heard)::double precision, promised
-from orchestrator.products.cluster.work order by since, id
+from orchestrator.workers order by since, id
 """
 
 

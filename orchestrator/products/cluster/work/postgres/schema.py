@@ -34,7 +34,7 @@ create unlogged table orchestrator.letters (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 create index letters_journal on orchestrator.letters (journal, received);
 create index letters_worker on orchestrator.letters (worker);
-create table orchestrator.products.cluster.work (
+create table orchestrator.workers (
     id text primary key,
     host text not null,
     place text not null,

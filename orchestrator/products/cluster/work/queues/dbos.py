@@ -80,7 +80,7 @@ with ended as (
     delete from dbos.workflow_status
     where name = 'orchestrator_dispatch' and status <> 'ENQUEUED'
       and (status <> 'PENDING'
-           or executor_id not in (select id from orchestrator.products.cluster.work))
+           or executor_id not in (select id from orchestrator.workers))
       and updated_at < extract(epoch from clock_timestamp()) * 1000 - %(keep)s * 1000
     returning workflow_uuid
 )
