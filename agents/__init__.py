@@ -147,28 +147,8 @@ _LATE = {
 """The module of each name that is imported when it is first used."""
 
 
-_OTHER_LIBRARIES = {
-    "RunContextWrapper": "`PipelineContext` in a pipeline; a tool takes only its arguments",
-    "Runner": "`await orchestrator.run(agent, goal)`, or `run_sync(agent, goal)` in a script",
-    "SQLiteSession": "`orchestrator.open_session(agent)`: the journal keeps conversations",
-    "function_tool": "`tool`",
-}
-"""What other libraries call it, and what it is called here."""
-
-
-def require_no_other_library(name: str) -> None:
-    """Raise an error that names ours, if a program asks for the name of another library."""
-    if name in _OTHER_LIBRARIES:
-        # An AttributeError would become Python's own sentence.
-        raise ImportError(
-            f"there is no {name!r} here, that is another library's; ours is"
-            f" {_OTHER_LIBRARIES[name]}"
-        )
-
-
 def __getattr__(name: str) -> object:
     if name not in _LATE:
-        require_no_other_library(name)
         raise AttributeError(f"module 'orchestrator.agents' has no attribute {name!r}")
     value = getattr(import_module(_LATE[name]), name)
     # The next lookup finds it without this function.

@@ -74,9 +74,9 @@ def installed_megabytes(names: Iterable[str]) -> float:
 
 def _bytes_of(name: str) -> int:
     if name == OURS:
-        # An editable install lists none of its files.
-        rooms = ("agents", "delegation", "orchestrator")
-        files = [file for room in rooms for file in (HERE / room).rglob("*")]
+        # An editable install lists none of its files. `rglob` does not follow the two links.
+        folders = ("agents", "delegation", "orchestrator")
+        files = [file for folder in folders for file in (HERE / folder).rglob("*")]
         files = [it for it in files if "viewer" not in it.parts]
     else:
         files = [Path(str(it.locate())) for it in distribution(name).files or ()]

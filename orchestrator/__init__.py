@@ -290,7 +290,6 @@ def __getattr__(name: str) -> "Any":
             # The next lookup finds it without this function.
             globals()[name] = value
             return value
-    import_module("orchestrator.agents").require_no_other_library(name)
     raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
 
 

@@ -58,7 +58,7 @@ async def handle(call):
             "uses DeliveryCapability",
         ),
         (
-            "import delegation",
+            "from orchestrator import delegation",
             "call.server.give(delegation.DeliveryCapability.PUSH)",
             "uses DeliveryCapability",
         ),
