@@ -523,48 +523,45 @@ class TaskSettled(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
 
 
-SessionEvent: TypeAlias = (
+# The groups of facts, by their readers. A reader narrows to its groups with `isinstance`, and
+# matches each of these to the end: a new fact is a type error in the readers of its group alone.
+DoorFact: TypeAlias = (
     SessionOpened
     | LabelsChanged
+    | SessionClosed
     | DoorOpened
     | DoorClosed
-    | SessionClosed
-    | MessageReceived
-    | TurnStarted
     | TurnResumed
-    | TurnEnded
     | ReplyDelivered
-    | DeliveryFailed
     | ReplyPartDelivered
-    | JobSet
-    | JobPaused
-    | JobRemoved
-    | JobOccurred
+    | DeliveryFailed
 )
+"""A session, its doors and its deliveries."""
+JobFact: TypeAlias = JobSet | JobPaused | JobRemoved | JobOccurred
+"""A job and its times."""
+TurnFact: TypeAlias = MessageReceived | TurnStarted | TurnEnded
+"""The conversation of a session."""
+StepFact: TypeAlias = ModelAnswered | ToolAnswered | TaskStarted | TaskSettled
+"""A step of a task."""
+AttemptFact: TypeAlias = ModelCalled | ModelFailed | QuietChanged
+"""An attempt at a step: a repetition of the run may need other ones."""
+SteeringFact: TypeAlias = Steered | SteeringSeen | CancelRequested
+"""A message to a task, or its cancellation."""
+OversightFact: TypeAlias = ApprovalAsked | ApprovalAnswered | StartsPaused
+"""A person decides about a task, or is asked to."""
+ProcessFact: TypeAlias = ProcessStarted | ProcessMatched | ProcessEnded | ProcessUnreachable
+"""A background command."""
+PlaceFact: TypeAlias = WorkspaceOpened | NetworkRequested | CallPlaced
+"""The machine that a task works on, and the hosts that it reaches."""
+
+WorkFact: TypeAlias = TurnFact | TaskRequested | StepFact
+"""The course of a run: a replay repeats these facts, and a fork copies them."""
+SessionEvent: TypeAlias = DoorFact | TurnFact | JobFact
 """The facts that name their session."""
 TaskEvent: TypeAlias = (
-    ModelAnswered
-    | ToolAnswered
-    | TaskStarted
-    | TaskSettled
-    | ModelFailed
-    | ModelCalled
-    | CancelRequested
-    | Steered
-    | SteeringSeen
-    | QuietChanged
-    | StartsPaused
-    | ApprovalAsked
-    | ApprovalAnswered
-    | ProcessStarted
-    | ProcessMatched
-    | ProcessEnded
-    | ProcessUnreachable
-    | WorkspaceOpened
-    | NetworkRequested
-    | CallPlaced
+    StepFact | AttemptFact | SteeringFact | OversightFact | ProcessFact | PlaceFact
 )
-"""The facts that name their task, the most frequent first."""
+"""The facts that name their task."""
 Event: TypeAlias = JournalOpened | SessionEvent | TaskRequested | TaskEvent
 
 

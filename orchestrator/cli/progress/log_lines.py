@@ -24,42 +24,16 @@ from orchestrator.delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CallPlaced,
-    CancelRequested,
-    DeliveryFailed,
-    DoorClosed,
-    DoorOpened,
     Entry,
-    JobOccurred,
-    JobPaused,
-    JobRemoved,
-    JobSet,
-    JournalOpened,
-    LabelsChanged,
-    MessageReceived,
-    ModelAnswered,
-    ModelCalled,
-    ModelFailed,
-    NetworkRequested,
-    ProcessEnded,
-    ProcessMatched,
-    ProcessStarted,
-    ProcessUnreachable,
+    OversightFact,
     QuietChanged,
-    ReplyDelivered,
-    ReplyPartDelivered,
-    SessionClosed,
-    SessionOpened,
     StartsPaused,
-    Steered,
-    SteeringSeen,
     TaskRequested,
     TaskSettled,
     TaskStarted,
-    ToolAnswered,
     TurnEnded,
     TurnResumed,
     TurnStarted,
-    WorkspaceOpened,
 )
 from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS
 from orchestrator.delegation.tree.tally import FAILURES
@@ -100,8 +74,12 @@ class ProgressLog:
             self._active_at = entry.at
             self._write_entry(entry, started)
 
-    def _write_entry(self, entry: Entry, started: set[TaskId]) -> None:  # noqa: C901, PLR0912 (a case a fact)
-        match entry.event:
+    def _write_entry(self, entry: Entry, started: set[TaskId]) -> None:  # noqa: C901 (a case a fact)
+        event = entry.event
+        if isinstance(event, OversightFact):
+            self._write_oversight(entry, event)
+            return
+        match event:
             case TaskRequested(request):
                 self._tasks += 1
                 if self._tasks == DETAILED_TASKS + 1:
@@ -119,12 +97,6 @@ class ProgressLog:
             case QuietChanged(task, quiet):
                 status = Status.QUIET if quiet else Status.RUNNING
                 self._write_change(entry, task, status, "")
-            case ApprovalAsked(task, id_, _, tool, subject):
-                about = f"{tool}: {subject} ({id_})"
-                self._write_change(entry, task, Status.WAITING, about, always=True)
-            case ApprovalAnswered(task, _, answer, reason):
-                about = f"{answer}{': ' * bool(reason)}{reason}"
-                self._write_change(entry, task, Status.RUNNING, about, always=True)
             case CallPlaced(task, _, place, run="", wants=wants, turn=turn):
                 what = "its turn" if turn else "a call"
                 about = f"{what} waits for a worker at {place!r}"
@@ -138,40 +110,21 @@ class ProgressLog:
             case TurnEnded(session, _, outcome):
                 task = TaskId(session)
                 self._write_change(entry, task, outcome.ending, outcome.error)
-            case (
-                JournalOpened()
-                | SessionOpened()
-                | DoorOpened()
-                | DoorClosed()
-                | SessionClosed()
-                | LabelsChanged()
-                | MessageReceived()
-                | ReplyDelivered()
-                | DeliveryFailed()
-                | ReplyPartDelivered()
-                | JobSet()
-                | JobPaused()
-                | JobRemoved()
-                | JobOccurred()
-                | ModelCalled()
-                | ModelAnswered()
-                | ToolAnswered()
-                | ModelFailed()
-                | CancelRequested()
-                | StartsPaused()
-                | Steered()
-                | SteeringSeen()
-                | ProcessStarted()
-                | ProcessMatched()
-                | ProcessEnded()
-                | ProcessUnreachable()
-                | WorkspaceOpened()
-                | NetworkRequested()
-                | CallPlaced()
-            ):
+            case _:
+                pass  # the fact changes the status of no task
+
+    def _write_oversight(self, entry: Entry, event: OversightFact) -> None:
+        match event:
+            case ApprovalAsked(task, id_, _, tool, subject):
+                about = f"{tool}: {subject} ({id_})"
+                self._write_change(entry, task, Status.WAITING, about, always=True)
+            case ApprovalAnswered(task, _, answer, reason):
+                about = f"{answer}{': ' * bool(reason)}{reason}"
+                self._write_change(entry, task, Status.RUNNING, about, always=True)
+            case StartsPaused():
                 pass
             case _:
-                assert_never(entry.event)
+                assert_never(event)
 
     def _write_settled(self, entry: Entry, task: TaskId, ending: Ending, error: str) -> None:
         is_logged = False

@@ -15,18 +15,12 @@ from orchestrator.delegation.events import (
     ApprovalAsked,
     CallPlaced,
     CancelRequested,
-    DeliveryFailed,
-    DoorClosed,
-    DoorOpened,
+    DoorFact,
     Entry,
     Event,
     GivenSettings,
-    JobOccurred,
-    JobPaused,
-    JobRemoved,
-    JobSet,
+    JobFact,
     JournalOpened,
-    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelCalled,
@@ -38,10 +32,6 @@ from orchestrator.delegation.events import (
     ProcessStarted,
     ProcessUnreachable,
     QuietChanged,
-    ReplyDelivered,
-    ReplyPartDelivered,
-    SessionClosed,
-    SessionOpened,
     StartsPaused,
     Steered,
     SteeringSeen,
@@ -76,6 +66,11 @@ def transcript_lines(entries: Iterable[Entry]) -> list[Text]:
 
 
 def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR0915 (a case a fact)
+    if isinstance(event, TurnResumed):
+        yield Text("goes on", "dim")
+        return
+    if isinstance(event, JournalOpened | DoorFact | JobFact):
+        return
     match event:
         case TaskRequested(request, mode, reason):
             yield Text(f"asked for, {mode}: {reason.sentence}", "dim")
@@ -88,8 +83,8 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
         case MessageReceived(_, text):
             yield Text("the user", "bold blue")
             yield from _body(text, "")
-        case TaskStarted() | TurnStarted() | TurnResumed():
-            yield Text("begins" if not isinstance(event, TurnResumed) else "goes on", "dim")
+        case TaskStarted() | TurnStarted():
+            yield Text("begins", "dim")
         case ModelAnswered(_, message, _, left_out):
             if left_out:
                 note = f"has not read {left_out} characters, to fit its window"
@@ -141,24 +136,7 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
             yield from _body(outcome.error, "red")
             yield from _body(outcome.traceback, "dim")
             yield from _body(outcome.output, "green")
-        case (
-            JournalOpened()
-            | SessionOpened()
-            | DoorOpened()
-            | DoorClosed()
-            | SessionClosed()
-            | LabelsChanged()
-            | ReplyDelivered()
-            | DeliveryFailed()
-            | ReplyPartDelivered()
-            | JobSet()
-            | JobPaused()
-            | JobRemoved()
-            | JobOccurred()
-            | QuietChanged()
-            | ModelCalled()
-            | ProcessMatched()
-        ):
+        case QuietChanged() | ModelCalled() | ProcessMatched():
             pass
         case _:
             assert_never(event)

@@ -8,39 +8,18 @@ import attrs
 from orchestrator.agents import CallId, MessageId
 from orchestrator.delegation import Cause, Ending, Outcome, SessionId, TaskId, TaskRequest, root_of
 from orchestrator.delegation.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    CallPlaced,
     CancelRequested,
-    DeliveryFailed,
-    DoorClosed,
-    DoorOpened,
     Entry,
     Event,
-    JobOccurred,
-    JobPaused,
-    JobRemoved,
-    JobSet,
     JournalOpened,
-    LabelsChanged,
     MessageReceived,
     ModelAnswered,
-    ModelCalled,
     ModelFailed,
     ModelFailure,
-    NetworkRequested,
     ProcessEnded,
     ProcessMatched,
-    ProcessStarted,
     ProcessUnreachable,
-    QuietChanged,
-    ReplyDelivered,
-    ReplyPartDelivered,
-    SessionClosed,
-    SessionOpened,
-    StartsPaused,
     Steered,
-    SteeringSeen,
     TaskRequested,
     TaskSettled,
     TaskStarted,
@@ -48,7 +27,7 @@ from orchestrator.delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
-    WorkspaceOpened,
+    WorkFact,
 )
 from orchestrator.delegation.events.processes import ProcessId
 from orchestrator.products.history.replay.steps import (
@@ -59,21 +38,6 @@ from orchestrator.products.history.replay.steps import (
     tool_step,
 )
 
-UnusedFact: TypeAlias = (
-    LabelsChanged
-    | DeliveryFailed
-    | ReplyPartDelivered
-    | JobSet
-    | JobPaused
-    | JobRemoved
-    | JobOccurred
-    | ModelCalled
-    | QuietChanged
-    | WorkspaceOpened
-    | NetworkRequested
-    | CallPlaced
-)
-"""Facts that neither a replay nor a copy of a run uses."""
 FURTHER_CALLS: Final = frozenset({ModelFailure.ATTEMPT, ModelFailure.SUMMARY})
 """Failures after which the model is called again for the same answer."""
 FATAL_FAILURES: Final = frozenset(
@@ -144,7 +108,7 @@ class RunIndex:
         """The position of a failure of the root's model in the middle of its answer."""
         self._turn = 0
 
-    def add(self, entry: Entry, position: float) -> None:  # noqa: C901, PLR0912, PLR0915 (a case a fact)
+    def add(self, entry: Entry, position: float) -> None:
         """Add a fact.
 
         Args:
@@ -152,13 +116,31 @@ class RunIndex:
             position: the place of the fact in the record.
         """
         seq, event = entry.seq, entry.event
-        if isinstance(event, UnusedFact):
-            return
         if (key := _key(event)) is not None:
             self._dates.setdefault(key, entry.at)
+        if isinstance(event, WorkFact):
+            self._add_work(seq, event, position)
+            return
         match event:
             case JournalOpened():
                 self.crash_seqs.append(seq)
+            case TurnResumed():
+                self._said = None  # the model was asked again
+            case ModelFailed():
+                self._add_failure(seq, event)
+            case Steered():
+                self.steering_seqs[event.id] = seq
+            case ProcessMatched() | ProcessEnded() | ProcessUnreachable():
+                self.processes_by_seq[seq] = event.id
+            case CancelRequested():
+                self.cancel_seqs.setdefault(event.task, []).append(seq)
+            case _:
+                pass
+
+    def _add_work(  # noqa: C901, PLR0912 (a case a fact)
+        self, seq: int, event: WorkFact, position: float
+    ) -> None:
+        match event:
             case MessageReceived():
                 self._mail[seq] = f"message {event.text!r}"
             case TurnStarted():
@@ -168,8 +150,6 @@ class RunIndex:
                 read = ", ".join(sorted(self._mail.get(it, "a notice") for it in event.mail))
                 what = f"turn {event.turn} begins"
                 self._add_step(self.root, Step(what, f"it reads {read}", position))
-            case TurnResumed():
-                self._said = None  # the model was asked again
             case TurnEnded():
                 if self._said is not None:
                     self.broken_off_answers.add(self._said)
@@ -192,37 +172,16 @@ class RunIndex:
                 if event.copied:
                     self.copied_messages.add(message.id)
                 self._add_step(task, model_step(event, position))
-            case ModelFailed():
-                self._add_failure(seq, event)
             case ToolAnswered(task, message):
                 self.tool_answers[task, message.call] = Numbered(seq, event)
                 answer = tool_step(message, self.called_tool(task, message.call), position)
                 self._tool_steps.setdefault(task, []).append((message.call, answer))
-            case Steered():
-                self.steering_seqs[event.id] = seq
-            case ProcessMatched() | ProcessEnded() | ProcessUnreachable():
-                self.processes_by_seq[seq] = event.id
-            case CancelRequested():
-                self.cancel_seqs.setdefault(event.task, []).append(seq)
             case TaskSettled(task, outcome):
                 self._mail[seq] = f"the end of {task}"
                 self._add_outcome(self.task_turn(task), seq, outcome)
                 if outcome.ending is Ending.CANCELLED:
                     self.cancel_seqs.setdefault(task, []).append(seq)
                 self._add_step(task, end_step("it ends", outcome, position))
-            case (
-                SessionOpened()
-                | DoorOpened()
-                | DoorClosed()
-                | SessionClosed()
-                | ReplyDelivered()
-                | SteeringSeen()
-                | StartsPaused()
-                | ApprovalAsked()
-                | ApprovalAnswered()
-                | ProcessStarted()
-            ):
-                pass
             case _:
                 assert_never(event)
 

@@ -5,90 +5,38 @@ end of a task: each fact that is kept has its reasons among those that are kept.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
 from orchestrator.delegation import Cause, Mode, TaskId, TaskRecord
 from orchestrator.delegation.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
     CancelRequested,
-    DoorClosed,
-    DoorOpened,
     Entry,
-    Event,
-    JournalOpened,
     MessageReceived,
     ModelAnswered,
     ModelFailed,
-    ProcessEnded,
-    ProcessMatched,
-    ProcessStarted,
-    ProcessUnreachable,
+    ProcessFact,
     ReplyDelivered,
-    SessionClosed,
-    SessionOpened,
-    StartsPaused,
-    Steered,
+    SteeringFact,
     SteeringSeen,
     TaskRequested,
     TaskSettled,
     TaskStarted,
     ToolAnswered,
     TurnEnded,
-    TurnResumed,
     TurnStarted,
+    WorkFact,
 )
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.pipelines.child import ended_with_caller
-from orchestrator.products.history.replay.index import UnusedFact
 from orchestrator.products.history.replay.record import DELEGATION_TOOLS, RecordedRun, ReplayError
 
-CopiedFact: TypeAlias = (
-    MessageReceived
-    | TurnStarted
-    | TurnEnded
-    | ReplyDelivered
-    | TaskRequested
-    | TaskStarted
-    | ModelAnswered
-    | ToolAnswered
-    | ProcessStarted
-    | ProcessMatched
-    | ProcessEnded
-    | ProcessUnreachable
-    | Steered
-    | SteeringSeen
-    | CancelRequested
-    | TaskSettled
-)
-"""Facts that are true of the new run, too."""
-OwnFact: TypeAlias = (
-    UnusedFact
-    | JournalOpened
-    | SessionOpened
-    | SessionClosed
-    | DoorOpened
-    | DoorClosed
-    | TurnResumed
-    | ModelFailed
-    | StartsPaused
-    | ApprovalAsked
-    | ApprovalAnswered
-)
-"""Facts that are true of the recorded run alone: a copy pays for none of its calls. What a failed
-call had said is copied where later turns read it."""
+CopiedFact: TypeAlias = WorkFact | ReplyDelivered | SteeringFact | ProcessFact
+"""Facts that are true of the new run, too. All others are true of the recorded run alone: a copy
+pays for none of its calls. The text of a failed call is copied where later turns read it."""
 KeptFacts: TypeAlias = Callable[[RecordedRun, TaskId], Sequence[Entry]]
 """Chooses the facts of a run that a new run begins with, by one of its tasks."""
-
-
-if TYPE_CHECKING:
-
-    def _every_fact_is_listed(  # pyright: ignore[reportUnusedFunction] (a check of types)
-        event: Event,
-    ) -> CopiedFact | OwnFact:
-        return event  # a new fact is a type error here until it is listed above
 
 
 def facts_before(record: RecordedRun, task: TaskId) -> list[Entry]:
@@ -226,17 +174,10 @@ class _Retry:
                 return not self._is_left_out(task) and task not in self._unended
             case ModelAnswered(task=task) | ModelFailed(task=task) | SteeringSeen(task):
                 return self._takes_step(task)
-            case (
-                TaskStarted(task)
-                | Steered(task)
-                | ProcessStarted(task)
-                | ProcessMatched(task)
-                | ProcessEnded(task)
-                | ProcessUnreachable(task)
-            ):
-                return not self._is_left_out(task)
             case _:
-                raise AssertionError(f"{event!r} is copied into no run")
+                is_copied = "only these facts are left of those that are copied"
+                assert isinstance(event, TaskStarted | SteeringFact | ProcessFact), is_copied
+                return not self._is_left_out(event.task)
 
     def _is_left_out(self, task: TaskId) -> bool:
         return task in self._anew or task in self._absent or task in self._stopped

@@ -34,32 +34,31 @@ from orchestrator.delegation import (
     TaskRecord,
 )
 from orchestrator.delegation.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
     CancelRequested,
+    DeliveryFailed,
     DoorClosed,
+    DoorFact,
     DoorOpened,
     Entry,
     Event,
     JournalOpened,
+    LabelsChanged,
     MessageReceived,
     ModelAnswered,
     ModelFailed,
     ModelFailure,
-    ProcessEnded,
-    ProcessMatched,
-    ProcessStarted,
-    ProcessUnreachable,
+    OversightFact,
+    ProcessFact,
     ReplyDelivered,
+    ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
-    StartsPaused,
     Steered,
+    SteeringFact,
     SteeringOrigin,
     SteeringSeen,
     TaskRequested,
     TaskSettled,
-    TaskStarted,
     ToolAnswered,
     TurnEnded,
     TurnResumed,
@@ -74,7 +73,6 @@ from orchestrator.kernel.journal.fact_redaction import EventT
 from orchestrator.kernel.journal.memory import MemoryJournal
 from orchestrator.kernel.services import Services, open_services
 from orchestrator.products.history.replay.compare import ReplayResult, compare
-from orchestrator.products.history.replay.index import UnusedFact
 from orchestrator.products.history.replay.position import ReplayPosition
 from orchestrator.products.history.replay.record import RecordedRun
 from orchestrator.products.history.replay.recorded_models import RecordedModels
@@ -315,16 +313,35 @@ class _Replayer:
     def _session(self) -> SessionRecord:
         return self._book.ledger.sessions[self._record.run]
 
-    def _repeat_external_action(  # noqa: C901, PLR0912 (a case a fact)
+    def _repeat_external_action(
         self, services: Services, callers: trio.Nursery, entry: Entry
     ) -> None:
-        """Do what a client, a person or a command did from outside."""
+        """Repeat the action of a client, a person or a command outside the orchestrator."""
         if entry.seq in self._caller_cancelled_seqs:
             self._turn_scope.cancel(reason="the caller was cancelled")
-        if isinstance(entry.event, UnusedFact):
-            return
-        match entry.event:
-            case SessionOpened(id_) as event:
+        event = entry.event
+        if isinstance(event, DoorFact):
+            self._repeat_door_fact(services, callers, event)
+        elif isinstance(event, SteeringFact):
+            self._repeat_steering(event)
+        elif isinstance(event, ProcessFact | OversightFact):
+            self._post_if_possible(event)
+        match event:
+            case JournalOpened():
+                self._close_door(services)
+            case MessageReceived() if not self._session.closed:
+                self._book.post(event)
+            case TurnStarted(capability=DeliveryCapability.NONE) if self._session.turn is None:
+                services.turns.begin(self._session, DeliveryCapability.NONE)
+                callers.start_soon(self._take_turn, services)
+            case ModelFailed(reason=ModelFailure.QUESTION):
+                self._post_if_possible(event)
+            case _:
+                pass  # the replay comes to it by itself
+
+    def _repeat_door_fact(self, services: Services, callers: trio.Nursery, event: DoorFact) -> None:
+        match event:
+            case SessionOpened(id_):
                 agent = self._agent
                 self._registry.register_session(id_, agent)
                 self._book.post(
@@ -332,65 +349,48 @@ class _Replayer:
                         event, agent=agent.name, budget=agent.budget, forked_from="", attended=False
                     )
                 )
-            case DoorOpened() as event:
+            case DoorOpened():
                 door = _DiscardingDoor(event.capability, services.deliveries)
                 services.deliveries.attach(event.session, door)
                 self._book.post(event)
                 callers.start_soon(services.deliveries.deliver, self._session)
-            case DoorClosed() | JournalOpened() if self._session.door is not None:
-                services.deliveries.detach(self._session.id)
-                self._book.post(DoorClosed(self._session.id))
-            case SessionClosed(id_) if not self._session.closed:
-                self._book.post(SessionClosed(id_, tuple(self._session.mail)))
-            case MessageReceived() as event if not self._session.closed:
-                self._book.post(event)
-            case TurnStarted(capability=DeliveryCapability.NONE):
-                if self._session.turn is None:
-                    services.turns.begin(self._session, DeliveryCapability.NONE)
-                    callers.start_soon(self._take_turn, services)
+            case DoorClosed():
+                self._close_door(services)
+            case SessionClosed(id_):
+                if not self._session.closed:
+                    self._book.post(SessionClosed(id_, tuple(self._session.mail)))
             case TurnResumed(paused=paused):
                 for account in self._book.ledger.accounts.values():
                     account.started_at += paused
-            case Steered(task, id_, origin=SteeringOrigin.OUTSIDE) as event:
+            case LabelsChanged() | ReplyDelivered() | ReplyPartDelivered() | DeliveryFailed():
+                pass
+            case _:
+                assert_never(event)
+
+    def _close_door(self, services: Services) -> None:
+        if self._session.door is not None:
+            services.deliveries.detach(self._session.id)
+            self._book.post(DoorClosed(self._session.id))
+
+    def _repeat_steering(self, event: SteeringFact) -> None:
+        match event:
+            case Steered(task, id_, origin=SteeringOrigin.OUTSIDE):
                 steered = self._book.ledger.tasks.get(task)
                 if steered is not None and _can_be_steered(steered) and id_ not in steered.steering:
                     self._book.post(event)
-            case (
-                ProcessStarted()
-                | ProcessMatched()
-                | ProcessEnded()
-                | ProcessUnreachable()
-                | ApprovalAsked()
-                | ApprovalAnswered()
-                | StartsPaused()
-                | ModelFailed(reason=ModelFailure.QUESTION)
-            ) as event:
-                # Background commands, people and the parents that tools ask are not repeated:
-                # their facts are posted, as far as they are possible here.
-                if event.task in self._book.ledger.tasks:
-                    with suppress(ImpossibleEventError):
-                        self._book.post(event)
-            case (
-                JournalOpened()
-                | DoorClosed()
-                | SessionClosed()
-                | MessageReceived()
-                | TurnStarted()
-                | TurnEnded()
-                | ReplyDelivered()
-                | TaskRequested()
-                | ModelAnswered()
-                | ToolAnswered()
-                | TaskStarted()
-                | TaskSettled()
-                | ModelFailed()
-                | CancelRequested()
-                | Steered()
-                | SteeringSeen()
-            ):
+            case Steered() | SteeringSeen() | CancelRequested():
                 pass
             case _:
-                assert_never(entry.event)
+                assert_never(event)
+
+    def _post_if_possible(self, event: ProcessFact | OversightFact | ModelFailed) -> None:
+        """Post the fact of a background command, a person, or a parent that a tool asks.
+
+        These are not repeated: their facts are posted, as far as they are possible here.
+        """
+        if event.task in self._book.ledger.tasks:
+            with suppress(ImpossibleEventError):
+                self._book.post(event)
 
     async def _take_turn(self, services: Services) -> None:
         self._turn_scope = trio.CancelScope()
