@@ -48,11 +48,11 @@ NextT = TypeVar("NextT")
 # A name is a step of a path (`/editor/researcher[3]`) and an argument that models write.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task"})
-"""What an agent with delegates has besides its own tools."""
+"""The tool that an agent with delegates has in addition to its own."""
 ASK_PARENT: Final = "ask_parent"
-"""What an agent with `asks_parent` has besides, as a child."""
+"""The tool that an agent with `asks_parent` has as a child."""
 JOB: Final = "job"
-"""What an agent that `schedules` has besides, as the root of a session."""
+"""The tool that an agent with `schedules` has as the root of a session."""
 DELEGATION_TOKENS: Final = 900
 """About how long these tools are."""
 SHORTEST_MESSAGE: Final = 50
@@ -124,22 +124,22 @@ def _listed(given: Any) -> tuple[Any, ...]:
 
 @attrs.frozen
 class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
-    """A definition: a name, instructions, a model, and what it may use.
+    """The definition of an agent: a name, instructions, a model, tools and limits.
 
-    `Agent[Report]` promises a `Report`, and takes anything: a goal as it is, and any other value
-    as JSON. An agent that takes only some values is a `Pipeline`. `Agent[Report, Any, Shop]` needs
-    a `Shop` besides: `run(agent, goal, deps=Shop(...))`.
+    `Agent[Report]` promises a `Report` and takes any input: a text unchanged, and any other value
+    as JSON. An agent that takes only some values is a `Pipeline`. `Agent[Report, Any, Shop]` also
+    needs a `Shop`: `run(agent, goal, deps=Shop(...))`.
     """
 
     name: str
     instructions: str | Callable[[TaskContext[DepsT_contra]], str | Awaitable[str]] = attrs.field(
         default="", kw_only=True
     )
-    """What it is and how it works: a text, or a function of the task, sync or async, which is
+    """Its role and its way of working: a text, or a function of the task, sync or async, which is
     called once in a turn."""
     description: str = attrs.field(default="", kw_only=True)
-    """What it is for: its parent reads this when it chooses to whom to delegate; by default it
-    reads the instructions."""
+    """Its purpose. A parent reads this to choose a delegate; by default it reads the instructions.
+    """
     language: str = attrs.field(default="", kw_only=True)
     """The language it answers in, such as `"German"`; left to the model if empty."""
     model: str | Model = attrs.field(kw_only=True)
@@ -168,8 +168,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     checks: "tuple[AnswerCheck[OutputT_co, DepsT_contra], ...]" = attrs.field(
         default=(), kw_only=True, converter=_checks
     )
-    """Functions of the final answer, sync or async, each of which may raise an `OutputError`: the
-    model reads it and answers again, `Limits.repairs` times."""
+    """Checks of the final answer, sync or async. A check may raise an `OutputError`: the model
+    reads it and answers again, at most `Limits.repairs` times."""
     hooks: "tuple[Hooks[DepsT_contra], ...]" = attrs.field(
         default=(), kw_only=True, converter=_hooks
     )
@@ -187,19 +187,19 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """What happens to a task that a crash interrupts: it resumes from its last step, starts
     anew, or settles as lost."""
     approve: tuple[ApprovalRule, ...] = attrs.field(default=(), kw_only=True, converter=_rules)
-    """What it and its descendants may do with tools: `allow`, `ask` and `deny`. The first that
-    matches decides, and rules of a descendant can only forbid more."""
+    """The approval rules for its tools and those of its descendants: `allow`, `ask` and `deny`. The
+    first matching rule decides, and the rules of a descendant can only forbid more."""
     workspace: Path | Literal["worktree"] | None = attrs.field(default=None, kw_only=True)
-    """The folder that its tools work in: that of the parent if None; a relative path is inside
-    that; `"worktree"` is a git worktree of that, one for each task."""
+    """The folder of its tools. None uses the folder of the parent, and a relative path is inside
+    it. `"worktree"` creates a git worktree of it for each task."""
     sandbox: Sandbox | None = attrs.field(default=None, kw_only=True)
     """What its commands and file tools may touch, and those of its descendants: as the parent's
     if None, and never more than that."""
     compaction: Compaction | None = attrs.field(default=None, kw_only=True)
     """How to shorten requests that near the end of the model's window; None does not."""
     place: str = attrs.field(default="", kw_only=True)
-    """Where its tools run, all of a turn at one worker of that name; empty is here. For tools with
-    state on a machine: files, commands, what a process has in memory."""
+    """The place of its tools: one worker of that name runs all calls of a turn. Empty means this
+    process. Use it for tools with state on a machine: files, commands, memory."""
 
     def __attrs_post_init__(self) -> None:
         if not has_type(self.name, str) or not NAME.fullmatch(self.name):
@@ -322,7 +322,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         return attrs.evolve(self, delegates=(), copies=False, handoff=False)
 
     async def make_instructions(self, context: TaskContext[Any]) -> str:
-        """Return what the function of its instructions makes of a task."""
+        """Return the instructions for a task, from the text or the function."""
         assert not isinstance(self.instructions, str), "a text is not made"
         text = self.instructions(context)
         if not isinstance(text, str):
@@ -350,7 +350,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         return f"{instructions}\n\nAnswer in {self.language}.".strip()
 
     def _require_settings(self) -> None:
-        """Refuse what the model is known not to do."""
+        """Refuse settings that the model is known to reject."""
         settings = self.settings
         if settings is NO_SETTINGS:
             return
@@ -394,7 +394,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             )
 
     def _require_room(self) -> None:
-        """Refuse a window in which no message fits beside the instructions and tools."""
+        """Refuse a window that has no room for a message beside the instructions and tools."""
         if self.compaction is None or not isinstance(self.instructions, str):
             return
         request = ModelRequest(
@@ -413,7 +413,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         )
 
     def _require_leaf_at_place(self) -> None:
-        """Refuse a place for what is not one worker's work alone."""
+        """Refuse a place for an agent that one worker cannot run alone."""
         require_place_name(self.place, f"agent {self.name!r}")
         self._require(
             not self.may_delegate,

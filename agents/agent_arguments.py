@@ -23,7 +23,7 @@ _REFERENCE: Final = "#/$defs/"
 
 @attrs.frozen
 class AgentArguments:
-    """What a call of an agent as a tool must give."""
+    """The arguments of an agent that is called as a tool."""
 
     agent: Agent[Any]
     schema: Mapping[str, Any]
@@ -106,7 +106,7 @@ def _one_argument(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameter_of(agent: Pipeline[Any, Any]) -> str | None:
-    """Return what a pipeline calls its input; None if it takes none."""
+    """Return the name of a pipeline's input, or None if it takes no input."""
     if agent.function is None:
         return GOAL
     hints = get_type_hints(agent.function, include_extras=True)

@@ -68,7 +68,7 @@ class ApprovalRule:
     seconds: float = ASK_SECONDS
     """How long the question stays open."""
     reason: str = ""
-    """What the model reads of a denied call, and people of one that is asked about."""
+    """The reason: the model reads it after a denial, and people read it with the question."""
 
     def __attrs_post_init__(self) -> None:
         if not (has_type(self.tool, str) and self.tool):
@@ -145,7 +145,7 @@ def _pieces(command: str) -> Iterator[str]:
 
 
 def _ending_in(pattern: str) -> re.Pattern[str]:
-    """Return an expression for commands of which some last words match a pattern."""
+    """Return an expression that matches commands by their last words."""
     pattern = " ".join(pattern.split())
     found = _UP_TO_A_STAR.match(pattern)
     assert found is not None, "the expression matches the empty string"
@@ -189,14 +189,14 @@ def deny(
 ) -> ApprovalRule:
     """Deny calls.
 
-    A shell has many ways to write one thing, so a pattern of commands is a fence and no wall: to
-    exclude something for certain, use `allow` for what an agent may do.
+    A shell has many ways to write one command, so a pattern of commands is a fence and not a wall.
+    To exclude a command for certain, use `allow` for the permitted ones.
 
     Args:
         tool: the name of a tool, or a pattern.
         command: a pattern of command lines; it also matches a part of the line.
         path: a pattern of files, relative to the workspace.
-        reason: what the model reads.
+        reason: the text that the model reads.
     """
     return ApprovalRule(verdict=Verdict.DENY, tool=tool, command=command, path=path, reason=reason)
 

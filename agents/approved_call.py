@@ -1,8 +1,7 @@
-"""A call that was approved, and which files it may touch on its way.
+"""An approved call, and the files that it may touch.
 
-A call is approved by the path that it names. What is really opened may be another file: a link has
-changed since, or a search meets it from above. So each file is judged again where it is opened, by
-the path that was walked.
+A call is approved by the path that it names. It may open another file: a link has changed since, or
+a search meets the file from above. So each file is judged again on opening, by its real path.
 """
 
 from collections.abc import Sequence
@@ -22,10 +21,10 @@ from orchestrator.agents.approval import (
 
 @attrs.frozen(kw_only=True)
 class ApprovedCall:
-    """What was approved, and the rules for everything else."""
+    """The approved subject, and the rules for all other files."""
 
     subject: Subject
-    """What the call was about when it was approved."""
+    """The subject of the call at the time of its approval."""
     policies: Sequence[Sequence[ApprovalRule]]
     """The rules of the agent, and of all above it."""
 
@@ -46,9 +45,8 @@ class ApprovedCall:
     def may_meet(self, path: str, real_path: str) -> bool:
         """Return whether the call may show a file that it meets below its own path.
 
-        What no rule is about is approved with the folder that it is in. What a rule asks about is
-        approved only if that rule has asked about the folder, too: a search does not ask for each
-        file.
+        A file without a rule is approved together with its folder. A file whose rule asks is
+        approved only if the same rule asked about the folder: a search does not ask for each file.
         """
         found = attrs.evolve(self.subject, path=path, real_path=real_path)
         for rules in self.policies:

@@ -1,13 +1,10 @@
 """The errors of one agent, by their reader.
 
-* AgentError                 the task fails with it
-  x ModelError               the provider failed; see its `kind`
-    · ScriptExhaustedError   a scripted model has no step left
-  x LimitExceededError       the task used up what its agent allows
-  x InputError               the goal is not what the agent takes
-  x OutputError              the final answer is not what the agent promises
-* ToolError                  the model reads it and goes on
-* DefinitionError            the developer reads it: an agent, tool or model name is wrong
+* AgentError the task fails with it x ModelError the provider failed; see its `kind` ·
+ScriptExhaustedError a scripted model has no step left x LimitExceededError the task reached a limit
+of its agent x InputError the agent does not take this goal x OutputError the final answer has the
+wrong type * ToolError the model reads it and goes on * DefinitionError the developer reads it: an
+agent, tool or model name is wrong
 """
 
 import enum
@@ -79,8 +76,8 @@ class ModelError(AgentError):
         self.partial = partial
         """The text before the failure."""
         self.usage = usage
-        """What it had used by then, as far as it is known: it is paid for all the same. Without
-        any call, nothing was sent."""
+        """The known usage of the failed call, which is charged all the same. Without a call,
+        nothing was sent."""
         self.at_most = at_most
         """The most that it may have used, if that is known; budgets are charged with it."""
 
@@ -116,16 +113,16 @@ class LimitExceededError(AgentError):
 
 
 class InputError(AgentError):
-    """The goal is not what the agent takes."""
+    """The agent does not take this goal."""
 
 
 class OutputError(AgentError):
-    """The final answer is not what the agent promises, or not what it was asked for."""
+    """The final answer does not have the promised or requested type."""
 
     def __init__(self, message: str, problems: "Sequence[str]" = ()) -> None:
         super().__init__(message)
         self.problems = tuple(problems) or (message,)
-        """What is wrong with it, one by one."""
+        """Its problems, one by one."""
 
 
 class RefusedBy(enum.Enum):

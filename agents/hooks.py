@@ -1,7 +1,7 @@
-"""The value `Hooks`: functions that see, change or refuse what goes to models and tools.
+"""The value `Hooks`: functions that see, change or refuse requests to models and calls of tools.
 
-They act before the fact: what they change is what is recorded. Nothing that was recorded is shown
-to them again, so a replay calls none.
+Hooks act before the fact, so the journal records their changes. A replay reads the journal and
+calls no hook.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ else:
 
 T = TypeVar("T")
 Changed: TypeAlias = T | None
-"""What a hook puts in place of what it was given; None leaves that as it is."""
+"""The replacement that a hook returns; None changes nothing."""
 
 
 def _function(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
@@ -58,13 +58,14 @@ class Hooks(Generic[DepsT_contra]):
     after_model: (
         Callable[[TaskContext[DepsT_contra], AssistantMessage], Changed[AssistantMessage]] | None
     ) = attrs.field(default=None, validator=[_function, _not_async])
-    """Gets the answer, and may return another one, with other calls too: that is recorded, and its
-    calls are what is approved. Not async: an answer is paid for, and recorded at once."""
+    """Gets the answer and may return another one, also with other calls. The journal records the
+    returned answer, and approvals judge its calls. It is not async: an answer is paid for, and
+    recorded at once."""
     before_tool: Callable[[TaskContext[DepsT_contra], ToolCall], Awaitable[None] | None] | None = (
         attrs.field(default=None, validator=_function)
     )
-    """Gets a call that is approved and about to run; a `ToolError` refuses it, and the model reads
-    why. It changes nothing: what runs is what was approved."""
+    """Gets an approved call that is about to run. A `ToolError` refuses it, and the model reads the
+    reason. It cannot change the call."""
     after_tool: (
         Callable[[TaskContext[DepsT_contra], ToolCall, str], Changed[str] | Awaitable[Changed[str]]]
         | None

@@ -29,7 +29,7 @@ sys.stdout.buffer.write(function(sys.stdin.buffer.read()))
 
 
 async def run_in_interpreter(function: Callable[[bytes], bytes], request: bytes) -> bytes:
-    """Return what a function of a module makes of a request.
+    """Return the answer of a module's function to a request.
 
     Raises:
         OSError: no process can be started here.

@@ -1,4 +1,6 @@
-"""The values `Limits`, `Budget` and `Patience`: what an agent may use, and how long it may idle."""
+"""The values `Limits`, `Budget` and `Patience`: how much an agent may use, and how long it may
+idle.
+"""
 
 import math
 from typing import Any
@@ -67,7 +69,9 @@ class Limits:
 
 @attrs.frozen(kw_only=True)
 class Budget:
-    """What a task and all its descendants may use together. None is no limit, 0 is nothing."""
+    """The most that a task and all its descendants may use together. None means no limit; 0 forbids
+    all use.
+    """
 
     usd: float | None = attrs.field(default=None, validator=_not_negative, converter=_endless)
     tokens: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
@@ -102,9 +106,9 @@ class Patience:
     """
 
     quiet: float | None = attrs.field(default=60, validator=_positive)
-    """After so many seconds it is shown as quiet, and goes on."""
+    """The seconds after which a silent task is shown as quiet; it goes on."""
     stalled: float | None = attrs.field(default=900, validator=_positive)
-    """After so many seconds it is stopped."""
+    """The seconds after which a silent task is stopped."""
     stalled_in_tool: float | None = attrs.field(default=3_600, validator=_positive)
     """The same while it waits for a tool."""
 

@@ -51,16 +51,16 @@ def _options(options: Iterable[TokenOption]) -> tuple[TokenOption, ...]:
 
 @attrs.frozen
 class TokenLogprob(TokenOption):
-    """A token that a model wrote, and what it could have written there."""
+    """A token that a model wrote, and its alternatives."""
 
     alternatives: tuple[TokenOption, ...] = attrs.field(default=(), converter=_options)
     """The most likely tokens, as many as were asked for."""
 
 
 def spelled_texts(tokens: Iterable[TokenLogprob]) -> tuple[str, str]:
-    """Return what tokens spell, and all their alternatives, one to a line.
+    """Return the text of tokens and of all their alternatives, one to a line.
 
-    A secret that is cut into tokens is in no token of them, but in what they spell.
+    A secret that is split into tokens is found only in the joined text.
     """
     written: list[bytes] = []
     others: list[str] = []

@@ -37,8 +37,8 @@ class Usage:
     reasoning_tokens: int = 0
     """The part of the output that is reasoning."""
     estimated: int = 0
-    """Calls that were broken off, so that no provider said what they used. With any of them the
-    tokens are estimates from the texts, and `cost` is a lower bound."""
+    """The number of calls that broke off before their provider reported the usage. If there are
+    any, the tokens are estimates from the texts, and `cost` is a lower bound."""
     cache_written_tokens: int = 0
     """The part of the input that the provider has written to its cache, where it says so."""
 
@@ -198,7 +198,7 @@ class UserMessage:
 
 @attrs.frozen
 class ReasoningBlock:
-    """What a model thought before its calls, as its provider wants it back with their results."""
+    """The reasoning of a model before its calls, which its provider wants back with their results."""
 
     model: str
     """The name of the model: no other one is sent it."""
@@ -207,7 +207,7 @@ class ReasoningBlock:
     position: int = 0
     """0 if it came before the text, else 1 and how many calls came before it."""
     text: str = ""
-    """What it says, for readers who have asked to see it; no provider is sent this."""
+    """Its text, for readers who asked for it; no provider receives it."""
 
 
 @attrs.frozen
@@ -220,14 +220,14 @@ class AssistantMessage:
     model: str = ""
     """The name of the model that answered."""
     incomplete: bool = attrs.field(default=False, kw_only=True)
-    """The call ended in the middle of it: this is what was said by then."""
+    """Whether the call ended in the middle; the text is then the part up to there."""
     reasoning: tuple[ReasoningBlock, ...] = attrs.field(
         default=(), kw_only=True, eq=False, repr=False
     )
     """What its provider wants back while the calls are answered. It is no part of equality."""
     logprobs: tuple[TokenLogprob, ...] = attrs.field(default=(), kw_only=True, eq=False, repr=False)
-    """How likely its tokens were, where that was asked for. They are dropped with the text in which
-    a secret was found: one that is cut into tokens would not be."""
+    """The log probabilities of its tokens, if requested. They are dropped with a text in which a
+    secret was found, because a secret that is split into tokens would stay."""
     id: MessageId = attrs.field(factory=new_message_id, kw_only=True, eq=False, repr=False)
 
 

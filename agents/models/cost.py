@@ -1,4 +1,4 @@
-"""The cost of what a model has used, where the model itself does not say it."""
+"""The cost of a call whose model does not report it."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from orchestrator.agents.models.model import Model, Price, known_price
 
 
 def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:
-    """Return what a call has used with its cost, by the price of the model.
+    """Return the usage of a call with its cost, by the price of the model.
 
-    A cost that is there already stands. Without a price, the cost is marked as unknown. A model
-    with a method `bill` of the same kind bills by itself, as wrappers do.
+    A reported cost stands. Without a price, the cost is marked as unknown. A model with a method
+    `bill` of the same signature bills by itself, as wrappers do.
 
     Args:
-        usage: what the call has used.
+        usage: the usage of the call.
         model: the model that was called.
         answered_by: the name of the model that answered, if the model stands for several.
     """
@@ -27,7 +27,7 @@ def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:
 
 
 def cost_at(price: Price | None, usage: Usage) -> Usage:
-    """Return what a call has used with its cost at a price, or marked as of unknown cost."""
+    """Return the usage of a call with its cost at a price, or with the cost marked as unknown."""
     if usage.cost or (price is None and usage.unpriced):
         return usage
     if price is None:

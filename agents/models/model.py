@@ -1,4 +1,4 @@
-"""The port `Model`: what a model is asked, what it answers, and the events while it does."""
+"""The port `Model`: the request to a model, its answer, and the events of the answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -142,11 +142,11 @@ class Attempts(Protocol):
     async def begin(self, request: ModelRequest, model: "Model | None" = None) -> ModelRequest:
         """Wait until another call can be paid for, and return its request.
 
-        Its answer may have to be shorter than that of the first one. A call that was paid for and
-        not made is replaced by this one.
+        Its answer may have to be shorter than the first one. The new call replaces a call that was
+        paid for and not made.
 
         Args:
-            request: what is asked.
+            request: the request.
             model: the model that is asked; by default the one that got the first request.
         """
         ...
@@ -178,7 +178,7 @@ class Price:
     cache_write_1h: float | None = None
     """The same, for a cache that lasts for an hour; None is `cache_write`."""
     long_prompts: "tuple[tuple[int, Price], ...]" = ()
-    """Prices of requests that have more input tokens than so many, the fewest first."""
+    """Prices of requests above a number of input tokens, the smallest number first."""
 
     def cost_of(
         self,
@@ -205,7 +205,7 @@ class Price:
         return round(round(cost, 6))
 
     def for_prompt(self, input_tokens: int) -> "Price":
-        """Return the price of a request with so many input tokens."""
+        """Return the price of a request with this number of input tokens."""
         price = self
         for above, longer in self.long_prompts:
             if input_tokens > above:
@@ -240,7 +240,7 @@ class Price:
         return max(most, written)
 
     def applied_to(self, usage: Usage) -> Usage:
-        """Return what a call has used with its cost at this price."""
+        """Return the usage of a call with its cost at this price."""
         cost = self.cost_of(
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,

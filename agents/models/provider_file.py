@@ -58,7 +58,7 @@ class _Row:
 
     url: str = ""
     like: str | None = None
-    """A service that we know, of which this one is another address."""
+    """A known service whose protocol this address speaks."""
     protocol: WireProtocol | None = attrs.field(default=None, converter=_protocol)
     key_variable: str = ""
     headers: Mapping[str, str] = {}
@@ -110,7 +110,7 @@ def _provider(file: Path, name: str, given: object) -> Provider:
 
 
 def _problem(key: str, value: object) -> str | None:  # noqa: PLR0911 (a case a key)
-    """Return what is wrong with a line of a service, if anything."""
+    """Return the problem of a line of a service, if there is one."""
     known = [field.name for field in attrs.fields(_Row)]
     if key in KEY_NAMES:
         return (

@@ -53,18 +53,19 @@ class Quirks:
     effort: Literal["reasoning_effort", "reasoning", "thinking"] = "reasoning_effort"
     """How an effort is said: as a word, in an object, or with a switch beside it."""
     asks_for_usage: bool = True
-    """Whether it takes `stream_options`; one that does not reports what it used anyway."""
+    """Whether it takes `stream_options`; a service that does not take them reports its usage
+    anyway."""
     has_json_schema: bool = True
     """Whether it keeps an answer to a schema; for another one, the schema is in the
     instructions."""
     call_id_length: int | None = None
-    """It takes ids of calls of so many letters and digits, and no others."""
+    """The exact length of the call ids that it takes, in letters and digits."""
     reasoning_field: Literal["reasoning_content", "reasoning_details"] | None = None
-    """The field in which it wants its reasoning back with the calls that came of it."""
+    """The field that carries its reasoning back together with the resulting calls."""
     has_parts_in_results: bool = False
     """Whether the answer of a tool may have images; else they follow in a message of the user."""
     reports_cost: bool = False
-    """Whether it says in dollars what a call has cost."""
+    """Whether it reports the cost of a call in dollars."""
     anthropic_version: str = ""
     """The version in the body, where the address has the model."""
 
@@ -74,7 +75,7 @@ NO_QUIRKS: Final = Quirks()
 
 @attrs.frozen(kw_only=True)
 class Provider:
-    """A service that runs models, and what it takes to use it."""
+    """A service that runs models, and the settings to use it."""
 
     protocol: WireProtocol = attrs.field(converter=WireProtocol)
     default_url: str
@@ -89,12 +90,12 @@ class Provider:
     address: Mapping[str, tuple[str, ...]] = {}
     """The parts of the address, each with the environment variables that may have it."""
     path: str = ""
-    """What is appended to the base URL, if it is not as the protocol has it."""
+    """The path after the base URL, if it differs from the protocol's."""
     headers: Mapping[str, str] = {}
     """Sent with every request."""
     quirks: Quirks = NO_QUIRKS
     settings: SettingsRules = CHAT_RULES
-    """What it can do of `ModelSettings`."""
+    """The `ModelSettings` that it supports."""
     price: Price | None = None
     """What its models cost, unless the program has a price for one."""
     token: Callable[[], str] | None = None

@@ -167,7 +167,7 @@ def model_named(
 
 
 def unknown_model(name: str, prefixes: Collection[str]) -> str:
-    """Return what is wrong with the name of a model, and what was probably meant."""
+    """Return the problem of a model name, and the name that was probably meant."""
     head, sign, model = name.replace("/", ":", 1).partition(":")
     family = next((it for it in FAMILIES if name.startswith(it)), None)
     prefix = nearest_name(head, prefixes) if sign else None

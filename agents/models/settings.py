@@ -1,7 +1,7 @@
-"""The value `ModelSettings`: how a model is to answer, beside what it is asked.
+"""The value `ModelSettings`: how a model answers a request.
 
-A setting that is not given is left to the provider. What a provider cannot do is refused before
-anything is sent (`settings_rules.py`), and never dropped.
+A setting without a value is left to the provider. A setting that a provider does not support is
+refused before the request is sent (`settings_rules.py`), and never dropped.
 """
 
 import math
@@ -89,7 +89,7 @@ def _is_name(instance: object, attribute: "attrs.Attribute[Any]", value: object)
 
 
 def _as_json_object(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a copy of what goes into a request as it is, which must be a JSON object."""
+    """Return a copy of the extra body of a request, which must be a JSON object."""
     try:
         return msgspec.json.decode(msgspec.json.encode(given), type=dict[str, Any])
     except (TypeError, ValueError, msgspec.MsgspecError) as exc:
@@ -124,7 +124,7 @@ class ModelSettings:
     prompt_caching: bool | CacheTime | None = attrs.field(
         default=None, validator=_one_of(None, True, False, "5m", "1h")
     )
-    """Whether the provider is to cache what a request begins with, and for how long."""
+    """Whether the provider caches the start of a request, and for how long."""
     presence_penalty: float | None = attrs.field(default=None, validator=_between(-2, 2))
     frequency_penalty: float | None = attrs.field(default=None, validator=_between(-2, 2))
     tool_choice: str | None = attrs.field(default=None, validator=_is_name)

@@ -1,4 +1,4 @@
-"""Which settings a protocol can carry, as data: what it cannot is said before anything is sent."""
+"""The settings that each protocol carries, as data: others are refused before a request is sent."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ LEAST_TOP_P: Final = 0.95
 
 @attrs.frozen(kw_only=True)
 class SettingsRules:
-    """What a service can do of `ModelSettings`."""
+    """The `ModelSettings` that a service supports."""
 
     cannot: frozenset[str] = frozenset()
     """The settings that it does not have."""
@@ -27,8 +27,8 @@ class SettingsRules:
     thinks_alone: bool = False
     """While it thinks, it takes neither a temperature nor a forced call."""
     reserved: frozenset[str] = frozenset()
-    """The fields of a request that are ours: those of the conversation, and the limit that a
-    budget has paid for."""
+    """The fields of a request that we set: the conversation, and the limit that a budget has paid
+    for."""
 
     def problem_with(self, settings: ModelSettings) -> str | None:
         """Return what of these settings cannot be done, if anything."""

@@ -12,7 +12,7 @@ SMALLEST_WINDOW: Final = 2_000
 OUTPUT_ALLOWANCE: Final = 1_000
 """The tokens that are assumed for an answer before it is there."""
 TOKENS_PER_IMAGE: Final = 1_500
-"""About what a large image comes to; also assumed for a file that is only a URL."""
+"""The approximate tokens of a large image; also assumed for a file that is only a URL."""
 FILE_BYTES_PER_TOKEN: Final = 20
 """For files that are neither text nor image; much of a PDF is fonts and layout."""
 
@@ -35,12 +35,12 @@ def estimated_input(request: ModelRequest) -> int:
 
 
 def estimated_usage(model: Model, request: ModelRequest, *, written: int) -> Usage:
-    """Return about what a call has used of which no provider says it.
+    """Return the estimated usage of a call that no provider reports.
 
     Args:
         model: the model that was called.
-        request: what it was asked.
-        written: how many characters of an answer it has sent.
+        request: its request.
+        written: the number of characters that it has sent.
     """
     counted = known_count(model, request)
     read = estimated_input(request) if counted is None else counted

@@ -1,7 +1,7 @@
-"""An upper bound of what a model call will use, known before it is made.
+"""An upper bound of the usage of a model call, known before the call.
 
-A budget reserves it and releases the unused part afterwards, so many calls at once cannot overdraw.
-The bound is generous: it assumes that nothing is cached.
+A budget reserves the bound and releases the unused part afterwards, so concurrent calls cannot
+overdraw it. The bound is generous: it assumes that the provider caches nothing.
 """
 
 from typing import Final

@@ -96,11 +96,11 @@ class AnswerBuilder(ABC):
             self._request.tell(ReasoningDelta(text))
 
     def add_reasoning_block(self, data: dict[str, Any], position: int | None = None) -> None:
-        """Add what the provider wants back with the results of the calls.
+        """Add the data that the provider wants back with the results of the calls.
 
         Args:
             data: in the words of the protocol; it may still grow.
-            position: where it is sent (`ReasoningBlock`); by default behind what came so far.
+            position: its place in the message (`ReasoningBlock`); by default the end.
         """
         if position is None:
             position = 1 + len(self._calls) if self._text or self._calls else 0

@@ -1,4 +1,4 @@
-"""Limits of one answer of a provider: what is longer is malformed, and is not read to its end."""
+"""Limits of one answer of a provider: a longer answer is malformed, and is not read to its end."""
 
 import re
 from typing import Final
@@ -40,7 +40,7 @@ class AnswerLimits:
 
 
 def require_few_values(document: bytes) -> None:
-    """Refuse a JSON document of which the parser would make too many objects."""
+    """Refuse a JSON document that would become too many objects."""
     if len(document) <= SMALL_DOCUMENT:
         return
     # Counted in strings too at first, which is much faster and almost always enough.

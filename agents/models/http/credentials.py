@@ -11,11 +11,13 @@ from orchestrator.agents.models.http.answer_errors import UnusableAnswerError
 
 GCLOUD: Final = ("gcloud", "auth", "print-access-token")
 TOKEN_SECONDS: Final = 300.0
-"""How long a token of `gcloud` is used: it is made for an hour, of which some may be over."""
+"""The seconds for which a token of `gcloud` is used: it is valid for an hour, and part of it may be
+over.
+"""
 
 
 class Credentials(Protocol):
-    """Makes the headers by which a provider knows who asks."""
+    """Makes the headers that authenticate a request to a provider."""
 
     async def headers(self, url: str, content: bytes) -> Mapping[str, str]:
         """Return headers for one request."""

@@ -15,7 +15,9 @@ from orchestrator.agents.models.http.url import is_on_loopback
 
 CONNECT_SECONDS: Final = 10.0
 CALLS_PER_POOL: Final = 16
-"""For each call a pool scans all its connections, so many small pools cost less than a big one."""
+"""Connections per pool. A pool scans all its connections for each call, so several small pools cost
+less.
+"""
 KEEPALIVE_SECONDS: Final = 30.0
 
 
@@ -63,7 +65,7 @@ class Pools:
             pool.idle_since = trio.current_time()
 
     async def close_unused(self) -> None:
-        """Close the pools in which every connection is too old to be used again."""
+        """Close the pools whose connections are all too old to be used again."""
         await trio.lowlevel.checkpoint()
         oldest = trio.current_time() - KEEPALIVE_SECONDS
         for pool in self._pools[1:]:

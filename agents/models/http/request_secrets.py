@@ -1,7 +1,7 @@
-"""The secrets of one request: its key, its token, and what else its headers keep secret.
+"""The secrets of one request: its key, its token, and the other secret headers.
 
-Servers and clients quote what they got, so no error of a request may be shown before it went
-through here. Whole texts only: half a secret cannot be found any more.
+Servers and clients quote requests, so every error of a request passes through here before it is
+shown. Only whole texts are searched: a partial secret cannot be found.
 """
 
 import re
@@ -55,7 +55,7 @@ class RequestSecrets:
 
 
 def _half_at_end(text: str, form: str) -> int:
-    """Return the length of the longest beginning of a form with which a text ends."""
+    """Return the length of the longest start of a form that ends a text."""
     lengths = range(min(len(form), len(text)), SHORTEST_SECRET - 1, -1)
     return next((length for length in lengths if text.endswith(form[:length])), 0)
 
@@ -80,7 +80,7 @@ def _secrets_in(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield a value as it is, as in a URL and in JSON, and its parts that are never escaped."""
+    """Yield a value unchanged, as in a URL and in JSON, and its parts that are never escaped."""
     yield value
     yield quote(value, safe="")
     yield value.replace("/", r"\/")

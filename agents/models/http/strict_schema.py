@@ -39,7 +39,9 @@ class ProviderSchema:
     """The answer is a field of the requested object."""
 
     def unwrap(self, text: str) -> str:
-        """Return the answer without its wrapper; what does not fit is returned as it is."""
+        """Return the answer without its wrapper; an answer that does not fit is returned
+        unchanged.
+        """
         if not self.is_wrapped:
             return text
         try:

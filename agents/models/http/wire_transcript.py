@@ -72,7 +72,7 @@ class WireAssistantMessage:
     reasoning: tuple[ReasoningBlock, ...] = attrs.field(default=(), eq=False)
 
     def reasoning_of(self, model: str, position: int | None = None) -> list[Any]:
-        """Return what a model thought, to be sent back to it; of one position, or of all."""
+        """Return the reasoning of a model in the form to send back, of one position or of all."""
         return [
             block.data
             for block in self.reasoning
@@ -185,9 +185,10 @@ def block_of(
 def result_blocks(
     call: AnsweredCall, project: Callable[[Part], dict[str, Any]], *, text: str
 ) -> list[dict[str, Any]]:
-    """Return the parts of a tool's answer as a protocol carries them; a note for what it cannot.
+    """Return the parts of a tool's answer as a protocol carries them, and a note for each
+    unsupported part.
 
-    The model reads why, and goes on: it is not the user who has sent them.
+    The model reads the note and goes on, because the user did not send the part.
     """
     blocks: list[dict[str, Any]] = []
     for part in call.parts:

@@ -46,7 +46,7 @@ THINKING_TOKENS: Final = {
     "xhigh": 24_576,
     "max": 30_720,
 }
-"""What an effort is in tokens, for models that are given a number of them to think in."""
+"""The tokens of each effort, for models that take a number of tokens to think in."""
 LAST_WITH_THINKING_TOKENS: Final = (4, 5)
 """Later models decide by themselves how long they think, by the effort that they are given."""
 # The numbers of `claude-3-7-sonnet-20250219` and `claude-opus-4-5`, and not the date.
@@ -120,10 +120,10 @@ def message_request(
 
 
 def _mark_cached(body: dict[str, Any], time: str) -> None:
-    """Mark where the provider is to cache a request: what comes before a mark is cached.
+    """Mark the positions up to which the provider caches a request.
 
-    It takes four marks. Tools and instructions stay the same in all requests of an agent; the
-    last message is where the next request goes on, and the one before it is where this one does.
+    It takes four marks. Tools and instructions stay the same in all requests of an agent. The next
+    request continues at the last message, and this request continues at the message before it.
     """
     mark = {"type": "ephemeral", **({"ttl": time} if time != "5m" else {})}
     if tools := body.get("tools"):
@@ -188,13 +188,13 @@ def _lacks_thought(conversation: list[WireMessage], name: str) -> bool:
 
 
 def _version(model: str) -> tuple[int, int]:
-    """Return the version of a model; of a name without one, that of the newest."""
+    """Return the version in the name of a model; a name without one counts as the newest."""
     found = _VERSION.search(model)
     return (99, 0) if found is None else (int(found[1]), int(found[2] or 0))
 
 
 def _messages(conversation: list[WireMessage], name: str) -> list[dict[str, Any]]:
-    """Return the messages, with what the model of this name has thought."""
+    """Return the messages, with the reasoning of the model of this name."""
     blocks = [block for message in conversation for block in _blocks(message, name)]
     return [
         {"role": role, "content": [block for _, block in group]}

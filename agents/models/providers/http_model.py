@@ -27,7 +27,7 @@ class HttpModel(ABC):
     provider: ClassVar[str]
     """The name of the service itself, which is the part of the model's name before the colon."""
     path: ClassVar[str]
-    """What is appended to the base URL."""
+    """The path after the base URL."""
 
     def __init__(
         self,

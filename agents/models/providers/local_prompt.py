@@ -34,7 +34,7 @@ class ChatMessage:
 
 
 def answer_schema(request: ModelRequest, *, tokens: int) -> Mapping[str, Any] | None:
-    """Return the schema of an answer of so many tokens, or None if any text will do."""
+    """Return the schema of an answer with this number of tokens, or None for a plain text."""
     if not request.tools and request.output is None:
         return None
     answer = request.output
@@ -157,7 +157,9 @@ def _describe(tool: Tool) -> str:
 
 
 def cut_to_fit(rows: Sequence[ChatMessage], characters: int) -> Sequence[ChatMessage]:
-    """Return the first and the last messages, in so many characters, and a note of the gap."""
+    """Return the first and the last messages within a number of characters, and a note about the
+    gap.
+    """
     if sum(len(row.text) for row in rows) <= characters:
         return rows
     share = characters // min(4, len(rows))

@@ -322,7 +322,7 @@ class _ResponseBuilder(AnswerBuilder):
             self._thoughts[event.output_index] = event.item
 
     def _add_thought(self, index: int, item: _Item) -> None:
-        """Keep what the model thought, before the call that came of it."""
+        """Keep the reasoning of the model, before the call that it led to."""
         if not item.encrypted_content:
             return
         self.characters += len(item.encrypted_content)

@@ -135,7 +135,7 @@ def _with_ids(calls: tuple[ToolCall, ...], position: int) -> tuple[ToolCall, ...
 
 
 def _within(text: str, tokens: int | None) -> str:
-    """Return the beginning of a text, of at most so many tokens."""
+    """Return the start of a text, up to a number of tokens."""
     return text if tokens is None else text[: tokens * CHARACTERS_PER_TOKEN]
 
 

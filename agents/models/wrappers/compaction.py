@@ -1,7 +1,7 @@
 """Wrapper: shortens or summarizes long requests, so that they fit the window of a model.
 
 Only the request gets shorter. The transcript of the task stays whole and unchanged, and an event
-reports what the model did not read.
+reports the part that the model did not read.
 """
 
 import hashlib
@@ -155,12 +155,12 @@ class _CompactingModel(ModelWrapper):
         limit: int,
         refused: ModelError | None = None,
     ) -> _FittedRequest:
-        """Return the request, shortened to at most so many tokens.
+        """Return the request, shortened to a number of tokens.
 
         Args:
-            request: what is asked.
+            request: the request.
             attempts: pay for a summary.
-            limit: how many tokens it may have.
+            limit: the most tokens that it may have.
             refused: why the provider did not take a longer one.
         """
         await trio.lowlevel.checkpoint()

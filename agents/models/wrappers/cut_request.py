@@ -32,7 +32,7 @@ SINCE: Final = "What you have done since then, shortened to make room:\n\n"
 
 
 def room_of(request: ModelRequest, limit: int) -> int:
-    """Return how many characters all messages may have together, in so many tokens."""
+    """Return the most characters of all messages together, for a number of tokens."""
     # The estimate rounds down, so that all of the last token is there.
     empty = estimated_tokens(attrs.evolve(request, transcript=()))
     return (limit - empty) * CHARACTERS_PER_TOKEN
@@ -53,7 +53,9 @@ def own_message(messages: Sequence[Message]) -> int | None:
 def cut_request(
     request: ModelRequest, messages: Sequence[Message], limit: int
 ) -> ModelRequest | None:
-    """Return the request with these messages, cut to so many tokens; None if that cannot be."""
+    """Return the request with these messages, cut to a number of tokens; None if that is
+    impossible.
+    """
     room = room_of(request, limit)
     own = _kept_index(request.transcript, messages)
     for cut in (_cut_evenly, _cut_to_a_record):
@@ -86,7 +88,7 @@ def cut_text(text: str, length: int) -> str:
 
 
 def cut_message(message: Message, length: int) -> Message:
-    """Return a message of about so many characters."""
+    """Return a message of about this number of characters."""
     if message_length(message) <= length:
         return message
     match message:
@@ -130,7 +132,7 @@ def _cut_evenly(messages: Sequence[Message], own: int | None, room: int) -> tupl
 
 
 def _level(lengths: Sequence[int], room: int) -> int:
-    """Return the length to which all have to be cut, for their sum to have room."""
+    """Return the common length to cut all texts to, so that their sum fits."""
     left = len(lengths)
     for length in sorted(lengths):
         if length * left > room:

@@ -102,7 +102,7 @@ def _tiers(price: Any) -> Any:
 
 
 def _at(price: Any, start: int) -> Any:
-    """Return a price of requests that have more tokens than so many."""
+    """Return a price of requests above a number of tokens."""
     if price is None:
         return None
     value = getattr(price, "base", price)

@@ -2,8 +2,8 @@
 
 A refusal (HTTP 429) holds every call back until the time that the provider names, or for a wait
 that doubles. Then one call tries, and each call that the provider begins to answer lets one more
-pass: a storm costs few requests, and its end no stampede. Calls pass in the order in which they
-came; a cancelled wait uses nothing up.
+pass, so a storm costs few requests and its end causes no stampede. Calls pass in their order of
+arrival; a cancelled wait uses nothing up.
 """
 
 import math
@@ -38,16 +38,16 @@ HOPE_SECONDS: Final = 60.0
 REFUSAL_SECONDS: Final = 2.0
 """A call that is not refused by then is accepted: models think for minutes before they write."""
 IDLE_SECONDS: Final = 300.0
-"""After so long without a call, what was learned of the provider is no longer true."""
+"""The seconds without a call after which the learned limits of a provider expire."""
 
 
 class Pace:
-    """How many calls of a model may be sent before the provider begins to answer them.
+    """The number of calls that may be sent before the provider begins to answer them.
 
-    A call that it has begun to answer, or has not refused for a while, is accepted and counts no
-    more, however long the answer takes. What may be unanswered grows with each accepted call, as
-    TCP's window does: it doubles in each round trip at first, and from half of what was refused by
-    one.
+    A call that it has begun to answer, or has not refused for a while, is accepted and no longer
+    counts, however long the answer takes. The number grows with each accepted call, as TCP's window
+    does: it doubles in each round trip at first, and grows by one from half of the refused number
+    on.
     """
 
     def __init__(self, first_calls: int = FIRST_CALLS) -> None:
@@ -60,7 +60,8 @@ class Pace:
         """The calls that may be unanswered, the oldest first."""
         self._waiting = 0
         self._round = 0
-        """Rises with each refusal: what was sent before it teaches nothing about after it."""
+        """Rises with each refusal: calls sent before a refusal teach nothing about the time after
+        it."""
         self._refused_rounds = 0
         """How many in a row, without an accepted call between them."""
         self._refused_since = math.inf
