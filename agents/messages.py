@@ -198,7 +198,7 @@ class UserMessage:
 
 @attrs.frozen
 class ReasoningBlock:
-    """The reasoning of a model before its calls, which its provider wants back with their results."""
+    """The reasoning before the calls, which the provider wants back with their results."""
 
     model: str
     """The name of the model: no other one is sent it."""
