@@ -7,8 +7,6 @@ values passes here, so a host may be another process.
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-import trio
-
 from orchestrator.agents.approved_call import ApprovedCall
 from orchestrator.agents.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from orchestrator.agents.models.model import ModelEvent
@@ -71,40 +69,3 @@ class TurnHost(Protocol):
     def emit(self, event: ModelEvent) -> None:
         """Pass on what happens while the model answers. Events may be dropped."""
         ...
-
-
-class MemoryHost:
-    """A host for a turn outside of an orchestrator: it appends the steps to a list.
-
-    Every call is approved, nothing is durable, nothing steers the turn.
-    """
-
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-
-    def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
-        self.steps.append(step)
-        return step
-
-    async def before_record(self, step: Step) -> None:
-        await trio.lowlevel.checkpoint()
-
-    async def before_instructed(self, instructions: str) -> None:
-        await trio.lowlevel.checkpoint()
-
-    async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
-        await trio.lowlevel.checkpoint()
-        return ()
-
-    def may_have_begun(self, call: ToolCall) -> bool:
-        return False
-
-    async def before_model_call(self) -> Sequence[UserMessage]:
-        await trio.lowlevel.checkpoint()
-        return ()
-
-    async def before_tool(self, call: ToolCall, *, durable: bool) -> None:
-        await trio.lowlevel.checkpoint()
-
-    def emit(self, event: ModelEvent) -> None:
-        pass

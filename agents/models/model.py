@@ -1,7 +1,7 @@
 """The port `Model`: the request to a model, its answer, and the events of the answer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 
@@ -153,7 +153,12 @@ class Attempts(Protocol):
 
 
 class Model(Protocol):
-    """Gives one answer to one request. It holds no conversation of its own."""
+    """Gives one answer to one request. It holds no conversation of its own.
+
+    A model may also have `price`, `count_tokens` (the most tokens that a request has),
+    `settings_problem` (the settings that it cannot do) and `has_custom_tools`; see `known_price`
+    and the functions below it.
+    """
 
     @property
     def name(self) -> str:
@@ -250,34 +255,6 @@ class Price:
         if cost == usage.cost and not usage.unpriced:
             return usage
         return attrs.evolve(usage, cost=cost, unpriced=0)
-
-
-@runtime_checkable
-class HasPrice(Protocol):
-    """A model that knows its price."""
-
-    @property
-    def price(self) -> Price | None:
-        """None if it is unknown."""
-        ...
-
-
-@runtime_checkable
-class TokenCounter(Protocol):
-    """A model that counts the tokens of a request."""
-
-    def count_tokens(self, request: ModelRequest) -> int | None:
-        """Return the most tokens that it will read; None if that is unknown."""
-        ...
-
-
-@runtime_checkable
-class ChecksSettings(Protocol):
-    """A model that knows which settings it can do."""
-
-    def settings_problem(self, settings: ModelSettings) -> str | None:
-        """Return what of these settings it cannot do; None if it can do all of them."""
-        ...
 
 
 def known_settings_problem(model: Model, settings: ModelSettings) -> str | None:

@@ -62,11 +62,6 @@ class Change:
         return self.after.tally.cost - self.before.tally.cost
 
     @property
-    def is_unpriced(self) -> bool:
-        """The price of something is not known, in one run or both."""
-        return bool(self.before.tally.unpriced or self.after.tally.unpriced)
-
-    @property
     def is_lower_bound(self) -> bool:
         """The cost of something is not known, in one run or both."""
         both = (self.before.tally, self.after.tally)

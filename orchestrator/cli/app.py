@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -17,6 +18,12 @@ from orchestrator.version import VERSION
 
 if TYPE_CHECKING:
     from cyclopts import App
+
+INTRODUCTION = "Agents that delegate work to other agents, and the tree of their tasks."
+ENDING = (
+    "orchestrator COMMAND --help shows the options of a command, --version the version,"
+    " --install-completion adds completion to your shell."
+)
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -36,8 +43,6 @@ def run_command(arguments: Sequence[str]) -> int:
 def _run_or_help(arguments: Sequence[str]) -> int:
     match arguments:
         case [] | ["--help" | "-h" | "help"]:
-            from orchestrator.cli.help_page import help_page
-
             print(help_page(shutil.get_terminal_size().columns), flush=True)
             return 0
         case ["--version"]:
@@ -47,6 +52,21 @@ def _run_or_help(arguments: Sequence[str]) -> int:
             return _run([*command, "--help"])
         case _:
             return _run(arguments)
+
+
+def help_page(width: int) -> str:
+    """Return the help of all commands, for a terminal of a width; it imports no command."""
+    width = min(width, 100)
+    longest = max(len(name) for group in COMMANDS.values() for name in group)
+    lines = ["Usage: orchestrator COMMAND", "", *textwrap.wrap(INTRODUCTION, width)]
+    for title, group in COMMANDS.items():
+        lines += ["", f"{title}:"]
+        for name, sentence in group.items():
+            begin = f"  {name:<{longest}}  "
+            lines += textwrap.wrap(
+                sentence, width, initial_indent=begin, subsequent_indent=" " * len(begin)
+            )
+    return "\n".join([*lines, "", *textwrap.wrap(ENDING, width)])
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -84,7 +104,7 @@ def build_app() -> "App":
 
     app = App(
         name="orchestrator",
-        help="Agents that delegate work to other agents, and the tree of their tasks.",
+        help=INTRODUCTION,
         version=VERSION,
         result_action="return_value",
         # An option that is off by default needs no other one that turns it off, nor a word on it.

@@ -15,9 +15,9 @@ from orchestrator.agents import (
     take_turn,
 )
 from orchestrator.agents.logprobs import TokenLogprob, TokenOption, spelled_texts
-from orchestrator.agents.turn_host import MemoryHost
 from orchestrator.delegation import TaskId, decode, encode
 from orchestrator.delegation.events import ModelAnswered
+from tests.agents.turn_kit import MemoryHost
 
 
 class Answers:

@@ -29,7 +29,7 @@ from orchestrator.agents.models.providers.openai_responses import ResponsesModel
 from orchestrator.agents.models.settings import NO_SETTINGS
 from orchestrator.agents.models.wrappers.fallback import fallback
 from orchestrator.agents.models.wrappers.retry import retrying
-from orchestrator.agents.turn_host import MemoryHost
+from tests.agents.turn_kit import MemoryHost
 from tests.fake_provider import FakeProvider, Say, open_provider
 
 

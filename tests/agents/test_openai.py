@@ -31,7 +31,7 @@ from orchestrator.agents.models.providers.openai_chat import (
     output_limit_field,
 )
 from orchestrator.agents.models.registry import model_named
-from orchestrator.agents.turn_host import MemoryHost
+from tests.agents.turn_kit import MemoryHost
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 
 pytestmark = pytest.mark.realtime

@@ -31,7 +31,7 @@ from orchestrator.agents import (
 )
 from orchestrator.agents.output.codec import codec_of
 from orchestrator.agents.output.typed import encoded, output_schema
-from orchestrator.agents.turn_host import MemoryHost
+from tests.agents.turn_kit import MemoryHost
 
 
 class Day(pydantic.BaseModel):

@@ -24,7 +24,7 @@ from orchestrator.agents import (
 from orchestrator.agents.models.providers.anthropic import AnthropicModel
 from orchestrator.agents.models.providers.openai_responses import ResponsesModel
 from orchestrator.agents.models.registry import CloseableModel, model_named
-from orchestrator.agents.turn_host import MemoryHost
+from tests.agents.turn_kit import MemoryHost
 from tests.fake_provider import FakeProvider, Say, encode, open_provider, stream
 from tests.provider_rules import ENCRYPTED, signature_of
 

@@ -31,7 +31,7 @@ from orchestrator.agents.models.usage_bound import max_request_tokens
 from orchestrator.agents.models.wrappers.compaction import compacting
 from orchestrator.agents.models.wrappers.cut_request import cut_message
 from orchestrator.agents.tools.result_text import MOST_PART_BYTES, ToolResult
-from orchestrator.agents.turn_host import MemoryHost
+from tests.agents.turn_kit import MemoryHost
 from tests.fake_provider import FakeProvider, Say, open_provider
 
 KEY = "sk-0123456789"

@@ -29,7 +29,7 @@ from orchestrator.agents import (
     take_turn,
     tool,
 )
-from orchestrator.agents.turn_host import MemoryHost
+from tests.agents.turn_kit import MemoryHost
 
 session = contextvars.ContextVar("session", default="nobody's")
 

@@ -33,9 +33,9 @@ from orchestrator.agents import (
     unanswered_calls,
 )
 from orchestrator.agents.redaction.named_values import REDACTED
-from orchestrator.agents.turn_host import MemoryHost, Step
+from orchestrator.agents.turn_host import Step
 from orchestrator.testing import SpyModel
-from tests.agents.turn_kit import TestHost
+from tests.agents.turn_kit import MemoryHost, TestHost
 
 GO = UserMessage("go")
 LIMITS = Limits()

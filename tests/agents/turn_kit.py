@@ -1,4 +1,4 @@
-"""A host whose durability and approvals a test decides."""
+"""Hosts of turns without an orchestrator: in memory, and with durability that a test decides."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -6,7 +6,45 @@ from typing import Protocol
 import trio
 
 from orchestrator.agents import ToolCall, UserMessage
-from orchestrator.agents.turn_host import MemoryHost, Step
+from orchestrator.agents.models.model import ModelEvent
+from orchestrator.agents.turn_host import Step
+
+
+class MemoryHost:
+    """A host for a turn outside of an orchestrator: it appends the steps to a list.
+
+    Every call is approved, nothing is durable, nothing steers the turn.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
+        self.steps.append(step)
+        return step
+
+    async def before_record(self, step: Step) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def before_instructed(self, instructions: str) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        await trio.lowlevel.checkpoint()
+        return ()
+
+    def may_have_begun(self, call: ToolCall) -> bool:
+        return False
+
+    async def before_model_call(self) -> Sequence[UserMessage]:
+        await trio.lowlevel.checkpoint()
+        return ()
+
+    async def before_tool(self, call: ToolCall, *, durable: bool) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def emit(self, event: ModelEvent) -> None:
+        pass
 
 
 class ApprovalCheck(Protocol):

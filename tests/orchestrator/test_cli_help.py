@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli import commands
-from orchestrator.cli.app import build_app, run_command
+from orchestrator.cli.app import build_app, help_page, run_command
 from orchestrator.cli.command_table import COMMANDS, module_of
-from orchestrator.cli.help_page import help_page
 from orchestrator.version import VERSION
 
 HEAVY = ("trio", "rich", "cyclopts", "agents", "delegation", "importlib.metadata")

@@ -21,16 +21,16 @@ from orchestrator.agents import (
     tool,
 )
 from orchestrator.agents.tools.result_text import ToolResult
-from orchestrator.agents.turn_host import MemoryHost
 from orchestrator.delegation import Ledger, TaskId, TaskRecord
 from orchestrator.kernel.doors.one_shot import run_once
-from orchestrator.kernel.execution.agent_registry import AgentRef, AgentRegistry
+from orchestrator.kernel.execution.agent_registry import AgentRegistry, agent_below
 from orchestrator.kernel.execution.model_resolver import ModelResolver
 from orchestrator.kernel.execution.tool_place import HERE, placed_tools
 from orchestrator.kernel.execution.workspace.task_workspace import NO_WORKSPACE
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.memory import MemoryJournal
 from orchestrator.kernel.services import open_services
+from tests.agents.turn_kit import MemoryHost
 
 
 @tool
@@ -181,51 +181,29 @@ async def test_a_steering_message_is_read_before_the_next_model_call() -> None:
     assert answer == "faster"
 
 
-# The address of an agent.
+# The way to an agent.
 
 
-async def test_the_agent_of_every_task_has_an_address_that_leads_back_to_it() -> None:
+async def test_steps_lead_from_the_agent_of_a_session_to_the_agent_of_each_task() -> None:
     registry = AgentRegistry(ModelResolver({}))
     place = Elsewhere()
     book = Bookkeeper(MemoryJournal(), Ledger(), clock=trio.current_time)
-    refs: list[AgentRef | None] = []
-    place.on_run = lambda task: refs.append(registry.ref_of(task))
+    steps: list[tuple[str, ...]] = []
+    place.on_run = lambda task: steps.append(registry.steps_to(task))
     async with open_services(book, registry, NO_WORKSPACE, place=place) as services:
         await run_once(services, EDITOR, "go", ())
 
-    assert refs == [AgentRef(__name__, "EDITOR"), AgentRef(__name__, "EDITOR", ("worker",))]
-    assert AgentRef(__name__, "EDITOR").resolve() is EDITOR
-    assert AgentRef(__name__, "EDITOR", ("worker",)).resolve() is WORKER
-
-
-def test_an_address_is_written_and_read() -> None:
-    ref = AgentRef("team.agents", "editor", ("worker", "~"))
-
-    assert str(ref) == "team.agents:editor/worker/~"
-    assert AgentRef.parse(str(ref)) == ref
+    assert steps == [("/editor",), ("/editor", "worker")]
+    assert agent_below(EDITOR, "worker") is WORKER
 
 
 def test_a_copy_that_cannot_delegate_is_a_leaf() -> None:
-    copy = AgentRef(__name__, "EDITOR", ("~",)).resolve()
+    copy = agent_below(EDITOR, "~")
 
     assert copy.name == "editor"
     assert not copy.may_delegate
 
 
-def test_an_agent_that_no_module_has_has_no_address() -> None:
-    assert AgentRef.of_global(Agent("a", model=ScriptedModel([]))) is None
-
-
-@pytest.mark.parametrize(
-    ("address", "problem"),
-    [
-        ("editor", "no address"),
-        (":editor", "no address"),
-        (f"{__name__}:NO_AGENT", "has no agent 'NO_AGENT'"),
-        (f"{__name__}:MISSING", "has no agent 'MISSING'"),
-        (f"{__name__}:EDITOR/other", "has no delegate 'other'"),
-    ],
-)
-def test_a_wrong_address_is_refused(address: str, problem: str) -> None:
-    with pytest.raises(DefinitionError, match=problem):
-        AgentRef.parse(address).resolve()
+def test_a_step_to_an_unknown_delegate_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="has no delegate 'other'"):
+        agent_below(EDITOR, "other")

@@ -17,8 +17,7 @@ from orchestrator.products.history.report import (
     read_history,
     transcripts,
 )
-from orchestrator.products.history.report.failure_groups import failure_groups
-from orchestrator.products.history.report.model_costs import model_costs
+from orchestrator.products.history.report.summary import failure_groups, model_costs
 from tests.golden.make import HOSTILE, ROOT, S, hostile, one_shot
 from tests.report.conftest import Written
 from tests.report.synthetic import SESSION, run_of

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from traceback import walk_tb
-from typing import Final
+from typing import Final, NoReturn
 
 import trio
 from rich.text import Text
@@ -17,13 +17,13 @@ from rich.text import Text
 from orchestrator.agents import raising_one_error
 from orchestrator.cli.progress.live_tree import show_live, shown_tree
 from orchestrator.cli.progress.log_lines import ProgressLog, new_log, write_log
-from orchestrator.cli.progress.ndjson import write_facts, write_lines
 from orchestrator.cli.terminal.approvals import answer_in_terminal, is_attended, pending_approvals
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.style import Progress, choose_progress
 from orchestrator.delegation import SessionId
+from orchestrator.delegation.tree.safe_text import printable_json
 from orchestrator.kernel.control.server import open_control
-from orchestrator.kernel.journal.subscriptions import FactQueue
+from orchestrator.kernel.journal.subscriptions import FactQueue, fact_line
 from orchestrator.kernel.runtime import Orchestrator
 
 WATCH_HINT: Final = "Tasks are at work. To watch and to steer them, in another terminal:"
@@ -89,8 +89,8 @@ class ProgressDisplay:
         if self.progress == "json":
             facts = self._exit_stack.enter_context(orchestrator.subscribe())
             # The facts of closing are written, too.
-            self._exit_stack.callback(write_lines, facts)
-            nursery.start_soon(write_facts, orchestrator, facts)
+            self._exit_stack.callback(_write_lines, facts)
+            nursery.start_soon(_write_facts, orchestrator, facts)
         if is_shown and self.progress == "live":
             nursery.start_soon(self._show_live_tree, orchestrator, run)
         if not (is_shown and self.progress == "plain"):
@@ -184,3 +184,21 @@ async def open_display(
     with ExitStack() as exit_stack:
         kind = choose_progress(progress, stream, os.environ)
         yield ProgressDisplay(kind, console, journal, exit_stack)
+
+
+async def _write_facts(orchestrator: Orchestrator, facts: FactQueue) -> NoReturn:
+    """Write facts as NDJSON on stdout, until cancelled.
+
+    A fact is written once it is durable, so a crash takes no line back.
+    """
+    while True:
+        await facts.wait()
+        _write_lines(facts, until=await orchestrator.wait_durable())
+
+
+def _write_lines(facts: FactQueue, *, until: int | None = None) -> None:
+    """Write the pending facts: all, or up to a sequence number."""
+    for entry, encoded in facts.take(until=until):
+        line = printable_json(fact_line(entry, encoded).decode())
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

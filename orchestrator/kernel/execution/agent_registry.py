@@ -1,16 +1,12 @@
-"""The agents of open sessions, and the address of each.
+"""The agents of open sessions, and the way to each.
 
 A task's agent is found from its session's agent downwards, so two trees may use the same names.
 """
 
-import importlib
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-import attrs
-
-from orchestrator.agents import Agent, DefinitionError, is_agent
+from orchestrator.agents import Agent, DefinitionError
 from orchestrator.agents.approval import ApprovalRule
 from orchestrator.agents.tools.task_context import is_of_type
 from orchestrator.delegation import SessionId, TaskId, TaskRecord
@@ -20,49 +16,6 @@ COPY: Final = "~"
 """The step of a path from an agent to its copy."""
 ROOT: Final = "/"
 """Begins the step to an agent that is found by its name alone."""
-
-
-@attrs.frozen
-class AgentRef:
-    """The address of an agent: a global of a module, and a path through its delegates.
-
-    Every process that can import the module finds the same agent by it.
-    """
-
-    module: str
-    name: str
-    path: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return "/".join((f"{self.module}:{self.name}", *self.path))
-
-    @classmethod
-    def parse(cls, text: str) -> "AgentRef":
-        """Return the address that is written `module:name/delegate/delegate`."""
-        root, *path = text.split("/")
-        module, colon, name = root.partition(":")
-        if not (module and colon and name):
-            raise DefinitionError(f"{text!r} is no address of an agent: module:name")
-        return cls(module, name, tuple(path))
-
-    @classmethod
-    def of_global(cls, agent: Agent[Any]) -> "AgentRef | None":
-        """Return the address of an agent that is a global of a loaded module."""
-        for module in list(sys.modules.values()):
-            for name, value in list(getattr(module, "__dict__", {}).items()):
-                if value is agent:
-                    return cls(module.__name__, name)
-        return None
-
-    def resolve(self) -> Agent[Any]:
-        """Import the module, and return the agent."""
-        found = getattr(importlib.import_module(self.module), self.name, None)
-        if not is_agent(found):
-            raise DefinitionError(f"{self.module} has no agent {self.name!r}")
-        agent: Agent[Any] = found
-        for step in self.path:
-            agent = agent_below(agent, step)
-        return agent
 
 
 class AgentRegistry:
@@ -168,15 +121,6 @@ class AgentRegistry:
         if task.is_copy:
             return self._copy_of(parent)
         return _delegate_of(parent, task.agent)
-
-    def ref_of(self, task: TaskRecord) -> AgentRef | None:
-        """Return the address of a task's agent; None if no module has it as a global."""
-        path: list[str] = []
-        while task.parent is not None and task.id not in self._child_agents:
-            path.append(COPY if task.is_copy else task.agent)
-            task = task.parent
-        root = AgentRef.of_global(self.agent_of(task))
-        return None if root is None else attrs.evolve(root, path=tuple(reversed(path)))
 
     def steps_to(self, task: TaskRecord) -> tuple[str, ...]:
         """Return the way from the agent of a session down to that of a task.

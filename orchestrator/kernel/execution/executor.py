@@ -16,7 +16,6 @@ class WorkOrder(msgspec.Struct, frozen=True):
 
     task: TaskRecord
     agent: Agent[Any]
-    """In another process it is found by its `AgentRef`."""
     origin: Origin
     """The origin that the task's own requests carry."""
     terms: AnswerTerms = NO_TERMS

@@ -3,7 +3,7 @@
 A reader sees the journal at one moment, and only what is durable. Its methods block.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import attrs
@@ -86,15 +86,6 @@ class JournalReader(Protocol):
     def audit(self) -> AuditLog:
         """Return the audit; its rows are read as they are iterated over."""
         ...
-
-
-def read_sessions(reader: JournalReader, sessions: Iterable[SessionId]) -> list[Entry]:
-    """Return the entries of several sessions in order, each once."""
-    found: dict[int, Entry] = {}
-    for session in sessions:
-        for entry in reader.entries(session):
-            found[entry.seq] = entry
-    return [found[seq] for seq in sorted(found)]
 
 
 class EntriesReader:

@@ -1,9 +1,17 @@
-"""Who may talk to the gateway: closed by default."""
+"""The people who may talk to the gateway, and how often: closed by default."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
 
 from orchestrator.products.chat.pairing_codes import PairingCodes
 from orchestrator.products.chat.place import Place
 from orchestrator.products.chat.platform import ChatUser
 from orchestrator.products.chat.settings import GatewaySettings
+
+MINUTE: Final = 60.0
+MOST_USERS: Final = 10_000
+"""The most people whose messages are counted; the silent ones are forgotten first."""
 
 
 def user_key(place: Place, user: ChatUser) -> str:
@@ -33,3 +41,36 @@ class Access:
         """Return whether the operator has named a person, who may so invite others."""
         platform, _, _ = user.partition(":")
         return not self._allowed.isdisjoint({user, f"{platform}:*"})
+
+
+class Rates:
+    """The messages of the last minute, by person."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._times: dict[str, deque[float]] = {}
+
+    def take(self, user: str, most: int | None) -> float:
+        """Count a message; return for how many seconds its sender must wait, 0 if it is taken.
+
+        Args:
+            user: the person.
+            most: the messages that they may send in any minute; None is any number.
+        """
+        if most is None:
+            return 0.0
+        now = self._clock()
+        if len(self._times) > MOST_USERS:
+            self._forget(now)
+        times = self._times.setdefault(user, deque())
+        while times and times[0] <= now - MINUTE:
+            times.popleft()
+        if len(times) >= most:
+            return MINUTE if not times else max(1.0, times[0] + MINUTE - now)
+        times.append(now)
+        return 0.0
+
+    def _forget(self, now: float) -> None:
+        self._times = {
+            user: times for user, times in self._times.items() if times and times[-1] > now - MINUTE
+        }

@@ -7,7 +7,7 @@ came from. After a restart the gateway goes on with what earlier processes have 
 import datetime as dt
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, assert_never
@@ -38,7 +38,7 @@ from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.kernel.errors import ClosedError, JournalError, OrchestratorError, error_text
 from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.runtime import Orchestrator
-from orchestrator.products.chat.access import Access, user_key
+from orchestrator.products.chat.access import MINUTE, Access, Rates, user_key
 from orchestrator.products.chat.approval_buttons import ApprovalButtons
 from orchestrator.products.chat.attachments import receive_files, with_file_tool
 from orchestrator.products.chat.commands import PERSONALITY, Call, Commands, parse_command
@@ -54,8 +54,6 @@ from orchestrator.products.chat.platform import (
     Platform,
     Webhook,
 )
-from orchestrator.products.chat.rates import Rates
-from orchestrator.products.chat.recent import RecentMessages
 from orchestrator.products.chat.replies import Replies
 from orchestrator.products.chat.settings import NO_SETTINGS, GatewaySettings, Profile
 from orchestrator.products.schedule import Delivery, Job, Scheduler, Target
@@ -63,7 +61,8 @@ from orchestrator.products.schedule.charges import UnpaidError
 from orchestrator.products.schedule.job_run import JOB
 from orchestrator.products.schedule.targets import NO_TARGETS
 
-MINUTE: Final = 60.0
+MOST_RECENT: Final = 10_000
+"""The number of taken messages that a gateway remembers."""
 TYPING_SECONDS: Final = 4.0
 """How often a platform is told that an answer is being written."""
 _BEGINS_TURN: Final = (TurnStarted, TurnResumed)
@@ -72,6 +71,36 @@ _BEGINS_TURN: Final = (TurnStarted, TurnResumed)
 def ignore(line: str) -> None:
     """Tell nobody."""
     del line
+
+
+class _RecentMessages:
+    """The messages that are being taken, and the last ones that were: each is taken once.
+
+    A platform may tell of one message twice at once: Slack tells of a mention as two events, and
+    tells again what is not acknowledged in time. The journal has older messages.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[MessageId, trio.Event] = {}
+        self._taken: dict[MessageId, None] = {}
+        """Oldest first."""
+
+    async def take(self, id_: MessageId, take: Callable[[], Awaitable[None]]) -> None:
+        """Take a message, unless it was taken; if it is being taken, wait for that."""
+        await trio.lowlevel.checkpoint()
+        while (other := self._under_way.get(id_)) is not None:
+            await other.wait()
+        if id_ in self._taken:
+            return
+        done = self._under_way[id_] = trio.Event()
+        try:
+            await take()
+            self._taken[id_] = None
+            if len(self._taken) > MOST_RECENT:
+                del self._taken[next(iter(self._taken))]
+        finally:
+            del self._under_way[id_]
+            done.set()
 
 
 class Gateway:
@@ -119,7 +148,7 @@ class Gateway:
         self.pairing: Final = PairingCodes(services, self._door, clock)
         self._access = Access(settings, self.pairing)
         self._rates = Rates(clock)
-        self._recent = RecentMessages()
+        self._recent = _RecentMessages()
         self._approvals = ApprovalButtons(services, self._replies, nursery, report)
         self._commands = Commands(
             orchestrator,

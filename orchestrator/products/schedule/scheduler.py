@@ -55,13 +55,14 @@ from orchestrator.products.schedule.agent_jobs import AgentJobs
 from orchestrator.products.schedule.charges import Charge, UnpaidError, charge_no_one
 from orchestrator.products.schedule.job import (
     Job,
+    edited_spec,
     full_name,
     is_declared,
+    no_origin,
     require_names,
     run_of,
     session_of,
 )
-from orchestrator.products.schedule.job_edit import edited_spec, no_origin
 from orchestrator.products.schedule.job_replies import JobReplies
 from orchestrator.products.schedule.job_run import JOB, run_request
 from orchestrator.products.schedule.local_zone import local_zone

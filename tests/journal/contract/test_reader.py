@@ -5,7 +5,6 @@ import pytest
 from orchestrator import JournalError, open_orchestrator
 from orchestrator.delegation import SessionId, TaskId
 from orchestrator.delegation.events import Entry, TaskRequested
-from orchestrator.kernel.journal.reader import read_sessions
 from orchestrator.kernel.journal.store import JournalStore
 from tests.journal.contract.kit import LONG, all_entries, append, editor, message, opened, write
 
@@ -62,14 +61,6 @@ async def test_sessions_are_listed_oldest_first(store: JournalStore) -> None:
         assert reader.sessions(prefix="%") == []
         assert reader.sessions(newest=0) == []
         assert reader.count() == 3
-
-
-async def test_several_sessions_are_read_in_order_each_entry_once(store: JournalStore) -> None:
-    facts = [message("r_one"), message("r_two"), opened(), message("r_one")]
-    written = await write(store, facts)
-
-    with store.open_reader() as reader:
-        assert read_sessions(reader, [TWO, ONE]) == written
 
 
 async def test_entries_are_found_by_an_id_in_them(store: JournalStore) -> None:

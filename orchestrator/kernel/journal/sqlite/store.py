@@ -1,13 +1,20 @@
-"""One SQLite file as a store of a journal."""
+"""One SQLite file as a store of a journal.
 
+The writer says in a private file beside the journal where it is reached over HTTP, for other
+servers of the same folder. The address counts only as long as that process holds the lock.
+"""
+
+import os
 import platform
-from collections.abc import Generator, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 import attrs
 
 from orchestrator.delegation import Rules, SessionId
+from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.kernel.journal.journal import Pruned
 from orchestrator.kernel.journal.reader import JournalReader
@@ -21,8 +28,11 @@ from orchestrator.kernel.journal.sqlite.reader import (
     open_verified_read_only,
 )
 from orchestrator.kernel.journal.sqlite.schema import translate_errors
-from orchestrator.kernel.journal.sqlite.writer_address import address_of, open_reachable_journal
 from orchestrator.kernel.journal.store import Finding, Writer
+from orchestrator.kernel.private_files import PRIVATE_FILE, foreign_hand
+
+ADDRESS_SUFFIX: Final = ".address"
+LONGEST_ADDRESS: Final = 1_000
 
 
 class SQLiteStore:
@@ -36,7 +46,7 @@ class SQLiteStore:
         return self._path.exists()
 
     def open_writer(self, *, address: str = "") -> AbstractAsyncContextManager[SQLiteJournal]:
-        return open_reachable_journal(self._path, address)
+        return _open_reachable(self._path, address)
 
     def writer(self) -> Writer | None:
         process = writer_of(self._path)
@@ -46,7 +56,7 @@ class SQLiteStore:
             process=process,
             host=platform.node(),
             network=platform.node(),
-            address=address_of(self._path, process),
+            address=_address_of(self._path, process),
         )
 
     @contextmanager
@@ -80,3 +90,48 @@ class SQLiteStore:
                 before=before, release=lambda _: True, only=only, audit=audit
             )
         return attrs.evolve(pruned, freed=max(0, size - size_of(self._path)))
+
+
+@asynccontextmanager
+async def _open_reachable(path: Path, address: str) -> AsyncGenerator[SQLiteJournal]:
+    """Open a journal for writing, and tell others where its writer is reached."""
+    async with open_sqlite_journal(path) as journal:
+        file = _address_file(path)
+        with suppress(FileNotFoundError):
+            file.unlink()  # of a writer that has died
+        if not address:
+            yield journal
+            return
+        try:
+            _write_private(file, f"{os.getpid()} {address}\n")
+        except OSError as exc:
+            raise JournalError(path, f"{file.name}: {exc.strerror or exc}") from exc
+        try:
+            yield journal
+        finally:
+            with suppress(OSError):
+                file.unlink()
+
+
+def _write_private(file: Path, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(file, flags, PRIVATE_FILE), "w") as opened:
+        opened.write(text)
+
+
+def _address_of(path: Path, process: int) -> str:
+    """Return where the process that holds the lock of a journal is reached; "" if it is not."""
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(_address_file(path), flags), "rb") as opened:
+            if foreign_hand(os.fstat(opened.fileno())):
+                return ""
+            text = opened.read(LONGEST_ADDRESS).decode(errors="replace")
+    except OSError:
+        return ""
+    of, _, address = text.strip().partition(" ")
+    return address if of == str(process) else ""
+
+
+def _address_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}{ADDRESS_SUFFIX}")

@@ -15,14 +15,14 @@ import attrs
 import msgspec
 
 from orchestrator.agents import Usage
-from orchestrator.delegation import Ending, Status, TaskId, one_line, printable
+from orchestrator.delegation import Ending, Status, TaskId, Tree, one_line, printable
 from orchestrator.delegation.tree.critical_path import SegmentKind
 from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS
-from orchestrator.products.history.report.failure_groups import failure_groups
-from orchestrator.products.history.report.model_costs import model_costs
+from orchestrator.delegation.tree.tally import FAILURES
 from orchestrator.products.history.report.run_history import RunHistory
 
 ANSWER_CHARACTERS: Final = 4_000
+ERROR_CHARACTERS: Final = 300
 ERRORS_SHOWN: Final = 20
 TASKS_SHOWN: Final = 3
 """Of those that failed with one error."""
@@ -52,6 +52,7 @@ STATUS_DISPLAY: Final[Mapping[str, tuple[str, str, str]]] = {
     status: (STATUS_GLYPHS[status], *_word_and_group(status)) for status in (*Status, *Ending)
 }
 """The glyph, the word and the colour group of each status, as in `viewer/status.js`."""
+_NUMBERS: Final = re.compile(r"\d+")
 _MARKS: Final = re.compile(r"[\u200e\u200f]")
 
 
@@ -348,3 +349,56 @@ def seconds(number: float) -> str:
     if whole < 48 * 3600:
         return f"{whole // 3600} h {whole % 3600 // 60:02} min"
     return f"{whole // 86400} d {whole % 86400 // 3600:02} h"
+
+
+@attrs.frozen
+class FailureGroup:
+    """The tasks that failed with one error."""
+
+    error: str
+    """The error of the first of them, in one line."""
+    tasks: Sequence[TaskId]
+
+
+def failure_groups(tree: Tree) -> list[FailureGroup]:
+    """Group the failed tasks of a tree, the most frequent error first.
+
+    Numbers in an error do not make it another one. `viewer/sources/run/failures.js` does the same.
+    """
+    groups: dict[str, FailureGroup] = {}
+    tasks: dict[str, list[TaskId]] = {}
+    for task in map(TaskId, tree.graph):
+        node = tree[task]
+        if node["status"] not in FAILURES:
+            continue
+        error = one_line(node["error"][:ERROR_CHARACTERS]) or node["status"]
+        key = _NUMBERS.sub("#", error)
+        members = tasks.setdefault(key, [])
+        members.append(task)
+        groups.setdefault(key, FailureGroup(error, members))
+    return sorted(groups.values(), key=lambda group: -len(group.tasks))
+
+
+@attrs.define
+class ModelCost:
+    """The usage of the tasks of one agent with one model."""
+
+    agent: str
+    model: str
+    """The model that answered last in these tasks; empty if none did."""
+    tasks: int = 0
+    usage: Usage = attrs.field(factory=Usage)
+
+
+def model_costs(history: RunHistory) -> list[ModelCost]:
+    """Return the usage of a run by agent and model, the costliest first."""
+    costs: dict[tuple[str, str], ModelCost] = {}
+    for task in map(TaskId, history.tree.graph):
+        node = history.tree[task]
+        if not node["usage"].calls:
+            continue
+        key = node["agent"], history.models.get(task, "")
+        cost = costs.setdefault(key, ModelCost(*key))
+        cost.tasks += 1
+        cost.usage += node["usage"]
+    return sorted(costs.values(), key=lambda it: (-it.usage.cost, -it.usage.tokens, it.agent))

@@ -113,10 +113,6 @@ class ServerConnection:
         self._changed = trio.lowlevel.ParkingLot()
         """Where calls wait for a connection."""
 
-    @property
-    def is_connected(self) -> bool:
-        return self._client is not None
-
     # ---- the supervisor
 
     async def run(self) -> None:
