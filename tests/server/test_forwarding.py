@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from orchestrator.kernel.journal.store import Writer
 from orchestrator.products.cluster.database.address import parse_address
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.cluster.cluster_server import secret_of_database
 from orchestrator.products.server.cluster.forwarded_header import (
     HEADER,
@@ -29,7 +30,6 @@ from orchestrator.products.server.cluster.proxy import (
     url_at,
 )
 from orchestrator.products.server.keys.changes import revoke_key
-from orchestrator.products.server.operation import ApiCall
 from orchestrator.products.server.state import Settings
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.listener import Listening

@@ -144,8 +144,7 @@ def test_an_added_route_that_does_is_found(
         path="/v1/made-up",
         handle=module.handle,
         scope=None,
-        summary="Made up",
-        responses={},
+        answers=(),
     )
 
     breaches = breaches_of([added])

@@ -28,8 +28,10 @@ from orchestrator.products.server.api import (
     simulations,
     tasks,
 )
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.console import events as console_events
 from orchestrator.products.server.console import login, page
+from orchestrator.products.server.endpoint import Endpoint
 from orchestrator.products.server.openai.chat import routes as chat
 from orchestrator.products.server.openai.chat import stored as stored_chats
 from orchestrator.products.server.openai.completions import routes as completions
@@ -37,20 +39,16 @@ from orchestrator.products.server.openai.conversations import routes as conversa
 from orchestrator.products.server.openai.responses import input_tokens
 from orchestrator.products.server.openai.responses import routes as responses
 from orchestrator.products.server.openapi import document
-from orchestrator.products.server.operation import (
-    ApiCall,
-    Endpoint,
-    Operation,
-    ResponseSpec,
-    json_response,
-)
+from orchestrator.products.server.operation import Answer, Operation, operation
 from orchestrator.products.server.state import ServerState
 from orchestrator.products.server.transport.access import AccessCheck
 from orchestrator.products.server.transport.cross_origin import CrossOrigin
 from orchestrator.products.server.transport.errors import HttpError, not_found
 
 
+@operation("GET", "/openapi.json", None, Answer("In version 3.1", dict[str, Any]), is_public=True)
 async def openapi(call: ApiCall) -> Response:
+    """The OpenAPI document."""
     await trio.lowlevel.checkpoint()
     del call
     return json_response(_document())
@@ -83,15 +81,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *jobs.OPERATIONS,
     *events.OPERATIONS,
     *health.OPERATIONS,
-    Operation(
-        method="GET",
-        path="/openapi.json",
-        handle=openapi,
-        summary="This document",
-        scope=None,
-        is_public=True,
-        responses={200: ResponseSpec(description="In version 3.1", body=dict[str, Any])},
-    ),
+    openapi,
 )
 CONSOLE_OPERATIONS: Final[tuple[Operation, ...]] = (
     *page.OPERATIONS,

@@ -30,9 +30,9 @@ from orchestrator.products.server.api.lookup import (
     read_run,
     unknown_run,
 )
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.json_rpc import error_response
 from orchestrator.products.server.keys.store import Access
-from orchestrator.products.server.operation import ApiCall
 from orchestrator.products.server.transport.errors import HttpError, key_ended, server_stopping
 from orchestrator.products.server.transport.session_headers import context_of
 from orchestrator.products.server.transport.sse import (

@@ -13,7 +13,8 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.kernel.errors import ClosedError
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import JSON, HttpError
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 
@@ -24,8 +25,16 @@ ENDPOINT: Final = "orchestrator.products.server.mcp_endpoint"
 INSTALL: Final = "pip install 'delegation-orchestrator[mcp]'"
 
 
+@operation(
+    "POST",
+    "/mcp",
+    None,
+    Answer("The answer, or events with it", media_types=(JSON, SSE_MEDIA_TYPE)),
+    body=dict,
+    is_json_rpc=True,
+)
 async def answer_mcp(call: ApiCall) -> Response:
-    """Let the SDK answer a request."""
+    """Answer one message of MCP, with the SDK."""
     await trio.lowlevel.checkpoint()
     _require_origin(call)
     endpoint = call.server.mcp or await _load(call)
@@ -71,19 +80,4 @@ def _require_origin(call: ApiCall) -> None:
         )
 
 
-OPERATIONS: Final = (
-    Operation(
-        method="POST",
-        path="/mcp",
-        handle=answer_mcp,
-        summary="One message of MCP",
-        scope=None,
-        is_json_rpc=True,
-        body=dict,
-        responses={
-            200: ResponseSpec(
-                description="The answer, or events with it", media_types=(JSON, SSE_MEDIA_TYPE)
-            )
-        },
-    ),
-)
+OPERATIONS: Final = (answer_mcp,)

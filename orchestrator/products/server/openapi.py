@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from orchestrator.products.server.openapi_links import EXAMPLES, links_from
-from orchestrator.products.server.operation import LONGEST_KEY, Operation, ResponseSpec
+from orchestrator.products.server.operation import Answer, Operation
+from orchestrator.products.server.request_ids import LONGEST_KEY
 from orchestrator.products.server.transport.errors import JSON, ErrorBody
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 
@@ -95,8 +96,8 @@ def _add_links(paths: Mapping[str, Mapping[str, Any]], operations: Iterable[Oper
     for operation in operations:
         if links := links_from(operation.name, named):
             described = paths[operation.path][operation.method.lower()]
-            (status, *_) = operation.responses
-            described["responses"][str(status)]["links"] = links
+            first = operation.answers[0]
+            described["responses"][str(first.status)]["links"] = links
 
 
 def _schemas(
@@ -112,12 +113,12 @@ def _types(operation: Operation) -> Iterator[Any]:
     for kind in (operation.body, operation.query):
         if kind is not None:
             yield kind
-    for response in operation.responses.values():
-        yield from _bodies(response)
+    for answer in operation.answers:
+        yield from _bodies(answer)
 
 
-def _bodies(response: ResponseSpec) -> Sequence[Any]:
-    return () if response.body is None else (response.body, *response.others)
+def _bodies(answer: Answer) -> Sequence[Any]:
+    return () if answer.body is None else (answer.body, *answer.others)
 
 
 def _operation(
@@ -191,11 +192,8 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
-    described = {
-        str(status): _response(response, schemas)
-        for status, response in operation.responses.items()
-    }
-    for status in sorted(_error_statuses(operation) - operation.responses.keys()):
+    described = {str(it.status): _response(it, schemas) for it in operation.answers}
+    for status in sorted(_error_statuses(operation) - {it.status for it in operation.answers}):
         described[str(status)] = {
             "description": _DESCRIPTIONS[status],
             "content": {JSON: {"schema": schemas[ErrorBody]}},
@@ -204,7 +202,9 @@ def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> d
 
 
 def _error_statuses(operation: Operation) -> set[int]:
-    statuses = {500, *operation.error_statuses}
+    statuses = {500, *operation.errors}
+    if "{" in operation.path:
+        statuses.add(404)
     if not operation.is_public:
         statuses |= {*_ACCESS_STATUSES}
     if operation.body is not None:
@@ -218,10 +218,10 @@ def _error_statuses(operation: Operation) -> set[int]:
     return statuses
 
 
-def _response(response: ResponseSpec, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
-    bodies = [schemas[kind] for kind in _bodies(response)]
+def _response(answer: Answer, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    bodies = [schemas[kind] for kind in _bodies(answer)]
     content: dict[str, Any] = {}
-    for media in response.media_types:
+    for media in answer.media_types:
         if media == SSE_MEDIA_TYPE:
             content[media] = {"schema": _EVENT}
         elif media != JSON:
@@ -229,7 +229,7 @@ def _response(response: ResponseSpec, schemas: Mapping[Any, dict[str, Any]]) -> 
         elif bodies:
             one = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
             content[media] = {"schema": one}
-    described: dict[str, Any] = {"description": response.description}
+    described: dict[str, Any] = {"description": answer.description}
     if content:
         described["content"] = content
     return described

@@ -8,10 +8,10 @@ from typing import Final
 import attrs
 
 from orchestrator.products.schedule.job import session_of_name
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.openai.chat.response import completion_session
 from orchestrator.products.server.openai.conversations.kept_items import conversation_session
 from orchestrator.products.server.openai.responses.response import session_id
-from orchestrator.products.server.operation import ApiCall
 
 
 class SubjectKind(StrEnum):
@@ -60,9 +60,9 @@ def subject_of(call: ApiCall) -> Subject | None:
     if call.message is not None:
         run = call.message.run
         return None if run is None else Subject(SubjectKind.SESSION, run)
-    if call.companion is not None:
-        return Subject(SubjectKind.SESSION, call.companion)
+    if call.ids.companion is not None:
+        return Subject(SubjectKind.SESSION, call.ids.companion)
     if call.operation.takes_idempotency_key:
-        id_ = call.session_id_from_key() or ""
+        id_ = call.ids.session_from_key() or ""
         return Subject(SubjectKind.SESSION, id_) if id_ else None
     return None

@@ -16,6 +16,7 @@ from orchestrator.kernel.runtime import Orchestrator
 from orchestrator.products.mcp.server.tools import tools_of
 from orchestrator.products.schedule import Scheduler
 from orchestrator.products.schedule.job_run import JOB
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.app import application
 from orchestrator.products.server.audit import HttpAudit
 from orchestrator.products.server.keys.key import DEFAULT
@@ -24,7 +25,6 @@ from orchestrator.products.server.keys.store import KeyStore
 from orchestrator.products.server.live.live_text import LiveText
 from orchestrator.products.server.metrics import Metrics
 from orchestrator.products.server.openai.responses.routes import agent_of_response
-from orchestrator.products.server.operation import ApiCall
 from orchestrator.products.server.past_runs import PastRuns
 from orchestrator.products.server.quotas import KEY, JobCharges, Quotas
 from orchestrator.products.server.run_summaries import RunSummaries

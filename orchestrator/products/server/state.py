@@ -28,10 +28,10 @@ from orchestrator.products.server.served_journal import ONLY, HeldJournals, Serv
 from orchestrator.products.server.transport.errors import HttpError
 
 if TYPE_CHECKING:
+    from orchestrator.products.server.api_call import ApiCall
     from orchestrator.products.server.cluster.peers import Peers
     from orchestrator.products.server.cluster.session_list import SessionListing
     from orchestrator.products.server.mcp_endpoint import McpEndpoint
-    from orchestrator.products.server.operation import ApiCall
 
 BODY_LIMIT: Final = 10_000_000
 TEXT_LIMIT: Final = 1_000_000

@@ -1,6 +1,6 @@
 """`/v1/approvals`: the tool calls that wait for a verdict."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 import trio
@@ -10,8 +10,9 @@ from orchestrator.delegation import Ledger, TaskId
 from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
 from orchestrator.delegation.events.approvals import BY_DEADLINE, ApprovalQuestion
 from orchestrator.delegation.events.approvals import ApprovalVerdict as Verdict
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Key, Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError, not_found
 from orchestrator.products.server.transport.session_headers import context_of
@@ -73,7 +74,9 @@ class AcceptedVerdict(msgspec.Struct, kw_only=True):
     seq: int
 
 
+@operation("GET", "/v1/approvals", Scope.READ, Answer("All of them", Approvals))
 async def list_approvals(call: ApiCall) -> Response:
+    """The tool calls that wait for a verdict."""
     await trio.lowlevel.checkpoint()
     bodies: list[Approval] = []
     for journal in call.server.journals:
@@ -114,7 +117,17 @@ def _body_of(question: ApprovalQuestion, ledger: Ledger) -> Approval:
     )
 
 
+@operation(
+    "POST",
+    "/v1/approvals/{approval}",
+    Scope.APPROVE,
+    Answer("The verdict that holds", AcceptedVerdict),
+    body=NewVerdict,
+    errors=(409,),
+    takes_idempotency_key=True,
+)
 async def answer_approval(call: ApiCall) -> Response:
+    """Approve or deny a tool call; the first verdict holds."""
     body = await call.body(NewVerdict)
     by = _by(call)
     id_ = call.path("approval")
@@ -181,24 +194,4 @@ async def _repeated_answer(call: ApiCall, id_: str, body: NewVerdict) -> Respons
     raise not_found(f"there is no approval {id_!r}")
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/approvals",
-        handle=list_approvals,
-        summary="The tool calls that wait for a verdict",
-        scope=Scope.READ,
-        responses={200: ResponseSpec(description="All of them", body=Approvals)},
-    ),
-    Operation(
-        method="POST",
-        path="/v1/approvals/{approval}",
-        handle=answer_approval,
-        summary="Approve or deny a tool call; the first verdict holds",
-        scope=Scope.APPROVE,
-        body=NewVerdict,
-        responses={200: ResponseSpec(description="The verdict that holds", body=AcceptedVerdict)},
-        error_statuses=(400, 404, 409),
-        takes_idempotency_key=True,
-    ),
-)
+OPERATIONS: Final = (list_approvals, answer_approval)

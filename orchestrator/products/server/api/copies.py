@@ -13,8 +13,9 @@ from orchestrator.products.history.replay.kept_facts import KeptFacts, facts_bef
 from orchestrator.products.server.api.bodies import METADATA, Run
 from orchestrator.products.server.api.lookup import find_task
 from orchestrator.products.server.api.runs import RUN, agent_of, show_run
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.idempotency import (
     FINGERPRINT,
@@ -27,11 +28,29 @@ MOST_FACTS: Final = 10_000
 other requests wait."""
 
 
+@operation(
+    "POST",
+    "/v1/tasks/{task}/fork",
+    Scope.RUN,
+    Answer("The new run has begun", Run, status=202),
+    errors=(409, 422, 503),
+    takes_idempotency_key=True,
+)
 async def fork_task(call: ApiCall) -> Response:
+    """Go on live from where a task was delegated, in a new run."""
     return await _begin(call, facts_before)
 
 
+@operation(
+    "POST",
+    "/v1/tasks/{task}/retry",
+    Scope.RUN,
+    Answer("The new run has begun", Run, status=202),
+    errors=(409, 422, 503),
+    takes_idempotency_key=True,
+)
 async def retry_task(call: ApiCall) -> Response:
+    """Do a task that did not succeed again, in a new run that has all else of its run."""
     return await _begin(call, facts_without)
 
 
@@ -39,7 +58,7 @@ async def _begin(call: ApiCall, keep: KeptFacts) -> Response:
     found = await find_task(call, call.path("task"))
     session, journal = found.session, call.journal
     agent = agent_of(call, session)
-    id_ = call.session_id_beside()
+    id_ = call.ids.session_beside(call.journal.name)
     if session_exists(call, id_):
         begun = await session_for_key(call, id_)
         return await show_run(call, FoundSession(begun, journal.read.ledger), 202)
@@ -66,30 +85,9 @@ def _labels(call: ApiCall, session: SessionRecord) -> dict[str, str]:
     return {
         **{name: session.labels[name] for name in kept if name in session.labels},
         KIND: RUN,
-        FINGERPRINT: call.fingerprint,
+        FINGERPRINT: call.ids.fingerprint,
         **call.labels,
     }
 
 
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/tasks/{task}/retry",
-        handle=retry_task,
-        summary="Do a task that did not succeed again, in a new run that has all else of its run",
-        scope=Scope.RUN,
-        responses={202: ResponseSpec(description="The new run has begun", body=Run)},
-        error_statuses=(404, 409, 422, 503),
-        takes_idempotency_key=True,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/tasks/{task}/fork",
-        handle=fork_task,
-        summary="Go on live from where a task was delegated, in a new run",
-        scope=Scope.RUN,
-        responses={202: ResponseSpec(description="The new run has begun", body=Run)},
-        error_statuses=(404, 409, 422, 503),
-        takes_idempotency_key=True,
-    ),
-)
+OPERATIONS: Final = (retry_task, fork_task)

@@ -21,9 +21,10 @@ from orchestrator.kernel.read_api import FoundSession
 from orchestrator.products.server.api.bodies import Failure, failure_of, status_of
 from orchestrator.products.server.api.lookup import read_run
 from orchestrator.products.server.api.sessions import read_session
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.live.live_text import TextUpdate
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, EventStream, EventWriter
@@ -139,11 +140,31 @@ def _chunks(facts: Sequence[FactLine]) -> Iterator[bytes]:
         yield bytes(chunk)
 
 
+@operation(
+    "GET",
+    "/v1/runs/{run}/events",
+    Scope.READ,
+    Answer("Server-sent events", media_types=(SSE_MEDIA_TYPE,)),
+    query=EventsQuery,
+    errors=(409,),
+    takes_last_event_id=True,
+)
 async def get_run_events(call: ApiCall) -> Response:
+    """The facts of a run as they come; the last event is `end`."""
     return _event_stream(call, await read_run(call, call.path("run")))
 
 
+@operation(
+    "GET",
+    "/v1/sessions/{session}/events",
+    Scope.READ,
+    Answer("Server-sent events", media_types=(SSE_MEDIA_TYPE,)),
+    query=EventsQuery,
+    errors=(409,),
+    takes_last_event_id=True,
+)
 async def get_session_events(call: ApiCall) -> Response:
+    """The facts of a conversation as they come, until it is closed."""
     return _event_stream(call, await read_session(call))
 
 
@@ -191,31 +212,4 @@ def _last_event(call: ApiCall) -> int:
     return int(id_)
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/runs/{run}/events",
-        handle=get_run_events,
-        summary="The facts of a run as they come; the last event is `end`",
-        scope=Scope.READ,
-        query=EventsQuery,
-        responses={
-            200: ResponseSpec(description="Server-sent events", media_types=(SSE_MEDIA_TYPE,))
-        },
-        error_statuses=(400, 404, 409),
-        takes_last_event_id=True,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/sessions/{session}/events",
-        handle=get_session_events,
-        summary="The facts of a conversation as they come, until it is closed",
-        scope=Scope.READ,
-        query=EventsQuery,
-        responses={
-            200: ResponseSpec(description="Server-sent events", media_types=(SSE_MEDIA_TYPE,))
-        },
-        error_statuses=(400, 404, 409),
-        takes_last_event_id=True,
-    ),
-)
+OPERATIONS: Final = (get_run_events, get_session_events)

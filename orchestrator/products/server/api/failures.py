@@ -11,8 +11,9 @@ from starlette.responses import Response
 
 from orchestrator.delegation import Ending, SessionRecord, TaskId
 from orchestrator.products.server.api.lookup import read_run
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 
 ENDED_BADLY: Final = frozenset({Ending.FAILED, Ending.TIMED_OUT, Ending.OVER_BUDGET, Ending.LOST})
 """How a task ends that stops its branch; one that was cancelled was meant to."""
@@ -46,7 +47,15 @@ class Failures(msgspec.Struct, kw_only=True):
     total: Annotated[int, msgspec.Meta(description="How many there are.")]
 
 
+@operation(
+    "GET",
+    "/v1/runs/{run}/failures",
+    Scope.READ,
+    Answer("The latest first", Failures),
+    query=FailuresQuery,
+)
 async def list_failures(call: ApiCall) -> Response:
+    """Where the branches of a run were stopped, and why."""
     query = call.query(FailuresQuery)
     session = (await read_run(call, call.path("run"))).session
     stopped = _stopped_branches(session)
@@ -73,15 +82,4 @@ def _stopped_branches(session: SessionRecord) -> list[TaskFailure]:
     ]
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/runs/{run}/failures",
-        handle=list_failures,
-        summary="Where the branches of a run were stopped, and why",
-        scope=Scope.READ,
-        query=FailuresQuery,
-        responses={200: ResponseSpec(description="The latest first", body=Failures)},
-        error_statuses=(400, 404),
-    ),
-)
+OPERATIONS: Final = (list_failures,)

@@ -1,14 +1,16 @@
 """`/health`, `/ready` and `/metrics`."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 import trio
 from starlette.responses import Response
 
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.metrics import CONTENT_TYPE_LATEST
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 
 
 class Health(msgspec.Struct):
@@ -26,13 +28,24 @@ class Readiness(msgspec.Struct):
     """Why agents cannot run, by their names."""
 
 
+@operation("GET", "/health", None, Answer("It is up", Health), is_public=True)
 async def health(call: ApiCall) -> Response:
+    """Whether the server is up."""
     await trio.lowlevel.checkpoint()
     del call
     return json_response(Health("ok"))
 
 
+@operation(
+    "GET",
+    "/ready",
+    None,
+    Answer("It does", Readiness),
+    Answer("It is stopping, has no journal now, or an agent cannot run", Readiness, status=503),
+    is_public=True,
+)
 async def ready(call: ApiCall) -> Response:
+    """Whether the server accepts work."""
     await trio.lowlevel.checkpoint()
     problems = call.server.unusable_agents
     if call.server.is_stopping:
@@ -45,44 +58,13 @@ async def ready(call: ApiCall) -> Response:
     return json_response(Readiness("ok", problems))
 
 
+@operation(
+    "GET", "/metrics", Scope.ADMIN, Answer("In its text format", media_types=("text/plain",))
+)
 async def metrics(call: ApiCall) -> Response:
+    """Metrics for Prometheus."""
     await trio.lowlevel.checkpoint()
     return Response(call.server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/health",
-        handle=health,
-        summary="Whether the server is up",
-        scope=None,
-        is_public=True,
-        responses={200: ResponseSpec(description="It is up", body=Health)},
-    ),
-    Operation(
-        method="GET",
-        path="/ready",
-        handle=ready,
-        summary="Whether the server accepts work",
-        scope=None,
-        is_public=True,
-        responses={
-            200: ResponseSpec(description="It does", body=Readiness),
-            503: ResponseSpec(
-                description="It is stopping, has no journal now, or an agent cannot run",
-                body=Readiness,
-            ),
-        },
-    ),
-    Operation(
-        method="GET",
-        path="/metrics",
-        handle=metrics,
-        summary="Metrics for Prometheus",
-        scope=Scope.ADMIN,
-        responses={
-            200: ResponseSpec(description="In its text format", media_types=("text/plain",))
-        },
-    ),
-)
+OPERATIONS: Final = (health, ready, metrics)

@@ -13,8 +13,9 @@ from starlette.responses import Response
 from orchestrator.delegation import Ending, Reply, SessionId
 from orchestrator.products.server.api.bodies import Failure, failure_body
 from orchestrator.products.server.api.sessions import find_session, read_session
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import not_found
 from orchestrator.products.server.transport.sse import wait_unless_disconnected
 
@@ -61,7 +62,15 @@ class InboxQuery:
     ] = 0
 
 
+@operation(
+    "GET",
+    "/v1/sessions/{session}/inbox",
+    Scope.READ,
+    Answer("The replies stay in the inbox", Inbox),
+    query=InboxQuery,
+)
 async def read_inbox(call: ApiCall) -> Response:
+    """The replies that were not taken yet; it can wait for one."""
     wait = call.query(InboxQuery).wait
     found = await read_session(call)
     if not found.session.closed:
@@ -104,7 +113,14 @@ def _body_of(reply: Reply) -> InboxReply:
     )
 
 
+@operation(
+    "DELETE",
+    "/v1/sessions/{session}/inbox/{turn}",
+    Scope.RUN,
+    Answer("The reply is yours", TakenReply),
+)
 async def take_reply(call: ApiCall) -> Response:
+    """Take a reply out of the inbox."""
     session = await find_session(call)
     turn = call.path("turn")
     # Compared as text: to parse a number of thousands of digits takes long.
@@ -118,24 +134,4 @@ async def take_reply(call: ApiCall) -> Response:
     return json_response(TakenReply(session=session.id, turn=reply.turn, seq=seq))
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/sessions/{session}/inbox",
-        handle=read_inbox,
-        summary="The replies that were not taken yet; it can wait for one",
-        scope=Scope.READ,
-        query=InboxQuery,
-        responses={200: ResponseSpec(description="The replies stay in the inbox", body=Inbox)},
-        error_statuses=(400, 404),
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/sessions/{session}/inbox/{turn}",
-        handle=take_reply,
-        summary="Take a reply out of the inbox",
-        scope=Scope.RUN,
-        responses={200: ResponseSpec(description="The reply is yours", body=TakenReply)},
-        error_statuses=(404,),
-    ),
-)
+OPERATIONS: Final = (read_inbox, take_reply)

@@ -19,8 +19,9 @@ from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.products.schedule import JobEdit
 from orchestrator.products.schedule.job import full_name, is_declared
 from orchestrator.products.server.api.lookup import read_run
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Key, Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import State, state_of
 from orchestrator.products.server.transport.errors import HttpError, not_found
@@ -115,7 +116,12 @@ class RemovedJob(msgspec.Struct, kw_only=True):
     deleted: Literal[True] = True
 
 
+_JOB: Final = Answer("The job as it is now", Job)
+
+
+@operation("GET", "/v1/jobs", Scope.READ, Answer("All of them", Jobs))
 async def list_jobs(call: ApiCall) -> Response:
+    """What begins by the clock; an admin's key sees the jobs of all owners."""
     await trio.lowlevel.checkpoint()
     bodies: list[Job] = []
     for journal in call.server.journals:
@@ -169,11 +175,15 @@ async def _show(call: ApiCall) -> Response:
     return json_response(body)
 
 
+@operation("GET", "/v1/jobs/{job}", Scope.READ, _JOB)
 async def get_job(call: ApiCall) -> Response:
+    """A job, and when it begins next."""
     return await _show(call)
 
 
+@operation("GET", "/v1/jobs/{job}/history", Scope.READ, Answer("Newest first", JobTimes))
 async def get_job_history(call: ApiCall) -> Response:
+    """The last times of a job: its runs, and why none began."""
     job = _find(call)
     entries = await call.journal.read.entries(job.session)
     facts = [it.event for it in entries if isinstance(it.event, JobOccurred)]
@@ -204,7 +214,10 @@ async def _status_of(call: ApiCall, run: SessionId) -> State | None:
         return None  # it was deleted
 
 
+# The runs of a job do what the job is for, so changing it takes the scope to run.
+@operation("POST", "/v1/jobs/{job}", Scope.RUN, _JOB, body=ChangedJob, errors=(422,))
 async def edit_job(call: ApiCall) -> Response:
+    """Change when a job begins, or what for; its times count anew from now on."""
     body = await call.body(ChangedJob)
     await call.take_texts(filter(None, [body.goal]))
     job = _find(call)
@@ -219,7 +232,15 @@ async def edit_job(call: ApiCall) -> Response:
     return await _show(call)
 
 
+@operation(
+    "POST",
+    "/v1/jobs/{job}/run",
+    Scope.RUN,
+    Answer("The run has begun", BegunRun, status=202),
+    errors=(503,),
+)
 async def run_job(call: ApiCall) -> Response:
+    """Begin a run of a job now; its next time stays as it is."""
     await trio.lowlevel.checkpoint()
     job = _find(call)
     with call.begin_run():
@@ -229,11 +250,15 @@ async def run_job(call: ApiCall) -> Response:
     return json_response(BegunRun(id=run, job=full_name(job)), 202, x_run_id=run)
 
 
+@operation("POST", "/v1/jobs/{job}/pause", Scope.STEER, _JOB)
 async def pause_job(call: ApiCall) -> Response:
+    """Begin no runs of a job until it is resumed."""
     return await _set_paused(call, paused=True)
 
 
+@operation("POST", "/v1/jobs/{job}/resume", Scope.STEER, _JOB)
 async def resume_job(call: ApiCall) -> Response:
+    """Begin the runs of a job again; what was due meanwhile is not caught up."""
     return await _set_paused(call, paused=False)
 
 
@@ -244,7 +269,11 @@ async def _set_paused(call: ApiCall, *, paused: bool) -> Response:
     return await _show(call)
 
 
+@operation(
+    "DELETE", "/v1/jobs/{job}", Scope.STEER, Answer("It is removed", RemovedJob), errors=(409,)
+)
 async def remove_job(call: ApiCall) -> Response:
+    """Remove a job that an agent has set; what runs of it ends in peace."""
     job = _find(call)
     if is_declared(job):
         raise HttpError(
@@ -259,79 +288,13 @@ async def remove_job(call: ApiCall) -> Response:
     return json_response(RemovedJob(id=full_name(job)))
 
 
-_JOB = {200: ResponseSpec(description="The job as it is now", body=Job)}
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/jobs",
-        handle=list_jobs,
-        summary="What begins by the clock; an admin's key sees the jobs of all owners",
-        scope=Scope.READ,
-        responses={200: ResponseSpec(description="All of them", body=Jobs)},
-    ),
-    Operation(
-        method="GET",
-        path="/v1/jobs/{job}",
-        handle=get_job,
-        summary="A job, and when it begins next",
-        scope=Scope.READ,
-        responses=_JOB,
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/jobs/{job}/history",
-        handle=get_job_history,
-        summary="The last times of a job: its runs, and why none began",
-        scope=Scope.READ,
-        responses={200: ResponseSpec(description="Newest first", body=JobTimes)},
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/jobs/{job}",
-        handle=edit_job,
-        summary="Change when a job begins, or what for; its times count anew from now on",
-        # What a job is for, its runs do: this begins runs, if later.
-        scope=Scope.RUN,
-        body=ChangedJob,
-        responses=_JOB,
-        error_statuses=(400, 404, 422),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/jobs/{job}/run",
-        handle=run_job,
-        summary="Begin a run of a job now; its next time stays as it is",
-        scope=Scope.RUN,
-        responses={202: ResponseSpec(description="The run has begun", body=BegunRun)},
-        error_statuses=(404, 429, 503),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/jobs/{job}/pause",
-        handle=pause_job,
-        summary="Begin no runs of a job until it is resumed",
-        scope=Scope.STEER,
-        responses=_JOB,
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/jobs/{job}/resume",
-        handle=resume_job,
-        summary="Begin the runs of a job again; what was due meanwhile is not caught up",
-        scope=Scope.STEER,
-        responses=_JOB,
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/jobs/{job}",
-        handle=remove_job,
-        summary="Remove a job that an agent has set; what runs of it ends in peace",
-        scope=Scope.STEER,
-        responses={200: ResponseSpec(description="It is removed", body=RemovedJob)},
-        error_statuses=(404, 409),
-    ),
+OPERATIONS: Final = (
+    list_jobs,
+    get_job,
+    get_job_history,
+    edit_job,
+    run_job,
+    pause_job,
+    resume_job,
+    remove_job,
 )

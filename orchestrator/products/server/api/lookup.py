@@ -16,7 +16,7 @@ from orchestrator.delegation import SessionId, SessionRecord, TaskId
 from orchestrator.kernel.doors.session_kinds import is_run
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.read_api import FoundSession, FoundTask
-from orchestrator.products.server.operation import ApiCall
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError, not_found
 

@@ -1,14 +1,15 @@
 """`GET /v1/models`: every agent is a model; and the language models that runs may choose."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import trio
 from starlette.responses import Response
 
 from orchestrator.agents import Agent, DefinitionError, Pipeline
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 
 
 class Model(msgspec.Struct, kw_only=True):
@@ -39,7 +40,9 @@ class Models(msgspec.Struct, kw_only=True):
     ]
 
 
+@operation("GET", "/v1/models", Scope.READ, Answer("All of them", Models))
 async def list_models(call: ApiCall) -> Response:
+    """The agents of this server."""
     await trio.lowlevel.checkpoint()
     agents = call.server.agents
     usable = [it for it in call.server.language_models if _is_usable(call, it)]
@@ -72,28 +75,12 @@ def _is_usable(call: ApiCall, name: str) -> bool:
     return True
 
 
+@operation("GET", "/v1/models/{model}", Scope.READ, Answer("The agent", Model))
 async def get_model(call: ApiCall) -> Response:
+    """One of the agents."""
     await trio.lowlevel.checkpoint()
     name = call.path("model")
     return json_response(_body_of(call, name, call.server.agent(name)))
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/models",
-        handle=list_models,
-        summary="The agents of this server",
-        scope=Scope.READ,
-        responses={200: ResponseSpec(description="All of them", body=Models)},
-    ),
-    Operation(
-        method="GET",
-        path="/v1/models/{model}",
-        handle=get_model,
-        summary="One of the agents",
-        scope=Scope.READ,
-        responses={200: ResponseSpec(description="The agent", body=Model)},
-        error_statuses=(404,),
-    ),
-)
+OPERATIONS: Final = (list_models, get_model)

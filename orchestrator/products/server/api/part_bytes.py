@@ -13,8 +13,9 @@ from orchestrator.agents import AssistantMessage, MessageId, Part, UserMessage
 from orchestrator.delegation import SessionId
 from orchestrator.kernel.read_api import FoundTask
 from orchestrator.products.server.api.lookup import read_task
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import not_found
 
 IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -28,7 +29,16 @@ HEADERS: Final = {
 }
 
 
+@operation(
+    "GET",
+    "/v1/tasks/{task}/messages/{message}/parts/{part}",
+    Scope.READ,
+    Answer(
+        "An image as it is; any other file to be saved", media_types=(*sorted(IMAGES), ANYTHING)
+    ),
+)
 async def get_part(call: ApiCall) -> Response:
+    """The bytes of an image or a file of a message."""
     found = await read_task(call, call.path("task"))
     message, number = MessageId(call.path("message")), call.path("part")
     parts = await _parts_of(call, found, message)
@@ -69,19 +79,4 @@ def _disposition(part: Part, *, is_shown: bool) -> str:
     return f"{kind}; filename*=UTF-8''{quote(name, safe='')}" if name else kind
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/tasks/{task}/messages/{message}/parts/{part}",
-        handle=get_part,
-        summary="The bytes of an image or a file of a message",
-        scope=Scope.READ,
-        responses={
-            200: ResponseSpec(
-                description="An image as it is; any other file to be saved",
-                media_types=(*sorted(IMAGES), ANYTHING),
-            )
-        },
-        error_statuses=(404,),
-    ),
-)
+OPERATIONS: Final = (get_part,)

@@ -3,7 +3,7 @@
 It is for the operator: it deletes what any owner has, and no fact of it is left.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import attrs
 import msgspec
@@ -15,8 +15,9 @@ from orchestrator.kernel.errors import JournalInUseError
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.journal import Pruned
 from orchestrator.kernel.journal.store import JournalStore
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.served_journal import ServedJournal
 
 
@@ -58,7 +59,16 @@ class Pruning(msgspec.Struct, kw_only=True):
     ]
 
 
+@operation(
+    "POST",
+    "/v1/runs/prune",
+    Scope.ADMIN,
+    Answer("What goes", Pruning),
+    body=NewPruning,
+    errors=(503,),
+)
 async def prune_runs(call: ApiCall) -> Response:
+    """Delete old runs of all owners for good, or count them."""
     body = await call.body(NewPruning)
     by = None if body.dry_run else call.event_of_pruning()
     before = call.journal.read.now() - body.older_than
@@ -108,15 +118,4 @@ async def _prune_other(
     return await trio.to_thread.run_sync(lambda: store.preview_prune(before=before))
 
 
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/runs/prune",
-        handle=prune_runs,
-        summary="Delete old runs of all owners for good, or count them",
-        scope=Scope.ADMIN,
-        body=NewPruning,
-        responses={200: ResponseSpec(description="What goes", body=Pruning)},
-        error_statuses=(400, 503),
-    ),
-)
+OPERATIONS: Final = (prune_runs,)

@@ -43,8 +43,9 @@ from orchestrator.products.server.api.lookup import (
     unknown_run,
 )
 from orchestrator.products.server.api.parts import Parts, parts_of
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import JSON, HttpError
 from orchestrator.products.server.transport.idempotency import (
@@ -192,7 +193,17 @@ class Trace(msgspec.Struct, kw_only=True, rename="camel"):
     trace_events: list[dict[str, Any]]
 
 
+@operation(
+    "POST",
+    "/v1/runs",
+    Scope.RUN,
+    Answer("The run has begun, or is queued", Run, status=202),
+    body=NewRun,
+    errors=(404, 422, 503),
+    takes_idempotency_key=True,
+)
 async def create_run(call: ApiCall) -> Response:
+    """Run an agent in the background."""
     body = await call.body(NewRun)
     labels = language_model_label(call, body.language_model)
     agent = agent_for(call, body.model or body.agent, labels)
@@ -205,14 +216,14 @@ async def create_run(call: ApiCall) -> Response:
         instructions=body.instructions,
         labels={
             KIND: RUN,
-            FINGERPRINT: call.fingerprint,
+            FINGERPRINT: call.ids.fingerprint,
             METADATA: encode_metadata(body.metadata),
             **labels,
             **call.labels,
         },
     )
     await call.take_request(request)
-    id_ = call.new_session_id()
+    id_ = call.ids.new_session(call.journal.name)
     if session_exists(call, id_):
         session = await session_for_key(call, id_)
     else:
@@ -310,20 +321,39 @@ class _RunBodies(Bodies[RunSummary]):
         return summary if self._query.lists(summary) else None
 
 
+@operation(
+    "GET", "/v1/runs", Scope.READ, Answer("A page of runs", Runs), query=RunsQuery, errors=(404,)
+)
 async def list_runs(call: ApiCall) -> Response:
+    """Your runs, newest first; an admin's key sees those of all owners."""
     query = call.query(RunsQuery)
     page = await page_of(call, query, _RunBodies(query))
     return json_response(Runs(data=page.items, has_more=page.has_more, last_id=page.last))
 
 
+@operation("GET", "/v1/runs/{run}", Scope.READ, Answer("The run", Run))
 async def get_run(call: ApiCall) -> Response:
+    """The status, output and usage of a run."""
     if (body := await _past_answer(call)) is not None:
         headers = {"x-run-id": call.path("run")}
         return Response(body, headers=headers, media_type=JSON)
     return await show_run(call, await read_run(call, call.path("run")))
 
 
+@operation(
+    "GET",
+    "/v1/runs/{run}/tree",
+    Scope.READ,
+    Answer(
+        "The tree in this format",
+        NodeLink,
+        others=(Trace,),
+        media_types=tuple(dict.fromkeys(MEDIA_TYPES.values())),
+    ),
+    query=TreeQuery,
+)
 async def get_tree(call: ApiCall) -> Response:
+    """The tree of a run, while it grows and afterwards."""
     format_ = call.query(TreeQuery).format
     if (drawn := await _past_answer(call, format_)) is not None:
         return _tree_response(SessionId(call.path("run")), format_, drawn)
@@ -365,14 +395,24 @@ async def _report(call: ApiCall, run: SessionId) -> str:
     return html
 
 
+@operation("DELETE", "/v1/runs/{run}", Scope.STEER, Answer("It is deleted", DeletedRun))
 async def delete_run(call: ApiCall) -> Response:
+    """Cancel a run, and delete it."""
     session = await find_run(call, call.path("run"))
     call.record(session.id)
     await call.journal.door.close(session, deleted=True)
     return json_response(DeletedRun(id=session.id, object="run", seq=call.journal.read.last_seq))
 
 
+@operation(
+    "POST",
+    "/v1/runs/{run}/cancel",
+    Scope.STEER,
+    Answer("Every task is settled", Run),
+    takes_idempotency_key=True,
+)
 async def cancel_run(call: ApiCall) -> Response:
+    """Cancel a run and all tasks below it, for good."""
     session = await find_run(call, call.path("run"))
     if not is_over(session):
         call.record(session.id)
@@ -380,7 +420,16 @@ async def cancel_run(call: ApiCall) -> Response:
     return await show_run(call, FoundSession(session, call.journal.read.ledger))
 
 
+@operation(
+    "POST",
+    "/v1/runs/{run}/resume",
+    Scope.RUN,
+    Answer("The run goes on", Run, status=202),
+    errors=(409, 503),
+    takes_idempotency_key=True,
+)
 async def resume_run(call: ApiCall) -> Response:
+    """Go on with a run whose process died, from its last step."""
     session = await find_run(call, call.path("run"))
     agent = agent_of(call, session)
     # Sent again while it goes on, it has done what is asked.
@@ -406,81 +455,4 @@ def agent_of(call: ApiCall, session: SessionRecord) -> Agent[Any]:
     return agent
 
 
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/runs",
-        handle=create_run,
-        summary="Run an agent in the background",
-        scope=Scope.RUN,
-        body=NewRun,
-        responses={202: ResponseSpec(description="The run has begun, or is queued", body=Run)},
-        error_statuses=(400, 404, 422, 503),
-        takes_idempotency_key=True,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/runs",
-        handle=list_runs,
-        summary="Your runs, newest first; an admin's key sees those of all owners",
-        scope=Scope.READ,
-        query=RunsQuery,
-        responses={200: ResponseSpec(description="A page of runs", body=Runs)},
-        error_statuses=(400, 404),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/runs/{run}",
-        handle=get_run,
-        summary="The status, output and usage of a run",
-        scope=Scope.READ,
-        responses={200: ResponseSpec(description="The run", body=Run)},
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/runs/{run}/tree",
-        handle=get_tree,
-        summary="The tree of a run, while it grows and afterwards",
-        scope=Scope.READ,
-        query=TreeQuery,
-        responses={
-            200: ResponseSpec(
-                description="The tree in this format",
-                body=NodeLink,
-                others=(Trace,),
-                media_types=tuple(dict.fromkeys(MEDIA_TYPES.values())),
-            )
-        },
-        error_statuses=(400, 404),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/runs/{run}/cancel",
-        handle=cancel_run,
-        summary="Cancel a run and all tasks below it, for good",
-        scope=Scope.STEER,
-        responses={200: ResponseSpec(description="Every task is settled", body=Run)},
-        error_statuses=(404,),
-        takes_idempotency_key=True,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/runs/{run}/resume",
-        handle=resume_run,
-        summary="Go on with a run whose process died, from its last step",
-        scope=Scope.RUN,
-        responses={202: ResponseSpec(description="The run goes on", body=Run)},
-        error_statuses=(404, 409, 503),
-        takes_idempotency_key=True,
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/runs/{run}",
-        handle=delete_run,
-        summary="Cancel a run, and delete it",
-        scope=Scope.STEER,
-        responses={200: ResponseSpec(description="It is deleted", body=DeletedRun)},
-        error_statuses=(404,),
-    ),
-)
+OPERATIONS: Final = (create_run, list_runs, get_run, get_tree, cancel_run, resume_run, delete_run)

@@ -1,7 +1,7 @@
 """`/v1/sessions`: conversations that stay open until the client closes them."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from starlette.responses import Response
@@ -32,8 +32,9 @@ from orchestrator.products.server.api.lookup import (
 )
 from orchestrator.products.server.api.parts import Parts, parts_of
 from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import DEFAULT, Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.idempotency import (
@@ -173,15 +174,25 @@ def _require_conversation(session: SessionRecord) -> None:
         )
 
 
+@operation(
+    "POST",
+    "/v1/sessions",
+    Scope.RUN,
+    Answer("It is open", Session, status=201),
+    body=NewSession,
+    errors=(404, 422, 503),
+    takes_idempotency_key=True,
+)
 async def create_session(call: ApiCall) -> Response:
+    """Begin a conversation with an agent."""
     body = await call.body(NewSession)
     agent = call.server.agent(body.model)
-    id_ = call.new_session_id()
+    id_ = call.ids.new_session(call.journal.name)
     if session_exists(call, id_):
         session = await session_for_key(call, id_)
     else:
         labels = {
-            FINGERPRINT: call.fingerprint,
+            FINGERPRINT: call.ids.fingerprint,
             METADATA: encode_metadata(body.metadata),
             **call.labels,
         }
@@ -199,7 +210,17 @@ class _SessionBodies(Bodies[Session]):
         return Shown(None) if is_other else None
 
 
+@operation(
+    "GET",
+    "/v1/sessions",
+    Scope.READ,
+    Answer("A page of conversations", Sessions),
+    query=PageQuery,
+    errors=(404,),
+)
 async def list_sessions(call: ApiCall) -> Response:
+    """All conversations, newest first."""
+
     def show(found: FoundSession) -> Session | None:
         if found.session.labels.get(KIND) != CONVERSATION:
             return None
@@ -213,11 +234,22 @@ async def list_sessions(call: ApiCall) -> Response:
     return json_response(Sessions(data=page.items, has_more=page.has_more, last_id=page.last))
 
 
+@operation("GET", "/v1/sessions/{session}", Scope.READ, Answer("The conversation", Session))
 async def get_session(call: ApiCall) -> Response:
+    """The status of a conversation."""
     return await _show(call, await read_session(call))
 
 
+@operation(
+    "POST",
+    "/v1/sessions/{session}",
+    Scope.RUN,
+    Answer("The conversation", Session),
+    body=ChangedSession,
+    errors=(422, 503),
+)
 async def change_session(call: ApiCall) -> Response:
+    """Change what is noted about a conversation."""
     body = await call.body(ChangedSession)
     session = await find_session(call)
     merged = metadata_of(session) | body.metadata
@@ -234,7 +266,17 @@ async def change_session(call: ApiCall) -> Response:
     return await _show(call, FoundSession(session, call.journal.read.ledger))
 
 
+@operation(
+    "POST",
+    "/v1/sessions/{session}/messages",
+    Scope.RUN,
+    Answer("The next turn reads it", ReceivedMessage, status=202),
+    body=NewMessage,
+    errors=(409, 422, 503),
+    takes_idempotency_key=True,
+)
 async def tell_session(call: ApiCall) -> Response:
+    """Send a message; the reply comes into the inbox."""
     body = await call.body(NewMessage)
     context = context_of(call.headers)
     parts = parts_of(body.parts)
@@ -293,107 +335,58 @@ def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
     return call.server.agents[name]
 
 
+@operation(
+    "GET",
+    "/v1/sessions/{session}/messages",
+    Scope.READ,
+    Answer("A page of messages", Messages),
+    query=TranscriptQuery,
+)
 async def get_messages(call: ApiCall) -> Response:
+    """The messages, with tool calls and their results."""
     query = call.query(TranscriptQuery)
     session = (await read_session(call)).session
     messages = await transcript_of(call.journal, session.root.id, query)
     return json_response(messages, x_run_id=session.id)
 
 
+@operation(
+    "POST",
+    "/v1/sessions/{session}/cancel",
+    Scope.STEER,
+    Answer("What was said so far stays", Session),
+    takes_idempotency_key=True,
+)
 async def cancel_turn(call: ApiCall) -> Response:
+    """Cancel the turn; its tasks in the background go on."""
     session = await find_session(call)
     call.record(session.id)
     await call.journal.orchestrator.cancel(session.root.id)
     return await _show(call, await read_session(call))
 
 
+@operation(
+    "POST",
+    "/v1/sessions/{session}/close",
+    Scope.STEER,
+    Answer("Every task is settled", Session),
+    takes_idempotency_key=True,
+)
 async def close_session(call: ApiCall) -> Response:
+    """Close a conversation for good, and cancel its tasks."""
     session = await find_session(call)
     call.record(session.id)
     await call.journal.door.close(session)
     return await _show(call, FoundSession(session, call.journal.read.ledger))
 
 
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/sessions",
-        handle=create_session,
-        summary="Begin a conversation with an agent",
-        scope=Scope.RUN,
-        body=NewSession,
-        responses={201: ResponseSpec(description="It is open", body=Session)},
-        error_statuses=(400, 404, 422, 503),
-        takes_idempotency_key=True,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/sessions",
-        handle=list_sessions,
-        summary="All conversations, newest first",
-        scope=Scope.READ,
-        query=PageQuery,
-        responses={200: ResponseSpec(description="A page of conversations", body=Sessions)},
-        error_statuses=(400, 404),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/sessions/{session}",
-        handle=get_session,
-        summary="The status of a conversation",
-        scope=Scope.READ,
-        responses={200: ResponseSpec(description="The conversation", body=Session)},
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/sessions/{session}",
-        handle=change_session,
-        summary="Change what is noted about a conversation",
-        scope=Scope.RUN,
-        body=ChangedSession,
-        responses={200: ResponseSpec(description="The conversation", body=Session)},
-        error_statuses=(400, 404, 422, 503),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/sessions/{session}/messages",
-        handle=tell_session,
-        summary="Send a message; the reply comes into the inbox",
-        scope=Scope.RUN,
-        body=NewMessage,
-        responses={202: ResponseSpec(description="The next turn reads it", body=ReceivedMessage)},
-        error_statuses=(400, 404, 409, 422, 503),
-        takes_idempotency_key=True,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/sessions/{session}/messages",
-        handle=get_messages,
-        summary="The messages, with tool calls and their results",
-        scope=Scope.READ,
-        query=TranscriptQuery,
-        responses={200: ResponseSpec(description="A page of messages", body=Messages)},
-        error_statuses=(400, 404),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/sessions/{session}/cancel",
-        handle=cancel_turn,
-        summary="Cancel the turn; its tasks in the background go on",
-        scope=Scope.STEER,
-        responses={200: ResponseSpec(description="What was said so far stays", body=Session)},
-        error_statuses=(404,),
-        takes_idempotency_key=True,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/sessions/{session}/close",
-        handle=close_session,
-        summary="Close a conversation for good, and cancel its tasks",
-        scope=Scope.STEER,
-        responses={200: ResponseSpec(description="Every task is settled", body=Session)},
-        error_statuses=(404,),
-        takes_idempotency_key=True,
-    ),
+OPERATIONS: Final = (
+    create_session,
+    list_sessions,
+    get_session,
+    change_session,
+    tell_session,
+    get_messages,
+    cancel_turn,
+    close_session,
 )

@@ -16,15 +16,10 @@ from orchestrator.products.server.api.runs import (
     goal_of,
     language_model_label,
 )
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import (
-    CLIENT_CLOSED_REQUEST,
-    ApiCall,
-    Operation,
-    ResponseSpec,
-    json_response,
-)
-from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.transport.errors import CLIENT_CLOSED_REQUEST, HttpError
 from orchestrator.products.server.transport.sse import wait_unless_disconnected
 
 SECONDS: Final = 3
@@ -131,7 +126,16 @@ class Simulation(msgspec.Struct, kw_only=True):
     endings: Annotated[dict[str, int], msgspec.Meta(description="How many runs ended how.")]
 
 
+@operation(
+    "POST",
+    "/v1/simulations",
+    Scope.RUN,
+    Answer("The statistics", Simulation),
+    body=NewSimulation,
+    errors=(404, 409, 422),
+)
 async def create_simulation(call: ApiCall) -> Response:
+    """What a run would take and cost; no model is asked, and no tool is run."""
     body = await call.body(NewSimulation)
     labels = language_model_label(call, body.language_model)
     agent = agent_for(call, body.model or body.agent, labels)
@@ -212,15 +216,4 @@ def _body_of(report: SimulationReport) -> Simulation:
     )
 
 
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/simulations",
-        handle=create_simulation,
-        summary="What a run would take and cost; no model is asked, and no tool is run",
-        scope=Scope.RUN,
-        body=NewSimulation,
-        responses={200: ResponseSpec(description="The statistics", body=Simulation)},
-        error_statuses=(400, 404, 409, 422),
-    ),
-)
+OPERATIONS: Final = (create_simulation,)

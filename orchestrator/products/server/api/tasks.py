@@ -13,8 +13,9 @@ from orchestrator.kernel.read_api import FoundTask
 from orchestrator.products.server.api.bodies import Task, task_of
 from orchestrator.products.server.api.lookup import find_task, read_task
 from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.idempotency import message_id
 
 LONGEST_WAIT: Final = 60
@@ -49,7 +50,9 @@ class SteeringReceipt(msgspec.Struct, kw_only=True):
     seq: int
 
 
+@operation("GET", "/v1/tasks/{task}", Scope.READ, Answer("The task", Task))
 async def get_task(call: ApiCall) -> Response:
+    """The status, outcome and usage of a task."""
     return await _show(call, await read_task(call, call.path("task")))
 
 
@@ -61,14 +64,30 @@ async def _show(call: ApiCall, found: FoundTask) -> Response:
     return json_response(body, x_run_id=body.run)
 
 
+@operation(
+    "GET",
+    "/v1/tasks/{task}/transcript",
+    Scope.READ,
+    Answer("A page of messages", Messages),
+    query=TranscriptQuery,
+)
 async def get_transcript(call: ApiCall) -> Response:
+    """The transcript of a task, with tool calls and their results."""
     query = call.query(TranscriptQuery)
     found = await read_task(call, call.path("task"))
     messages = await transcript_of(call.journal, found.task.id, query)
     return json_response(messages, x_run_id=found.session.id)
 
 
+@operation(
+    "POST",
+    "/v1/tasks/{task}/cancel",
+    Scope.STEER,
+    Answer("Every task is settled", Task),
+    takes_idempotency_key=True,
+)
 async def cancel_task(call: ApiCall) -> Response:
+    """Cancel a task, and return when all tasks below it are settled."""
     found = await find_task(call, call.path("task"))
     session = found.session
     is_root = session.root.id == found.task.id
@@ -81,11 +100,29 @@ async def cancel_task(call: ApiCall) -> Response:
     return await _show(call, found)
 
 
+@operation(
+    "POST",
+    "/v1/tasks/{task}/pause",
+    Scope.STEER,
+    Answer("It is paused", Task),
+    errors=(409,),
+    takes_idempotency_key=True,
+)
 async def pause_task(call: ApiCall) -> Response:
+    """Start no new task below a task; what runs goes on."""
     return await _set_paused(call, paused=True)
 
 
+@operation(
+    "POST",
+    "/v1/tasks/{task}/unpause",
+    Scope.STEER,
+    Answer("It is not paused", Task),
+    errors=(409,),
+    takes_idempotency_key=True,
+)
 async def unpause_task(call: ApiCall) -> Response:
+    """Start tasks below a task again, those that wait first."""
     return await _set_paused(call, paused=False)
 
 
@@ -98,7 +135,17 @@ async def _set_paused(call: ApiCall, *, paused: bool) -> Response:
     return await _show(call, found)
 
 
+@operation(
+    "POST",
+    "/v1/tasks/{task}/steer",
+    Scope.STEER,
+    Answer("The receipt", SteeringReceipt),
+    body=SteeringMessage,
+    errors=(422,),
+    takes_idempotency_key=True,
+)
 async def steer_task(call: ApiCall) -> Response:
+    """Send a message to a running task."""
     body = await call.body(SteeringMessage)
     await call.take_texts([well_formed(body.text)])
     found = await find_task(call, call.path("task"))
@@ -148,65 +195,4 @@ async def _receipt_response(
     return json_response(body, x_run_id=session.id)
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/tasks/{task}",
-        handle=get_task,
-        summary="The status, outcome and usage of a task",
-        scope=Scope.READ,
-        responses={200: ResponseSpec(description="The task", body=Task)},
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/tasks/{task}/transcript",
-        handle=get_transcript,
-        summary="The transcript of a task, with tool calls and their results",
-        scope=Scope.READ,
-        query=TranscriptQuery,
-        responses={200: ResponseSpec(description="A page of messages", body=Messages)},
-        error_statuses=(400, 404),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/tasks/{task}/cancel",
-        handle=cancel_task,
-        summary="Cancel a task, and return when all tasks below it are settled",
-        scope=Scope.STEER,
-        responses={200: ResponseSpec(description="Every task is settled", body=Task)},
-        error_statuses=(404,),
-        takes_idempotency_key=True,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/tasks/{task}/pause",
-        handle=pause_task,
-        summary="Start no new task below a task; what runs goes on",
-        scope=Scope.STEER,
-        responses={200: ResponseSpec(description="It is paused", body=Task)},
-        error_statuses=(404, 409),
-        takes_idempotency_key=True,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/tasks/{task}/unpause",
-        handle=unpause_task,
-        summary="Start tasks below a task again, those that wait first",
-        scope=Scope.STEER,
-        responses={200: ResponseSpec(description="It is not paused", body=Task)},
-        error_statuses=(404, 409),
-        takes_idempotency_key=True,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/tasks/{task}/steer",
-        handle=steer_task,
-        summary="Send a message to a running task",
-        scope=Scope.STEER,
-        body=SteeringMessage,
-        responses={200: ResponseSpec(description="The receipt", body=SteeringReceipt)},
-        error_statuses=(400, 404, 422),
-        takes_idempotency_key=True,
-    ),
-)
+OPERATIONS: Final = (get_task, get_transcript, cancel_task, pause_task, unpause_task, steer_task)

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import trio
 
 from orchestrator.agents import raising_one_error
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.cluster.proxy import Proxy
-from orchestrator.products.server.operation import ApiCall
 
 
 class Peers:

@@ -19,9 +19,10 @@ import trio
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.kernel.journal.store import Writer
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.audit import peer_of
 from orchestrator.products.server.cluster.forwarded_header import HEADER, MOVED, sign
-from orchestrator.products.server.operation import ApiCall, OpenAnswer
+from orchestrator.products.server.endpoint import OpenAnswer
 from orchestrator.products.server.transport.api_key import is_loopback, is_wildcard
 from orchestrator.products.server.transport.errors import SOON, ErrorBody, HttpError
 from orchestrator.products.server.transport.sse import (

@@ -13,10 +13,10 @@ from starlette.responses import Response
 
 from orchestrator.delegation import SessionId
 from orchestrator.kernel.journal.store import Writer
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.cluster.forwarded_header import MOVED
 from orchestrator.products.server.cluster.placement import Placement
 from orchestrator.products.server.cluster.proxy import NotReachedError, Proxy
-from orchestrator.products.server.operation import ApiCall
 from orchestrator.products.server.request_subject import Subject, SubjectKind, subject_of
 from orchestrator.products.server.served_journal import HeldJournals, ServedJournal
 from orchestrator.products.server.transport.errors import SOON, HttpError, journal_moved
@@ -125,13 +125,13 @@ class ClusterRouter:
                 await trio.lowlevel.checkpoint()
                 # Those that have fewest in memory come first: shards fill evenly.
                 journal = min(free, key=lambda it: len(it.read.ledger.sessions))
-                call.draw_session_id(placement, journal.name)
+                call.ids.draw(placement, journal.name)
                 return journal
             # It is stopping, or has no shard yet: any shard of another server will do.
             home = placement.home_of(call.request.state.request_id)
         reached = await self._reach(call, home)
         if isinstance(reached, ServedJournal):
-            call.draw_session_id(placement, reached.name)
+            call.ids.draw(placement, reached.name)
         return reached
 
     async def _reach(

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from orchestrator.delegation import DelegationError, SessionId, TaskId
 from orchestrator.kernel.errors import OrchestratorError
 from orchestrator.products.server.api.lookup import unknown_run
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.console.rows import all_rows
 from orchestrator.products.server.console.topics import (
     ApprovalsTopic,
@@ -28,7 +29,7 @@ from orchestrator.products.server.console.topics import (
     Topic,
 )
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, EventStream, EventWriter
 
@@ -66,7 +67,15 @@ class _Changes:
         self._event = trio.Event()
 
 
+@operation(
+    "GET",
+    "/console/events",
+    Scope.READ,
+    Answer("Server-sent events", media_types=(SSE_MEDIA_TYPE,)),
+    errors=(400,),
+)
 async def get_events(call: ApiCall) -> Response:
+    """What the pages of a browser watch, as it changes."""
     await trio.lowlevel.checkpoint()
     watches = [_parsed(it) for it in call.request.query_params.getlist("watch")]
     if len(watches) > MOST_TOPICS:
@@ -172,16 +181,4 @@ def _parsed(text: str) -> Watch:
     )
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/console/events",
-        handle=get_events,
-        summary="What the pages of a browser watch, as it changes",
-        scope=Scope.READ,
-        responses={
-            200: ResponseSpec(description="Server-sent events", media_types=(SSE_MEDIA_TYPE,))
-        },
-        error_statuses=(400,),
-    ),
-)
+OPERATIONS: Final = (get_events,)

@@ -7,6 +7,7 @@ import msgspec
 import trio
 from starlette.responses import Response
 
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.console.sign_in import (
     COOKIE_SECONDS,
     cookie_name,
@@ -14,7 +15,7 @@ from orchestrator.products.server.console.sign_in import (
     require_own_page,
 )
 from orchestrator.products.server.keys.key import DEFAULT, Scope
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import HttpError
 
 NO_CONTENT: Final = 204
@@ -44,7 +45,17 @@ class Me(msgspec.Struct, kw_only=True):
     """By the server's clock: that of the browser may be another."""
 
 
+@operation(
+    "POST",
+    "/console/login",
+    None,
+    Answer("The cookie is set", status=NO_CONTENT),
+    body=Login,
+    errors=(401, 403, 429),
+    is_public=True,
+)
 async def log_in(call: ApiCall) -> Response:
+    """Sign in with a one-time link, or with the token of a key."""
     headers = call.request.headers
     require_own_page("POST", headers)
     body = await call.body(Login)
@@ -60,7 +71,9 @@ async def log_in(call: ApiCall) -> Response:
     return _answer(call, cookie, COOKIE_SECONDS)
 
 
+@operation("POST", "/console/logout", Scope.READ, Answer("The cookie is gone", status=NO_CONTENT))
 async def log_out(call: ApiCall) -> Response:
+    """Sign out."""
     await trio.lowlevel.checkpoint()
     cookie = cookie_of(call.request.headers)
     if cookie is not None:
@@ -82,7 +95,9 @@ def _answer(call: ApiCall, cookie: str, seconds: int) -> Response:
     return response
 
 
+@operation("GET", "/console/me", Scope.READ, Answer("The key", Me))
 async def get_me(call: ApiCall) -> Response:
+    """Who is signed in."""
     await trio.lowlevel.checkpoint()
     server, key = call.server, call.key
     scopes = {it for it in Scope if key.may(it)}
@@ -102,32 +117,4 @@ async def get_me(call: ApiCall) -> Response:
     )
 
 
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/console/login",
-        handle=log_in,
-        summary="Sign in with a one-time link, or with the token of a key",
-        scope=None,
-        is_public=True,
-        body=Login,
-        responses={NO_CONTENT: ResponseSpec(description="The cookie is set")},
-        error_statuses=(400, 401, 403, 429),
-    ),
-    Operation(
-        method="POST",
-        path="/console/logout",
-        handle=log_out,
-        summary="Sign out",
-        scope=Scope.READ,
-        responses={NO_CONTENT: ResponseSpec(description="The cookie is gone")},
-    ),
-    Operation(
-        method="GET",
-        path="/console/me",
-        handle=get_me,
-        summary="Who is signed in",
-        scope=Scope.READ,
-        responses={200: ResponseSpec(description="The key", body=Me)},
-    ),
-)
+OPERATIONS: Final = (log_in, log_out, get_me)

@@ -9,7 +9,8 @@ from typing import Final
 import trio
 from starlette.responses import Response
 
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.viewer import built
 
 PAGE: Final = """\
@@ -55,53 +56,38 @@ MEDIA_TYPES: Final = {
 }
 
 
+@operation("GET", "/", None, Answer("HTML", media_types=("text/html",)), is_public=True)
 async def get_page(call: ApiCall) -> Response:
+    """The console."""
     await trio.lowlevel.checkpoint()
     del call
     return Response(PAGE, headers=HEADERS, media_type="text/html")
 
 
+@operation(
+    "GET", "/console/icon.svg", None, Answer("SVG", media_types=("image/svg+xml",)), is_public=True
+)
 async def get_icon(call: ApiCall) -> Response:
+    """The console's icon."""
     await trio.lowlevel.checkpoint()
     del call
     return Response(ICON, headers=HEADERS, media_type="image/svg+xml")
 
 
 async def get_file(call: ApiCall) -> Response:
+    """A file of the console."""
     await trio.lowlevel.checkpoint()
     name = call.operation.path.removeprefix("/console/")
     return Response(built(name), headers=HEADERS, media_type=MEDIA_TYPES[name])
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/",
-        handle=get_page,
-        summary="The console",
-        scope=None,
-        is_public=True,
-        responses={200: ResponseSpec(description="HTML", media_types=("text/html",))},
-    ),
-    Operation(
-        method="GET",
-        path="/console/icon.svg",
-        handle=get_icon,
-        summary="The console's icon",
-        scope=None,
-        is_public=True,
-        responses={200: ResponseSpec(description="SVG", media_types=("image/svg+xml",))},
-    ),
+OPERATIONS: Final = (
+    get_page,
+    get_icon,
     *(
-        Operation(
-            method="GET",
-            path=f"/console/{name}",
-            handle=get_file,
-            summary="A file of the console",
-            scope=None,
-            is_public=True,
-            responses={200: ResponseSpec(description="The file", media_types=(media_type,))},
-        )
-        for name, media_type in MEDIA_TYPES.items()
+        operation(
+            "GET", f"/console/{name}", None, Answer("The file", media_types=(kind,)), is_public=True
+        )(get_file)
+        for name, kind in MEDIA_TYPES.items()
     ),
 )

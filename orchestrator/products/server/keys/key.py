@@ -64,6 +64,11 @@ class Key:
     def is_admin(self) -> bool:
         return Scope.ADMIN in self.scopes
 
+    @property
+    def recorded_owner(self) -> str:
+        """The owner as facts record it: empty for the default owner."""
+        return "" if self.owner == DEFAULT else self.owner
+
     def may(self, scope: Scope) -> bool:
         """Return whether the key has a scope; an admin has all but that of approvals."""
         return scope in self.scopes or (self.is_admin and scope in ORDINARY)

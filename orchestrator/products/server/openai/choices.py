@@ -15,7 +15,7 @@ from orchestrator.agents import Usage, new_message_id, raising_one_error
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.products.server.api.lookup import read_other_run
-from orchestrator.products.server.operation import ApiCall
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.transport.idempotency import find_attempt
 
 MOST_CHOICES: Final = 16
@@ -42,7 +42,7 @@ async def begin_choices(call: ApiCall, requests: Sequence[InboundRequest]) -> li
     door = call.journal.door
     with call.begin_run(runs=len(requests)):
         others = [
-            door.open_one_turn(_numbered(it, number), call.further_session_id())
+            door.open_one_turn(_numbered(it, number), call.ids.further_session(call.journal.name))
             for number, it in enumerate(rest, 1)
         ]
         if others:
@@ -77,7 +77,7 @@ def wait_for_turns(
 ) -> Callable[[], Awaitable[object]]:
     """Return how the client waits: by itself, or with others that have sent the same key."""
     door = call.journal.door
-    take = door.share_turn if call.has_idempotency_key else door.run_turn
+    take = door.share_turn if call.ids.has_key else door.run_turn
     if len(sessions) == 1:
         return partial(take, sessions[0])
     return partial(_wait_for_all, take, sessions)

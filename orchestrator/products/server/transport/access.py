@@ -25,9 +25,9 @@ from orchestrator.products.server.console.sign_in import SignIns, cookie_of, req
 from orchestrator.products.server.keys.key import Key
 from orchestrator.products.server.keys.store import Access, KeyStore
 from orchestrator.products.server.keys.wrong_keys import WrongKeys
-from orchestrator.products.server.operation import too_large
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.peers import peer_of
+from orchestrator.products.server.transport.request_body import too_large
 from orchestrator.products.server.transport.request_headers import RequestHeaders
 
 WRITES: Final = frozenset({"POST", "PUT", "PATCH"})

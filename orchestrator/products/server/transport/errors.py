@@ -20,6 +20,8 @@ from orchestrator.products.history.replay.record import ReplayError
 JSON: Final = "application/json"
 INVALID_REQUEST: Final = "invalid_request_error"
 NO_HEADERS: Final[Mapping[str, str]] = {}
+CLIENT_CLOSED_REQUEST: Final = 499
+"""The status of a request whose client disconnected before the response."""
 SOON: Final = {"retry-after": "1"}
 _CONFLICTS: Final[Mapping[type[Exception], str]] = {
     ClosedError: "conflict",

@@ -11,7 +11,7 @@ from typing import Final
 from orchestrator.agents import Failure, MessageId, new_message_id
 from orchestrator.delegation import Cause, SessionId, SessionRecord
 from orchestrator.kernel.doors.kept import is_over
-from orchestrator.products.server.operation import ApiCall
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.session_status import last_outcome_of
 from orchestrator.products.server.transport.errors import HttpError
 
@@ -31,7 +31,7 @@ def session_exists(call: ApiCall, id_: SessionId | None) -> bool:
 async def session_for_key(call: ApiCall, id_: SessionId | None) -> SessionRecord:
     """Return the session that a request with the same key has opened."""
     session = await call.journal.door.find(str(id_))
-    if session.labels.get(FINGERPRINT) != call.fingerprint:
+    if session.labels.get(FINGERPRINT) != call.ids.fingerprint:
         raise key_reused()
     return session
 
@@ -53,7 +53,7 @@ async def find_attempt(
         others: returns the further sessions that a request has opened, by its first one.
     """
     for attempt in count():
-        id_ = call.new_session_id(attempt)
+        id_ = call.ids.new_session(call.journal.name, attempt)
         if not session_exists(call, id_):
             return None, id_  # noqa: ASYNC910 (there is nothing to wait for)
         first = await session_for_key(call, id_)
@@ -82,10 +82,10 @@ def message_id(call: ApiCall, earlier: Iterable[MessageId]) -> MessageId:
         call: the request.
         earlier: the ids of earlier messages.
     """
-    key = call.id_from_key("m_")
+    key = call.ids.from_key("m_")
     if key is None:
         return new_message_id()
-    id_ = MessageId(f"{key}_{call.fingerprint[:8]}")
+    id_ = MessageId(f"{key}_{call.ids.fingerprint[:8]}")
     if any(it.startswith(key) and it != id_ for it in earlier):
         raise key_reused()
     return id_

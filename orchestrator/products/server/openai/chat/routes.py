@@ -5,12 +5,14 @@ the whole tree: nothing of it runs any more when the request has ended.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 from starlette.responses import Response
 
 from orchestrator.delegation import SessionRecord
 from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.chat.bodies import (
     ChatCompletion,
@@ -25,26 +27,35 @@ from orchestrator.products.server.openai.chat.stream import chat_stream
 from orchestrator.products.server.openai.choices import begin_choices, wait_for_turns
 from orchestrator.products.server.openai.failures import run_header, session_error
 from orchestrator.products.server.openai.requested_settings import also_ignored
-from orchestrator.products.server.operation import (
-    CLIENT_CLOSED_REQUEST,
-    ApiCall,
-    Operation,
-    ResponseSpec,
-    json_response,
-)
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.session_status import wants_logprobs
+from orchestrator.products.server.transport.errors import CLIENT_CLOSED_REQUEST
 from orchestrator.products.server.transport.idempotency import FINGERPRINT
 from orchestrator.products.server.transport.session_headers import context_of
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, wait_unless_disconnected
 
 
+@operation(
+    "POST",
+    "/v1/chat/completions",
+    Scope.RUN,
+    Answer(
+        "Its answer, or a stream of chunks",
+        ChatCompletion,
+        media_types=("application/json", SSE_MEDIA_TYPE),
+    ),
+    body=ChatRequest,
+    errors=(404, 409, 422, 499, 502, 503, 504),
+    takes_idempotency_key=True,
+)
 async def create_chat_completion(call: ApiCall) -> Response:
+    """Run an agent, and wait for its answer."""
     request = await call.body(ChatRequest)
     inbound, call.answer_headers = to_inbound_request(
         call.server.agent(request.model),
         request,
         context_of(call.headers),
-        {KIND: "chat", FINGERPRINT: call.fingerprint, **call.labels},
+        {KIND: "chat", FINGERPRINT: call.ids.fingerprint, **call.labels},
         unknown=await call.unknown_parameters(ChatRequest),
         is_strict=call.server.settings.is_strict,
         ignores_hosted_tools=call.server.settings.ignores_hosted_tools,
@@ -95,22 +106,4 @@ async def wait_for_answers(call: ApiCall, sessions: Sequence[SessionRecord]) -> 
     return None
 
 
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/chat/completions",
-        handle=create_chat_completion,
-        summary="Run an agent, and wait for its answer",
-        scope=Scope.RUN,
-        body=ChatRequest,
-        responses={
-            200: ResponseSpec(
-                description="Its answer, or a stream of chunks",
-                body=ChatCompletion,
-                media_types=("application/json", SSE_MEDIA_TYPE),
-            )
-        },
-        error_statuses=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
-        takes_idempotency_key=True,
-    ),
-)
+OPERATIONS: Final = (create_chat_completion,)

@@ -19,6 +19,7 @@ from orchestrator.kernel.doors.kept import is_over
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.products.server.api.bodies import METADATA, Metadata, encode_metadata, metadata_of
 from orchestrator.products.server.api.lookup import find_run, read_other_run
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.chat.bodies import (
     ChatCompletion,
@@ -34,7 +35,7 @@ from orchestrator.products.server.openai.chat.response import (
 from orchestrator.products.server.openai.choices import CHOICE, choices_of
 from orchestrator.products.server.openai.failures import session_error
 from orchestrator.products.server.openai.responses.item_page import ItemsQuery, page_of_items
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import HttpError, not_found
 
 STORED: Final = "c_stored_chat"
@@ -102,6 +103,10 @@ class StoredMessages(msgspec.Struct, kw_only=True):
     object: Literal["list"] = "list"
 
 
+_PATH: Final = "/v1/chat/completions/{completion}"
+_COMPLETION: Final = Answer("The chat completion", StoredCompletion)
+
+
 def stored_labels(request: ChatRequest, instructions: str) -> dict[str, str]:
     """Return the labels by which a chat is stored, if its client wants that."""
     if not request.store:
@@ -110,11 +115,15 @@ def stored_labels(request: ChatRequest, instructions: str) -> dict[str, str]:
     return {STORED: "true", **noted}
 
 
+@operation("GET", _PATH, Scope.READ, _COMPLETION)
 async def get_completion(call: ApiCall) -> Response:
+    """A chat completion that is stored."""
     return await _show(call, await _find(call))
 
 
+@operation("POST", _PATH, Scope.STEER, _COMPLETION, body=ChangedCompletion, errors=(503,))
 async def update_completion(call: ApiCall) -> Response:
+    """Change the metadata of a stored chat completion."""
     body = await call.body(ChangedCompletion)
     session = await _find(call)
     metadata = encode_metadata(body.metadata or {})
@@ -123,7 +132,9 @@ async def update_completion(call: ApiCall) -> Response:
     return await _show(call, session)
 
 
+@operation("DELETE", _PATH, Scope.STEER, Answer("It is gone", CompletionDeleted))
 async def delete_completion(call: ApiCall) -> Response:
+    """Delete a stored chat completion."""
     session = await _find(call)
     call.record(session.id)
     for choice in await choices_of(call, session):
@@ -131,7 +142,16 @@ async def delete_completion(call: ApiCall) -> Response:
     return json_response(CompletionDeleted(id=completion_id(session)))
 
 
+@operation(
+    "GET",
+    "/v1/chat/completions",
+    Scope.READ,
+    Answer("A page of them", StoredCompletions),
+    query=StoredQuery,
+    errors=(404,),
+)
 async def list_completions(call: ApiCall) -> Response:
+    """The chat completions that are stored."""
     query = call.query(StoredQuery)
     metadata = _metadata_in(call.request.query_params)
     found: list[StoredCompletion] = []
@@ -162,7 +182,15 @@ async def list_completions(call: ApiCall) -> Response:
     )
 
 
+@operation(
+    "GET",
+    f"{_PATH}/messages",
+    Scope.READ,
+    Answer("A page of them", StoredMessages),
+    query=ItemsQuery,
+)
 async def list_messages(call: ApiCall) -> Response:
+    """The messages that a stored chat completion answers."""
     asked = call.query(ItemsQuery)
     session = await _find(call)
     messages = {it.id: it for it in _messages(session)}
@@ -264,55 +292,10 @@ def _messages(session: SessionRecord) -> list[StoredMessage]:
     return found
 
 
-_PATH: Final = "/v1/chat/completions/{completion}"
-_COMPLETION: Final = ResponseSpec(description="The chat completion", body=StoredCompletion)
 OPERATIONS: Final = (
-    Operation(
-        method="GET",
-        path="/v1/chat/completions",
-        handle=list_completions,
-        summary="The chat completions that are stored",
-        scope=Scope.READ,
-        query=StoredQuery,
-        responses={200: ResponseSpec(description="A page of them", body=StoredCompletions)},
-        error_statuses=(400, 404),
-    ),
-    Operation(
-        method="GET",
-        path=_PATH,
-        handle=get_completion,
-        summary="A chat completion that is stored",
-        scope=Scope.READ,
-        responses={200: _COMPLETION},
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="POST",
-        path=_PATH,
-        handle=update_completion,
-        summary="Change the metadata of a stored chat completion",
-        scope=Scope.STEER,
-        body=ChangedCompletion,
-        responses={200: _COMPLETION},
-        error_statuses=(400, 404, 503),
-    ),
-    Operation(
-        method="DELETE",
-        path=_PATH,
-        handle=delete_completion,
-        summary="Delete a stored chat completion",
-        scope=Scope.STEER,
-        responses={200: ResponseSpec(description="It is gone", body=CompletionDeleted)},
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_PATH}/messages",
-        handle=list_messages,
-        summary="The messages that a stored chat completion answers",
-        scope=Scope.READ,
-        query=ItemsQuery,
-        responses={200: ResponseSpec(description="A page of them", body=StoredMessages)},
-        error_statuses=(400, 404),
-    ),
+    list_completions,
+    get_completion,
+    update_completion,
+    delete_completion,
+    list_messages,
 )

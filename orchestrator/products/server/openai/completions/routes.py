@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.chat.bodies import (
     ChatCompletion,
@@ -34,7 +35,7 @@ from orchestrator.products.server.openai.completions.bodies import (
     TextCompletion,
 )
 from orchestrator.products.server.openai.conversation import CHAT
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import JSON, bad_request
 from orchestrator.products.server.transport.idempotency import FINGERPRINT
 from orchestrator.products.server.transport.session_headers import context_of
@@ -47,7 +48,19 @@ SAME: Final = (
 """The parameters that a chat completion has under the same names."""
 
 
+@operation(
+    "POST",
+    "/v1/completions",
+    Scope.RUN,
+    Answer(
+        "The text, or a stream of its pieces", TextCompletion, media_types=(JSON, SSE_MEDIA_TYPE)
+    ),
+    body=CompletionRequest,
+    errors=(404, 409, 422, 499, 502, 503, 504),
+    takes_idempotency_key=True,
+)
 async def create_completion(call: ApiCall) -> Response:
+    """Run an agent on a prompt, and wait for the text."""
     await trio.lowlevel.checkpoint()
     request = await call.body(CompletionRequest)
     prompts = _prompts(request)
@@ -60,7 +73,7 @@ async def create_completion(call: ApiCall) -> Response:
             call.server.agent(request.model),
             chat,
             context_of(call.headers),
-            {KIND: "completion", FINGERPRINT: call.fingerprint, **call.labels},
+            {KIND: "completion", FINGERPRINT: call.ids.fingerprint, **call.labels},
             unknown=unknown,
             is_strict=call.server.settings.is_strict,
         )
@@ -167,22 +180,4 @@ class _Words:
         )
 
 
-OPERATIONS: Final = (
-    Operation(
-        method="POST",
-        path="/v1/completions",
-        handle=create_completion,
-        summary="Run an agent on a prompt, and wait for the text",
-        scope=Scope.RUN,
-        body=CompletionRequest,
-        responses={
-            200: ResponseSpec(
-                description="The text, or a stream of its pieces",
-                body=TextCompletion,
-                media_types=(JSON, SSE_MEDIA_TYPE),
-            )
-        },
-        error_statuses=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
-        takes_idempotency_key=True,
-    ),
-)
+OPERATIONS: Final = (create_completion,)

@@ -20,9 +20,9 @@ from orchestrator.kernel.doors.kept import is_over
 from orchestrator.kernel.doors.session_kinds import KIND, RECORD
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.products.server.api.lookup import find_run
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.openai.responses.bodies import Item
 from orchestrator.products.server.openai.responses.response import body_of, status_of
-from orchestrator.products.server.operation import ApiCall
 from orchestrator.products.server.transport.errors import HttpError
 
 PENDING: Final = "pending"

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from orchestrator.delegation import SessionRecord
 from orchestrator.products.server.api.bodies import METADATA, encode_metadata, metadata_of
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.conversations.bodies import (
     ChangedConversation,
@@ -31,7 +32,7 @@ from orchestrator.products.server.openai.conversations.kept_items import (
 from orchestrator.products.server.openai.responses.bodies import Item
 from orchestrator.products.server.openai.responses.item_page import ItemsQuery, page_of_items
 from orchestrator.products.server.openai.responses.request import read_items
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.idempotency import (
     FINGERPRINT,
@@ -39,17 +40,30 @@ from orchestrator.products.server.transport.idempotency import (
     session_for_key,
 )
 
+_PATH: Final = "/v1/conversations/{conversation}"
+_CONVERSATION: Final = Answer("The conversation", Conversation)
 
+
+@operation(
+    "POST",
+    "/v1/conversations",
+    Scope.RUN,
+    _CONVERSATION,
+    body=NewConversation,
+    errors=(422, 503),
+    takes_idempotency_key=True,
+)
 async def create_conversation(call: ApiCall) -> Response:
+    """Keep a conversation that responses go on with."""
     body = await call.body(NewConversation)
     await _check(call, body.items or ())
     items = await prepare(call, body.items or ())
-    id_ = call.new_session_id()
+    id_ = call.ids.new_session(call.journal.name)
     if session_exists(call, id_):
         session = await session_for_key(call, id_)
     else:
         labels = {
-            FINGERPRINT: call.fingerprint,
+            FINGERPRINT: call.ids.fingerprint,
             METADATA: encode_metadata(body.metadata or {}),
             **call.labels,
             **labels_of_items(items),
@@ -59,11 +73,15 @@ async def create_conversation(call: ApiCall) -> Response:
     return await _show(call, session)
 
 
+@operation("GET", _PATH, Scope.READ, _CONVERSATION)
 async def get_conversation(call: ApiCall) -> Response:
+    """A conversation, without its items."""
     return await _show(call, await find_conversation(call, call.path("conversation")))
 
 
+@operation("POST", _PATH, Scope.STEER, _CONVERSATION, body=ChangedConversation, errors=(503,))
 async def update_conversation(call: ApiCall) -> Response:
+    """Change the metadata of a conversation."""
     body = await call.body(ChangedConversation)
     session = await find_conversation(call, call.path("conversation"))
     metadata = encode_metadata(body.metadata or {})
@@ -72,14 +90,25 @@ async def update_conversation(call: ApiCall) -> Response:
     return await _show(call, session)
 
 
+@operation("DELETE", _PATH, Scope.STEER, Answer("It is gone", ConversationDeleted))
 async def delete_conversation(call: ApiCall) -> Response:
+    """Delete a conversation, with its items."""
     session = await find_conversation(call, call.path("conversation"))
     call.record(session.id)
     await call.journal.door.close(session, deleted=True)
     return json_response(ConversationDeleted(id=conversation_id(session)))
 
 
+@operation(
+    "POST",
+    f"{_PATH}/items",
+    Scope.RUN,
+    Answer("The items", ConversationItems),
+    body=NewItems,
+    errors=(503,),
+)
 async def create_items(call: ApiCall) -> Response:
+    """Add items to a conversation."""
     body = await call.body(NewItems)
     await _check(call, body.items)
     session = await find_conversation(call, call.path("conversation"))
@@ -89,7 +118,15 @@ async def create_items(call: ApiCall) -> Response:
     return json_response(_page(added, has_more=False))
 
 
+@operation(
+    "GET",
+    f"{_PATH}/items",
+    Scope.READ,
+    Answer("A page of them", ConversationItems),
+    query=ItemsQuery,
+)
 async def list_items(call: ApiCall) -> Response:
+    """The items of a conversation."""
     query = call.query(ItemsQuery)
     session = await find_conversation(call, call.path("conversation"))
     shown = KeptItems(session).shown()
@@ -98,7 +135,9 @@ async def list_items(call: ApiCall) -> Response:
     return json_response(_page([_read(shown[it]) for it in ids], has_more=has_more))
 
 
+@operation("GET", f"{_PATH}/items/{{item}}", Scope.READ, Answer("The item", dict[str, Any]))
 async def get_item(call: ApiCall) -> Response:
+    """One item of a conversation."""
     session = await find_conversation(call, call.path("conversation"))
     item = KeptItems(session).shown().get(call.path("item"))
     if item is None:
@@ -107,7 +146,9 @@ async def get_item(call: ApiCall) -> Response:
     return json_response(_read(item))
 
 
+@operation("DELETE", f"{_PATH}/items/{{item}}", Scope.STEER, _CONVERSATION, errors=(400,))
 async def delete_item(call: ApiCall) -> Response:
+    """Delete an item of a conversation."""
     session = await find_conversation(call, call.path("conversation"))
     kept = KeptItems(session)
     if call.path("item") not in kept.shown():
@@ -171,84 +212,13 @@ def _no_item(call: ApiCall) -> HttpError:
     return HttpError(404, f"there is no item {call.path('item')!r} in it", code="not_found")
 
 
-_CONVERSATION: Final = ResponseSpec(description="The conversation", body=Conversation)
-_PATH: Final = "/v1/conversations/{conversation}"
 OPERATIONS: Final = (
-    Operation(
-        method="POST",
-        path="/v1/conversations",
-        handle=create_conversation,
-        summary="Keep a conversation that responses go on with",
-        scope=Scope.RUN,
-        body=NewConversation,
-        responses={200: _CONVERSATION},
-        error_statuses=(400, 422, 503),
-        takes_idempotency_key=True,
-    ),
-    Operation(
-        method="GET",
-        path=_PATH,
-        handle=get_conversation,
-        summary="A conversation, without its items",
-        scope=Scope.READ,
-        responses={200: _CONVERSATION},
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="POST",
-        path=_PATH,
-        handle=update_conversation,
-        summary="Change the metadata of a conversation",
-        scope=Scope.STEER,
-        body=ChangedConversation,
-        responses={200: _CONVERSATION},
-        error_statuses=(400, 404, 503),
-    ),
-    Operation(
-        method="DELETE",
-        path=_PATH,
-        handle=delete_conversation,
-        summary="Delete a conversation, with its items",
-        scope=Scope.STEER,
-        responses={200: ResponseSpec(description="It is gone", body=ConversationDeleted)},
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_PATH}/items",
-        handle=create_items,
-        summary="Add items to a conversation",
-        scope=Scope.RUN,
-        body=NewItems,
-        responses={200: ResponseSpec(description="The items", body=ConversationItems)},
-        error_statuses=(400, 404, 503),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_PATH}/items",
-        handle=list_items,
-        summary="The items of a conversation",
-        scope=Scope.READ,
-        query=ItemsQuery,
-        responses={200: ResponseSpec(description="A page of them", body=ConversationItems)},
-        error_statuses=(400, 404),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_PATH}/items/{{item}}",
-        handle=get_item,
-        summary="One item of a conversation",
-        scope=Scope.READ,
-        responses={200: ResponseSpec(description="The item", body=dict[str, Any])},
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="DELETE",
-        path=f"{_PATH}/items/{{item}}",
-        handle=delete_item,
-        summary="Delete an item of a conversation",
-        scope=Scope.STEER,
-        responses={200: _CONVERSATION},
-        error_statuses=(400, 404),
-    ),
+    create_conversation,
+    get_conversation,
+    update_conversation,
+    delete_conversation,
+    create_items,
+    list_items,
+    get_item,
+    delete_item,
 )

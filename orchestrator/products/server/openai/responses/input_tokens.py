@@ -12,11 +12,12 @@ from starlette.responses import Response
 
 from orchestrator.agents import ModelRequest
 from orchestrator.agents.models.token_estimate import estimated_input
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.responses.bodies import CreateResponse
 from orchestrator.products.server.openai.responses.request import require_supported
 from orchestrator.products.server.openai.responses.routes import prepare_response
-from orchestrator.products.server.operation import ApiCall, Operation, ResponseSpec, json_response
+from orchestrator.products.server.operation import Answer, operation
 
 
 class InputTokens(msgspec.Struct, kw_only=True):
@@ -26,7 +27,16 @@ class InputTokens(msgspec.Struct, kw_only=True):
     object: Literal["response.input_tokens"] = "response.input_tokens"
 
 
+@operation(
+    "POST",
+    "/v1/responses/input_tokens",
+    Scope.RUN,
+    Answer("The number", InputTokens),
+    body=CreateResponse,
+    errors=(404, 409, 503),
+)
 async def count_input_tokens(call: ApiCall) -> Response:
+    """About how many tokens an agent would read."""
     await trio.lowlevel.checkpoint()
     body = await call.body(CreateResponse)
     require_supported(body)
@@ -44,15 +54,4 @@ async def count_input_tokens(call: ApiCall) -> Response:
     return json_response(InputTokens(input_tokens=max(1, estimated_input(asked))))
 
 
-OPERATIONS: Final = (
-    Operation(
-        method="POST",
-        path="/v1/responses/input_tokens",
-        handle=count_input_tokens,
-        summary="About how many tokens an agent would read",
-        scope=Scope.RUN,
-        body=CreateResponse,
-        responses={200: ResponseSpec(description="The number", body=InputTokens)},
-        error_statuses=(400, 404, 409, 503),
-    ),
-)
+OPERATIONS: Final = (count_input_tokens,)

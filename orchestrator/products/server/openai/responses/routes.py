@@ -21,6 +21,7 @@ from orchestrator.kernel.doors.inbound import InboundRequest, with_client_tools
 from orchestrator.kernel.doors.kept import is_over
 from orchestrator.kernel.errors import ClosedError, UnknownIdError
 from orchestrator.products.server.api.lookup import find_run, read_other_run
+from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.answer_format import format_labels, requested_schema
 from orchestrator.products.server.openai.client_tools import (
@@ -86,22 +87,22 @@ from orchestrator.products.server.openai.responses.stream import (
     send_events,
     wait_settled,
 )
-from orchestrator.products.server.operation import (
-    CLIENT_CLOSED_REQUEST,
-    ApiCall,
-    Operation,
-    ResponseSpec,
-    json_response,
-)
+from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import OPENING, wants_logprobs
-from orchestrator.products.server.transport.errors import JSON, HttpError
+from orchestrator.products.server.transport.errors import CLIENT_CLOSED_REQUEST, JSON, HttpError
 from orchestrator.products.server.transport.idempotency import find_attempt
 from orchestrator.products.server.transport.session_headers import context_of
 from orchestrator.products.server.transport.sse import (
     SSE_MEDIA_TYPE,
     EventStream,
     wait_unless_disconnected,
+)
+
+_PATH: Final = "/v1/responses/{response}"
+_BODY: Final = Answer("The response", ResponseBody)
+_RESPONSE_OR_EVENTS: Final = Answer(
+    "The response, or its events", ResponseBody, media_types=(JSON, SSE_MEDIA_TYPE)
 )
 
 
@@ -117,7 +118,30 @@ class RetrieveQuery:
     """Whether the events tell when tasks below the agent begin and end."""
 
 
+def _companion(raw: bytes) -> SessionId | None:
+    """Return the session of the conversation that a body names."""
+    if b'"conversation"' not in raw:
+        return None
+    try:
+        named = msgspec.json.decode(raw, type=NamedConversation).conversation
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None  # refused where the body is decoded
+    id_ = named.id if isinstance(named, ConversationRef) else named
+    return None if id_ is None else conversation_session(id_)
+
+
+@operation(
+    "POST",
+    "/v1/responses",
+    Scope.RUN,
+    _RESPONSE_OR_EVENTS,
+    body=CreateResponse,
+    errors=(404, 409, 422, 499, 502, 503, 504),
+    takes_idempotency_key=True,
+    companion=_companion,
+)
 async def create_response(call: ApiCall) -> Response:
+    """Let an agent answer."""
     await trio.lowlevel.checkpoint()
     body = await call.body(CreateResponse)
     require_supported(body)
@@ -287,7 +311,7 @@ def _inbound_request(
                 body,
                 message=None if parsed.message is None else parsed.message.id,
                 system_instructions=system_instructions,
-                fingerprint=call.fingerprint,
+                fingerprint=call.ids.fingerprint,
                 settings=kept.settings,
             ),
             **format_labels(agent, schema),
@@ -315,7 +339,7 @@ def agent_of_response(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
 def _take_turn(call: ApiCall) -> Callable[[SessionRecord], Awaitable[object]]:
     """Return how the client waits for a turn that it owns, alone or with others."""
     door = call.journal.door
-    return door.share_turn if call.has_idempotency_key else door.run_turn
+    return door.share_turn if call.ids.has_key else door.run_turn
 
 
 def _open_session(
@@ -393,7 +417,9 @@ async def _show(journal: ServedJournal, session: SessionRecord) -> Response:
     return json_response(body, x_run_id=session.id)
 
 
+@operation("GET", _PATH, Scope.READ, _RESPONSE_OR_EVENTS, query=RetrieveQuery)
 async def retrieve_response(call: ApiCall) -> Response:
+    """A response, finished or not."""
     query = call.query(RetrieveQuery)
     session = await _find(call, call.path("response"))
     if query.stream:
@@ -403,7 +429,11 @@ async def retrieve_response(call: ApiCall) -> Response:
     return await _show(call.journal, session)
 
 
+@operation(
+    "GET", f"{_PATH}/input_items", Scope.READ, Answer("A page of it", InputItems), query=ItemsQuery
+)
 async def list_input_items(call: ApiCall) -> Response:
+    """The input of a response."""
     query = call.query(ItemsQuery)
     session = await _find(call, call.path("response"))
     items = {it.id: it for it in input_of(session)}
@@ -418,7 +448,9 @@ async def list_input_items(call: ApiCall) -> Response:
     )
 
 
+@operation("POST", f"{_PATH}/cancel", Scope.STEER, _BODY)
 async def cancel_response(call: ApiCall) -> Response:
+    """Cancel a response, and all tasks below it."""
     session = await _find(call, call.path("response"))
     if session.closed or not is_over(session):
         call.record(session.id)
@@ -426,7 +458,9 @@ async def cancel_response(call: ApiCall) -> Response:
     return await _show(call.journal, session)
 
 
+@operation("DELETE", _PATH, Scope.STEER, Answer("It is gone", Deleted))
 async def delete_response(call: ApiCall) -> Response:
+    """Delete a response."""
     session = await _find(call, call.path("response"))
     if (conversation := labels_of(session).conversation) is not None:
         # It keeps what this one has said.
@@ -458,71 +492,10 @@ async def _find(
     return session
 
 
-def _companion(raw: bytes) -> SessionId | None:
-    """Return the session of the conversation that a body names."""
-    if b'"conversation"' not in raw:
-        return None
-    try:
-        named = msgspec.json.decode(raw, type=NamedConversation).conversation
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None  # refused where the body is decoded
-    id_ = named.id if isinstance(named, ConversationRef) else named
-    return None if id_ is None else conversation_session(id_)
-
-
-_BODY: Final = ResponseSpec(description="The response", body=ResponseBody)
-_RESPONSE_OR_EVENTS: Final = ResponseSpec(
-    description="The response, or its events", body=ResponseBody, media_types=(JSON, SSE_MEDIA_TYPE)
-)
 OPERATIONS: Final = (
-    Operation(
-        method="POST",
-        path="/v1/responses",
-        handle=create_response,
-        summary="Let an agent answer",
-        scope=Scope.RUN,
-        body=CreateResponse,
-        responses={200: _RESPONSE_OR_EVENTS},
-        error_statuses=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
-        takes_idempotency_key=True,
-        companion=_companion,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/responses/{response}",
-        handle=retrieve_response,
-        summary="A response, finished or not",
-        scope=Scope.READ,
-        query=RetrieveQuery,
-        responses={200: _RESPONSE_OR_EVENTS},
-        error_statuses=(400, 404),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/responses/{response}/input_items",
-        handle=list_input_items,
-        summary="The input of a response",
-        scope=Scope.READ,
-        query=ItemsQuery,
-        responses={200: ResponseSpec(description="A page of it", body=InputItems)},
-        error_statuses=(400, 404),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/responses/{response}/cancel",
-        handle=cancel_response,
-        summary="Cancel a response, and all tasks below it",
-        scope=Scope.STEER,
-        responses={200: _BODY},
-        error_statuses=(404,),
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/responses/{response}",
-        handle=delete_response,
-        summary="Delete a response",
-        scope=Scope.STEER,
-        responses={200: ResponseSpec(description="It is gone", body=Deleted)},
-        error_statuses=(404,),
-    ),
+    create_response,
+    retrieve_response,
+    list_input_items,
+    cancel_response,
+    delete_response,
 )

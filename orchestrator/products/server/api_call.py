@@ -1,0 +1,251 @@
+"""One request to a route: its body and query, its key and journal, its audit."""
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import attrs
+import msgspec
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+
+from orchestrator.agents.redaction.long_texts import search_ahead
+from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.kernel.doors.inbound import InboundRequest, search_request_ahead, texts_of
+from orchestrator.kernel.journal.audit import AuditEvent
+from orchestrator.products.server.audit import RequestAudit
+from orchestrator.products.server.json_rpc import RpcMessage
+from orchestrator.products.server.keys.key import DEFAULT, Key, Scope
+from orchestrator.products.server.keys.store import Access
+from orchestrator.products.server.most_pieces import MOST_MESSAGES
+from orchestrator.products.server.operation import Operation
+from orchestrator.products.server.quotas import KEY
+from orchestrator.products.server.request_ids import RequestIds
+from orchestrator.products.server.transport.errors import JSON, HttpError
+from orchestrator.products.server.transport.json_body import decoded
+
+if TYPE_CHECKING:
+    from orchestrator.products.server.served_journal import ServedJournal
+    from orchestrator.products.server.state import ServerState
+
+T = TypeVar("T")
+
+
+class ApiCall:
+    """One request to a route."""
+
+    def __init__(
+        self, server: "ServerState", operation: Operation, request: Request, body: bytes
+    ) -> None:
+        self.server = server
+        self.request = request
+        self.raw = body
+        self.operation = operation
+        self.answer_headers: Mapping[str, str] = {}
+        """Headers of the answer, whatever it is."""
+        self.message: RpcMessage | None = None
+        """The message in the body, where that is JSON-RPC."""
+        self._journal: ServedJournal | None = None
+
+    @property
+    def journal(self) -> "ServedJournal":
+        """The journal that the request is about; of a list, the server's first one."""
+        if self._journal is None:
+            self._journal = self.server.journals.first
+        return self._journal
+
+    def set_message(self, message: RpcMessage) -> None:
+        """Say which message of JSON-RPC the body is."""
+        self.message = message
+        self._audit.set_message(message)
+
+    @property
+    def scope(self) -> Scope | None:
+        """What the key of the request must have."""
+        return self.operation.scope if self.message is None else self.message.scope
+
+    @property
+    def opens_session(self) -> bool:
+        """Whether the request opens a session."""
+        if self.message is not None:
+            return self.message.opens_session
+        return self.operation.opens_session
+
+    @property
+    def headers(self) -> Headers:
+        """The headers of the request."""
+        return cast("Headers", self.request.scope["state"]["headers"])
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the journal of the request begins nothing new."""
+        journal = self._journal
+        return self.server.is_stopping if journal is None else journal.is_stopping
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether another server of ours has checked the request, and sent it on."""
+        return bool(self.request.scope["state"].get("is_forwarded"))
+
+    def set_journal(self, journal: "ServedJournal") -> None:
+        """Say which journal the request is about."""
+        self._journal = journal
+        self._audit.set_journal(journal.audit)
+        self.request.scope["state"].update(shutdown=journal.shutdown, journal=journal)
+
+    @property
+    def access(self) -> Access:
+        """The key of the request, for as long as it is under way; no public route has one."""
+        return cast("Access", self.request.state.access)
+
+    @property
+    def key(self) -> Key:
+        """Who makes the request."""
+        return self.access.key
+
+    @property
+    def owner(self) -> str:
+        """The owner of the sessions that the request opens, as their facts record it."""
+        return self.key.recorded_owner
+
+    @cached_property
+    def ids(self) -> RequestIds:
+        """The ids of the sessions that the request opens."""
+        return RequestIds(self.request, self.raw, self.operation, self.server.placement)
+
+    def sees(self, session: SessionId) -> bool:
+        """Return whether there is a session, and the key of the request sees it."""
+        return self.journal.owners.sees(self.key, session)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The label of what the request opens: by its key, unless that is the default one."""
+        return {} if self.key.name == DEFAULT else {KEY: self.key.name}
+
+    def begin_run(
+        self, session: SessionRecord | None = None, *, runs: int = 1
+    ) -> AbstractContextManager[None]:
+        """Charge what is begun in the block to the key of the request, or refuse it.
+
+        No checkpoint may be in the block.
+
+        Args:
+            session: the conversation that goes on; None begins new runs.
+            runs: how many are begun.
+        """
+        self._require_home()
+        read = self.journal.read
+        return self.server.quotas.begin_run(self.key, read, session, runs)
+
+    def _require_home(self) -> None:
+        """Refuse what the limits of the key could not be held to."""
+        key = self.key
+        home = self.server.home_of_key(key)
+        if home not in {None, self.journal.name}:
+            raise HttpError(
+                409,
+                f"the key {key.name!r} has limits, which are counted in {home}, and this session"
+                f" is in {self.journal.name}: go on with a key without limits, or begin another"
+                " session with this one",
+                code="key_of_another_shard",
+            )
+
+    async def take_request(self, request: InboundRequest) -> None:
+        """Take the texts of a request, and the files with it that are texts."""
+        if len(request.history) > MOST_MESSAGES:
+            # It continues a response: what one body has is counted where it is decoded.
+            raise HttpError(
+                413,
+                f"the conversation has {len(request.history):,} messages, and the limit is"
+                f" {MOST_MESSAGES:,}; begin another one, with a summary",
+                code="too_many_messages",
+            )
+        self.server.require_short(texts_of(request))
+        await search_request_ahead(self.journal.read.redactor, request)
+
+    async def take_texts(self, texts: Iterable[str]) -> None:
+        """Search texts for secrets beside the event loop, unless one is too long.
+
+        When they are posted, no other client waits for that.
+        """
+        taken = list(texts)
+        self.server.require_short(taken)
+        await search_ahead(self.journal.read.redactor, taken)
+
+    def record(self, target: str) -> None:
+        """Record in the audit that the request is carried out.
+
+        Call it without a checkpoint after its first fact is posted, so that both are in one
+        commit; or before that.
+
+        Args:
+            target: the id of what it is about.
+        """
+        self._audit.accept(target)
+
+    def event_of_pruning(self) -> AuditEvent:
+        """Return what a journal records of the request with the sessions that it deletes."""
+        return self._audit.event_of_pruning()
+
+    @property
+    def _audit(self) -> RequestAudit:
+        return cast("RequestAudit", self.request.state.audit)
+
+    async def body(self, kind: type[T]) -> T:
+        """Return the body, decoded."""
+        try:
+            return await decoded(self.raw, kind)  # noqa: ASYNC910 (`_handle` checkpoints)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            raise HttpError(
+                400, f"the body is wrong: {exc}", code="invalid_body", param=_param_of(str(exc))
+            ) from exc
+
+    async def unknown_parameters(self, kind: type[msgspec.Struct]) -> list[str]:
+        """Return the parameters of the body that its type does not have, and that are not null."""
+        given = await self.body(dict[str, msgspec.Raw])
+        fields = set(kind.__struct_encode_fields__)
+        return [
+            name
+            for name, value in given.items()
+            if name not in fields and bytes(value).strip() != b"null"
+        ]
+
+    def query(self, kind: type[T]) -> T:
+        """Return the query, decoded."""
+        params = self.request.query_params
+        fields = {it.name for it in attrs.fields(cast("Any", kind))}
+        for name in fields:
+            if len(params.getlist(name)) > 1:
+                raise _wrong_query(f"{name} is there more than once", name)
+        try:
+            query = msgspec.convert(dict(params), kind, strict=False)
+        except msgspec.ValidationError as exc:
+            raise _wrong_query(str(exc), _param_of(str(exc))) from exc
+        for name in fields & params.keys():
+            # msgspec reads the word null as None, which is how a field is left out.
+            if getattr(query, name) is None:
+                raise _wrong_query(f"{name} is null; leave it out instead", name)
+        return query
+
+    def path(self, name: str) -> str:
+        return cast("str", self.request.path_params[name])
+
+
+def _param_of(error: str) -> str | None:
+    """Return the field that an error of msgspec is about, if it names one."""
+    _, _, where = error.partition(" - at `$")
+    missing = re.search(r"missing required field `(\w+)`", error)
+    parts = [where.rstrip("`").lstrip("."), missing[1] if missing else ""]
+    return ".".join(filter(None, parts)) or None
+
+
+def _wrong_query(message: str, param: str | None = None) -> HttpError:
+    return HttpError(400, f"the query is wrong: {message}", code="invalid_query", param=param)
+
+
+def json_response(body: Any, status: int = 200, **headers: str) -> Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(msgspec.json.encode(body), status, headers=named, media_type=JSON)

@@ -1,0 +1,216 @@
+"""The ASGI application of one route: it checks a request, has it handled, and counts it."""
+
+from abc import abstractmethod
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Send
+from starlette.types import Scope as RequestScope
+
+from orchestrator.agents import DefinitionError
+from orchestrator.delegation import DelegationError
+from orchestrator.kernel.errors import ClosedError, OrchestratorError
+from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.audit import RequestAudit, peer_of
+from orchestrator.products.server.cluster.forwarded_header import MOVED
+from orchestrator.products.server.json_rpc import RpcMessage, error_response, read_message
+from orchestrator.products.server.keys.key import DEFAULT, Key, Scope
+from orchestrator.products.server.keys.store import Access
+from orchestrator.products.server.operation import Operation
+from orchestrator.products.server.transport.errors import (
+    CLIENT_CLOSED_REQUEST,
+    HttpError,
+    journal_moved,
+    key_ended,
+    to_http_error,
+)
+from orchestrator.products.server.transport.local_peer import require_person
+from orchestrator.products.server.transport.request_body import read_body
+from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
+
+if TYPE_CHECKING:
+    from orchestrator.products.server.state import ServerState
+
+MOVE_SECONDS: Final = 30
+"""How long a request waits for a journal that is handed over, while what runs in it ends."""
+
+
+class OpenAnswer(Response):
+    """An answer that holds something until it is sent; one that is not sent has to be closed."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Let go of what it holds."""
+
+
+@attrs.frozen
+class Endpoint:
+    """The ASGI application of one route."""
+
+    server: "ServerState"
+    operation: Operation
+
+    async def __call__(self, scope: RequestScope, receive: Receive, send: Send) -> None:
+        metrics = self.server.metrics
+        begun = trio.current_time()
+        status: int | None = None
+        access: Access | None = scope["state"].get("access")
+        audit = RequestAudit(
+            self.server.audit,
+            self.operation,
+            None if access is None else access.key,
+            peer_of(scope),
+        )
+        scope["state"]["audit"] = audit
+
+        def count(sent: int) -> None:
+            nonlocal status
+            status = sent
+            metrics.count_answer(self.operation, sent, trio.current_time() - begun)
+            audit.note_answer(sent, "/".join(scope["path_params"].values()))
+
+        async def send_counted(message: Message) -> None:
+            # Known only when it is sent: a stream may fail before it begins.
+            if message["type"] == "http.response.start":
+                count(message["status"])
+                if audit.is_recorded:
+                    # Here, and not before: until it is sent, a stream does not own its turn.
+                    await audit.wait_recorded()
+            await send(message)
+
+        is_answered = False
+        try:
+            with ExitStack() as tracked:
+                with metrics.track_request():
+                    request = Request(scope, receive, send)
+                    response = await _handle(self.server, self.operation, request, tracked)
+                is_stream = response.media_type == SSE_MEDIA_TYPE
+                # A stream looks by itself, for as long as it lasts.
+                if not is_stream and not _is_allowed_still(self.operation, request):
+                    response = await _withheld(response)
+                with metrics.track_stream() if is_stream else nullcontext():
+                    await response(scope, receive, send_counted)
+                is_answered = True
+            if status is None and not is_answered:
+                # The journal has ended under the request.
+                await journal_moved().response()(scope, receive, send_counted)
+        except trio.Cancelled:
+            if status is None:
+                count(CLIENT_CLOSED_REQUEST)
+            raise
+        finally:
+            if status is None:
+                count(500)
+
+
+async def _handle(
+    server: "ServerState", operation: Operation, request: Request, tracked: ExitStack
+) -> Response:
+    await trio.lowlevel.checkpoint()
+    call: ApiCall | None = None
+    try:
+        if operation.scope is not None:
+            await _require_scope(server, request.state.access.key, operation.scope)
+        raw = await read_body(request, operation, server.settings.body_limit)
+        call = ApiCall(server, operation, request, raw)
+        if operation.is_json_rpc:
+            await _read_message(call)
+        if operation.takes_idempotency_key:
+            # A wrong key is refused also where the route does not need it.
+            call.ids.from_key("")
+        if call.scope is Scope.APPROVE and not call.is_forwarded:
+            await require_person(request.scope)
+        return await _handle_at_home(call, tracked)
+    except ClientDisconnect:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    except trio.TooSlowError:
+        return journal_moved().response()
+    except HttpError as exc:
+        return _refusal(call, exc)
+    except (OrchestratorError, DelegationError, DefinitionError) as exc:
+        is_stopping = server.is_stopping if call is None else call.is_stopping
+        return _refusal(call, to_http_error(exc, is_stopping=is_stopping))
+
+
+async def _read_message(call: ApiCall) -> None:
+    """Read what a message of JSON-RPC is about, and refuse it if the key is not for that."""
+    # What is no message is refused in the words of the protocol, too.
+    call.set_message(RpcMessage())
+    message = await read_message(call.raw)
+    call.set_message(message)
+    if message.scope is not None:
+        await _require_scope(call.server, call.key, message.scope)
+
+
+def _refusal(call: ApiCall | None, error: HttpError) -> Response:
+    """Return the response of an error, in the words of the protocol of its request."""
+    if call is None or call.message is None:
+        return error.response()
+    return error_response(call.message, error)
+
+
+async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
+    """Handle a request where its journal is.
+
+    If that moves before anything is done, it is handled where it is then.
+    """
+    while True:
+        home = await call.server.home_of(call)
+        if isinstance(home, Response):
+            return home
+        if home is not None:
+            call.set_journal(home)
+            tracked.enter_context(home.track_request())
+        try:
+            response = await call.operation.handle(call)
+        except ClosedError:
+            # What stops begins nothing, so nothing was done.
+            if home is None or not home.is_moving or call.server.placement is None:
+                raise
+            if call.is_forwarded:
+                return journal_moved(MOVED).response()
+        else:
+            if call.answer_headers:
+                response.headers.update(call.answer_headers)
+            return response
+        tracked.close()
+        with trio.fail_after(MOVE_SECONDS):
+            await home.released.wait()
+
+
+def _is_allowed_still(operation: Operation, request: Request) -> bool:
+    """Return whether an answer that may have taken long is still for the key of its request."""
+    return operation.is_public or request.state.access.is_valid()
+
+
+async def _withheld(answer: Response) -> Response:
+    """Return what is sent instead of an answer for a key that has ended."""
+    await trio.lowlevel.checkpoint()
+    if isinstance(answer, OpenAnswer):
+        await answer.aclose()
+    return key_ended().response()
+
+
+async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
+    """Refuse a request whose key is not for this."""
+    if key.may(scope):
+        return  # noqa: ASYNC910 (`_handle` checkpoints)
+    hint = f"its scopes are {', '.join(sorted(key.scopes)) or 'none'}"
+    if key.name == DEFAULT and key.is_admin and scope is Scope.APPROVE:
+        if await server.may_default_approve():
+            return
+        hint = (
+            "commands of agents can read its token here; make a key for people with"
+            f" `orchestrator keys add NAME --scope {scope}`"
+        )
+    raise HttpError(
+        403,
+        f"the key {key.name!r} does not have the scope {scope.value!r}: {hint}",
+        type="permission_error",
+        code="missing_scope",
+        param=scope,
+    )

@@ -1,0 +1,82 @@
+"""The body of a request as it is received: limited in its length, and in the time it takes."""
+
+from collections.abc import Callable
+from typing import Final
+
+import trio
+from starlette.requests import ClientDisconnect, Request
+
+from orchestrator.products.server.operation import Operation
+from orchestrator.products.server.transport.errors import HttpError
+
+BODY_SECONDS: Final = 30
+"""How long a client may send nothing in the middle of its body."""
+WHOLE_BODY_SECONDS: Final = 120
+"""How long the whole body may take."""
+UNREAD_BODY: Final = 65_536
+"""How many bytes may come to a route that takes no body: some clients send an empty object."""
+
+
+async def read_body(request: Request, operation: Operation, most: int) -> bytes:
+    """Return the body of a request.
+
+    Args:
+        request: the request.
+        operation: its route.
+        most: how many bytes the server takes.
+
+    Raises:
+        HttpError: the body is too large, or stops coming.
+        ClientDisconnect: the client is gone.
+    """
+    limit, refused = _limit(operation, most)
+    pieces: list[bytes] = []
+    length, begun = 0, trio.current_time()
+    with trio.CancelScope(deadline=begun + BODY_SECONDS) as timeout:
+        while True:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            pieces.append(message.get("body", b""))
+            length += len(pieces[-1])
+            if length > limit:
+                raise refused(limit)
+            if not message.get("more_body"):
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            now = trio.current_time()
+            timeout.deadline = min(begun + WHOLE_BODY_SECONDS, now + BODY_SECONDS)
+    raise HttpError(
+        408,
+        f"nothing came for {BODY_SECONDS} s, or the body took more than"
+        f" {WHOLE_BODY_SECONDS} s, and it is not complete",
+        code="body_too_slow",
+        headers={"connection": "close"},
+    )
+
+
+def _limit(operation: Operation, most: int) -> tuple[int, Callable[[int], HttpError]]:
+    """Return how many bytes an operation takes, and the error that refuses more."""
+    if operation.body is None and most > UNREAD_BODY:
+        return UNREAD_BODY, _takes_no_body
+    if operation.is_public:
+        # A client without a key cannot fill the memory.
+        return min(most, UNREAD_BODY), _too_large_for_all
+    return most, too_large
+
+
+def _takes_no_body(limit: int) -> HttpError:
+    del limit
+    return HttpError(413, "this route takes no body; send none", code="body_too_large")
+
+
+def _too_large_for_all(limit: int) -> HttpError:
+    return HttpError(413, f"this route takes {limit:,} bytes at most", code="body_too_large")
+
+
+def too_large(limit: int) -> HttpError:
+    return HttpError(
+        413,
+        f"the body has more than {limit:,} bytes, which is the limit; send less, or start the"
+        " server with a larger --body-limit",
+        code="body_too_large",
+    )
