@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 from orchestrator.delegation.events import Event
 from orchestrator.products.server.operation import Operation
 
-SERVER: Final = "orchestrator.server"
+SERVER: Final = "orchestrator.products.server"
 OURS: Final = (f"{SERVER}.", "orchestrator.products.mcp.server.")
 """How the names of the modules begin that handle requests."""
 FORBIDDEN_MODULES: Final = frozenset(
@@ -29,7 +29,7 @@ FORBIDDEN_MODULES: Final = frozenset(
         "orchestrator.kernel.engine.turns",
         "orchestrator.kernel.execution.local",
         "orchestrator.kernel.journal.bookkeeper",
-        "orchestrator.services",
+        "orchestrator.kernel.services",
     }
 )
 """The modules that open sessions, connect doors, begin turns and post facts."""

@@ -140,11 +140,7 @@ def test_an_added_route_that_does_is_found(
     monkeypatch.setitem(sys.modules, "made_up_route", module)
     spec.loader.exec_module(module)
     added = Operation(
-        method="POST",
-        path="/v1/made-up",
-        handle=module.handle,
-        scope=None,
-        answers=(),
+        method="POST", path="/v1/made-up", handle=module.handle, scope=None, answers=()
     )
 
     breaches = breaches_of([added])
