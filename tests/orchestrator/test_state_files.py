@@ -12,9 +12,9 @@ from orchestrator.agents import Agent, ScriptedModel, Tool, ToolCall, Transcript
 from orchestrator.agents.sandbox.detection import SandboxChoice, detect
 from orchestrator.agents.tools.files import FILES
 from orchestrator.agents.tools.terminal import terminal
-from orchestrator.cli.commands.serve import JournalOpener
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
 from orchestrator.cli.retention import Retention
+from orchestrator.cli.server.journal_opener import JournalOpener
 from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.state_files import CHAT_HISTORY, SERVER_FILES, real_paths
 from orchestrator.products.server.keys.file import FILE as KEYS

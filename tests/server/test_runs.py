@@ -15,8 +15,8 @@ from orchestrator.delegation import DeliveryCapability
 from orchestrator.delegation.events import DoorOpened, TaskRequested, TurnStarted
 from orchestrator.kernel import read_api
 from orchestrator.products.server.api import lookup
-from orchestrator.products.server.most_pieces import MOST_MESSAGES
 from orchestrator.products.server.state import Settings
+from orchestrator.products.server.transport.json_body import MOST_MESSAGES
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
 from tests.server.runs_kit import boss, ended, problem, started

@@ -10,10 +10,10 @@ from cyclopts import App, Parameter
 
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.commands.mcp_servers import list_, login, logout, probe
-from orchestrator.cli.commands.serve import JournalOpener
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
+from orchestrator.cli.server.journal_opener import JournalOpener
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.kernel.journal.audit import local_actor
 from orchestrator.kernel.runtime import Orchestrator

@@ -5,6 +5,7 @@ from pathlib import Path
 from orchestrator.cli.commands.serve import serve
 from orchestrator.cli.options import BrowserOption, JournalOption, LanguageModelOption
 from orchestrator.cli.sandbox_line import SandboxOption
+from orchestrator.cli.server.options import ConsoleOptions, ListenOptions, ServeOptions
 
 
 def ui(
@@ -31,13 +32,12 @@ def ui(
         view: Let the console change nothing.
         workspace: The folder that tools work in; by default this one.
     """
-    return serve(
-        file,
-        port=port,
-        view=view,
-        browser=browser,
+    options = ServeOptions(
+        listen=ListenOptions(port=port),
         workspace=workspace,
         language_model=language_model,
+        console=ConsoleOptions(view=view, browser=browser),
         journal=journal,
         sandbox=sandbox,
     )
+    return serve(file, options=options)

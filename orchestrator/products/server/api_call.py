@@ -20,12 +20,11 @@ from orchestrator.products.server.audit import RequestAudit
 from orchestrator.products.server.json_rpc import RpcMessage
 from orchestrator.products.server.keys.key import DEFAULT, Key, Scope
 from orchestrator.products.server.keys.store import Access
-from orchestrator.products.server.most_pieces import MOST_MESSAGES
 from orchestrator.products.server.operation import Operation
 from orchestrator.products.server.quotas import KEY
 from orchestrator.products.server.request_ids import RequestIds
 from orchestrator.products.server.transport.errors import JSON, HttpError
-from orchestrator.products.server.transport.json_body import decoded
+from orchestrator.products.server.transport.json_body import MOST_MESSAGES, decoded
 
 if TYPE_CHECKING:
     from orchestrator.products.server.served_journal import ServedJournal

@@ -32,9 +32,9 @@ from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.console import events as console_events
 from orchestrator.products.server.console import login, page
 from orchestrator.products.server.endpoint import Endpoint
+from orchestrator.products.server.openai import completions
 from orchestrator.products.server.openai.chat import routes as chat
 from orchestrator.products.server.openai.chat import stored as stored_chats
-from orchestrator.products.server.openai.completions import routes as completions
 from orchestrator.products.server.openai.conversations import routes as conversations
 from orchestrator.products.server.openai.responses import input_tokens
 from orchestrator.products.server.openai.responses import routes as responses

@@ -30,10 +30,9 @@ from orchestrator.products.server.quotas import KEY, JobCharges, Quotas
 from orchestrator.products.server.run_summaries import RunSummaries
 from orchestrator.products.server.served_journal import ONLY, HeldJournals, ServedJournal
 from orchestrator.products.server.state import ServerState, Settings
-from orchestrator.products.server.transport.access_log import AccessLog
 from orchestrator.products.server.transport.connections import Connections
 from orchestrator.products.server.transport.listener import Listening, bind, require_usable
-from orchestrator.products.server.transport.log import access_logger, redacted_logger
+from orchestrator.products.server.transport.log import AccessLog, access_logger, redacted_logger
 from orchestrator.products.server.transport.tls import Certificate
 
 CANCEL_SECONDS: Final = 1

@@ -8,8 +8,8 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from orchestrator.agents import DefinitionError, Part
-from orchestrator.products.server.most_pieces import MOST_PIECES
 from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.transport.json_body import MOST_PIECES
 
 BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$"
 MediaType: TypeAlias = Annotated[

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final, overload
 
 import attrs
 import trio
@@ -28,7 +28,6 @@ from orchestrator.products.server.keys.wrong_keys import WrongKeys
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.peers import peer_of
 from orchestrator.products.server.transport.request_body import too_large
-from orchestrator.products.server.transport.request_headers import RequestHeaders
 
 WRITES: Final = frozenset({"POST", "PUT", "PATCH"})
 LONGEST_ID: Final = 128
@@ -234,3 +233,29 @@ def accepted_hosts(bound: Iterable[str], allowed: Iterable[str]) -> frozenset[st
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host.lower()
+
+
+class RequestHeaders(Headers):
+    """Headers that do not change, found by name without a search; the first one of a name wins."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope=scope)
+        # The last one of a name stays: so the first one comes last.
+        self._first = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(self.raw)
+        }
+
+    @overload
+    def get(self, key: str, /) -> str | None: ...
+    @overload
+    def get(self, key: str, /, default: str) -> str: ...
+    @overload
+    def get(self, key: str, /, default: Any) -> Any: ...
+    def get(self, key: str, /, default: Any = None) -> Any:
+        return self._first.get(key.lower(), default)
+
+    def __getitem__(self, key: str) -> str:
+        return self._first[key.lower()]
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and key.lower() in self._first

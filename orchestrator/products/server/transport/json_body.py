@@ -18,6 +18,10 @@ LARGE: Final = 100_000
 """How many bytes are decoded in the event loop: some milliseconds."""
 MOST_MARKS: Final = 200_000
 """How many strings, commas and opening brackets a body may have."""
+MOST_MESSAGES: Final = 5_000
+"""How many messages the conversation of a request may have: each takes time in the event loop."""
+MOST_PIECES: Final = 1_000
+"""How many tools, or files of one message, a request may have."""
 PIECE: Final = 1_000_000
 """How many bytes are searched in one go."""
 

@@ -1,34 +1,99 @@
-"""The server's log on stderr: its own errors, redacted; by an option, a line for each request."""
+"""The server's log on stderr: its own errors, and by an option a line for each request.
+
+Secrets are redacted. No line has a body, a query or a token. The path is written as it was sent, so
+that no request can write a line of its own.
+"""
 
 import logging
 import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import attrs
+import trio
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.products.server.keys.store import Access
+from orchestrator.products.server.transport.errors import CLIENT_CLOSED_REQUEST
+
+LONGEST_PATH: Final = 500
 
 
-def redacted_logger(redactor: Redactor) -> logging.Logger:
+def redacted_logger(
+    redactor: Redactor, level: int = logging.WARNING, form: str = "orchestrator: %(message)s"
+) -> logging.Logger:
     """Return a logger that redacts secrets."""
     # Not a named logger: no global configuration applies, and it lives as long as the server.
-    logger = logging.Logger("orchestrator.server", logging.WARNING)  # noqa: LOG001
+    logger = logging.Logger("orchestrator.server", level)  # noqa: LOG001
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_RedactingFormatter(redactor))
+    handler.setFormatter(_RedactingFormatter(redactor, form))
     logger.addHandler(handler)
     return logger
 
 
 def access_logger(redactor: Redactor) -> logging.Logger:
     """Return a logger of requests that redacts secrets."""
-    logger = logging.Logger("orchestrator.products.server.access", logging.INFO)  # noqa: LOG001
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_RedactingFormatter(redactor, "%(message)s"))
-    logger.addHandler(handler)
-    return logger
+    return redacted_logger(redactor, logging.INFO, "%(message)s")
 
 
 class _RedactingFormatter(logging.Formatter):
-    def __init__(self, redactor: Redactor, form: str = "orchestrator: %(message)s") -> None:
+    def __init__(self, redactor: Redactor, form: str) -> None:
         super().__init__(form)
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
         return self._redactor.redact(super().format(record))
+
+
+@attrs.frozen(kw_only=True)
+class AccessLog:
+    """Writes a line for each request to an application, when it has ended."""
+
+    app: ASGIApp
+    write: Callable[[str], None]
+    now: Callable[[], float]
+    """The time of day."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun, at = trio.current_time(), self.now()
+        status, run = CLIENT_CLOSED_REQUEST, "-"
+
+        async def send_noted(message: Message) -> None:
+            nonlocal status, run
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                run = Headers(raw=message.get("headers", [])).get("x-run-id", "-")
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_noted)
+        finally:
+            seconds = trio.current_time() - begun
+            self.write(_line(scope, at, status, seconds, run))
+
+
+def _line(scope: Scope, at: float, status: int, seconds: float, run: str) -> str:
+    state = scope.get("state", {})
+    access: Access | None = state.get("access")
+    client = scope.get("client")
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return " ".join(
+        [
+            datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
+            client[0] if client else "-",
+            "-" if access is None else access.key.name,
+            scope["method"],
+            # Ascii without blanks, whatever came.
+            ascii(path[:LONGEST_PATH].decode("ascii", "backslashreplace"))[1:-1],
+            str(status),
+            f"{seconds:.3f}s",
+            run,
+            state.get("request_id", "-"),
+        ]
+    )

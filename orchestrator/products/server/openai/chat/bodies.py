@@ -10,12 +10,12 @@ import msgspec
 
 from orchestrator.agents import Usage
 from orchestrator.products.server.api.bodies import Metadata
-from orchestrator.products.server.most_pieces import MOST_MESSAGES, MOST_PIECES
 from orchestrator.products.server.openai.answer_format import ChatFormat
 from orchestrator.products.server.openai.choices import MOST_CHOICES
 from orchestrator.products.server.openai.client_tools import AnyText, GrammarText, Syntax
 from orchestrator.products.server.openai.logprobs import ChatLogprobs
 from orchestrator.products.server.operation import UNSUPPORTED
+from orchestrator.products.server.transport.json_body import MOST_MESSAGES, MOST_PIECES
 
 RequestMessage: TypeAlias = "System | Developer | User | Assistant | ToolAnswer | FunctionAnswer"
 

@@ -4,24 +4,16 @@ A response that names a conversation reads its items, and adds its own input and
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import trio
 from starlette.responses import Response
 
 from orchestrator.delegation import SessionRecord
-from orchestrator.products.server.api.bodies import METADATA, encode_metadata, metadata_of
+from orchestrator.products.server.api.bodies import METADATA, Metadata, encode_metadata, metadata_of
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.openai.conversations.bodies import (
-    ChangedConversation,
-    Conversation,
-    ConversationDeleted,
-    ConversationItems,
-    NewConversation,
-    NewItems,
-)
 from orchestrator.products.server.openai.conversations.kept_items import (
     KeptItems,
     conversation_id,
@@ -39,6 +31,56 @@ from orchestrator.products.server.transport.idempotency import (
     session_exists,
     session_for_key,
 )
+
+MOST_ITEMS: Final = 20
+"""How many items one request may add."""
+
+
+class NewConversation(msgspec.Struct, kw_only=True):
+    """A conversation that is to be kept."""
+
+    items: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=MOST_ITEMS)] | None = None
+    """The items that it begins with, as in the input of a response."""
+    metadata: Metadata | None = None
+
+
+class ChangedConversation(msgspec.Struct, kw_only=True):
+    """What is to be changed of a conversation."""
+
+    metadata: Metadata | None
+
+
+class NewItems(msgspec.Struct, kw_only=True):
+    """Items that are to be added."""
+
+    items: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MOST_ITEMS)]
+    """As in the input of a response."""
+
+
+class Conversation(msgspec.Struct, kw_only=True):
+    """A conversation: its items are a list of their own."""
+
+    id: str
+    created_at: int
+    metadata: dict[str, str]
+    object: Literal["conversation"] = "conversation"
+
+
+class ConversationDeleted(msgspec.Struct, kw_only=True):
+    id: str
+    deleted: bool = True
+    object: Literal["conversation.deleted"] = "conversation.deleted"
+
+
+class ConversationItems(msgspec.Struct, kw_only=True):
+    """A page of items."""
+
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
+
 
 _PATH: Final = "/v1/conversations/{conversation}"
 _CONVERSATION: Final = Answer("The conversation", Conversation)

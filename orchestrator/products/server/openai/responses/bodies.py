@@ -10,10 +10,10 @@ import msgspec
 
 from orchestrator.agents import Usage
 from orchestrator.products.server.api.bodies import Metadata
-from orchestrator.products.server.most_pieces import MOST_MESSAGES, MOST_PIECES
 from orchestrator.products.server.openai.answer_format import PlainText, ResponseFormat
 from orchestrator.products.server.openai.client_tools import AnyText, GrammarText, Syntax
 from orchestrator.products.server.operation import UNSUPPORTED
+from orchestrator.products.server.transport.json_body import MOST_MESSAGES, MOST_PIECES
 
 
 class InputText(msgspec.Struct, tag_field="type", tag="input_text"):

@@ -5,7 +5,7 @@ completion, in the order in which OpenAI numbers them.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 import msgspec
@@ -19,6 +19,7 @@ from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.chat.bodies import (
     ChatCompletion,
     ChatRequest,
+    ChatUsage,
     Chunk,
     Finish,
     StreamOptions,
@@ -29,13 +30,8 @@ from orchestrator.products.server.openai.chat.response import completion
 from orchestrator.products.server.openai.chat.routes import wait_for_answers
 from orchestrator.products.server.openai.chat.stream import chat_stream
 from orchestrator.products.server.openai.choices import MOST_CHOICES, begin_choices, wait_for_turns
-from orchestrator.products.server.openai.completions.bodies import (
-    CompletionRequest,
-    TextChoice,
-    TextCompletion,
-)
 from orchestrator.products.server.openai.conversation import CHAT
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import UNSUPPORTED, Answer, operation
 from orchestrator.products.server.transport.errors import JSON, bad_request
 from orchestrator.products.server.transport.idempotency import FINGERPRINT
 from orchestrator.products.server.transport.session_headers import context_of
@@ -46,6 +42,57 @@ SAME: Final = (
     *("seed", "presence_penalty", "frequency_penalty", "user"),
 )
 """The parameters that a chat completion has under the same names."""
+
+
+class CompletionRequest(msgspec.Struct, kw_only=True):
+    """A request for the text that follows a prompt: an agent answers it as a user's message."""
+
+    model: str
+    """The name of an agent."""
+    prompt: (
+        str | Annotated[list[str | int | list[int]], msgspec.Meta(min_length=1, max_length=2_048)]
+    )
+    """A text, or several: each has choices of its own. Tokens are refused."""
+    n: Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] | None = None
+    """How many answers to each prompt: each is a run of the agent."""
+    best_of: int | None = None
+    """No more than `n`: answers are not compared."""
+    echo: bool | None = None
+    """Whether the text begins with the prompt."""
+    suffix: Annotated[str | None, UNSUPPORTED] = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    user: str | None = None
+    """Whom the client asks for: kept with the run."""
+
+
+class TextChoice(msgspec.Struct, kw_only=True):
+    """One text, or a piece of it."""
+
+    text: str
+    index: int
+    finish_reason: Literal["stop", "length", "content_filter"] | None = None
+    logprobs: dict[str, Any] | None = None
+
+
+class TextCompletion(msgspec.Struct, kw_only=True):
+    """The texts, or a piece of one in a stream."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[TextChoice]
+    run_id: str
+    """Where the tree of the first choice is: `/v1/runs/{run_id}/tree`."""
+    usage: ChatUsage | msgspec.UnsetType | None = msgspec.UNSET
+    object: Literal["text_completion"] = "text_completion"
 
 
 @operation(

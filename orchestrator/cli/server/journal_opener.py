@@ -1,0 +1,80 @@
+"""Opens the orchestrators of a server, each with all that belongs to one journal."""
+
+import os
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+from orchestrator.agents import raising_one_error
+from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.cli.retention import Retention
+from orchestrator.kernel.control.server import open_control
+from orchestrator.kernel.journal.audit import AuditEvent, local_actor
+from orchestrator.kernel.journal.journals import HeldJournal, Journals
+from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
+from orchestrator.kernel.state_files import FIRST_JOURNAL, state_files
+from orchestrator.products.cluster.work.shared_exchange import SharedExchange
+
+
+@attrs.frozen(kw_only=True)
+class JournalOpener:
+    """Opens the orchestrators of a server, each with all that belongs to one journal."""
+
+    journals: Journals
+    secrets: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+    webhooks: Sequence[str] = attrs.field(default=(), repr=False)
+    hidden: Sequence[Path] = ()
+    workspace: Path | None
+    sandbox: SandboxChoice
+    retention: Retention = attrs.Factory(Retention)
+    exchange: SharedExchange | None = None
+    """What all journals lend tool calls by, where they are in a database."""
+
+    @asynccontextmanager
+    async def open(self, held: HeldJournal) -> AsyncGenerator[Orchestrator]:
+        """Open an orchestrator on a journal, as long as the block lasts."""
+        file = self.journals.store(held.name).file
+        async with AsyncExitStack() as opened:
+            orchestrator = await opened.enter_async_context(
+                open_orchestrator(
+                    held.journal,
+                    environ={**os.environ, **self.secrets},
+                    secrets=self.secrets,
+                    hide=[*self.hidden, *self._state_files(file)],
+                    workspace=self.workspace,
+                    sandbox=self.sandbox,
+                    queue=None if self.exchange is None else self.exchange.open,
+                )
+            )
+            if file is not None:
+                await opened.enter_async_context(open_control(orchestrator, file))
+            for url in self.webhooks:
+                orchestrator.services.book.audit(_webhook_set(url))
+            if self.retention != Retention():
+                opened.enter_context(raising_one_error())
+                nursery = await opened.enter_async_context(trio.open_nursery())
+                opened.callback(nursery.cancel_scope.cancel)
+                nursery.start_soon(self.retention.prune_forever, orchestrator, file)
+            yield orchestrator
+
+    def _state_files(self, file: Path | None) -> Iterator[Path]:
+        if file is not None:
+            yield from state_files(file)
+        # The journal may be a link: its file is elsewhere, and the keys are beside the link.
+        if self.journals.folder is not None:
+            yield from state_files(self.journals.folder / FIRST_JOURNAL)
+
+
+def _webhook_set(url: str) -> AuditEvent:
+    """Return what the audit says of a webhook: where it is, without what may be secret in it."""
+    parts = urlsplit(url)
+    return AuditEvent(
+        actor=local_actor(os.getuid()),
+        action="webhook.set",
+        target=f"{parts.scheme}://{parts.hostname}",
+        peer=f"pid {os.getpid()}",
+    )

@@ -1,0 +1,383 @@
+"""A process of `orchestrator serve`: prepared before its event loop starts, and then run.
+
+It serves one journal, or those of a folder or a database that it holds.
+"""
+
+import ctypes
+import gc
+import os
+import secrets as random_secrets
+import sys
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.cli.agent_file import LoadedTeam, file_name, variables_of
+from orchestrator.cli.console_browser import console_file, open_browser
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.job_targets import JobTargets, targets_for
+from orchestrator.cli.options import journals_of, require_known_models, server_folder
+from orchestrator.cli.retention import Retention
+from orchestrator.cli.sandbox_line import choose_sandbox
+from orchestrator.cli.server.journal_opener import JournalOpener
+from orchestrator.cli.server.options import ServeOptions
+from orchestrator.cli.server.printed_lines import (
+    console_link,
+    print_address,
+    print_signed,
+    print_unserved,
+    print_warnings,
+    report,
+)
+from orchestrator.cli.signals import Drainable, Stop
+from orchestrator.kernel.doors.kept import Push
+from orchestrator.kernel.execution.workspace.host import host_of
+from orchestrator.kernel.journal.backends import IN_MEMORY
+from orchestrator.kernel.journal.journals import Journals
+from orchestrator.kernel.journal.separate_journals import OneJournal
+from orchestrator.kernel.journal.shards import MOST_SHARDS
+from orchestrator.kernel.private_files import foreign_folder
+from orchestrator.kernel.runtime import exchange_opener
+from orchestrator.products.cluster.database.address import (
+    DatabaseAddress,
+    is_database,
+    parse_address,
+)
+from orchestrator.products.cluster.database.left_commands import end_left_commands
+from orchestrator.products.cluster.work.shared_exchange import SharedExchange
+from orchestrator.products.mcp.server.tools import parse_modes
+from orchestrator.products.schedule import require_jobs
+from orchestrator.products.server.cluster.cluster_server import (
+    ClusterSettings,
+    open_cluster_server,
+    require_named,
+    secret_of_database,
+)
+from orchestrator.products.server.cluster.proxy import is_address, is_own_machine
+from orchestrator.products.server.console.sign_in import FILE as SIGNED_IN
+from orchestrator.products.server.keys.file import FILE as KEYS
+from orchestrator.products.server.keys.file import make_keys_file, read_keys
+from orchestrator.products.server.keys.key import DEFAULT
+from orchestrator.products.server.server import Server, open_server
+from orchestrator.products.server.state import Settings
+from orchestrator.products.server.transport.access import accepted_hosts
+from orchestrator.products.server.transport.api_key import (
+    VARIABLE,
+    StoredSecret,
+    has_token,
+    is_loopback,
+    load_or_create_secret,
+    token_for,
+)
+from orchestrator.products.server.transport.listener import Listening, require_usable
+from orchestrator.products.server.webhook import SECRET, Webhook, open_webhooks, webhooks_for
+
+SWITCH_SECONDS: Final = 0.000_5
+"""How long a thread computes before it lets the event loop have the interpreter."""
+M_MMAP_THRESHOLD: Final = -3
+"""The number of that setting in `malloc.h`."""
+LARGE_BLOCK: Final = 1_000_000
+SHARED_NAME: Final = "ORCHESTRATOR_CLUSTER_SECRET"
+"""Names the secret of the servers among those that are redacted; no variable has it."""
+
+
+def prepare_server(
+    file: str, team: LoadedTeam, options: ServeOptions, retention: Retention
+) -> "ServerProcess":
+    """Check the options of a server, make its keys, and return it ready to run.
+
+    Args:
+        file: defines the agents.
+        team: the agents, and their jobs.
+        options: the options of the command.
+        retention: which ended runs are kept.
+    """
+    listening = Listening(
+        host=options.listen.host,
+        port=options.listen.port,
+        certificate=options.connections.tls_cert,
+        key=options.connections.tls_key,
+        is_insecure=options.connections.insecure,
+        connections_per_peer=options.connections.connections_per_peer,
+    )
+    require_usable(listening)
+    journal = options.journal
+    journals = journals_of(journal)
+    database = parse_address(journal) if journal and is_database(journal) else None
+    _require_for_database(database, options, listening)
+    retention.require_file(is_database=database is not None)
+    folder = server_folder(journals)
+    if problem := foreign_folder(folder):
+        raise CommandError(f"{problem}; the journal and the keys are to be there")
+    is_insecure = options.webhooks.insecure_webhook
+    webhooks = webhooks_for(options.webhooks.webhook, os.environ, folder, is_insecure=is_insecure)
+    targets = targets_for(team.jobs, folder, is_insecure=is_insecure)
+    make_keys_file(folder / KEYS)
+    # Where there are other keys, none is made that commands of agents could read.
+    token = (
+        token_for(os.environ, folder, is_local=is_loopback(listening.host))
+        if has_token(os.environ, folder) or not read_keys(folder / KEYS)
+        else None
+    )
+    _favour_event_loop()
+    _give_memory_back()
+    return ServerProcess(
+        team=team,
+        options=options,
+        listening=listening,
+        journals=journals,
+        database=database,
+        folder=folder,
+        retention=retention,
+        webhooks=webhooks,
+        targets=targets,
+        token=token,
+        settings=_settings(file, team, options, folder, token),
+        secrets={**_named(VARIABLE, token), **_webhook_secrets(webhooks), **targets.secrets},
+    )
+
+
+def _settings(
+    file: str, team: LoadedTeam, options: ServeOptions, folder: Path, token: StoredSecret | None
+) -> Settings:
+    is_in_memory = str(options.journal) == IN_MEMORY
+    requests = options.requests
+    own_name = urlsplit(options.cluster.address or "").hostname
+    return Settings(
+        token=None if token is None else token.value,
+        # Without a journal, the token is in this folder, which commands can read.
+        may_default_approve=False if is_in_memory else None,
+        keys=folder / KEYS,
+        hosts=accepted_hosts(
+            [options.listen.host, *filter(None, [own_name])], options.listen.allowed_host
+        ),
+        body_limit=requests.body_limit,
+        audit_reads=options.audit_reads,
+        text_limit=requests.text_limit,
+        is_strict=requests.strict,
+        ignores_hosted_tools=requests.ignore_hosted_tools,
+        origins=frozenset(requests.allow_origin),
+        logs_access=requests.access_log,
+        console_keys=None if is_in_memory else folder / SIGNED_IN,
+        is_view_only=options.console.view,
+        task_modes=parse_modes(options.mcp_tasks, team.agents),
+        jobs=team.jobs,
+        language_models=require_known_models(options.language_model),
+        file=file_name(file),
+        variables=variables_of(team.agents),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ServerProcess:
+    """A server that is ready to run: its values, its keys and its secrets."""
+
+    team: LoadedTeam
+    options: ServeOptions
+    listening: Listening
+    journals: Journals
+    database: DatabaseAddress | None
+    folder: Path
+    """Where its keys and secrets are."""
+    retention: Retention
+    webhooks: Sequence[Webhook]
+    targets: JobTargets
+    token: StoredSecret | None
+    settings: Settings
+    secrets: Mapping[str, str] = attrs.field(repr=False)
+    """Redacted from texts, and removed from the environment of commands, under these names."""
+
+    async def work(self, stop: Stop) -> int:
+        """Serve until a signal comes, and return the exit code."""
+        choice = await choose_sandbox(self.options.sandbox, self.team.agents.values())
+        shared = await self._cluster_secret()
+        secrets = {**self.secrets, SHARED_NAME: shared} if shared else self.secrets
+        opener = JournalOpener(
+            journals=self.journals,
+            secrets=secrets,
+            webhooks=[it.url for it in self.webhooks],
+            hidden=[*filter(None, [self.listening.key or self.listening.certificate])],
+            workspace=self.options.workspace,
+            sandbox=choice,
+            retention=self.retention,
+            exchange=None
+            if self.database is None
+            else SharedExchange(exchange_opener(self.database.url, os.environ)),
+        )
+        async with AsyncExitStack() as opened:
+            if self.database is not None:
+                # Ends what earlier processes left on this machine for writers elsewhere.
+                left = end_left_commands(self.database.url, _host_name())
+                await opened.enter_async_context(left)
+            if opener.exchange is not None:
+                await opened.enter_async_context(opener.exchange.held())
+            is_insecure = self.options.webhooks.insecure_webhook
+            push = await opened.enter_async_context(
+                open_webhooks(self.webhooks, is_insecure=is_insecure)
+            )
+            targets = await opened.enter_async_context(self.targets.open())
+            # Before a journal is taken: a mistake in the file is said at the start.
+            require_jobs(self.team.jobs, targets, now=time.time())
+            settings = attrs.evolve(self.settings, job_targets=targets)
+            cluster = self._cluster(opener, shared, choice) if shared else None
+            server, stopped = await opened.enter_async_context(
+                self._open_server(opener, settings, push, cluster)
+            )
+            stop.set_orchestrator(stopped)
+            link = self._print(server)
+            if self.options.console.browser:
+                page = opened.enter_context(console_file(self.folder, link))
+                await open_browser(page, link)
+            # What is there by now stays: no collection of garbage looks at it again.
+            gc.collect()
+            gc.freeze()
+            await stop.wait_requested()
+            await stop.wait_drained()
+        return 0
+
+    def _cluster(
+        self, opener: JournalOpener, secret: str, sandbox: SandboxChoice
+    ) -> ClusterSettings:
+        environ = {**os.environ, **opener.secrets}
+        return ClusterSettings(
+            secret=secret.encode(),
+            open_orchestrator=opener.open,
+            clock=time.time,
+            redactor=Redactor(secret_values(environ, tuple(opener.secrets))),
+            sandbox=sandbox,
+            report=report,
+            host=_host_name(),
+            address=self.options.cluster.address,
+            database=self.database,
+            shards=self.options.cluster.shards,
+            grace=self.options.grace,
+        )
+
+    async def _cluster_secret(self) -> str:
+        """Return the secret by which servers of the same journals know each other, if any.
+
+        It is never a key, nor made of one: clients have keys. A server of one journal has none.
+        """
+        await trio.lowlevel.checkpoint()
+        if isinstance(self.journals, OneJournal):
+            return ""
+        if self.database is not None:
+            return await secret_of_database(self.database)
+        file = self.folder / "cluster_secret"
+        return load_or_create_secret(file, lambda: random_secrets.token_hex(32)).value
+
+    @asynccontextmanager
+    async def _open_server(
+        self,
+        opener: JournalOpener,
+        settings: Settings,
+        push: Mapping[str, Push],
+        cluster: ClusterSettings | None,
+    ) -> AsyncGenerator[tuple[Server, Drainable]]:
+        """Serve one journal, or those of a folder; yield the server, and what a signal stops."""
+        journals, agents = self.journals, self.team.agents
+        if isinstance(journals, OneJournal):
+            async with (
+                journals.open_free() as held,
+                opener.open(held) as orchestrator,
+                open_server(orchestrator, agents, settings, self.listening, push) as server,
+            ):
+                yield server, orchestrator
+            return
+        assert cluster is not None, "it is for all but one journal"
+        async with open_cluster_server(
+            journals, agents, settings, self.listening, push=push, cluster=cluster
+        ) as served:
+            yield served.server, served
+
+    def _print(self, server: Server) -> str:
+        """Print all that a client needs, and return the link to the console."""
+        journal = self.options.journal
+        print_signed(self.webhooks)
+        for it in server.state.journals:
+            print_unserved(it.unserved_sessions)
+        agents = self.team.agents
+        print_warnings(server.state.unusable_agents, agents, journal, self.options.workspace)
+        print_address(server.addresses[0], self.team, self.token, self.listening, journal)
+        link = console_link(server)
+        print(f"console: {link} (signs you in, once)", flush=True)
+        return link
+
+
+def _webhook_secrets(webhooks: Iterable[Webhook]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for it in webhooks:
+        name = SECRET if it.owner == DEFAULT else f"{SECRET}_{it.owner}"
+        found |= _named(name, it.secret)
+    return found
+
+
+def _named(name: str, secret: StoredSecret | None) -> dict[str, str]:
+    """Return the values of a secret under names of their own: it may be two."""
+    values = [] if secret is None else secret.value.split()
+    return {
+        name if not number else f"{name}_{number + 1}": value for number, value in enumerate(values)
+    }
+
+
+def _host_name() -> str:
+    return host_of(None, os.environ, spans_hosts=True).name
+
+
+def _favour_event_loop() -> None:
+    """Keep all other code of this process from delaying the answers to clients.
+
+    What is imported lives as long as the server, and is exempt from garbage collection: a full
+    collection, during which no client is answered, walks through all other objects. And a thread
+    hands the interpreter over sooner: an answer takes it a dozen times.
+    """
+    gc.collect()
+    gc.freeze()
+    sys.setswitchinterval(SWITCH_SECONDS)
+
+
+def _give_memory_back() -> None:
+    """Have the system get the memory of large bodies as soon as they are freed.
+
+    By itself glibc reserves more for later with each one, and the heap has holes between them: 80
+    chats with images of 5 MB left 100 MB behind, and leave 32 so.
+    """
+    with suppress(AttributeError):  # another C library has no such setting
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
+
+
+def _require_for_database(
+    database: DatabaseAddress | None, options: ServeOptions, listening: Listening
+) -> None:
+    """Refuse options that fit no server, or not one of a database."""
+    shards, address = options.cluster.shards, options.cluster.address
+    if address is not None and not is_address(address):
+        raise CommandError(f"--address is {address!r}; it is http://HOST:PORT")
+    is_clear = urlsplit(address or "").scheme == "http"
+    if address and is_clear and not (listening.is_insecure or is_own_machine(address)):
+        raise CommandError(
+            f"--address is {address}, and keys and texts would come from other servers in the"
+            " clear: give https://HOST:PORT, with --tls-cert; or --insecure, if that network"
+            " is yours"
+        )
+    if shards is not None and not 1 <= shards <= MOST_SHARDS:
+        raise CommandError(f"--shards is {shards}; it must be 1 to {MOST_SHARDS}")
+    if database is None:
+        if shards is not None:
+            raise CommandError("--shards is for servers of one database: --journal postgresql://…")
+        return
+    named = listening.host if address is None else urlsplit(address).hostname
+    require_named(named or "")
+    if not os.environ.get("ORCHESTRATOR_API_KEY", "").strip():
+        raise CommandError(
+            "the journal is a database, which other servers have, too: set ORCHESTRATOR_API_KEY"
+            " to the same token on all of them (openssl rand -hex 32)"
+        )

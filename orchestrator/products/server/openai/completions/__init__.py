@@ -1,1 +1,0 @@
-"""Legacy completions: a prompt, and the text that follows it."""
