@@ -12,7 +12,7 @@ import trio
 
 from orchestrator.agents import CallId, raising_one_error
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
-from orchestrator.products.cluster.lending.lent import Lent, Loss
+from orchestrator.products.cluster.lending.lent import Lent, Loss, Waiting
 from orchestrator.products.cluster.lending.lent_turn import LentTurn
 from orchestrator.products.cluster.lending.recorded_ends import RecordedEnds
 from orchestrator.products.cluster.lending.recorded_runs import RecordedRuns
@@ -150,7 +150,7 @@ class Lender:
     async def leave(self, lent: Lent, *, is_left_to_next: bool) -> None:
         """Return when nothing of a call runs, its lease is over, or the next writer has it."""
         await trio.lowlevel.checkpoint()
-        lent.is_over = True
+        lent.give_up()
         try:
             if lent.end is not None:
                 self.ends.add(lent)
@@ -168,28 +168,31 @@ class Lender:
         finally:
             del self.lent[lent.id]
 
-    def send(self, lent: Lent) -> None:
-        """Send the next attempt of a call, and take the one before back."""
+    def send(self, lent: Lent, *, is_shown: bool = False) -> None:
+        """Send the next attempt of a call, and take the one before back.
+
+        Args:
+            lent: the call or turn.
+            is_shown: a fact says already that its task waits for a worker.
+        """
         if lent.is_sent:
             self._to_withdraw.append(lent.dispatch(self.tenure.journal))
         lent.attempt = max(attempt_number(self.tenure.epoch, lent.tries), lent.attempt + 1)
         lent.tries += 1
-        lent.wait_again()
+        lent.wait_again(is_shown=is_shown)
         self._to_send[lent.id] = lent
         self._send_due.set()
 
-    def send_refused(self, lent: Lent) -> None:
-        """Send what a worker has refused to the others, as soon as there is another one."""
-        lent.is_refused = True
+    def send_refused(self, lent: Lent, waiting: Waiting) -> None:
+        """Send a call that a worker has refused to the others, as soon as there is another one."""
+        waiting.is_refused = True
         if any(
             it.alive
             and it.beat.place == lent.place
             and (it.beat.worker, lent.version) not in self.refused
             for it in self.workers
         ):
-            is_shown = lent.is_shown
-            self.send(lent)
-            lent.is_shown = is_shown
+            self.send(lent, is_shown=waiting.is_shown)
 
     def stop(self, run: RunId, worker: WorkerId) -> None:
         """Have a run stopped that counts no more."""
@@ -256,7 +259,7 @@ class Lender:
             await self._send_due.wait()
             self._send_due = trio.Event()
             back, self._to_withdraw = self._to_withdraw, []
-            waiting = [lent for lent in self._to_send.values() if lent.is_waiting]
+            waiting = [it for it in self._to_send.values() if isinstance(it.state, Waiting)]
             self._to_send = {}
             sent = [lent.dispatch(self.tenure.journal) for lent in waiting]
             if back:
@@ -264,8 +267,7 @@ class Lender:
             if sent:
                 await self._queue.send(self.tenure, sent)
             for lent, dispatch in zip(waiting, sent, strict=True):
-                if lent.attempt == dispatch.attempt:
-                    lent.is_sent = True
+                lent.sent = dispatch.attempt
 
     async def _receive_forever(self, nursery: trio.Nursery) -> NoReturn:
         while True:
@@ -347,12 +349,12 @@ class Lender:
             return None
         if lent.run == request.run:
             return lent  # it asks again, or was accepted by an earlier writer
-        if lent.run is not None or lent.attempt != begin.attempt:
+        if not isinstance(lent.state, Waiting) or lent.attempt != begin.attempt:
             self.reply(request, Fenced())
             return None
         if (request.worker, lent.version) in self.refused:
             self.reply(request, Later())
-            self.send_refused(lent)
+            self.send_refused(lent, lent.state)
             return None
         lent.accept(request.run, request.worker)
         self.post(lent)
@@ -390,8 +392,8 @@ class Lender:
         """Wait for another worker than the one that could not begin."""
         self.refused.add((said.worker, lent.version))
         lent.attempt += 1
-        lent.wait_again()
+        lent.wait_again(is_shown=True)
         self.post(lent, wants=f"{lent.version} ({why})")
         self.ends.add_recorded(said)
-        lent.is_shown = True
-        self.send_refused(lent)
+        assert isinstance(lent.state, Waiting), "it waits again"
+        self.send_refused(lent, lent.state)

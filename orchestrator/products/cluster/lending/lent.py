@@ -1,8 +1,10 @@
-"""What is lent, a call or a turn, from its first dispatch to its end: which run counts, if any."""
+"""A lent call or turn, and its state: it waits for a worker, a run of it counts, or it is over."""
 
 import enum
 from abc import ABC, abstractmethod
+from typing import TypeAlias, assert_never
 
+import attrs
 import trio
 
 from orchestrator.agents import CallId
@@ -25,16 +27,53 @@ class Loss(enum.Enum):
     """Its worker has not begun it, and no other one can."""
 
 
+@attrs.define(eq=False)
+class Waiting:
+    """No run counts: the next run that begins this attempt does."""
+
+    since: float = attrs.field(factory=trio.current_time)
+    checked: float = attrs.field(factory=trio.current_time)
+    """When the queue was last known to have the attempt."""
+    is_shown: bool = False
+    """A fact says that the task waits for a worker."""
+    is_refused: bool = False
+    """A worker cannot run it: it is sent again when another one can."""
+
+
+@attrs.define(eq=False)
+class Running:
+    """One run of one attempt counts."""
+
+    run: RunId
+    worker: WorkerId
+    beats: int | None = None
+    """The number of beats of the worker when the run was first looked for."""
+    is_missing: bool = False
+    """The run was not found when workers were looked at last."""
+
+
+@attrs.frozen(eq=False)
+class Over:
+    """Nothing waits for it any more, and no run may begin."""
+
+    running: Running | None
+    """The run that is being stopped, and may yet tell its end."""
+
+
+LentState: TypeAlias = Waiting | Running | Over
+"""A call waits and runs by turns, as often as it is tried, and then is over for good."""
+
+
 class Lent(ABC):
-    """The state of what is lent."""
+    """A call or a turn that is lent."""
 
     def __init__(self, task: TaskRecord, call: CallId, *, place: str, version: str) -> None:
-        """Begin with what was sent to no worker yet.
+        """Begin before the first attempt is sent.
 
         Args:
-            task: whose call or turn it is.
-            call: the call; of a turn the first one.
-            place: whose workers it is lent to.
+            task: the task of the call or turn.
+            call: the call, or the first call of the turn.
+            place: the place whose workers may run it.
             version: the fingerprint of the agent.
         """
         self.task = task
@@ -44,35 +83,19 @@ class Lent(ABC):
         self.id = dispatch_id(task.call_prefix, call)
         self.attempt = 0
         self.tries = 0
-        self.run: RunId | None = None
-        """The one that counts; None while it waits for a worker."""
-        self.worker = WorkerId("")
-        self.beats: int | None = None
-        """How often its worker had been heard of when it was first looked for."""
-        self.is_missing = False
-        """Its run was not found when workers were looked at last."""
-        self.is_over = False
-        """Nothing waits for it any more: no run may begin."""
-        self.is_shown = False
-        """A fact says that it waits for a worker."""
-        self.since = trio.current_time()
-        """Since when it waits for a worker."""
-        self.is_sent = False
-        """The queue has its attempt, as far as is known."""
-        self.checked = self.since
-        """When it was last known that the queue has its attempt."""
-        self.is_refused = False
-        """A worker cannot run it: it is sent again when another one can."""
+        self.sent: int | None = None
+        """The last attempt that was given to the queue."""
+        self.state: LentState = Waiting()
         self.scope = trio.CancelScope()
         self.end: End | None = None
         self.request: Request | None = None
-        """What has told the end, to be acknowledged."""
+        """The request that told the end, to be acknowledged."""
         self.ended = trio.Event()
 
     @property
     @abstractmethod
     def placed(self) -> CallPlaced | None:
-        """Where the journal says that it waits or runs."""
+        """The fact of the journal that says where it waits or runs."""
 
     @property
     @abstractmethod
@@ -85,46 +108,68 @@ class Lent(ABC):
         return True
 
     @property
-    def is_waiting(self) -> bool:
-        """It waits for a worker."""
-        return self.run is None and not self.is_over
+    def running(self) -> Running | None:
+        """The run that counts, or that is being stopped."""
+        match self.state:
+            case Running():
+                return self.state
+            case Over():
+                return self.state.running
+            case Waiting():
+                return None
+            case _:
+                assert_never(self.state)
+
+    @property
+    def run(self) -> RunId | None:
+        return None if (running := self.running) is None else running.run
+
+    @property
+    def worker(self) -> WorkerId:
+        return WorkerId("") if (running := self.running) is None else running.worker
+
+    @property
+    def is_over(self) -> bool:
+        return isinstance(self.state, Over)
+
+    @property
+    def is_sent(self) -> bool:
+        """The queue was given the current attempt."""
+        return self.sent == self.attempt
 
     @abstractmethod
     def break_off(self, loss: Loss, said: Request | None = None) -> None:
-        """Give up what has run, and must not or cannot run once more.
+        """Give up a call or turn that must not or cannot run once more.
 
         Args:
             loss: why.
-            said: how its worker has told that, to be acknowledged; None if it has not.
+            said: the request by which its worker told that, to be acknowledged.
         """
 
     def fact(self, wants: str) -> CallPlaced:
-        """Return where it runs, or what it waits for."""
-        return CallPlaced(
-            self.task.id,
-            self.first_call,
-            self.place,
-            self.attempt,
-            self.worker,
-            self.run or "",
-            wants,
-        )
+        """Return the fact that says where it runs, or what it waits for."""
+        run = self.run or ""
+        call = self.first_call
+        return CallPlaced(self.task.id, call, self.place, self.attempt, self.worker, run, wants)
 
     def dispatch(self, journal: str) -> Dispatch:
         return Dispatch(self.id, self.attempt, journal, self.place)
 
     def accept(self, run: RunId, worker: WorkerId) -> None:
-        self.run, self.worker, self.beats = run, worker, None
-        self.is_missing = False
+        """Let a run count from now on."""
+        self.state = Running(run, worker)
 
     def adopt(self, run: RunId, worker: WorkerId) -> None:
         """Go on with the run that an earlier writer has accepted."""
         self.accept(run, worker)
 
-    def wait_again(self) -> None:
-        self.run, self.worker, self.beats = None, WorkerId(""), None
-        self.is_missing = self.is_shown = self.is_sent = self.is_refused = False
-        self.since = self.checked = trio.current_time()
+    def wait_again(self, *, is_shown: bool = False) -> None:
+        """Wait for a worker: no run counts any more."""
+        self.state = Waiting(is_shown=is_shown)
+
+    def give_up(self) -> None:
+        """Let no run begin any more: the one that counts is to be stopped."""
+        self.state = Over(self.running)
 
     def set_end(self, end: End, request: Request | None = None) -> None:
         if self.end is None:

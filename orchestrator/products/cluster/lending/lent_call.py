@@ -113,8 +113,8 @@ class LentCall(Lent):
         # The worker has a clock of its own, and tells when it is over.
         self.scope.deadline = self.deadline + LATE_SECONDS
 
-    def wait_again(self) -> None:
-        super().wait_again()
+    def wait_again(self, *, is_shown: bool = False) -> None:
+        super().wait_again(is_shown=is_shown)
         self.scope.deadline = self.deadline
 
     @property

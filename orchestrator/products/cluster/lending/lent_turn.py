@@ -23,7 +23,7 @@ from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.delegation import TaskRecord
 from orchestrator.delegation.events import CallPlaced
 from orchestrator.kernel.execution.tool_place import WorkerLostError
-from orchestrator.products.cluster.lending.lent import Lent, Loss
+from orchestrator.products.cluster.lending.lent import Lent, Loss, Over
 from orchestrator.products.cluster.lending.lent_call import (
     LATE_SECONDS,
     NOT_BEGUN,
@@ -129,8 +129,11 @@ class LentTurn(Lent):
     def fact(self, wants: str) -> CallPlaced:
         return attrs.evolve(super().fact(wants), turn=True)
 
-    def wait_again(self) -> None:
-        super().wait_again()
+    def wait_again(self, *, is_shown: bool = False) -> None:
+        super().wait_again(is_shown=is_shown)
+        self._forget_given()
+
+    def _forget_given(self) -> None:
         self.given.clear()
         self._asked = self.told = None
 
@@ -144,8 +147,8 @@ class LentTurn(Lent):
         """Give the turn up: its state is gone."""
         self._lost_at, self._loss = self.worker, loss
         self._begun = [it.tool.name for id_, it in self.calls.items() if id_ in self.given]
-        self.is_over = True
-        self.wait_again()
+        self.state = Over(None)
+        self._forget_given()
         for call in self.calls.values():
             call.ended.set()
         if said is not None:
@@ -153,7 +156,7 @@ class LentTurn(Lent):
 
     def crash(self, end: Crashed, said: Request) -> None:
         """End a turn that could not begin, and its calls with that."""
-        self.is_over = True
+        self.give_up()
         self.set_end(end, said)
         for call in self.calls.values():
             call.end = end

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 import trio
 
 from orchestrator.products.cluster.lending.lender import Lender
-from orchestrator.products.cluster.lending.lent import Lent, Loss
+from orchestrator.products.cluster.lending.lent import Lent, Loss, Running, Waiting
 from orchestrator.products.cluster.lending.lent_turn import LentTurn
 from orchestrator.products.cluster.work import Presence, RunId, WorkerId, WorkerSeen, WorkQueue
 from orchestrator.products.cluster.worker.wire import Begin, Fenced, question_in
@@ -55,10 +55,11 @@ class WorkerWatch:
         await self._send_stranded(live)
         missing: list[tuple[Lent, RunId]] = []
         for lent in list(lender.lent.values()):
-            if lent.run is None:
-                self._look_for_worker(lent)
-            elif self._is_lost(lent, workers.get(lent.worker)):
-                missing.append((lent, lent.run))
+            if isinstance(lent.state, Waiting):
+                self._look_for_worker(lent, lent.state)
+            running = lent.running
+            if running is not None and _is_lost(running, workers.get(running.worker)):
+                missing.append((lent, running.run))
             if isinstance(lent, LentTurn):
                 # Its worker hears from time to time that we are there.
                 lender.give(lent)
@@ -77,44 +78,31 @@ class WorkerWatch:
         unsure = {
             lent.id: lent
             for lent in lender.lent.values()
-            if lent.is_waiting
+            if isinstance(lent.state, Waiting)
             and lent.is_sent
-            and not lent.is_refused
-            and (has_died or now >= lent.checked + CHECK_SECONDS)
+            and not lent.state.is_refused
+            and (has_died or now >= lent.state.checked + CHECK_SECONDS)
         }
         if not unsure:
             return
         dispatches = [it.dispatch(lender.tenure.journal) for it in unsure.values()]
         for dispatch in await self._queue.stranded(dispatches, live):
             lent = unsure[dispatch.id]
-            if lent.is_waiting and lent.attempt == dispatch.attempt:
+            if isinstance(lent.state, Waiting) and lent.attempt == dispatch.attempt:
                 lender.send(lent)
         for lent in unsure.values():
-            lent.checked = now
+            if isinstance(lent.state, Waiting):
+                lent.state.checked = now
 
-    def _look_for_worker(self, lent: Lent) -> None:
-        if not lent.is_waiting:
-            return
-        if lent.is_refused:
-            self._lender.send_refused(lent)
-        waited = trio.current_time() - lent.since
-        if waited >= SHOWN_AFTER and not lent.is_shown:
-            lent.is_shown = True
+    def _look_for_worker(self, lent: Lent, waiting: Waiting) -> None:
+        if waiting.is_refused:
+            self._lender.send_refused(lent, waiting)
+            if lent.state is not waiting:
+                return  # it was sent, and waits anew
+        waited = trio.current_time() - waiting.since
+        if waited >= SHOWN_AFTER and not waiting.is_shown:
+            waiting.is_shown = True
             self._lender.post(lent)
-
-    def _is_lost(self, lent: Lent, worker: WorkerSeen | None) -> bool:
-        """Return whether no worker holds a run any more, at this look and the one before."""
-        was_missing = lent.is_missing
-        if worker is None or not worker.alive:
-            lent.is_missing = True
-        elif lent.run in worker.beat.runs:
-            lent.is_missing = False
-        else:
-            if lent.beats is None:
-                lent.beats = worker.beats
-            # It may have begun since the last beat.
-            lent.is_missing = worker.beats >= lent.beats + 2
-        return lent.is_missing and was_missing
 
     async def _lose(self, missing: Sequence[tuple[Lent, RunId]]) -> None:
         """Give runs up, unless they have said how they ended before their workers dropped them."""
@@ -168,3 +156,18 @@ class WorkerWatch:
             ):
                 del lender.parked[run]  # it never began; an end counts, also of the dead
         lender.refused = {it for it in lender.refused if it[0] in workers}
+
+
+def _is_lost(running: Running, worker: WorkerSeen | None) -> bool:
+    """Return whether no worker holds a run any more, at this look and the one before."""
+    was_missing = running.is_missing
+    if worker is None or not worker.alive:
+        running.is_missing = True
+    elif running.run in worker.beat.runs:
+        running.is_missing = False
+    else:
+        if running.beats is None:
+            running.beats = worker.beats
+        # It may have begun since the last beat.
+        running.is_missing = worker.beats >= running.beats + 2
+    return running.is_missing and was_missing
