@@ -1,10 +1,13 @@
 """The errors of one agent, by their reader.
 
-* AgentError the task fails with it x ModelError the provider failed; see its `kind` ·
-ScriptExhaustedError a scripted model has no step left x LimitExceededError the task reached a limit
-of its agent x InputError the agent does not take this goal x OutputError the final answer has the
-wrong type * ToolError the model reads it and goes on * DefinitionError the developer reads it: an
-agent, tool or model name is wrong
+* AgentError                 the task fails with it
+  x ModelError               the provider failed; see its `kind`
+    · ScriptExhaustedError   a scripted model has no step left
+  x LimitExceededError       the task reached a limit of its agent
+  x InputError               the agent does not take this goal
+  x OutputError              the final answer has the wrong type
+* ToolError                  the model reads it and goes on
+* DefinitionError            the developer reads it: an agent, tool or model name is wrong
 """
 
 import enum

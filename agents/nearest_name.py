@@ -1,4 +1,4 @@
-"""The nearest of the known names, for what was mistyped."""
+"""The known name nearest to a mistyped one."""
 
 import difflib
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """One answer of an agent beside its turn: its instructions, model, settings and hooks, no tools.
 
-Nothing of it is recorded here: what the answer is used for decides about that.
+The caller decides whether the answer is recorded.
 """
 
 from collections.abc import Callable
@@ -28,17 +28,17 @@ async def side_answer(
     deps: object = None,
     tell: Callable[[ModelEvent], None],
 ) -> str:
-    """Return what an agent answers to a transcript.
+    """Return the answer of an agent to a transcript.
 
     Args:
         agent: its instructions, settings and hooks hold.
-        transcript: the messages, of which the last one is asked. It has no open calls.
+        transcript: the messages; the last one is the question. It has no open calls.
         model: answers for the agent; the call is paid for inside it.
         extra_instructions: added to the agent's own.
-        made_instructions: what the function of its instructions has made; None calls it.
+        made_instructions: the result of its instruction function; None calls the function.
         path: the path of its task in the tree.
         deps: the dependencies that the program has given to the run.
-        tell: is told what happens while the model answers.
+        tell: receives the events of the model.
     """
     goals = (it.text for it in transcript if isinstance(it, UserMessage))
     context = TaskContext(agent=agent.name, goal=next(goals, ""), path=path, deps=deps)

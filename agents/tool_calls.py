@@ -1,4 +1,4 @@
-"""The steps of a turn: checks what a model answers, runs what it calls, records both."""
+"""The steps of a turn: checks the answer of a model, runs its calls, records both."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -96,7 +96,7 @@ class TurnSteps:
         self.answers = 0
         """How many answers the model has given in this turn."""
         self.used = NOTHING_USED
-        """What they have used."""
+        """Their usage."""
         for message in self._newest_first():
             if isinstance(message, AssistantMessage):
                 self._count(message)
@@ -110,7 +110,7 @@ class TurnSteps:
         """The last answer to each call, and how often in a row it was the same."""
 
     def record(self, step: StepT, consumes: Sequence[int] = ()) -> StepT:
-        """Record a step, and return it as it is recorded."""
+        """Record a step, and return its recorded form."""
         recorded = cast("StepT", self._host.record(step, consumes))
         self.history = self.history.followed_by(recorded)
         if isinstance(recorded, AssistantMessage):
@@ -118,7 +118,7 @@ class TurnSteps:
         return recorded
 
     async def record_answer(self, answer: AssistantMessage) -> AssistantMessage:
-        """Record an answer of the model, and return it as it is recorded."""
+        """Record an answer of the model, and return its recorded form."""
         if is_long(answer):
             await self._host.before_record(answer)
         return self.record(answer)  # noqa: ASYNC910 (most answers are short)
@@ -186,7 +186,7 @@ class TurnSteps:
         return result.text if result is not None and is_final else None
 
     def last_text(self) -> str:
-        """Return what the model said with its last calls."""
+        """Return the text of the model beside its last calls."""
         answers = (it for it in self._newest_first() if isinstance(it, AssistantMessage))
         return next(answers).text
 
@@ -288,8 +288,8 @@ class TurnSteps:
     def _lacks_secret(self, call: ToolCall) -> bool:
         """Return whether a call that a crash interrupted would run without its secret.
 
-        What a worker may have begun has it: such a call is not sent again, but asked about. What
-        acts on the journal alone reads what is recorded there.
+        A call that a worker may have begun has its secret: it is asked about and not sent again. A
+        call that acts on the journal alone reads its recorded arguments.
         """
         return (
             has_redacted(call.arguments)

@@ -26,10 +26,9 @@ Measure: TypeAlias = Callable[[Message], int]
 
 
 class _Log:
-    """The messages that transcripts share, and what was found out about them.
+    """The messages that transcripts share, and their counts.
 
-    It only grows, so a beginning of it never changes. What is known of it is brought up to date
-    when it is asked for.
+    It only grows, so its beginning never changes. The counts are brought up to date on demand.
     """
 
     __slots__ = (
@@ -211,7 +210,7 @@ def _view(log: _Log, length: int) -> Transcript:
 
 
 def as_transcript(messages: Iterable[Message]) -> Transcript:
-    """Return messages as a transcript: itself, or a copy of what may change."""
+    """Return messages as a transcript: the same object, or a copy of a mutable sequence."""
     return messages if isinstance(messages, Transcript) else Transcript(messages)
 
 

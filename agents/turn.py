@@ -136,7 +136,7 @@ async def take_turn(
 async def _resumed(
     steps: TurnSteps, host: TurnHost, check: "_AnswerChecks"
 ) -> tuple[str | None, Sequence[Message]]:
-    """Return the final answer that a turn has come to; None, and what is wrong with it, else."""
+    """Return the final answer of a turn; otherwise None and the problem."""
     if interrupted := unanswered_calls(steps.history):
         for_caller = steps.calls_for_caller(interrupted)
         own = [call for call in interrupted if call not in for_caller]
@@ -158,7 +158,7 @@ async def _hooked_answer(
     model: Model,
     steps: TurnSteps,
 ) -> AssistantMessage:
-    """Return an answer as the hooks want it recorded; if one fails, it is recorded as it is."""
+    """Return an answer in the form that the hooks want recorded; if a hook fails, the original."""
     if not hooks:
         return answer  # noqa: ASYNC910 (an answer is recorded at once)
     assert context is not None, "a hook is given the task"
@@ -189,7 +189,7 @@ def _context(
 async def _made_instructions(
     agent: Agent[Any], context: TaskContext[Any] | None, host: TurnHost, known: str | None
 ) -> str:
-    """Return what the function of the instructions makes of a task, once in a turn."""
+    """Return the instructions that a function makes for a task, once in a turn."""
     if known is not None:
         await trio.lowlevel.checkpoint()
         return known
@@ -204,9 +204,9 @@ def _with_extra(instructions: str, extra: str) -> str:
 
 
 class _AnswerChecks:
-    """Says what is wrong with a final answer.
+    """Names the problems of a final answer.
 
-    Nothing of it is recorded: a turn that resumes from the answer checks it again.
+    They are not recorded: a turn that resumes from the answer checks it again.
     """
 
     __slots__ = ("_agent", "_context", "_past", "_schema")

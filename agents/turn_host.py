@@ -20,7 +20,7 @@ class TurnHost(Protocol):
     """Records the steps of one turn, and decides when the turn may go on."""
 
     def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
-        """Record a step, and return it as it is recorded: the turn goes on with the redacted one.
+        """Record a step, and return its recorded form: the turn goes on with the redacted one.
 
         Args:
             step: an answer of the model or of a tool. It need not be durable on return.
@@ -33,9 +33,9 @@ class TurnHost(Protocol):
         ...
 
     async def before_instructed(self, instructions: str) -> None:
-        """Note what a function has made: it is recorded with the next answer of the model.
+        """Note the result of a function: it is recorded with the next answer of the model.
 
-        A turn that is resumed after that answer is not asked to make them again.
+        A turn that is resumed after that answer does not call the function again.
         """
         ...
 
@@ -59,10 +59,10 @@ class TurnHost(Protocol):
         """Wait until a call is approved and, where it acts outside the journal, durable.
 
         Returns:
-            what was approved; None if no rule is about the task.
+            the approved call; None if no rule matches the task.
 
         Raises:
-            ToolError: it may not be run; the model reads why.
+            ToolError: it may not be run; the model reads the reason.
         """
         ...
 

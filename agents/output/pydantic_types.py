@@ -103,7 +103,7 @@ class _PartType(type):
 
 
 def replaced_parts(type_: Any) -> Any:
-    """Return a type in which markers stand for all that pydantic reads.
+    """Return a type with markers in place of all the types that pydantic reads.
 
     Raises:
         DefinitionError: an attrs class or a struct has a field that pydantic would have to read.
@@ -171,9 +171,9 @@ def is_part(type_: Any) -> bool:
 
 
 def part_schema(type_: Any) -> dict[str, Any]:
-    """Return the JSON schema of what a marker stands for, with definitions of its own.
+    """Return the JSON schema of a marker's type, with its own definitions.
 
-    Any other type is one that msgspec does not know.
+    Any other type is unknown to msgspec.
     """
     if not isinstance(type_, _PartType):
         raise TypeError(
@@ -189,7 +189,7 @@ def part_schema(type_: Any) -> dict[str, Any]:
 
 
 def read_part(type_: Any, text: str | bytes) -> Any:
-    """Read JSON as what a marker stands for.
+    """Read JSON as the type of a marker.
 
     Raises:
         ValueError: it does not fit; the arguments are its problems.
@@ -246,7 +246,7 @@ def _required_core(value: object) -> Any:
 
 
 def plain_part(value: object) -> Any:
-    """Return a value of pydantic's as what it is read from (the hook of msgspec's writers)."""
+    """Return the plain data of a pydantic value (the hook of msgspec's writers)."""
     pydantic_core = _required_core(value)
     try:
         dump: Callable[..., Any] | None = getattr(value, "model_dump", None)
@@ -260,10 +260,10 @@ def plain_part(value: object) -> Any:
 
 
 def plain_value(type_: Any, value: object) -> Any:
-    """Return a value of what a marker stands for as what JSON has.
+    """Return a value of a marker's type as JSON data.
 
     Raises:
-        TypeError: it is no such value.
+        TypeError: the value has another type.
     """
     import pydantic_core
 
@@ -275,11 +275,11 @@ def plain_value(type_: Any, value: object) -> Any:
 
 
 def _in_order(plain: object, value: object) -> object:
-    """Return plain data in the same order in every process: sets have none of their own.
+    """Return plain data with its sets in the same order in every process.
 
     Args:
-        plain: what is written.
-        value: the same, in which sets are still sets. A serializer may make it something else.
+        plain: the written data.
+        value: the same data with its sets. A serializer may change it.
     """
     unchanged = plain
     if isinstance(plain, list):

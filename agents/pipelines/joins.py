@@ -1,7 +1,7 @@
-"""Whether the answer of one agent can be the input of the next, as far as their types say.
+"""The check that the answer of one agent can be the input of the next, by their types.
 
-It compares JSON schemas, as that is how values travel. What it does not know it lets through: a
-join that is refused here would fail for every value.
+It compares JSON schemas, because values travel as JSON. An unknown combination passes: a refused
+join would fail for every value.
 """
 
 from collections.abc import Iterator, Mapping

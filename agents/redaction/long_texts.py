@@ -19,7 +19,7 @@ from orchestrator.agents.redaction.redactor import LONG_TEXT, Redactor
 T = TypeVar("T")
 
 VERY_LONG_TEXT: Final = 100_000
-"""From so many characters on, a single regular expression stalls every other thread."""
+"""The number of characters above which a single regular expression stalls every other thread."""
 PIECE: Final = 50_000
 """How many characters are looked at before other tasks have a turn: some milliseconds."""
 SEARCHES_AT_ONCE: Final = 1
@@ -123,7 +123,7 @@ async def _redacted_in_process(redactor: Redactor, text: str) -> str:
 
 
 def redacted_request(request: bytes) -> bytes:
-    """Return a text without its secrets: what the other process does."""
+    """Return a text without its secrets: the work of the other process."""
     known, _, text = request.partition(b"\n")
     redacted = Redactor(json.loads(known)).redact(text.decode("utf-8", "surrogatepass"))
     return redacted.encode("utf-8", "surrogatepass")

@@ -14,9 +14,10 @@ REDACTED: Final = "***"
 MIN_SECRET_LENGTH: Final = 8
 """A shorter value would occur in any text."""
 MAX_UNDECIDED: Final = 200
-"""What follows so many characters of a value does not change whether it is secret.
+"""The number of characters of a value that decide whether it is secret.
 
-So a longer one after `Basic` or `Bearer` is secret whatever it is."""
+A longer value after `Basic` or `Bearer` is always secret.
+"""
 
 # Names have any case, in ASCII letters only.
 ANY_CASE: Final = re.IGNORECASE | re.ASCII

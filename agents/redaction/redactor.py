@@ -44,11 +44,11 @@ _NOT_RARE: Final = 1_000
 LONG_TEXT: Final = 8_192
 """The search of a longer text is worth a thread, and its result worth remembering."""
 REMEMBERED: Final = 20_000_000
-"""How many characters of long texts are remembered with what was left of them."""
+"""The number of characters of long texts that are remembered with their redacted form."""
 REMEMBERED_TREES: Final = 8
 """How many values of many texts are remembered; each is recalled soon, by its post."""
 LONGEST_MARK: Final = 64
-"""No mark of ours is longer, what is looked at around it included."""
+"""The longest mark, including the characters around it that are examined."""
 MIN_DECLARED_SECRET_LENGTH: Final = 4
 """A declared variable is secret even if its value is short."""
 
@@ -230,13 +230,13 @@ class Redactor:
     def __init__(self, known: Iterable[str] = ()) -> None:
         self.known: list[str] = []
         self._searched: dict[str, str] = {}
-        """Long texts that were searched ahead, and what was left of them; the oldest first."""
+        """Long texts that were searched ahead, with their redacted form; the oldest first."""
         self._remembered = 0
         self._trees: dict[int, tuple[object, object]] = {}
         """Values of many texts that were searched ahead, by their identity; the oldest first."""
         self._given = frozenset(known)
         self._learned: dict[str, frozenset[str]] = {}
-        """What was learned later, by its source."""
+        """Secrets that were learned later, by their source."""
         self._index(self._given)
 
     def learn(self, values: Iterable[str], *, source: str = "") -> None:
@@ -265,7 +265,7 @@ class Redactor:
         self._marks = _by_rare_letter({_mark(form) for form in forms})
         self._longest = max(map(len, forms), default=0)
         self.longest_mark = max(LONGEST_MARK, self._longest)
-        """A text that is searched for marks piece by piece overlaps by so many characters."""
+        """The overlap, in characters, of a text that is searched for marks piece by piece."""
         self._by_beginning: dict[str, list[str]] = {}
         for form in self._known:
             self._by_beginning.setdefault(form[:_BEGINNING], []).append(form)
@@ -294,7 +294,7 @@ class Redactor:
         return text in self._searched
 
     def remember(self, text: str, redacted: str) -> None:
-        """Remember what a long text is without its secrets, for as long as there is room."""
+        """Remember the redacted form of a long text, as long as there is room."""
         # Redaction is idempotent: what is left is searched, too.
         for each, result in ((text, redacted), (redacted, redacted)):
             if each not in self._searched:
@@ -306,24 +306,25 @@ class Redactor:
             self._remembered -= len(oldest)
 
     def remember_tree(self, value: object, redacted: object) -> None:
-        """Remember what a value of many texts is without its secrets, until it is recalled.
+        """Remember the redacted form of a value with many texts, until it is recalled.
 
-        It must not change: it is known by its identity, for comparing it would take as long.
+        The value must not change: it is known by its identity, because a comparison would take as
+        long.
         """
         self._trees[id(value)] = (value, redacted)
         if len(self._trees) > REMEMBERED_TREES:
             del self._trees[next(iter(self._trees))]
 
     def recall_tree(self, value: T) -> T | None:
-        """Return what a value is without its secrets, if it was searched ahead; once."""
+        """Return the redacted form of a value that was searched ahead, once."""
         # It is kept with its result: no other value has its identity meanwhile.
         found = self._trees.pop(id(value), None)
         return None if found is None else cast("T", found[1])
 
     def may_hold_secret(self, body: bytes) -> bool:
-        """Return whether there may be a secret in an encoded fact, with false positives only.
+        """Return whether an encoded fact may contain a secret, with false positives only.
 
-        The marks that it searches for contain nothing that JSON would escape.
+        The searched marks contain no character that JSON escapes.
         """
         raw, low = body.decode(), body.lower().decode()
         if _has_secret_mark(raw, low):
@@ -459,9 +460,10 @@ def _forms(value: str) -> set[str]:
 
 
 def _inner_base64(raw: bytes, before: int) -> str:
-    """Return what the base64 of all texts has in common that have a value after so many bytes.
+    """Return the part that is common to the base64 of all texts with a value after a number of
+    bytes.
 
-    Each letter stands for six bits: those at the ends also depend on the bytes around.
+    Each letter stands for six bits: the bits at the ends also depend on the neighbouring bytes.
     """
     whole = base64.b64encode(bytes(before) + raw).decode()
     return whole[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]

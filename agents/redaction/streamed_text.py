@@ -34,11 +34,12 @@ from orchestrator.agents.redaction.redactor import (
 CONTEXT: Final = 600
 """How many emitted characters are searched again: a value is recognized by its name."""
 MAX_HELD_BACK: Final = 4000
-"""No more characters than these are held back. What is a secret for certain is dropped then, and so
-is the password of an address, which is known for one only at its end; of what may be lines of a
-private key without their beginning, the oldest are shown."""
+"""The most characters that are held back. A certain secret is dropped then, and so is the password
+of an address, which is recognized only at its end. If the held text may be lines of a private key
+without their beginning, the oldest lines are shown.
+"""
 LONG_SECRET: Final = 1000
-"""Of a secret that is longer, the middle is dropped: what is held back is searched often."""
+"""The length above which the middle of a secret is dropped: held text is searched often."""
 KEPT: Final = 300
 """How many characters are kept of both its ends, to find its end."""
 PIECE: Final = 1000
@@ -173,7 +174,7 @@ class StreamRedactor:
         return len(self._held_back)
 
     def add(self, text: str) -> str:
-        """Add a piece of the text, and return what may be emitted now."""
+        """Add a piece of the text, and return the part that may be emitted now."""
         # In small pieces: the search is slower than linear.
         pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
         return "".join(map(self._add, pieces))
@@ -204,7 +205,7 @@ class StreamRedactor:
         return emitted
 
     def decided_end(self, text: str) -> int:
-        """Return the end of the longest beginning of a text in which nothing is undecided."""
+        """Return the end of the longest start of a text that is fully decided."""
         end = len(text)
         for _ in range(MAX_ROUNDS):
             start = self._undecided_start(text[:end])
@@ -230,7 +231,7 @@ class StreamRedactor:
         return redacted != text and _ENDS_REDACTED.search(redacted) is not None
 
     def _shortened(self, text: str, end: int) -> str:
-        """Return a text without the middle of the long secret in which it ends."""
+        """Return a text without the middle of the long secret at its end."""
         head, tail = text[: end + KEPT].rstrip("\\"), text[-KEPT:]
         # Not in the middle of an escaped quote, which would close the value.
         while tail and not tail[0].isalnum():
@@ -313,7 +314,7 @@ def _ends_in_private_key(text: str, redactor: Redactor) -> bool:
 
 
 def _common_end(text: str, other: str) -> str:
-    """Return the longest text with which both end."""
+    """Return the longest common ending of two texts."""
     length = 0
     while length < min(len(text), len(other)) and text[-1 - length] == other[-1 - length]:
         length += 1

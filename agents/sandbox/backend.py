@@ -1,7 +1,7 @@
-"""The port for how a command is started: a backend enforces the sandbox of a task on it.
+"""The port that starts a command: a backend enforces the sandbox of a task on it.
 
-A backend that is a wall keeps a command inside whatever it tries, but for faults of the kernel. A
-backend that is none is a fence: it stops accidents.
+A backend that is a wall keeps every command inside, apart from faults of the kernel. Any other
+backend is a fence: it stops accidents.
 """
 
 import os
@@ -50,7 +50,7 @@ class SandboxBackend(Protocol):
 
     @property
     def lacks(self) -> Sequence[str]:
-        """What it does not enforce, in a few words each."""
+        """The rules that it does not enforce, in a few words each."""
         ...
 
     def launch(
@@ -66,11 +66,11 @@ def _ignore_request(_: NetworkRequest) -> None:
 
 @attrs.frozen(kw_only=True)
 class TaskSandbox:
-    """The sandbox of one task: what it and all its ancestors allow, and where."""
+    """The sandbox of one task: the rights that it and all its ancestors allow, and the folders."""
 
     backend: SandboxBackend
     sandbox: Sandbox
-    """What they all allow, with real paths."""
+    """The rights that they all allow, with real paths."""
     workspace: Path
     """The real path of the folder that the task works in. It can be read and written."""
     checkout: tuple[Path, ...] = ()
@@ -82,7 +82,7 @@ class TaskSandbox:
     """What no command writes, not even in the workspace: the code that the orchestrator runs.
     The paths are real."""
     home: Path | None = None
-    """The real path of the user's home, where programs look for what they run at their start."""
+    """The real path of the user's home, where programs look for start-up files."""
     on_request: Callable[[NetworkRequest], None] = _ignore_request
     """Called with each request that a command has made by its proxy."""
     proxy_port: int | None = None
@@ -107,11 +107,11 @@ class TaskSandbox:
         return (self.workspace, *self.checkout, *self.sandbox.write)
 
     def granted(self, *, covered: Sequence[Path] = ()) -> list[Path]:
-        """Return what can be written and has to be named to the kernel, as it is now.
+        """Return the writable paths to name to the kernel now.
 
-        A command may have made a link of what it can write, which a kernel would follow. So what is
-        in another such folder is not named again, and a path that leads elsewhere by now is not
-        named at all.
+        A command may have replaced a writable path by a link, which the kernel would follow. So a
+        path inside another such folder is not named again, and a path that now leads elsewhere is
+        not named.
 
         Args:
             covered: folders that are covered by others. So are hidden ones.
@@ -131,7 +131,7 @@ class TaskSandbox:
 
     @property
     def readable(self) -> list[Path]:
-        """What the sandbox names for reading, and no link was made of since."""
+        """The readable paths of the sandbox that have not become links since."""
         return [path for path in self.sandbox.read or () if is_unmoved(path)]
 
     @property

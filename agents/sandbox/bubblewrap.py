@@ -1,11 +1,11 @@
-"""The backend `bubblewrap`: commands run in namespaces of their own. A wall.
+"""The backend `bubblewrap`: commands run in their own namespaces. A wall.
 
-The root is read-only; the workspace, what the sandbox names and `/tmp` can be written. There is no
-network unless the sandbox has it all, no process of others, no state of the orchestrator, no
-credentials of the user, no socket in `/run`, and no way to more rights.
+The root is read-only; the workspace, the sandbox's write paths and `/tmp` are writable. A command
+has no network unless the sandbox allows all of it, and sees no foreign process, no state of the
+orchestrator, no credentials of the user and no socket in `/run`. It cannot gain rights.
 
-A mount hides what was below it, so mounts are made from the top down: what is hidden in a workspace
-is mounted after it, and a worktree in the hidden state folder after that folder.
+A mount hides everything below it, so mounts are made from the top down: a hidden path in a
+workspace is mounted after it, and a worktree in the hidden state folder after that folder.
 """
 
 import os
@@ -180,7 +180,7 @@ def _root(sandbox: Sandbox) -> Iterator[str]:
 
 
 def _mounts(place: TaskSandbox) -> dict[Path, _Mount]:
-    """Return what is mounted where. Of two reasons for the same path, the later one holds."""
+    """Return the mounts. Of two reasons for the same path, the later one holds."""
     writable = [it for it in place.writable if is_unmoved(it) and it.exists()]
     # Where one of these is a link, it leads to another of them, or to what is not there.
     empty = [it for it in (*TEMPORARY, RUN) if it.is_dir() and not it.is_symlink()]

@@ -1,7 +1,7 @@
-"""Which backend an orchestrator uses: the named one, or the strongest that works here.
+"""The choice of a backend: the named one, or the strongest that works here.
 
-A backend works if a command really ran in it, and could not write outside. What was found holds for
-one orchestrator: a container or a setting of the kernel may change for the next.
+A backend works if a command really ran in it and could not write outside. The result holds for one
+orchestrator: a container or a setting of the kernel may change for the next.
 """
 
 import os
@@ -168,7 +168,7 @@ def _run(
     environ: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
 ) -> str:
-    """Return what a program prints; raise if it fails."""
+    """Return the output of a program; raise if it fails."""
     try:
         done = subprocess.run(  # noqa: S603 (our own arguments)
             argv,

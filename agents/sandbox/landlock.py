@@ -1,14 +1,14 @@
-"""The backend `landlock`: the kernel restricts the files and sockets of a command. No root needed.
+"""The backend `landlock`: the kernel restricts the files and sockets of a command, without root.
 
-Landlock only allows, and a right on a folder holds for all that is in it. So:
+Landlock only allows, and a right on a folder holds for everything in it. So:
 
-* what is hidden is left out where its neighbours are allowed, and its name is still seen;
-* nothing can be protected in a folder that can be written;
-* `/tmp` is not writable: `TMPDIR` leads to a folder of the command's own.
+* a hidden path is left out while its neighbours are allowed, and its name stays visible;
+* a path in a writable folder cannot be protected;
+* `/tmp` is not writable: `TMPDIR` leads to the command's own folder.
 
-Landlock judges no UDP and no sockets that have a path, such as that of Docker or of the desktop. A
-seccomp filter forbids those sockets. A command sees the processes of others, and their names, but
-cannot signal or read them. It may change modes and times of files that the user owns.
+Landlock judges no UDP and no sockets that have a path, such as Docker's or the desktop's. A seccomp
+filter forbids those sockets. A command sees other processes and their names, but cannot signal or
+read them. It may change modes and times of files that the user owns.
 """
 
 import os
@@ -101,7 +101,7 @@ def _rules(place: TaskSandbox) -> Iterator[str]:
 
 
 def _without(path: Path, hidden: Sequence[Path]) -> Iterator[Path]:
-    """Yield paths that together are all of a path but what is hidden in it."""
+    """Yield paths that together cover a path except its hidden parts."""
     if path in hidden:
         return
     inside = [it for it in hidden if it.is_relative_to(path)]

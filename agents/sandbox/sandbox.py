@@ -1,6 +1,6 @@
-"""The value `Sandbox`: what the tools of an agent may touch. Down the tree it only tightens.
+"""The value `Sandbox`: the rights of an agent's tools. Descendants can only tighten it.
 
-It says what is wanted. Which of that is enforced is said by the backend: see `SandboxBackend`.
+It states the wish. The backend states how much of it is enforced: see `SandboxBackend`.
 """
 
 import os
@@ -47,7 +47,7 @@ def _listed(given: Any, field: str) -> tuple[Any, ...]:
 
 @attrs.frozen(kw_only=True)
 class Sandbox:
-    """What the commands and file tools of an agent and its descendants may touch.
+    """The rights of the commands and file tools of an agent and its descendants.
 
     Relative paths are inside the workspace of the agent.
     """
@@ -57,9 +57,9 @@ class Sandbox:
     record_network: bool = False
     """Whether each request to a named host is a fact of the journal."""
     write: tuple[Path, ...] = attrs.field(default=(), converter=_paths)
-    """What may be written besides the workspace and a temporary folder."""
+    """The writable paths besides the workspace and a temporary folder."""
     read: tuple[Path, ...] | None = attrs.field(default=None, converter=_optional_paths)
-    """What may be read besides that and the system's own folders; None is everything but
+    """The readable paths besides those and the system's own folders. None means everything except
     credentials and the state of the orchestrator."""
     environment: tuple[str, ...] | None = attrs.field(default=None, converter=_optional_names)
     """The environment variables that commands get, besides PATH, HOME and the like; None is all

@@ -74,7 +74,7 @@ _HAS_WORKTREE_CONFIG: Final = re.compile(rb"\bworktreeConfig\b", re.IGNORECASE)
 
 
 def without_named(hidden: Iterable[Path], sandbox: Sandbox) -> list[Path]:
-    """Return hidden paths but those that a sandbox names, or that hold what it names."""
+    """Return the hidden paths without those that a sandbox names, and without their parents."""
     named = (*sandbox.write, *(sandbox.read or ()))
     return [path for path in hidden if not any(it.is_relative_to(path) for it in named)]
 

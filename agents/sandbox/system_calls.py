@@ -27,10 +27,10 @@ def can_filter() -> bool:
 
 
 class SystemCallFilter:
-    """A program for seccomp. It begins with what no command may do.
+    """A program for seccomp. It begins with the calls that are forbidden to every command.
 
-    That is: other kinds of system calls, which it does not know; io_uring, which makes sockets
-    without being asked; and keyrings, which are those of the user, in no namespace.
+    These are: other kinds of system calls, which it does not know; io_uring, which creates sockets
+    without a judged call; and keyrings, which belong to the user and to no namespace.
     """
 
     def __init__(self, machine: str) -> None:
@@ -65,7 +65,7 @@ class SystemCallFilter:
 
 
 def namespace_filter(machine: str) -> bytes:
-    """Return the program for a command in namespaces: it forbids what is in none of them."""
+    """Return the program for a command in namespaces: it forbids calls outside of namespaces."""
     rules = SystemCallFilter(machine)
     rules.step(EQUAL, rules.socket, 1, 0)
     rules.step(RETURN, ALLOW)

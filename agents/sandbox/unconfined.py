@@ -1,7 +1,7 @@
-"""The backend `none`: commands may do all that the user may. A fence, for what they use only.
+"""The backend `none`: commands have all rights of the user. A fence, for their resources only.
 
-They get no more rights than they have (`no_new_privs`), their resource limits, and a supervisor
-that keeps all of their processes in one tree.
+They gain no rights (`no_new_privs`), have resource limits, and have a supervisor that keeps all
+their processes in one tree.
 """
 
 import sys

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class ToolContext:
-    """What the tools of one task work with."""
+    """The surroundings of one task's tools."""
 
     workspace: Path
-    """The folder that file tools stay in, and in which commands start."""
+    """The folder of file tools, and the start folder of commands."""
     make_sandbox: "Callable[[], TaskSandbox]"
     """Makes `sandbox` when it is first used: it looks at many paths, and most tools at none."""
     workspace_top: Path | None = None
-    """A folder above it that a person has named. Agents may change what is between the two, so that
-    way is walked anew, without links, whenever the workspace is opened."""
+    """A folder above it that a person has named. Agents may change the folders between the two, so
+    each opening of the workspace walks them again, without links."""
     environ: Mapping[str, str]
     """The environment of commands, without secrets."""
     seen_files: "SeenFiles"

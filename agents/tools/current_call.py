@@ -1,4 +1,4 @@
-"""What a call is to the tool that runs it, for a process that runs calls of turns elsewhere."""
+"""The current call of a tool, for a process that runs calls of turns elsewhere."""
 
 from orchestrator.agents.approved_call import APPROVED_CALL, ApprovedCall
 from orchestrator.agents.tools.tool import CURRENT_CALL_KEY, SECONDS_LEFT, CallKey

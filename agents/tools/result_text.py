@@ -1,7 +1,7 @@
 """The result of a tool as text that a model can read.
 
-Text stays as it is, any other value becomes JSON. A long text is saved whole, and the model reads
-its beginning, its end, and where the rest is. A full disk costs the rest, not the answer.
+A text stays unchanged, and any other value becomes JSON. A long text is saved whole, and the model
+reads its beginning, its end, and the file of the rest. A full disk costs the rest, not the answer.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ again with every later request of the conversation."""
 
 @attrs.frozen
 class ToolResult:
-    """What a tool answers that also delivers notices of its session."""
+    """The answer of a tool that also delivers notices of its session."""
 
     text: str
     consumes: Sequence[int] = ()

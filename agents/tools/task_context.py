@@ -30,7 +30,8 @@ class TaskContext(Generic[DepsT_co]):
     path: str
     """The path of its task in the tree, such as `/editor/researcher[3]`."""
     deps: DepsT_co = attrs.field(default=None, repr=False)
-    """What the program has given to the run: `run(..., deps=...)`; None without that."""
+    """The dependencies that the program gave to the run: `run(..., deps=...)`; None without them.
+    """
 
 
 CURRENT_TASK: Final[ContextVar[TaskContext[Any]]] = ContextVar("task context")

@@ -12,12 +12,12 @@ INPUT: Final = "input"
 
 @attrs.frozen
 class TextInput:
-    """What a tool takes that is called with one text instead of arguments."""
+    """The input of a tool that is called with one text instead of arguments."""
 
     syntax: Literal["", "lark", "regex"] = ""
     """The language of its grammar."""
     grammar: str = ""
-    """What the text has to fit; empty is any text."""
+    """The grammar of the text; empty allows any text."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -34,7 +34,7 @@ class TextInput:
 
 
 def input_of(arguments: Mapping[str, Any]) -> str:
-    """Return the text with which such a tool is called."""
+    """Return the text of such a call."""
     text = arguments.get(INPUT)
     # A model may make up arguments, where its provider knows functions only.
     return text if isinstance(text, str) else msgspec.json.encode(arguments).decode()

@@ -1,7 +1,7 @@
 """The value `Tool`, and the decorator that makes one of a plain function.
 
 A tool gets the whole call, so that it can distinguish two equal calls by their id. It raises
-`ToolError` for what the model should read; any other exception ends the task.
+`ToolError` for errors that the model should read; any other exception ends the task.
 """
 
 import inspect
@@ -60,11 +60,12 @@ a service (`Idempotency-Key: ...`) has the work done once.
 """
 CURRENT_CALL_KEY: Final[ContextVar[CallKey]] = ContextVar("call key")
 SECONDS_LEFT: Final[ContextVar[float]] = ContextVar("seconds left", default=math.inf)
-"""What is left of a tool's timeout: a call that is run elsewhere has waited for that already."""
+"""The rest of a tool's timeout: a call that runs elsewhere has already waited."""
 AsyncFunction: TypeAlias = Callable[..., Awaitable[Any]]
 MachineUse: TypeAlias = Literal["read", "write", "command", "other"]
-"""What a call does to the machine: it reads or writes files of the workspace, runs a command in the
-sandbox of its task, or does anything else."""
+"""The effect of a call on the machine: it reads or writes files of the workspace, runs a command in
+the sandbox of its task, or does anything else.
+"""
 
 # All providers accept these names.
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -80,7 +81,7 @@ EXACT: Final = 2**53
 
 @attrs.frozen(kw_only=True)
 class Tool:
-    """A tool: what the model reads of it, and the function that runs a call."""
+    """A tool: its description for the model, and the function that runs a call."""
 
     name: str
     description: str
@@ -100,15 +101,15 @@ class Tool:
     runs_at_caller: bool = False
     """The client of the session runs it: a call ends the turn, and the client sends the answer."""
     gives_answer: Callable[[ToolCall], bool] | None = None
-    """Says of which calls the result is the agent's final answer: the turn ends with it, if it is
-    the only call of its answer and does not fail."""
+    """Tells whether the result of a call is the agent's final answer: the turn ends with it, if it
+    is the only call of its answer and does not fail."""
     machine: MachineUse | Callable[[ToolCall], MachineUse | None] | None = None
-    """What a call does to the machine, which decides whether an agent without approval rules may
-    do it; None is nothing that needs an approval."""
+    """The effect of a call on the machine, which decides whether an agent without approval rules
+    may make it; None needs no approval."""
     place: str = ""
     """Where its calls run: at the workers of that name; empty is here."""
     timeout: float | None = None
-    """After so many seconds a call has no answer."""
+    """The seconds after which a call has no answer."""
     server: str = ""
     """The name of the server that it is a tool of; empty is none."""
     text_input: TextInput | None = None
@@ -121,12 +122,12 @@ class Tool:
             require_place_name(self.place, f"tool {self.name!r}")
 
     def machine_use(self, call: ToolCall) -> MachineUse | None:
-        """Return what a call does to the machine."""
+        """Return the effect of a call on the machine."""
         return self.machine(call) if callable(self.machine) else self.machine
 
 
 def is_custom(name: str | None, tools: Sequence[Tool]) -> bool:
-    """Return whether a name is that of a tool that takes one text."""
+    """Return whether the tool of this name takes one text."""
     return any(it.name == name and it.text_input is not None for it in tools)
 
 
@@ -157,24 +158,24 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, sync or async, from its type hints and docstring.
 
-    A sync function runs in a worker thread. When its task is cancelled, it has 5 seconds to end,
-    with or without a timeout; then it is abandoned, and what it does after that is ignored. What
-    the function returns is the answer: text as it is, anything else as JSON. A parameter of type
-    `TaskContext[Deps]` is no argument: it is the task, with the dependencies of its run.
+    A sync function runs in a worker thread. When its task is cancelled, the function has 5 seconds
+    to end, with or without a timeout; then it is abandoned and its result ignored. The return value
+    is the answer: a text unchanged, and any other value as JSON. A parameter of type
+    `TaskContext[Deps]` is not an argument: it receives the task, with the dependencies of its run.
 
     Args:
-        function: what the tool does.
-        name: how the model calls it, if not by the name of the function.
+        function: the function that the tool calls.
+        name: its name for the model, if it differs from the function's.
         idempotent: it is safe to run it again when a crash leaves it unknown whether it ran. A
             tool with a parameter of type `CallKey` is.
-        timeout: after so many seconds the model reads that there is no answer. An async function
+        timeout: the seconds after which the model reads that there is no answer. An async function
             is cancelled; a thread cannot be, so it is abandoned at once.
-        limit: of an answer with more characters the model reads the beginning, the end, and in
-            which file the whole is; 0 is no limit.
-        spill: where such answers are saved, if not among the temporary files.
-        machine: what it does to the machine, which an agent without approval rules may not do
-            without asking: `"read"` and `"write"` are for files of the workspace, `"command"` for
-            commands in the sandbox of the task, `"other"` for all else.
+        limit: the most characters of an answer; of a longer one the model reads the beginning, the
+            end, and the file of the whole text. 0 means no limit.
+        spill: the folder of such files, if not the temporary one.
+        machine: its effect on the machine, which an agent without approval rules must ask for:
+            `"read"` and `"write"` are for files of the workspace, `"command"` for commands in the
+            sandbox of the task, `"other"` for everything else.
         place: run its calls at the workers of this name (`orchestrator worker --place`), which
             the writer of a journal in Postgres lends them to; by default they run here. The
             timeout counts from the call on, also while it waits for a worker.
@@ -363,7 +364,7 @@ def arguments_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
 
 
 def read_arguments(call: ToolCall, arguments: type[ArgumentsT]) -> ArgumentsT:
-    """Return the arguments of a call, or raise a `ToolError` with what is wrong."""
+    """Return the arguments of a call, or raise a `ToolError` that names the problems."""
     try:
         # In JSON every key is a string, also where the tool wants a number.
         return _converted(call.arguments, arguments)
@@ -403,7 +404,7 @@ def _documentation(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]
 def _arguments_type(
     name: str, function: Callable[..., Any], parameter_docs: Mapping[str, str]
 ) -> tuple[type[msgspec.Struct], "_GivenParameters"]:
-    """Return the type of what a model fills in, and the parameters that it does not."""
+    """Return the type that a model fills in, and the parameters that it does not fill in."""
     try:
         hints = get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters.values()

@@ -124,7 +124,7 @@ class Pace:
             self._allowed += 1 / self._allowed if is_slow else 1
 
     def refused(self, call: "_PacedCall", retry_after: float | None) -> None:
-        """Hold all calls back, for longer each time that what the provider asks is too short."""
+        """Hold all calls back. The wait grows each time the provider's own wait is too short."""
         seconds = retry_after or 0
         if call.round == self._round:
             self._round += 1

@@ -1,9 +1,9 @@
 """Wrapper: limits requests and tokens per minute, for all models of a provider together.
 
-A bucket for requests and one for tokens hold a minute's worth each and fill steadily: in no
-window does more pass than a full bucket and what flows in meanwhile, which is how providers
-count. Calls pass in the order in which they came; a cancelled wait uses nothing up. A limiter is
-of one process: several that use one account of a provider divide its limits.
+One bucket for requests and one for tokens hold a minute's worth each and fill steadily. Within any
+time window, at most a full bucket and its inflow pass, which is how providers count. Calls pass in
+their order of arrival; a cancelled wait uses nothing up. A limiter belongs to one process: several
+processes with one provider account divide its limits.
 """
 
 import trio
@@ -65,11 +65,11 @@ class Limiter:
         return self._in_flight
 
     def must_wait(self, tokens: int) -> bool:
-        """Return whether a call of about so many tokens would have to wait now."""
+        """Return whether a call of about this number of tokens would have to wait now."""
         return self._waiting > 0 or self._ready_at(tokens) > trio.current_time()
 
     async def wait_admitted(self, tokens: int) -> None:
-        """Wait until a call of about so many tokens may begin, and count it as begun."""
+        """Wait until a call of about this number of tokens may begin, and count it as begun."""
         if self._closed_by is not None:
             await trio.lowlevel.checkpoint()
             # Waiting would not help; a fallback can move on at once.

@@ -1,4 +1,4 @@
-"""The network around one command: all of it, none of it, or a proxy to the hosts that are named."""
+"""The network around one command: all of it, no network, or a proxy to the named hosts."""
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager

@@ -1,14 +1,14 @@
 """The hosts that a command may reach, by name.
 
 An entry is a name (`example.com`), all names below one (`*.example.com`), any name (`*`), or the
-alias of a public registry (`pypi`). It stands for the ports 80 and 443, or for the one that it
+alias of a public registry (`pypi`). It stands for the ports 80 and 443, or for the port that it
 names (`example.com:8443`).
 
-A name is a promise about a host, and none about its address: its owner may point it to this machine
-or into its network. So private addresses are refused, unless the entry is a name with
-its port (`db.internal:5432`). The addresses where clouds keep the credentials of a machine are
-refused unless the address itself is the entry. `public:` before an entry refuses all of them: it is
-what is left of two entries of which only one permits them.
+A name promises a host, but not an address: its owner may point it to this machine or into its
+network. So private addresses are refused, unless the entry is a name with its port
+(`db.internal:5432`). The addresses where clouds keep the credentials of a machine are refused
+unless the address itself is the entry. `public:` before an entry refuses all of them: it is the
+intersection of two entries of which only one permits them.
 """
 
 import re
@@ -201,7 +201,7 @@ def split_port(text: str) -> tuple[str, int | None]:
 
 
 def normal_host(host: str) -> str:
-    """Return a name or an address in the one form in which they are compared.
+    """Return a name or an address in its canonical form for comparisons.
 
     Raises:
         ValueError: it is neither.

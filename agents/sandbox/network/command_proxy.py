@@ -1,8 +1,8 @@
-"""The proxy of one command: where it listens, and how the command finds it.
+"""The proxy of one command: its address, and how the command finds it.
 
-A command with a loopback of its own (bubblewrap) opens the listener of its proxy itself, just
-before it becomes what it is, and sends it to us: no other process can connect. Any other command
-shares the loopback of this machine, where its proxy has a password.
+A command with its own loopback (bubblewrap) opens the listener of its proxy itself, just before it
+replaces the launcher, and sends it to us: no other process can connect. Any other command shares
+the loopback of this machine, where its proxy has a password.
 """
 
 import os
@@ -25,7 +25,7 @@ from orchestrator.agents.sandbox.network.requests import NetworkRequest
 PORT: Final = 3128
 """Of a proxy on the loopback of one command: by custom that of proxies."""
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
-"""What a command itself serves is reached without a proxy."""
+"""The hosts that a command reaches without a proxy: its own servers."""
 LAUNCHER: Final = Path(__file__).with_name("listen_in_namespace.py")
 
 
@@ -104,7 +104,7 @@ async def _serve_sent_listener(proxy: NetworkProxy, channel: trio.socket.SocketT
 
 
 def _variables(url: str, allowed: AllowedHosts) -> dict[str, str]:
-    """Return the variables by which programs find a proxy, in both cases."""
+    """Return the proxy variables of programs, in lower and upper case."""
     named = {rule.host for rule in allowed.rules}
     # A local name in the list means this machine, and not the command.
     direct = ",".join(host for host in LOCAL_HOSTS if host not in named)

@@ -1,8 +1,8 @@
 """Opens a listener, sends its descriptor out of the namespace, and becomes the command.
 
-The sandbox runs this text with `python -I -S -E -c`, so it needs no file of ours in there, and
-imports nothing that is slow to import. A socket belongs to the namespace that it was made in: the
-proxy accepts connections on it from outside, and no process stays in between.
+The sandbox runs this text with `python -I -S -E -c`, so it needs no file of ours in there, and it
+imports only fast modules. A socket belongs to the namespace of its creation: the proxy accepts
+connections on it from outside, and no process stays in between.
 
 Arguments: the descriptor of a socket to send by, the port, and the command.
 """

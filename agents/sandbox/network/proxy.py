@@ -49,7 +49,7 @@ MAX_ADDRESSES: Final = 4
 ENTRIES_SHOWN: Final = 20
 """How many allowed hosts a refusal names."""
 MAX_LOOKUPS: Final = 4
-"""How many names are looked up at once. Each takes a thread, of which all tasks have forty."""
+"""The number of concurrent name lookups. Each takes one of the forty threads of all tasks."""
 CHUNK: Final = 65_536
 USER: Final = "sandbox"
 """The user name in the URL of a proxy that has a password."""
@@ -83,7 +83,7 @@ class _Refused(Exception):  # noqa: N818 (an answer of ours, and no error)
 
 @attrs.frozen
 class _Target:
-    """What a request asks for."""
+    """The target and the form of a request."""
 
     host: str
     port: int
@@ -259,7 +259,7 @@ class _Peer:
         self.sent = 0
         self.received = 0
         self.asks_for_head = False
-        """What it asks for is answered without a body."""
+        """Whether the answer has no body."""
         self.idle = trio.CancelScope()
         """Its deadline moves with every byte."""
 
@@ -295,10 +295,10 @@ class _Peer:
 
 
 def _target_of(request: h11.Request) -> _Target:
-    """Return what a request asks for.
+    """Return the target of a request.
 
     Raises:
-        _Refused: it is no request to a proxy, or can be read in two ways.
+        _Refused: it is no request to a proxy, or has two readings.
     """
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:

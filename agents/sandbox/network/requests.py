@@ -1,4 +1,4 @@
-"""The value `NetworkRequest`: what a command asked of the network."""
+"""The value `NetworkRequest`: a request of a command to the network."""
 
 import attrs
 

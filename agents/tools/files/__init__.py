@@ -1,6 +1,6 @@
 """Tools for files: read, write, edit, list and search, inside one workspace.
 
-They are imported when they are first used: a workspace alone needs none of them.
+They are imported on first use: a workspace alone does not need them.
 """
 
 from importlib import import_module

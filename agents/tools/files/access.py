@@ -1,6 +1,6 @@
-"""What a call may do with a file: judged where it is opened, by the path that was walked.
+"""The rights of a call on a file, judged on opening, by the path that was walked.
 
-The rules of the call decide, and the sandbox of its task, which binds its commands as well.
+The rules of the call decide, and the sandbox of its task, which also binds its commands.
 """
 
 import os
@@ -61,7 +61,7 @@ class FileAccess:
             raise _hidden(path)
 
     def may_meet(self, found: str, real: str, *, is_folder: bool) -> bool:
-        """Return whether the call may show what a walk has met; what it may not is counted."""
+        """Return whether the call may show an entry of a walk, and count the hidden ones."""
         if self._call is not None and not self._call.may_meet(found, real):
             self._left_out["folder" if is_folder else "file"] += 1
             return False
@@ -71,7 +71,7 @@ class FileAccess:
         return True
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for what was left out, and why."""
+        """Yield a line for each kind of entry that was left out, with the reason."""
         counts = [
             f"{count} {noun}{'s' * (count != 1)}" for noun, count in self._left_out.items() if count
         ]

@@ -1,7 +1,7 @@
 """A name in a folder that is held open: opens, inspects and replaces the file of that name.
 
-Nothing here follows a link: one that appears meanwhile is refused or replaced, but leads nowhere.
-Only regular files on a disk are opened, so nothing hangs and nothing is endless.
+No function here follows a link: a new link is refused or replaced. Only regular files on a disk are
+opened, so a read never hangs and always ends.
 """
 
 import os
@@ -58,7 +58,7 @@ class DirEntry:
         """The absolute path, which is the same in every workspace that contains the file."""
 
     def status(self) -> os.stat_result | None:
-        """Return the status of what is here now, or None."""
+        """Return the status of the current file, or None."""
         with suppress(FileNotFoundError):
             return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
         return None

@@ -1,7 +1,7 @@
-"""The lines of a file of which a reader is not shown all, because there are secrets in them.
+"""The lines of a file that are partly hidden from a reader, because they contain secrets.
 
-An edit leaves them as they are, and what is hidden stays hidden: else a model that renames
-`DB_PASSWORD` reads its value, and one that guesses learns from the answer whether it was right.
+An edit keeps them unchanged and hidden. Otherwise a model that renames `DB_PASSWORD` reads its
+value, and a model that guesses learns from the answer whether it was right.
 """
 
 from bisect import bisect_left
@@ -15,7 +15,7 @@ SHORTEST: Final = 4
 
 
 class HiddenLines:
-    """What is hidden of one version of a file.
+    """The hidden parts of one version of a file.
 
     Args:
         text: all of the file, with plain line ends.
@@ -24,7 +24,7 @@ class HiddenLines:
 
     def __init__(self, text: str, redact: Callable[[str], str]) -> None:
         self.shown = redact(text)
-        """The file as it is shown."""
+        """The text of the file that is shown."""
         self._redact = redact
         self._hidden = _hidden_by_line(text, self.shown)
         self._numbers = sorted(self._hidden)
@@ -39,11 +39,11 @@ class HiddenLines:
         return at < len(self._numbers) and self._numbers[at] <= last
 
     def require_hidden_in(self, text: str, *, added: str, path: str) -> None:
-        """Refuse a change that would show what is hidden.
+        """Refuse a change that would show a hidden part.
 
         Args:
             text: the file after the change.
-            added: what the change puts there.
+            added: the text that the change adds.
             path: of the file.
         """
         if not self._hidden:
@@ -59,7 +59,7 @@ class HiddenLines:
 
 
 def _hidden_by_line(text: str, shown: str) -> Mapping[int, str]:
-    """Return what is hidden of each line that is not shown as it is, by its number from 1."""
+    """Return the hidden part of each line that is not shown in full, by its number from 1."""
     if shown == text:
         return {}
     lines, shown_lines = text.split("\n"), shown.split("\n")
@@ -76,7 +76,7 @@ def _hidden_by_line(text: str, shown: str) -> Mapping[int, str]:
 
 
 def _difference(line: str, shown: str) -> str:
-    """Return a line without what is shown at its beginning and its end."""
+    """Return a line without the shown parts at its start and its end."""
     begin = _common_length(line, shown)
     rest, shown = line[begin:], shown[begin:]
     end = _common_length(rest[::-1], shown[::-1])

@@ -61,7 +61,7 @@ class FileReader:
 
     @property
     def lines(self) -> int:
-        """How many lines have begun in what was read so far."""
+        """The number of lines that have begun so far."""
         return self._newlines + (self._last != b"\n")
 
     def fingerprint(self) -> Fingerprint:
@@ -105,7 +105,7 @@ def read_head(descriptor: int) -> bytes:
 
 
 def skip_lines(newlines: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Skip so many lines."""
+    """Skip a number of lines."""
     for chunk in chunks:
         if not newlines:
             yield chunk

@@ -13,7 +13,7 @@ from orchestrator.agents.tools.tool import tool
 
 MAX_LISTED: Final = 500
 MAX_CHARACTERS: Final = 40_000
-"""Of one answer: less than what a tool may answer at most."""
+"""The most characters of one answer: below the limit of tools."""
 
 
 @tool(idempotent=True, machine="read")

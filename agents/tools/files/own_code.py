@@ -1,8 +1,8 @@
-"""The code of this process: file tools do not write what it runs, or may import later.
+"""The code of this process: file tools do not write files that it runs or may import later.
 
-Whatever this process imports runs with all its rights: with its keys, and without approval. So an
-agent that could write a module that is imported late would be bound by no rule. The same is true of
-the files that define agents: with them, it could give itself tools for the next start.
+Every module that this process imports has all its rights, its keys, and needs no approval. An agent
+that could write a module that is imported late would be bound by no rule. The same is true of files
+that define agents: an agent could give itself tools for the next start.
 """
 
 import os
@@ -52,10 +52,10 @@ def require_not_own_code(real: str, path: str) -> None:
 
 
 def search_last(folders: Iterable[Path]) -> None:
-    """Have what is in these folders imported only where there is no other module of that name.
+    """Search these folders last for modules, behind every other folder of the path.
 
-    A command may write there what this process would import late, as `python app.py` looks in the
-    folder of that file first.
+    A command may write a module there that this process would import late, because `python app.py`
+    searches the folder of that file first.
     """
     tops = [os.path.realpath(folder) for folder in folders]
 
@@ -86,9 +86,9 @@ def protect_definitions(files: Iterable[Path], folder: Path | None = None) -> No
 
 
 def own_code_in(folders: Iterable[Path]) -> list[Path]:
-    """Return the real paths of what this process runs or imports from these folders.
+    """Return the real paths of the code that this process runs or imports from these folders.
 
-    A folder of packages is named whole, since what is imported late may be made in it.
+    A folder of packages is named whole, because a late import may create files in it.
     """
     tops = tuple(os.path.realpath(folder) for folder in folders)
     return list(_parts_below(frozenset(_parts()), tops))
@@ -180,7 +180,7 @@ def _is_link(folder: str) -> bool:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return what a path leads to, whatever it is called; None if there is nothing."""
+    """Return the identity of a path's target, whatever its name; None if it does not exist."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except OSError:

@@ -47,7 +47,7 @@ __all__ = ["FILES", "edit_file", "list_files", "read_file", "search_files", "wri
 
 DEFAULT_LINES: Final = 1_000
 MAX_CHARACTERS: Final = 40_000
-"""Of one answer: less than what a tool may answer at most."""
+"""The most characters of one answer: below the limit of tools."""
 SHOWN_OF_LINE: Final = 2_000
 COMPARED_LINES: Final = 200
 COMPARED_CHARACTERS: Final = 100
@@ -205,7 +205,7 @@ class _EditableText:
         self._ending = b"\r\n" if is_crlf else b"\n"
 
     def find_all(self, wanted: bytes, *, apart: int) -> list[int]:
-        """Return the offsets of a text, at least so many bytes apart."""
+        """Return offsets in a text that are at least a number of bytes apart."""
         offsets: list[int] = []
         offset = self._plain.find(wanted)
         while offset >= 0:

@@ -36,7 +36,7 @@ from orchestrator.agents.tools.tool import tool
 
 MAX_MATCHES: Final = 200
 MAX_CHARACTERS: Final = 40_000
-"""Of one answer: less than what a tool may answer at most."""
+"""The most characters of one answer: below the limit of tools."""
 MAX_SECONDS: Final = 10.0
 """Of one call."""
 SEARCHED_OF_LINE: Final = 5_000
@@ -145,7 +145,7 @@ class Search:
         return not self._is_out_of_time
 
     def report(self) -> Iterator[str]:
-        """Yield the lines that were found, and notes of what was not searched."""
+        """Yield the found lines, and notes about the files that were not searched."""
         yield from self._found
         if not self._found:
             yield f"[no line fits; files searched: {self._files - self._binary_files}]"
@@ -173,7 +173,7 @@ class Search:
 
 
 def _redacted(lines: Iterator[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """Yield lines as they are shown: a search in what is hidden would tell it bit by bit."""
+    """Yield lines in their shown form: a search in hidden parts would reveal them bit by bit."""
     while block := [*islice(lines, LINES_AT_ONCE)]:
         # Many at once, which is many times as fast, and shows a value among its settings.
         texts = [text for text, _ in block]

@@ -1,6 +1,6 @@
 """A walk through a folder of the workspace, in order, limited by a pattern.
 
-It follows no link, and yields nothing that the call may not see.
+It follows no link, and skips entries that the call may not see.
 """
 
 import os
@@ -39,7 +39,7 @@ class FoundPath:
 
 
 class Walk:
-    """Yields what matches a pattern, and counts what it could not look at."""
+    """Yields the entries that match a pattern, and counts the entries that it could not read."""
 
     def __init__(self, glob: Glob, access: FileAccess, *, max_entries: int = MAX_ENTRIES) -> None:
         self._glob = glob

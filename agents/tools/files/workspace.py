@@ -1,9 +1,9 @@
-"""The folder that file tools stay in: resolves paths of a model without ever leaving it.
+"""The folder of file tools: resolves the paths of a model without ever leaving it.
 
 A path is untrusted, and folders on the way may change while it is resolved. So the kernel never
 resolves one: we open folder by folder, each relative to the descriptor of its parent, read links
-ourselves, and go no higher than the workspace. What a path has led to by then is judged by the
-rules of the call, and opened by the same descriptor.
+ourselves, and go no higher than the workspace. The rules of the call judge the result, and the same
+descriptor opens it.
 """
 
 import os
@@ -108,7 +108,7 @@ class Workspace:
         return descriptor
 
     def _require_access(self, path: str, names: Sequence[str], *, writes: bool) -> None:
-        """Raise if the call must not use what a path has led to."""
+        """Raise if the call must not use the target of a path."""
         found = "/".join(names) or "."
         real = str(Path(self._real, *names))
         self.access.require(path, found, real, writes=writes)
@@ -193,7 +193,7 @@ class Workspace:
 
 
 def current_workspace() -> Workspace:
-    """Return the workspace of the running tool call, which judges what the call opens."""
+    """Return the workspace of the running tool call, which judges the files that the call opens."""
     context = current_tool_context()
     return Workspace(
         context.workspace,
@@ -242,7 +242,7 @@ def _unopened(exc: OSError) -> ToolError:
 
 
 def _close_below(open_folders: list[tuple[str, int]], count: int) -> None:
-    """Close all but so many of the first folders."""
+    """Close all folders but the first ones."""
     while len(open_folders) > count:
         os.close(open_folders.pop()[1])
 

@@ -1,6 +1,6 @@
-"""What a server answers to a call, as the result of a tool: text, images and files.
+"""The answer of a server to a call, as the result of a tool: text, images and files.
 
-A server may answer anything. What cannot be read becomes a sentence, and never an error of ours.
+A server may answer anything. An unreadable part becomes a sentence, and never an error of ours.
 """
 
 import base64

@@ -14,11 +14,11 @@ from orchestrator.agents.tools.mcp.json_values import list_in, object_in
 
 
 def filled_form(form: Mapping[str, Any], reason: str) -> Mapping[str, Any] | None:
-    """Return what a person has filled in; None if it is not what the form wants.
+    """Return the form that a person has filled in, or None if it does not fit.
 
     Args:
         form: a JSON schema of an object.
-        reason: what the person has said with the answer.
+        reason: the text of the person's answer.
     """
     content = _given(reason) or _assumed(form)
     try:

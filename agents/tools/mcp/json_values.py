@@ -1,4 +1,4 @@
-"""Values of JSON that a server may have got wrong: what is not of its kind is empty."""
+"""Values of JSON from a server: a value of the wrong kind counts as empty."""
 
 from typing import Any, cast
 

@@ -1,7 +1,7 @@
 """The tools that a server lists, as an agent gets them: named, bounded and checked.
 
-A server may list anything. What cannot be a tool is left out, and said; what is too long is cut;
-characters that people do not see are removed, since a model reads them.
+A server may list anything. An entry that cannot be a tool is left out and reported; a long text is
+cut; invisible characters are removed, because a model reads them.
 """
 
 import hashlib
@@ -45,15 +45,15 @@ class ListedTool:
     description: str
     parameters: Mapping[str, Any]
     output: Mapping[str, Any] | None = None
-    """The schema that the server promises of what it answers; None if it cannot be checked."""
+    """The schema that the server promises for its answers; None if it cannot be checked."""
     repeatable: bool = False
-    """The server says that a second call changes nothing more. That is a hint, by which a call is
-    repeated that may have run; it allows none."""
+    """Whether the server declares the tool idempotent. By this hint a call that may have run is
+    repeated; it approves no call."""
 
 
 @attrs.frozen
 class Listing:
-    """What an agent gets of a listing, and what was left out."""
+    """The tools that an agent gets from a listing, and the entries that were left out."""
 
     tools: tuple[ListedTool, ...]
     problems: tuple[str, ...] = ()

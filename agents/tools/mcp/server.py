@@ -51,7 +51,7 @@ class _McpServer:
     exclude: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=_texts)
     """Patterns of the tools that it does not get all the same."""
     timeout: float = attrs.field(default=TIMEOUT, kw_only=True)
-    """After so many seconds a call has no answer; waiting for the server counts."""
+    """The seconds after which a call has no answer, including the wait for the server."""
     connect_timeout: float = attrs.field(default=CONNECT_TIMEOUT, kw_only=True)
     """How many seconds a server has to start, connect and list its tools."""
     roots: bool = attrs.field(default=False, kw_only=True)

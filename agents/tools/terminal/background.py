@@ -85,7 +85,7 @@ class BackgroundCommands(Protocol):
         ...
 
     async def wait(self, command: BackgroundCommand, seconds: float) -> None:
-        """Wait until a command has ended, for at most so many seconds."""
+        """Wait until a command has ended, for a number of seconds at most."""
         ...
 
     async def end(self, command: BackgroundCommand) -> None:

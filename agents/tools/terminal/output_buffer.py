@@ -48,7 +48,7 @@ class LogView:
     begin: int
     """The number of the first line, counted from 0."""
     end: int
-    """The number after that of the last."""
+    """The number of the next line."""
     total: int
     """How many lines there were, with those in the gap."""
 

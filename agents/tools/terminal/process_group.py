@@ -1,8 +1,8 @@
-"""Runs one command, and ends it with all that it started when a `with` block is left.
+"""Runs one command, and ends it with all its descendants when a `with` block is left.
 
 The process group gets TERM, a grace, and KILL, before its leader is reaped, so that its id cannot
-be reused. Then processes that left the group are found by the tag of the command, and killed, too.
-The same happens to what a command leaves behind when its shell exits by itself.
+be reused. Then processes that left the group are found by the tag of the command, and killed. The
+same happens to processes that a command leaves behind when its shell exits by itself.
 
 The end cannot be cancelled, and is bounded: by the grace, and by some seconds for processes that
 hang in the kernel.

@@ -1,12 +1,12 @@
 """Tells whether a process was started by this one, or by a command of an agent.
 
-A process is judged by its ancestors and by the tags in their environments. What it does to its own
-environment (`env -i`), process group or session changes nothing. Its ancestors change only if its
+Its ancestors and the tags in their environments decide. A process cannot change the result by
+changing its own environment (`env -i`), process group or session. Its ancestors change only if its
 parents end: then the supervisor of the command adopts it, which is tagged.
 
 Linux only, where `/proc` shows processes. This is a fence, not a wall: a command may ask a service
 that it did not start (cron, systemd, a terminal multiplexer) to start a process for it, or kill its
-supervisor. A command in a sandbox that is a wall reaches neither these nor what is guarded here.
+supervisor. A command in a sandbox that is a wall reaches neither.
 """
 
 import math
@@ -75,9 +75,9 @@ _JUDGES: Final[trio.lowlevel.RunVar[trio.CapacityLimiter]] = trio.lowlevel.RunVa
 
 
 async def judge_in_thread(judge: Callable[[], Origin]) -> Origin:
-    """Return what a function finds out in a thread, or that it is unknown if that takes long.
+    """Return the result of a function that runs in a thread, or "unknown" if it takes long.
 
-    A process that is judged could otherwise hold up the event loop.
+    A judged process could otherwise hold up the event loop.
     """
     try:
         limiter = _JUDGES.get()

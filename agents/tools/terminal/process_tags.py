@@ -1,13 +1,13 @@
 """Finds and ends every process that a command has left on the machine, by a tag.
 
 The tag is a variable in the environment, which all descendants inherit: also those that left the
-process group, the session or the parent, and also after this process has died. What is below a
-tagged process belongs to it, whatever it did to its environment; and the supervisor of a command
-is tagged, and adopts its orphans.
+process group, the session or the parent, and also after this process has died. A process below a
+tagged process belongs to it, whatever its environment; and the supervisor of a command is tagged,
+and adopts its orphans.
 
-Linux only, where `/proc` shows environments; elsewhere nothing is found. Also not found are
-processes of another user, and those that a service started which is no part of the command: this
-removes leftovers, and a sandbox keeps a command from such services.
+Linux only, where `/proc` shows environments; elsewhere no process is found. Processes of another
+user are not found, and neither are processes that a foreign service started: this removes
+leftovers, and a sandbox keeps a command from such services.
 """
 
 import os
@@ -104,9 +104,10 @@ def signal_tagged(
 ) -> dict[str, list[int]]:
     """Scan all processes once, send each tag's signal to its processes, and return them by tag.
 
-    Signal 0 is none. Processes that end meanwhile are skipped. A supervisor ends by itself after
-    what it supervises, and is found but spared: until then none can leave its tree. A command may
-    have marked its own process as one, so in the end they are not spared.
+    Signal 0 sends nothing. Processes that end meanwhile are skipped. A supervisor ends by itself
+    after the processes that it supervises, and is found but spared: until then no process can leave
+    its tree. A command may have marked its own process as a supervisor, so the last round spares
+    none.
     """
     found: dict[str, list[int]] = {tag: [] for tag in signals}
     unclear = [
@@ -246,7 +247,7 @@ def _children() -> dict[int, list[_Child]]:
 
 
 def _signal_below(found: list[int], sent: int, children: Mapping[int, list[_Child]]) -> None:
-    """Signal what is below the found processes and has no tag, and add it to them."""
+    """Signal the untagged processes below the found ones, and add them."""
     known = {*found}
     for pid in found:  # it grows
         for child in children.get(pid, ()):

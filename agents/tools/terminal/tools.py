@@ -41,7 +41,7 @@ SHOWN: Final = 15_000
 """How many characters of an output the model reads, from each end."""
 TAIL: Final = 2_000
 WRITE_SECONDS: Final = 10
-"""How long a command may take to read what is written to it."""
+"""The seconds that a command may take to read its input."""
 LINES: Final = 200
 COMMAND: Final = 200
 """How many characters of a command identify it in a list."""
@@ -324,7 +324,7 @@ async def _log(
 
 
 def _without_end(held: int, text: str) -> str:
-    """Return a text without so many characters from its end."""
+    """Return a text without a number of characters at its end."""
     return text[: max(0, len(text) - held)]
 
 
