@@ -22,18 +22,18 @@ ACCEPTED: Final = "accepted"
 CHECKPOINT: Final = "audit.checkpoint"
 """The action of a row that stands for deleted ones: its target is the last of them."""
 SERVER: Final = "server"
-"""The actor of what the server does by itself."""
+"""The actor of the server's own actions."""
 UNKNOWN: Final = "unknown"
 """The actor of requests without a valid key."""
 
 
 def key_actor(name: str) -> str:
-    """Return the actor of what a client does with the key of this name."""
+    """Return the actor of a client with the key of this name."""
     return f"key:{name}"
 
 
 def local_actor(user: int) -> str:
-    """Return the actor of what a process of this user does on the same machine."""
+    """Return the actor of a process of this user on the same machine."""
     return f"uid:{user}"
 
 
@@ -56,9 +56,9 @@ class AuditEvent:
     """How often: refused requests are counted for some time."""
 
     def redacted(self, redactor: Redactor) -> "AuditEvent":
-        """Return it as it is recorded: without secrets, and of bounded length.
+        """Return its recorded form: without secrets, and of bounded length.
 
-        The target alone may be a text of a client; the others are names that were checked.
+        Only the target may be a text of a client; the others are checked names.
         """
         # Redacted first: the half of a secret is not recognised.
         target = well_formed(self.target)
@@ -182,7 +182,7 @@ class AuditLog:
     pruned: AuditHead = AuditHead()
     """The last row that was pruned."""
     head: AuditHead = AuditHead()
-    """The last row of all, as it is recorded beside the rows."""
+    """The last row, which is recorded beside the rows."""
 
     def find_break(self, *, anchor: AuditHead | None = None) -> AuditBreak | None:
         """Return where the chain breaks; None if it is whole.

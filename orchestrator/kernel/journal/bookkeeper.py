@@ -68,7 +68,7 @@ class Bookkeeper:
         self.is_broken = False
         """The journal failed: nothing becomes durable any more."""
         self.durable_seq = ledger.last_seq
-        """The last number for which a task has waited: it and all before it survive a crash."""
+        """The last number that a task has waited for: it and all before it survive a crash."""
         self._durable_advanced = trio.lowlevel.ParkingLot()
         self.subscribers = FactSubscribers()
         self.wakeups = Wakeups(ledger, schedule)
@@ -102,7 +102,7 @@ class Bookkeeper:
         return file if is_large else None
 
     def post(self, event: EventT) -> EventT:
-        """Make a fact true for all decisions to come, and return it as it is stored.
+        """Make a fact true for all later decisions, and return its stored form.
 
         It is not durable yet.
         """

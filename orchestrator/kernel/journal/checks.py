@@ -109,7 +109,7 @@ def compare_ends(
 
 
 def report_totals(totals: Totals) -> Iterator[Finding]:
-    """Yield what the folds of all sessions came to."""
+    """Yield the findings of the folds of all sessions."""
     fine = f"all of its {totals.runs:,} runs can be rebuilt from their entries"
     yield from report("of its runs,", totals.problems, fine)
     if totals.listed_active:
@@ -195,7 +195,7 @@ def _is_fold_of_entries(
 
 
 def report(what: str, problems: Sequence[str], fine: str) -> Iterator[Finding]:
-    """Yield what is wrong, a few by example, or that nothing is."""
+    """Yield the problems, a few by example, or one line that there are none."""
     if not problems:
         yield Finding(Level.FINE, fine)
     for problem in problems[:EXAMPLES]:

@@ -1,7 +1,7 @@
-"""Checksums of the rows of a journal: what the disk changed is told, and never folded.
+"""Checksums of the rows of a journal: a row that the disk changed is reported, and never folded.
 
 A checksum covers a whole row. An entry also has the number of the entry before it in its session,
-so that one that is gone, or cannot be found, is missed.
+so a lost entry is noticed.
 """
 
 from struct import Struct

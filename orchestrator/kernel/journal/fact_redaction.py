@@ -1,8 +1,8 @@
 """Redacts and encodes facts before they are posted.
 
 The redacted fact is the true one: its poster goes on with it. Texts of people, models and tools are
-redacted; ids and our own words, by which facts refer to each other, stay as they are, also where a
-short secret happens to be in one of them.
+redacted. Ids and our own words, by which facts refer to each other, stay unchanged, even if one of
+them contains a short secret.
 """
 
 import enum
@@ -64,7 +64,7 @@ class FactRedactor:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._clean_answer = ""
-        """The last answer of a model in which no secret was found: outcomes mostly repeat it."""
+        """The last answer of a model without a secret: outcomes mostly repeat it."""
 
     def encode(self, event: EventT) -> tuple[EventT, Encoded]:
         """Return a fact as it may be written down, and its bytes."""

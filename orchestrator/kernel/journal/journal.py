@@ -1,4 +1,4 @@
-"""The port of the journal's writer, and the fold of what a journal has."""
+"""The port of the journal's writer, and the fold of a journal's contents."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
@@ -33,15 +33,15 @@ PRUNED_SESSION: Final = SessionId("")
 
 @attrs.frozen(kw_only=True)
 class JournalContents:
-    """What the next writer must know of a journal."""
+    """The contents of a journal that its next writer must know."""
 
     entries: Sequence[Entry]
     """Those of active sessions, and those of no session."""
     last_seq: int
     """The number of the last entry of all sessions."""
     sessions: Mapping[SessionId, str | None] = {}
-    """All sessions, oldest first: what an idle one has used of shared budgets, None for an active
-    one."""
+    """All sessions, oldest first: the shared budget usage of an idle one, None for an active one.
+    """
     pruned: Sequence[str] = ()
     """What pruned sessions had used of shared budgets."""
     folded: Mapping[SessionId, Ledger] = {}
@@ -49,12 +49,12 @@ class JournalContents:
     last_at: float = 0.0
     """The time of the last entry of all sessions, where writers on several machines date them."""
     damaged: Mapping[SessionId, str] = {}
-    """What is wrong with active sessions that cannot be read; their entries are not among these."""
+    """The problems of active sessions that cannot be read; their entries are left out."""
 
 
 @attrs.frozen(kw_only=True)
 class Pruned:
-    """What was deleted from a journal, or would be."""
+    """The sessions and entries that pruning deleted, or would delete."""
 
     runs: int
     entries: int
@@ -146,12 +146,12 @@ class Journal(Protocol):
     def store_snapshot(self, capture: SnapshotCapture) -> None:
         """Take the state of a session, to read it faster later.
 
-        It may be stored at any time, or never: it is no part of what is durable.
+        It may be stored at any time, or never: durability does not depend on it.
         """
         ...
 
     async def read(self, rules: Rules) -> JournalContents:
-        """Return what the next writer must know.
+        """Return the contents that the next writer must know.
 
         Args:
             rules: of the ledger that sessions with a snapshot become a part of.

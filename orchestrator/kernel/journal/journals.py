@@ -1,8 +1,8 @@
-"""The port of all journals at one address: the file, those of a folder, or those of a database.
+"""The port of all journals at one address: a file, or the journals of a folder or a database.
 
-A session is in one journal, for ever; numbers of entries (`seq`) mean something in one journal
-only. So what reads several of them names the journal with each session, and mixes no entries.
-Methods that are not async block: call them in a thread where others must not wait.
+A session stays in one journal for ever, and numbers of entries (`seq`) belong to one journal. So a
+reader of several journals names the journal with each session, and mixes no entries. Methods that
+are not async block: call them in a thread where others must not wait.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -90,18 +90,18 @@ class Journals(Protocol):
         ...
 
     def waiting(self) -> Mapping[str, Sequence[SessionId]]:
-        """Return the journals that no process writes and in which sessions wait to go on.
+        """Return the journals without a writer whose sessions wait to go on.
 
         A session waits if it is not idle: its process has died in a turn or with an open door, or
-        it has mail, tasks or replies that no door has taken.
+        it has mail, tasks or undelivered replies.
         """
         ...
 
     def open_free(self, *, address: str = "") -> AbstractAsyncContextManager[HeldJournal]:
-        """Open the first journal for writing that is free, or create another one.
+        """Open the first free journal for writing, or create another one.
 
-        Free is one that no process writes and in which nothing waits to go on: that is left to
-        the process that goes on with it, which opens its journal by name.
+        A journal is free if no process writes it and no session in it waits to go on. A process
+        that continues such a session opens its journal by name.
 
         Args:
             address: where this process is reached over HTTP, for readers on other machines.

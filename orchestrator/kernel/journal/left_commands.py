@@ -1,7 +1,7 @@
-"""The port by which the end of commands is asked for on the machine that they were left on.
+"""The port that asks another machine to end the commands left on it.
 
-The writer of a journal asks; a process on that machine ends them, and says so. Nothing of it must
-survive: a writer asks again for all that its journal still has.
+The writer of a journal asks; a process on that machine ends them, and says so. A request need not
+survive: a writer asks again for all commands that its journal still has.
 """
 
 from collections.abc import Callable, Mapping, Sequence

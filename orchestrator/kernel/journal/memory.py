@@ -68,7 +68,7 @@ class MemoryJournal:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def store_snapshot(self, capture: SnapshotCapture) -> None:
-        """Do nothing: what is in memory ends with the process."""
+        """Do nothing: memory ends with the process."""
 
     async def read(self, rules: Rules) -> JournalContents:
         await trio.lowlevel.checkpoint()
@@ -108,7 +108,7 @@ class MemoryJournal:
         return EntriesReader(self.entries).naming(id_, session=session, kind=kind)
 
     async def expired(self, *, before: float) -> Sequence[SessionId]:
-        """Return none: nothing is deleted here before the process ends."""
+        """Return an empty list: memory deletes nothing before the process ends."""
         await trio.lowlevel.checkpoint()
         del before
         return ()

@@ -1,6 +1,6 @@
-"""The port through which a journal is read beside its writer: by another process, or a thread.
+"""The port that reads a journal beside its writer: in another process, or a thread.
 
-A reader sees the journal at one moment, and only what is durable. Its methods block.
+A reader sees the journal at one moment, and only its durable entries. Its methods block.
 """
 
 from collections.abc import Mapping, Sequence

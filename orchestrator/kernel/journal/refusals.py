@@ -1,7 +1,7 @@
 """Refused requests, counted for some time before they are recorded.
 
-Those that knock at the door must not fill the disk: equal refusals are one row of the audit, and
-there are only so many rows for each span of time.
+Refused clients must not fill the disk: equal refusals are one row of the audit, and the number of
+rows in a span of time is limited.
 """
 
 from typing import Final, NoReturn
@@ -37,7 +37,7 @@ class RefusalCounter:
         self._has_some.set()
 
     def flush(self) -> None:
-        """Record what is counted, unless nothing can be recorded any more."""
+        """Record the counts, unless the journal is closed."""
         counts, self._counts = self._counts, {}
         self._has_some = trio.Event()
         if self._writer.closed:
@@ -46,7 +46,7 @@ class RefusalCounter:
             self._writer.audit(attrs.evolve(event, target=target, count=count))
 
     async def record_forever(self) -> NoReturn:
-        """Record what is counted, from time to time."""
+        """Record the counts from time to time."""
         while True:
             await self._has_some.wait()
             await trio.sleep(SPAN_SECONDS)

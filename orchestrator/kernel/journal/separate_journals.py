@@ -1,6 +1,6 @@
-"""Journals that are read one after the other: each is a store of its own.
+"""Journals that are read one after the other, each from its own store.
 
-A journal that cannot be read keeps no other one from being read; what is found says which it is.
+An unreadable journal does not stop the others, and each result names its journal.
 """
 
 import math

@@ -23,10 +23,10 @@ from orchestrator.delegation.events import Entry, JournalOpened, SessionOpened
 from orchestrator.kernel.journal.journal import Journal
 
 MAX_RESTING_TASKS: Final = 2_000
-"""How many tasks of sessions at rest stay in memory: some 5 MB.
+"""The number of tasks of resting sessions that stay in memory: some 5 MB.
 
-They are what a full garbage collection walks through while every other task waits: 10,000 of them
-make it three times as long.
+A full garbage collection walks through them while every other task waits: 10,000 of them make it
+three times as long.
 """
 MAX_RESTING_BYTES: Final = 16_000_000
 """How much of their facts stays with them: one image may weigh as much as 2,000 tasks."""
@@ -38,7 +38,7 @@ NO_CHANGES: Final[Mapping[SessionId, str | None]] = {}
 
 @attrs.frozen
 class _Size:
-    """What a session at rest takes in memory."""
+    """The memory of a resting session."""
 
     tasks: int
     bytes: int
@@ -91,11 +91,11 @@ class SessionCache:
     def note_fact(self, entry: Entry, size: int) -> Mapping[SessionId, str | None]:
         """Return the sessions that a fact has made idle or active.
 
-        The value is what an idle session has used of shared budgets, and None for an active one.
+        The value is the shared budget usage of an idle session, and None for an active one.
 
         Args:
             entry: the fact.
-            size: its length in bytes, as it is stored.
+            size: its stored length in bytes.
         """
         session = self._ledger.sessions.get(entry.session)
         if session is not None:

@@ -1,7 +1,7 @@
 """Shards: the journals of a database that servers divide among themselves.
 
-Every id of a session has one home among them, for ever: so a client that names an id, or sends an
-Idempotency-Key again, finds what it made before, whichever server it asks.
+Every session id has one home among them, for ever. A client that names an id, or repeats an
+Idempotency-Key, therefore finds its session again, whichever server it asks.
 """
 
 import re

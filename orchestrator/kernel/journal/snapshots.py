@@ -71,7 +71,7 @@ class SnapshotQueue:
         return taken
 
     async def encode_forever(self, scope: trio.CancelScope) -> None:
-        """Encode what is captured, one session after the other, until the scope is cancelled."""
+        """Encode captured sessions, one after the other, until the scope is cancelled."""
         with scope:
             while True:
                 await self._has_captured.wait()
@@ -100,7 +100,7 @@ def _checksum(snapshot: Snapshot) -> int:
 
 
 def is_whole(snapshot: Snapshot, checksum: int) -> bool:
-    """Return whether a snapshot is what was written."""
+    """Return whether a snapshot matches its checksum."""
     if _checksum(snapshot) == checksum:
         return True
     # As layout 1 was written.

@@ -1,7 +1,7 @@
-"""The port of a store of one journal: opened by one writer, read by any number.
+"""The port of a store of one journal: one writer opens it, and any number of readers.
 
 A backend implements `JournalStore`, `Journal` and `JournalReader`, and gets a line in
-`backends.py`. `tests/journal/contract` says what it must do.
+`backends.py`. `tests/journal/contract` tests its duties.
 """
 
 from collections.abc import Iterator
@@ -81,14 +81,14 @@ class JournalStore(Protocol):
         ...
 
     def open_reader(self, *, verify: bool = True) -> AbstractContextManager[JournalReader]:
-        """Read what is durable now, without creating or changing anything.
+        """Read the durable entries now, without creating or changing anything.
 
         Args:
             verify: refuse a journal with missing entries or unknown facts; a reader that has
                 verified it once need not do so again.
 
         Raises:
-            JournalError: there is none, or it cannot be read.
+            JournalError: the journal is missing, or cannot be read.
         """
         ...
 
@@ -120,7 +120,7 @@ class JournalStore(Protocol):
         ...
 
     async def append_audit(self, at: float, event: AuditEvent) -> None:
-        """Record what was done beside a journal that no process writes.
+        """Record an action beside a journal that no process writes.
 
         Raises:
             JournalInUseError: a process writes the journal.

@@ -28,7 +28,7 @@ MAX_SECONDS: Final = 60_000_000_000
 """The time of a fact is less, before or after 1970: the calendar of Python goes a bit further."""
 FACT_BYTES: Final = 64_000_000
 FACT_SHARE: Final = 4
-"""What the long strings of one fact may come to: so much, and this many times its file."""
+"""The limit of one fact's long strings: a number of bytes, and a multiple of its file."""
 READ_BYTES: Final = 1_000_000_000
 READ_SHARE: Final = 64
 """The same of all entries that are read together."""
@@ -85,7 +85,7 @@ def _whole_string(find: FindString, kind: str, name: str) -> bytes:
 
 
 def require_whole(row: Row) -> None:
-    """Refuse a row that is not what was written."""
+    """Refuse a row that does not match its checksum."""
     seq, at, session, kind, version, body, previous, checksum = row
     try:
         found = entry_checksum(seq, at, session, kind, version, body, previous)
@@ -149,13 +149,13 @@ def verify_active(
     decode: Callable[[Row], Entry],
     last_entry: Callable[[SessionId], int],
 ) -> tuple[list[Entry], dict[SessionId, str]]:
-    """Return the entries of the sessions that are whole, and what is wrong with the others.
+    """Return the entries of the whole sessions, and the problems of the others.
 
     Args:
-        rows: the entries of active sessions, and of none, in order.
+        rows: the entries of active sessions, and journal-wide ones, in order.
         active: the number of the first entry of each active session.
         decode: returns the entry of a row.
-        last_entry: returns the number of the last entry of a session, or of none.
+        last_entry: returns the number of the last entry of a session, or of the journal-wide ones.
     """
     entries: list[Entry] = []
     damaged: dict[SessionId, str] = {}
@@ -190,7 +190,7 @@ def _concerned(
 
 
 def require_listed(session: str, first: int, used: str | None, checksum: int) -> None:
-    """Refuse a row of the list of sessions that is not what was written."""
+    """Refuse a row of the session list that does not match its checksum."""
     if checksum != row_checksum(session, first, used):
         raise UnreadableFactError(f"the list of runs is damaged at run {session!r}; {RESTORE}")
 

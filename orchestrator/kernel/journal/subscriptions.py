@@ -1,8 +1,8 @@
-"""Subscriptions to facts: the one way to be notified of what is posted.
+"""Subscriptions to facts: the one way to be notified of a post.
 
-A subscriber is called by the post itself, before the fact is durable. It must not wait and must not
-post. What needs more builds on it: `FactQueue` hands facts over to another task, and `FactFeed`
-(`fact_feed.py`) hands over durable facts only, after those that the journal already has.
+The post itself calls a subscriber, before the fact is durable. A subscriber must not wait and must
+not post. `FactQueue` hands facts over to another task, and `FactFeed` (`fact_feed.py`) hands over
+durable facts only, after those that the journal already has.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from orchestrator.delegation import Encoded, SessionId
 from orchestrator.delegation.events import Entry, Event
 
 ReceiveFact: TypeAlias = Callable[[Entry, Encoded], None]
-"""Takes a fact, and the same fact as it is stored."""
+"""Takes a fact, and its stored form."""
 
 
 class FactSubscribers:

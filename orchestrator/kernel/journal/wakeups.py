@@ -1,7 +1,7 @@
-"""Waits for facts: each wakes exactly the tasks that wait for what a fact has changed.
+"""Waits for facts: a fact wakes exactly the tasks that wait for its change.
 
-A wait says only that something may have changed. The caller looks at the ledger again, so a wakeup
-that comes too early is harmless, and none is lost: nothing happens between the look and the wait.
+A wakeup only means that something may have changed. The caller looks at the ledger again, so an
+early wakeup is harmless. No wakeup is lost, because no code runs between the look and the wait.
 """
 
 from collections.abc import Collection
@@ -33,7 +33,7 @@ class Schedule(Protocol):
 
 
 class Wakeups:
-    """The tasks that wait for a fact, by what they wait for."""
+    """The tasks that wait for a fact, by the change that they wait for."""
 
     def __init__(self, ledger: Ledger, schedule: Schedule | None = None) -> None:
         self._ledger = ledger
@@ -50,7 +50,7 @@ class Wakeups:
         self._tasks: dict[TaskId, set[trio.Event]] = {}
 
     def notify(self, entry: Entry) -> None:
-        """Wake the tasks that wait for what a fact has changed."""
+        """Wake the tasks that wait for the change of a fact."""
         ledger = self._ledger
         if self._next_fact is not None:
             self._notify_any()

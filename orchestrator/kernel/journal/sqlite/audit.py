@@ -79,10 +79,10 @@ def prune_audit(
     """Delete the rows before a time, and add a checkpoint that names the last of them.
 
     Returns:
-        how many rows were deleted.
+        the number of deleted rows.
 
     Raises:
-        JournalError: the chain is broken: what is left of it must stay.
+        JournalError: the chain is broken, so the rest of it must stay.
     """
     log = read_audit(connection)
     if (broken := log.find_break()) is not None:

@@ -105,7 +105,7 @@ def owners(connection: sqlite3.Connection) -> dict[SessionId, str]:
 def read_contents(
     connection: sqlite3.Connection, apart: Collection[SessionId] = ()
 ) -> JournalContents:
-    """Return what a writer must know: the entries of active sessions, the usage of idle ones.
+    """Return the contents for a writer: the entries of active sessions, the usage of idle ones.
 
     Args:
         connection: the file, which `require_complete` has found complete.
@@ -147,7 +147,7 @@ def read_contents(
 
 
 def _read_sessions(connection: sqlite3.Connection) -> dict[SessionId, tuple[int, str | None]]:
-    """Return the first entry of each session, and what an idle one has used, oldest first."""
+    """Return the first entry of each session, and the usage of an idle one, oldest first."""
     sessions: dict[SessionId, tuple[int, str | None]] = {}
     rows = connection.execute("SELECT session, first, used, checksum FROM sessions ORDER BY first")
     for session, first, used, checksum in rows:

@@ -1,12 +1,12 @@
 """A folder of SQLite files, each a journal: `journal.db`, then `journals/journal-2.db` and so on.
 
-Each has the lock of its one writer, so two processes that begin in the same moment never take the
-same file: the one that comes second goes on to the next. A file whose runs have ended is used
-again, so there are as many files as processes ever wrote at once, and those in which runs wait.
-One that is damaged is passed over, and said once: it stops no run but its own.
+Each file has the lock of its one writer, so two processes that start at the same moment never take
+the same file: the second one takes the next. A file whose runs have ended is used again, so the
+folder has as many files as processes ever wrote at once, and the files with waiting runs. A damaged
+file is skipped and reported once: it stops only its own runs.
 
-All but the first are in a folder of their own, which is there before any of them: a sandbox hides
-it with all that will ever be in it.
+All but the first are in a subfolder, which exists before any of them: a sandbox hides it with all
+its future contents.
 """
 
 import logging
@@ -31,7 +31,7 @@ from orchestrator.kernel.state_files import FIRST_JOURNAL, JOURNALS
 
 NAME_PATTERN: Final = re.compile(r"journal-([2-9]|[1-9][0-9]{1,8})\.db")
 MOST_FILES: Final = 100
-"""With so many files, a free one is used again even if something waits in it."""
+"""The number of files from which a free one is used again even if a session waits in it."""
 
 
 class SQLiteFolder(SeparateJournals):

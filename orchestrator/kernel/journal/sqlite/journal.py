@@ -86,8 +86,9 @@ SCAN_ENTRIES: Final = 5_000
 LOG_BYTES: Final = 4_000_000
 """How large the log stays on the disk that SQLite writes over again and again."""
 READERS: Final = 1
-"""How many threads decode and fold at once: each takes its share of the interpreter from the event
-loop, and none is faster beside another."""
+"""The number of threads that decode and fold at once. Each takes its share of the interpreter from
+the event loop, and they do not speed each other up.
+"""
 
 
 class SQLiteJournal:

@@ -1,8 +1,8 @@
 """The lock of a journal's one writer, with the id of that process for the others.
 
-The system releases the lock when the process dies, however it dies. The process id in the file
-only names the holder of the lock; it proves nothing by itself. The number beside it is that of the
-last entry that the process knew to be durable: a journal that ends before has lost something.
+The system releases the lock when the process dies, however it dies. The process id in the file only
+names the holder. The number beside it is the last entry that the process knew to be durable: a
+journal that ends before it has lost entries.
 """
 
 import fcntl

@@ -1,9 +1,9 @@
 """Deletes sessions from a journal for good, and frees the space, in small steps.
 
-Each step is one transaction of some rows; between two of them the writer commits facts. A session
-is marked first, and is gone for every reader. Then its entries are deleted, some at a time, the
-last ones first. They are counted in the same transaction, so that an entry that is missing for
-another reason is still found. What a crash leaves marked, the next pruning deletes.
+Each step is one transaction of some rows; between two steps the writer commits facts. A session is
+marked first, and is gone for every reader. Then its entries are deleted, some at a time, the last
+ones first. The same transaction counts them, so that a lost entry is still noticed. The next
+pruning deletes sessions that a crash left marked.
 """
 
 import json
@@ -38,7 +38,7 @@ DELETE FROM entries WHERE seq IN (
 )
 """
 INCREMENTAL: Final = 2
-"""The mode of SQLite in which a file can shrink in steps."""
+"""The mode of SQLite that lets a file shrink in steps."""
 
 
 def preview_prune(path: Path, *, before: float) -> Pruned:
@@ -66,7 +66,7 @@ def count_active(connection: sqlite3.Connection) -> int:
 def mark_pruned(
     connection: sqlite3.Connection, sessions: Sequence[SessionId], audit: AuditedEvent | None = None
 ) -> None:
-    """Take sessions out of the lists; what they have used of shared budgets stays used.
+    """Take sessions out of the lists; their usage of shared budgets stays booked.
 
     Args:
         connection: the file.

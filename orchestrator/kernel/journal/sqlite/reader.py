@@ -1,6 +1,6 @@
 """Reads entries from a SQLite file beside its writer.
 
-Only what is asked for is decoded: a journal may hold a million facts of idle sessions.
+It decodes only the requested entries: a journal may hold a million facts of idle sessions.
 """
 
 import json
@@ -210,10 +210,10 @@ def lists_active_session(connection: sqlite3.Connection) -> bool:
 
 @contextmanager
 def open_journal_read_only(path: Path) -> Generator[sqlite3.Connection]:
-    """Open a journal that another process may be writing, as it is at this moment.
+    """Open a journal that another process may be writing, at this moment.
 
     Raises:
-        JournalError: there is none, it is not ours, or something of it is missing or unknown.
+        JournalError: the file is missing, not ours, incomplete, or has an unknown version.
     """
     with open_verified_read_only(path) as connection, translate_errors(path):
         if not version_of(connection):
@@ -247,7 +247,7 @@ def refuse_lost_entries(path: Path, connection: sqlite3.Connection, writer: Last
 
 @contextmanager
 def open_verified_read_only(path: Path) -> Generator[sqlite3.Connection]:
-    """Open a journal of which a reader has verified that nothing is missing."""
+    """Open a journal that a reader has already verified as complete."""
     with (
         open_tables_read_only(path) as connection,
         translate_errors(path),

@@ -25,7 +25,7 @@ FACTS_VERSION: Final = encode(JournalOpened("")).version
 """The version of the facts that this orchestrator writes and reads."""
 NEWER: Final = "it was written by a newer orchestrator; use that one, or a new journal"
 AS_STORED: Final = partial(str, encoding="utf-8", errors="surrogateescape")
-"""Makes text of what the disk changed, too: its checksum says that it is damaged."""
+"""Makes text also of bytes that the disk changed: their checksum reports the damage."""
 
 TABLES: Final = (
     """
@@ -141,7 +141,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Return the version of the tables of a file; that of an empty one is 0."""
+    """Return the version of the tables of a file, or 0 for an empty one."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
 
@@ -244,7 +244,7 @@ def translate_errors(path: Path) -> Generator[None]:
 
 
 def describe_failure(exc: Exception) -> str:
-    """Return what is wrong with a file, and what to do if it is damaged."""
+    """Return the problem of a file, and the remedy if it is damaged."""
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     # SQLite quotes the damage in its sentence, which then is no text.
     if code == sqlite3.SQLITE_INTERRUPT:

@@ -1,9 +1,8 @@
-"""What makes a file of a stranger safe to query.
+"""Makes a stranger's file safe to query.
 
-SQL that a file brings along (views, triggers, defaults, checks, generated columns, indexes on
-expressions) runs when a table is read or written. So its schema has to be the one that we create,
-before anything else is asked. What is left is data, and data that never ends: a
-page that is its own descendant. That is ended by a deadline.
+SQL inside a file (views, triggers, defaults, checks, generated columns, indexes on expressions)
+runs when a table is read or written. So its schema must be exactly ours before any query. The rest
+is data, and may be endless data: a page that is its own descendant. A deadline ends that.
 """
 
 import sqlite3
