@@ -4,14 +4,14 @@ What reads its state is a coroutine here, since another thread changes it.
 """
 
 import inspect
-from collections.abc import Callable
-from functools import partial
-from typing import Any, ParamSpec, TypeVar, overload
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 import trio
 
 from orchestrator.agents import Agent, Part
-from orchestrator.delegation import Receipt, SessionId, Tree
+from orchestrator.delegation import SessionId, Tree
 from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.kernel import runtime
 from orchestrator.kernel.doors.one_shot import Run
@@ -26,6 +26,22 @@ OutputT = TypeVar("OutputT")
 DepsT = TypeVar("DepsT")
 ParametersT = ParamSpec("ParametersT")
 ResultT = TypeVar("ResultT")
+
+
+def _in_thread(
+    method: Callable[Concatenate[runtime.Orchestrator, ParametersT], Awaitable[ResultT]],
+) -> Callable[Concatenate["Orchestrator", ParametersT], Coroutine[Any, Any, ResultT]]:
+    """Return a method with its signature and its docstring that calls it in the thread of trio."""
+
+    @wraps(method)
+    async def call(
+        self: "Orchestrator", /, *args: ParametersT.args, **keywords: ParametersT.kwargs
+    ) -> ResultT:
+        # Of the class below.
+        thread, inner = self._thread, self._inner  # pyright: ignore[reportPrivateUsage]
+        return await thread.call(partial(method, inner, *args, **keywords))
+
+    return call
 
 
 class Orchestrator:
@@ -200,68 +216,14 @@ class Orchestrator:
         """
         return await self._thread.call(partial(self._inner.retry, agent, run, task=task, deps=deps))
 
-    async def cancel(self, task: str, *, tree: bool = False) -> None:
-        """Cancel a task and its descendants, and return when all of them are settled.
-
-        Args:
-            task: the id of a task or a session.
-            tree: of a session, cancel its detached tasks and commands, too.
-        """
-        await self._thread.call(partial(self._inner.cancel, task, tree=tree))
-
-    async def pause(self, task: str) -> None:
-        """Start no new task below a task, until it is unpaused; what runs goes on.
-
-        Args:
-            task: the id of a task, or of a run or a session, whose whole tree it is then.
-        """
-        await self._thread.call(partial(self._inner.pause, task))
-
-    async def unpause(self, task: str) -> None:
-        """Start tasks below a task again, those that wait first.
-
-        Args:
-            task: the id of the task that was paused.
-        """
-        await self._thread.call(partial(self._inner.unpause, task))
-
-    async def steer(self, task: str, message: str, *, seconds: float = 0) -> Receipt:
-        """Send a message to a running task, which reads it before its next model call.
-
-        Args:
-            task: the id of the task.
-            message: the text of the message.
-            seconds: how long to wait until the task has seen it.
-        """
-        steer = partial(self._inner.steer, task, message, seconds=seconds)
-        return await self._thread.call(steer)
-
-    async def close_session(self, session: str) -> None:
-        """End a conversation for good: cancel its tasks, drop its undelivered replies."""
-        await self._thread.call(partial(self._inner.close_session, session))
-
-    async def answer(self, approval: str, answer: str, *, reason: str = "", by: str = "") -> None:
-        """Approve or deny a call that waits for an approval. The first answer holds.
-
-        Args:
-            approval: the id of the question.
-            answer: `"once"`, `"task"`, `"session"` or `"deny"`.
-            reason: why, for the agent to read.
-            by: the name of the person who answers.
-        """
-        await self._thread.call(partial(self._inner.answer, approval, answer, reason=reason, by=by))
-
-    async def drain(self, seconds: float) -> bool:
-        """Begin nothing new from now on, wait for what runs, and return whether all has ended.
-
-        Args:
-            seconds: how long to wait at most.
-        """
-        return await self._thread.call(partial(self._inner.drain, seconds))
-
-    async def wait_changed(self, *, after: int = 0) -> int:
-        """Wait until the journal has more entries than this, and return how many it has."""
-        return await self._thread.call(partial(self._inner.wait_changed, after=after))
+    cancel = _in_thread(runtime.Orchestrator.cancel)
+    pause = _in_thread(runtime.Orchestrator.pause)
+    unpause = _in_thread(runtime.Orchestrator.unpause)
+    steer = _in_thread(runtime.Orchestrator.steer)
+    close_session = _in_thread(runtime.Orchestrator.close_session)
+    answer = _in_thread(runtime.Orchestrator.answer)
+    drain = _in_thread(runtime.Orchestrator.drain)
+    wait_changed = _in_thread(runtime.Orchestrator.wait_changed)
 
     async def read_approvals(self) -> list[ApprovalQuestion]:
         """Return the calls that wait for an approval, oldest first."""

@@ -1,7 +1,8 @@
 """Opens a connection to Postgres, and says what is wrong in a sentence without the password."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.kernel.errors import JournalError
@@ -53,6 +54,27 @@ def connect(url: str, *, application: str) -> "Connection":
                     url, problem_of(url, exc), lasting=is_there and _FULL.search(str(exc)) is None
                 ) from None
     raise AssertionError("the second attempt returns or raises")
+
+
+@contextmanager
+def connected(url: str, where: str) -> "Generator[Connection]":
+    """Open a connection that reads, for the block; blocking.
+
+    Args:
+        url: the address of the database.
+        where: the journals, or the journal, as an error names them.
+
+    Raises:
+        JournalError: no connection is to be had, or Postgres refuses a statement.
+    """
+    connection = connect(url, application="orchestrator reader")
+    import psycopg
+
+    with closing(connection):
+        try:
+            yield connection
+        except psycopg.Error as exc:
+            raise JournalError(where, problem_of(url, exc)) from exc
 
 
 def _settings_of(url: str) -> "Mapping[str, object]":

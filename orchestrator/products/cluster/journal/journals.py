@@ -5,8 +5,8 @@ that is free and in which nothing waits to go on, or creates the next one.
 """
 
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeVar, cast
 
@@ -14,10 +14,10 @@ import attrs
 import trio
 
 from orchestrator.delegation import SessionId
-from orchestrator.kernel.errors import JournalError, JournalInUseError
+from orchestrator.kernel.errors import JournalInUseError
 from orchestrator.kernel.journal.journals import HeldJournal, ListedSession, SessionList
 from orchestrator.products.cluster.database.address import DatabaseAddress
-from orchestrator.products.cluster.database.connection import connect, problem_of, shown_address
+from orchestrator.products.cluster.database.connection import connected, shown_address
 from orchestrator.products.cluster.database.schema import require_schema
 from orchestrator.products.cluster.journal.reader import one_moment
 from orchestrator.products.cluster.journal.store import PostgresStore
@@ -135,22 +135,10 @@ class PostgresJournals:
         raise AssertionError("there is always another name")
 
     def _look(self, read: "Callable[[Connection], ResultT]", default: ResultT) -> ResultT:
-        with self._connected() as connection, one_moment(connection):
+        with connected(self._address.url, self.address) as connection, one_moment(connection):
             if not require_schema(connection, self.address, self._address.cluster):
                 return default
             return read(connection)
-
-    @contextmanager
-    def _connected(self) -> "Generator[Connection]":
-        connection = connect(self._address.url, application="orchestrator reader")
-        import psycopg
-
-        with closing(connection):
-            try:
-                yield connection
-            except psycopg.Error as exc:
-                problem = problem_of(self._address.url, exc)
-                raise JournalError(self.address, problem) from exc
 
 
 NO_SESSIONS: Final = SessionList(sessions=(), count=0)

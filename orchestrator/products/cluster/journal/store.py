@@ -1,7 +1,7 @@
 """One journal of a database as a store."""
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractAsyncContextManager, closing, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
@@ -13,7 +13,7 @@ from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.kernel.journal.journal import Pruned
 from orchestrator.kernel.journal.store import Finding, Writer
 from orchestrator.products.cluster.database.address import DatabaseAddress
-from orchestrator.products.cluster.database.connection import connect, problem_of, shown_address
+from orchestrator.products.cluster.database.connection import connected, shown_address
 from orchestrator.products.cluster.database.schema import NEWER, require_schema
 from orchestrator.products.cluster.journal import prune
 from orchestrator.products.cluster.journal.acquisition import FACTS_VERSION
@@ -56,26 +56,14 @@ class PostgresStore:
 
     def _look(self, read: "Callable[[Connection], ResultT]") -> ResultT | None:
         """Read something; return None if the database has no journals."""
-        with self._connected() as connection:
+        with connected(self._address.url, self.where) as connection:
             if not require_schema(connection, self.where, self._address.cluster):
                 return None
             return read(connection)
 
     @contextmanager
-    def _connected(self) -> "Generator[Connection]":
-        connection = connect(self._address.url, application="orchestrator reader")
-        import psycopg
-
-        with closing(connection):
-            try:
-                yield connection
-            except psycopg.Error as exc:
-                problem = problem_of(self._address.url, exc)
-                raise JournalError(self.where, problem) from exc
-
-    @contextmanager
     def open_reader(self, *, verify: bool = True) -> Generator[PostgresReader]:
-        with self._connected() as connection, one_moment(connection):
+        with connected(self._address.url, self.where) as connection, one_moment(connection):
             has_tables = require_schema(connection, self.where, self._address.cluster)
             row = read_row(connection, self._address.journal) if has_tables else None
             if row is None:
@@ -121,9 +109,9 @@ class PostgresStore:
         return attrs.evolve(pruned, freed=max(0, freed))
 
     def _size(self) -> int:
-        with self._connected() as connection:
+        with connected(self._address.url, self.where) as connection:
             return prune.size_of(connection)
 
     def _vacuum(self) -> None:
-        with self._connected() as connection:
+        with connected(self._address.url, self.where) as connection:
             prune.vacuum(connection)
