@@ -138,7 +138,7 @@ def _problem(  # noqa: PLR0911 (a case a kind)
                 return (
                     "cannot be kept: the price of the next call is unknown; give it with"
                     " open_orchestrator(prices=...), with"
-                    " orchestrator.models.priced(model, table), or as 'price' of its"
+                    " orchestrator.models.with_prices(model, table), or as 'price' of its"
                     " service in models.toml; or limit tokens in place of usd"
                 )
             if _fits(_cost(budget), used.cost + reserved.cost + quote.cost):

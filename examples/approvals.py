@@ -20,7 +20,7 @@ from orchestrator import (
     ask,
     open_orchestrator,
 )
-from orchestrator.agents.tools.terminal import terminal
+from orchestrator.tools import terminal
 
 
 def report(transcript: Transcript) -> str:

@@ -12,7 +12,7 @@ import trio
 from models import NAMED
 
 from orchestrator import Agent, ScriptedModel, ToolCall, Transcript, allow, open_orchestrator
-from orchestrator.agents.tools.terminal import process, terminal
+from orchestrator.tools import process, terminal
 
 # Stands for one that takes an hour.
 BUILD = """

@@ -40,8 +40,7 @@ librarian = Agent(
 
 async def main() -> None:
     sys.path.append(str(Path(__file__).parent.parent))
-    from orchestrator.chat import GatewaySettings, open_gateway
-    from orchestrator.products.chat.telegram import open_telegram
+    from orchestrator.chat import GatewaySettings, open_gateway, open_telegram
     from tests.chat.fakes.telegram import TOKEN, FakeTelegram
 
     settings = GatewaySettings(allow=("telegram:7",))

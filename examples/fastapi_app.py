@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from orchestrator import (
     Agent,
     ScriptedModel,
-    TextPiece,
+    TextWritten,
     ToolCall,
     ToolReturned,
     Transcript,
@@ -91,7 +91,7 @@ async def stream_answer(question: Question, request: Request) -> StreamingRespon
         async with orchestrator_of(request).stream(clerk, question.text) as run:
             async for event in run:
                 match event:
-                    case TextPiece(text=text):
+                    case TextWritten(text=text):
                         yield f"data: {json.dumps({'text': text})}\n\n"
                     case ToolReturned(call=call):
                         yield f"data: {json.dumps({'tool': call.name})}\n\n"

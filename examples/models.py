@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from orchestrator import DefinitionError
-from orchestrator.agents.models.registry import model_named
+from orchestrator.models import model_named
 
 
 def _named() -> str:

@@ -79,12 +79,12 @@ if TYPE_CHECKING:
     from orchestrator.kernel.doors.run_events import (
         ApprovalNeeded,
         ModelRetried,
-        ReasoningPiece,
+        ReasoningWritten,
         RunEvent,
         TaskDelegated,
         TaskEnded,
-        TextPiece,
         TextReplaced,
+        TextWritten,
         ToolCalled,
         ToolReturned,
     )
@@ -174,7 +174,7 @@ __all__ = [
     "Pipeline",
     "Price",
     "ReasoningDelta",
-    "ReasoningPiece",
+    "ReasoningWritten",
     "Receipt",
     "Reply",
     "Review",
@@ -198,8 +198,8 @@ __all__ = [
     "TaskId",
     "TaskModelEvent",
     "TextDelta",
-    "TextPiece",
     "TextReplaced",
+    "TextWritten",
     "Tool",
     "ToolCall",
     "ToolCalled",
@@ -254,7 +254,7 @@ _HOMES = {
     "orchestrator.kernel.budget_scope": "budget",
     "orchestrator.kernel.doors.one_shot": "Run",
     "orchestrator.kernel.doors.run_events": """
-        ApprovalNeeded ModelRetried ReasoningPiece RunEvent TaskDelegated TaskEnded TextPiece
+        ApprovalNeeded ModelRetried ReasoningWritten RunEvent TaskDelegated TaskEnded TextWritten
         TextReplaced ToolCalled ToolReturned
     """,
     "orchestrator.kernel.doors.session": "Session",

@@ -24,7 +24,7 @@ def lines(code: str) -> int:
 
 
 def test_there_is_a_pair_for_each_library() -> None:
-    libraries = ("from orchestrator.agents import", "from pydantic_ai import", "create_supervisor")
+    libraries = ("from agents import", "from pydantic_ai import", "create_supervisor")
     assert len(PAIRS) == len(libraries)
     for (theirs, ours), library in zip(PAIRS, libraries, strict=True):
         assert library in theirs

@@ -18,7 +18,7 @@ def faulty(
     """Return a `FailingModel`: the first calls fail with these faults, later ones succeed.
 
     A fault fails its task, as for any `Model` object. Wrap it in
-    `orchestrator.agents.models.wrappers.retry.retrying(faulty(...))` to retry.
+    `orchestrator.models.with_retries(faulty(...))` to retry.
 
     Args:
         model: answers the calls without a fault.

@@ -30,7 +30,7 @@ from orchestrator.agents import (
 )
 from orchestrator.agents.models.model import Compacted
 from orchestrator.agents.models.token_estimate import estimated_tokens
-from orchestrator.agents.models.wrappers.compaction import SUMMARIES_KEPT, SUMMARY, compacting
+from orchestrator.agents.models.wrappers.compaction import SUMMARIES_KEPT, SUMMARY, with_compaction
 from orchestrator.testing import SpyModel
 from tests.kit import FunctionModel
 
@@ -82,20 +82,20 @@ def compactions(events: list[ModelEvent]) -> list[Compacted]:
 
 
 def test_it_is_called_what_the_model_is_called() -> None:
-    assert compacting(ScriptedModel([]), window=WINDOW).name == "scripted"
+    assert with_compaction(ScriptedModel([]), window=WINDOW).name == "scripted"
 
 
 @pytest.mark.parametrize(("window", "keep_last"), [(1999, 4), (WINDOW, 0)])
 def test_a_window_without_room_is_refused(window: int, keep_last: int) -> None:
     with pytest.raises(DefinitionError, match=f"{window=}, {keep_last=}"):
-        compacting(ScriptedModel([]), window=window, keep_last=keep_last)
+        with_compaction(ScriptedModel([]), window=window, keep_last=keep_last)
 
 
 async def test_what_fits_is_asked_as_it_is() -> None:
     model, events = spy(), list[ModelEvent]()
     transcript = steps(10, result=2000)
 
-    answer = await ask(compacting(model, window=WINDOW), transcript, events)
+    answer = await ask(with_compaction(model, window=WINDOW), transcript, events)
 
     assert model.requests[0].transcript == tuple(transcript)
     assert events == [TextDelta("42")]
@@ -107,7 +107,7 @@ async def test_the_oldest_results_are_shortened_first() -> None:
     transcript = steps(16, result=2000)
     before = list(transcript)
 
-    await ask(compacting(model, window=WINDOW), transcript, events)
+    await ask(with_compaction(model, window=WINDOW), transcript, events)
 
     (asked,) = model.requests
     results = [one.text for one in asked.transcript if isinstance(one, ToolMessage)]
@@ -125,7 +125,7 @@ async def test_the_oldest_results_are_shortened_first() -> None:
 async def test_the_next_requests_begin_like_the_one_before() -> None:
     """Providers cache what a request has in common with the one before."""
     model = spy()
-    compact = compacting(model, window=WINDOW)
+    compact = with_compaction(model, window=WINDOW)
     for count in (15, 16, 17):
         await ask(compact, steps(count, result=2000))
 
@@ -147,7 +147,7 @@ async def test_a_failure_and_a_short_result_stay_what_they_are() -> None:
     ]
     transcript[2] = failed
 
-    await ask(compacting(model, window=WINDOW), transcript)
+    await ask(with_compaction(model, window=WINDOW), transcript)
 
     asked = model.requests[0].transcript
     assert isinstance(asked[2], ToolMessage)
@@ -160,7 +160,9 @@ async def test_results_that_the_model_has_not_read_are_never_shortened() -> None
     model = spy()
     unread = step(99, *["u" * 2000] * 8)
 
-    await ask(compacting(model, window=WINDOW, keep_last=1), [*steps(10, result=2000), *unread])
+    await ask(
+        with_compaction(model, window=WINDOW, keep_last=1), [*steps(10, result=2000), *unread]
+    )
 
     assert model.requests[0].transcript[-9:] == tuple(unread)
 
@@ -169,7 +171,7 @@ async def test_then_a_summary_stands_between_the_goal_and_the_newest() -> None:
     model, writer, events = spy(), spy("it looked"), list[ModelEvent]()
     transcript = steps(20, result=100, thought=2000)
 
-    answer = await ask(compacting(model, window=WINDOW, summarizer=writer), transcript, events)
+    answer = await ask(with_compaction(model, window=WINDOW, summarizer=writer), transcript, events)
 
     summary = UserMessage(SUMMARY + "it looked")
     assert model.requests[0].transcript == (GOAL, summary, *transcript[-4:])
@@ -184,7 +186,7 @@ async def test_then_a_summary_stands_between_the_goal_and_the_newest() -> None:
 async def test_without_a_summarizer_the_model_writes_its_summaries() -> None:
     model = ScriptedModel(["it looked", "42"])
 
-    answer = await ask(compacting(model, window=WINDOW), steps(6, thought=5000, result=4))
+    answer = await ask(with_compaction(model, window=WINDOW), steps(6, thought=5000, result=4))
 
     assert answer.text == "42"
     assert answer.usage.calls == 2
@@ -193,7 +195,7 @@ async def test_without_a_summarizer_the_model_writes_its_summaries() -> None:
 async def test_a_summarizer_reads_what_happened_in_pieces_that_fit() -> None:
     writer = spy("so far")
     transcript: list[Message] = [GOAL, UserMessage("a" * 90_000), *steps(3)[1:]]
-    await ask(compacting(spy(), window=WINDOW, summarizer=writer), transcript)
+    await ask(with_compaction(spy(), window=WINDOW, summarizer=writer), transcript)
 
     assert len(writer.requests) == 4
     assert max(map(estimated_tokens, writer.requests)) <= WINDOW * 4 // 5
@@ -212,7 +214,7 @@ async def test_an_image_is_left_out_by_name() -> None:
     seen: list[Message] = [UserMessage("", (image,)) for _ in range(12)]
 
     await ask(
-        compacting(model, window=WINDOW, summarizer=writer),
+        with_compaction(model, window=WINDOW, summarizer=writer),
         [GOAL, *seen, *step(0, "", "", "")],
         events,
     )
@@ -225,7 +227,7 @@ async def test_an_image_is_left_out_by_name() -> None:
 
 async def test_a_summary_is_written_and_paid_for_once() -> None:
     writer, model = spy("it looked"), spy()
-    compact = compacting(model, window=WINDOW, summarizer=writer)
+    compact = with_compaction(model, window=WINDOW, summarizer=writer)
     transcript = steps(7, thought=5000)
     await ask(compact, transcript)
     asked = len(writer.requests)
@@ -242,7 +244,7 @@ async def test_a_summary_is_written_and_paid_for_once() -> None:
 async def test_a_summary_that_is_outgrown_is_part_of_the_next() -> None:
     model, summaries = spy(), ["it looked"]
     writer = SpyModel(lambda _: summaries[-1])
-    compact = compacting(model, window=WINDOW, summarizer=writer)
+    compact = with_compaction(model, window=WINDOW, summarizer=writer)
     transcript = steps(7, thought=5000)
     await ask(compact, transcript)
     summaries.append("it looked again")
@@ -263,7 +265,7 @@ async def test_a_summary_that_is_outgrown_is_part_of_the_next() -> None:
 
 async def test_another_conversation_gets_its_own_summary() -> None:
     writer = spy("it looked")
-    compact = compacting(spy(), window=WINDOW, summarizer=writer)
+    compact = with_compaction(spy(), window=WINDOW, summarizer=writer)
     transcript = steps(7, thought=5000)
     await ask(compact, transcript)
     asked = len(writer.requests)
@@ -275,7 +277,7 @@ async def test_another_conversation_gets_its_own_summary() -> None:
 
 async def test_the_oldest_of_too_many_summaries_is_forgotten() -> None:
     writer = spy("it looked")
-    compact = compacting(spy(), window=WINDOW, summarizer=writer)
+    compact = with_compaction(spy(), window=WINDOW, summarizer=writer)
     rest = steps(6, thought=6000)[1:]
     for number in range(SUMMARIES_KEPT + 1):
         await ask(compact, [UserMessage(f"goal {number}"), *rest])
@@ -291,7 +293,7 @@ async def test_the_oldest_of_too_many_summaries_is_forgotten() -> None:
 async def test_what_a_summary_cost_is_told_by_the_answer_it_was_written_for() -> None:
     """Or by its failure: the next answer is given with a summary that is paid for."""
     busy = ModelError("busy", kind=Failure.OVERLOADED)
-    compact = compacting(ScriptedModel([busy, "42"]), window=WINDOW, summarizer=spy("short"))
+    compact = with_compaction(ScriptedModel([busy, "42"]), window=WINDOW, summarizer=spy("short"))
     transcript = steps(6, thought=6000)
     with pytest.raises(ModelError) as caught:
         await ask(compact, transcript)
@@ -316,7 +318,7 @@ async def test_a_writer_of_useless_summaries_holds_up_no_conversation(
     says: str | ModelError, count: int
 ) -> None:
     model, writer = spy(), SpyModel(ScriptedModel.always(says))
-    compact = compacting(model, window=WINDOW, summarizer=writer)
+    compact = with_compaction(model, window=WINDOW, summarizer=writer)
     transcript = [*steps(count, thought=6000), UserMessage("and now?")]
 
     for _ in range(2):
@@ -331,7 +333,7 @@ async def test_a_writer_of_useless_summaries_holds_up_no_conversation(
 async def test_a_failure_of_the_writer_that_may_heal_is_raised() -> None:
     busy = ModelError("busy", kind=Failure.OVERLOADED)
     writer = ScriptedModel([busy, "short"])
-    compact = compacting(spy(), window=WINDOW, summarizer=writer)
+    compact = with_compaction(spy(), window=WINDOW, summarizer=writer)
     with pytest.raises(ModelError) as caught:
         await ask(compact, steps(6, thought=6000))
 
@@ -348,7 +350,7 @@ async def test_a_failure_of_the_writer_that_may_heal_is_raised() -> None:
     ],
 )
 async def test_what_cannot_fit_is_too_long_and_costs_nothing(transcript: list[Message]) -> None:
-    model = compacting(ScriptedModel([]), window=WINDOW)
+    model = with_compaction(ScriptedModel([]), window=WINDOW)
     request = ModelRequest(
         instructions="i" * (40_000 if not transcript else 0), transcript=transcript, tools=()
     )
@@ -365,7 +367,7 @@ LEFT_OUT = "characters are left out here"
 async def test_a_first_message_that_fills_the_window_ends_its_own_turn_only() -> None:
     """And all later ones read its beginning and its end."""
     model = spy()
-    compact = compacting(model, window=8_000, summarizer=spy("they talked"))
+    compact = with_compaction(model, window=8_000, summarizer=spy("they talked"))
     document = "b" * 15_000 + "m" * 50_000 + "e" * 15_000
     transcript: list[Message] = [UserMessage(document)]
     with pytest.raises(ModelError) as caught:
@@ -400,7 +402,7 @@ async def test_a_long_result_that_was_not_read_yet_is_cut_and_says_so(
 ) -> None:
     model, events = spy(), list[ModelEvent]()
 
-    await ask(compacting(model, window=WINDOW), transcript, events)
+    await ask(with_compaction(model, window=WINDOW), transcript, events)
 
     (request,) = model.requests
     assert estimated_tokens(request) <= WINDOW * 4 // 5
@@ -424,7 +426,7 @@ async def test_long_arguments_and_files_are_cut_too() -> None:
         UserMessage("and now?"),
     ]
 
-    await ask(compacting(model, window=WINDOW), transcript)
+    await ask(with_compaction(model, window=WINDOW), transcript)
 
     first, answer, *rest = model.requests[0].transcript
     assert "table.csv" in first.text
@@ -440,7 +442,7 @@ async def test_a_goal_stays_whole_where_a_summary_makes_room_for_it() -> None:
     goal = UserMessage("g" * 15_000)
 
     await ask(
-        compacting(model, window=WINDOW, summarizer=spy("it looked")),
+        with_compaction(model, window=WINDOW, summarizer=spy("it looked")),
         [goal, *steps(9, thought=3_000)[1:]],
     )
 
@@ -455,7 +457,7 @@ async def test_the_message_to_answer_is_cut_last() -> None:
     aside = UserMessage("by the way", aside=True)
     transcript = [*steps(3, result=9_000), own, *step(7, "r" * 60_000), aside]
 
-    await ask(compacting(model, window=WINDOW, summarizer=spy("short")), transcript)
+    await ask(with_compaction(model, window=WINDOW, summarizer=spy("short")), transcript)
 
     (request,) = model.requests
     assert own in request.transcript
@@ -465,7 +467,7 @@ async def test_the_message_to_answer_is_cut_last() -> None:
 async def test_a_conversation_without_any_message_of_a_user_is_cut_too() -> None:
     model = spy()
 
-    await ask(compacting(model, window=3_000), step(0, *["found"] * 1_000))
+    await ask(with_compaction(model, window=3_000), step(0, *["found"] * 1_000))
 
     (request,) = model.requests
     (message,) = request.transcript
@@ -477,7 +479,7 @@ async def test_more_calls_than_there_is_room_for_become_a_record() -> None:
     model = spy()
     transcript = [UserMessage("look everywhere"), *step(0, *["found"] * 1_000)]
 
-    await ask(compacting(model, window=3_000), transcript)
+    await ask(with_compaction(model, window=3_000), transcript)
 
     (request,) = model.requests
     own, since = request.transcript
@@ -490,7 +492,7 @@ async def test_a_transcript_without_a_goal_is_summarized_from_its_beginning() ->
     model = spy()
     transcript = steps(6, thought=6000)[1:]
 
-    await ask(compacting(model, window=WINDOW, summarizer=spy("short")), transcript)
+    await ask(with_compaction(model, window=WINDOW, summarizer=spy("short")), transcript)
 
     summary = UserMessage(SUMMARY + "short")
     assert model.requests[0].transcript == (summary, *transcript[-4:])
@@ -499,7 +501,7 @@ async def test_a_transcript_without_a_goal_is_summarized_from_its_beginning() ->
 async def test_a_provider_that_refuses_is_asked_once_more_with_less() -> None:
     model, events = spy(refuses_over=5_000), list[ModelEvent]()
 
-    answer = await ask(compacting(model, window=WINDOW), steps(12, result=2000), events)
+    answer = await ask(with_compaction(model, window=WINDOW), steps(12, result=2000), events)
 
     assert answer.text == "42"
     assert len(model.requests) == 2
@@ -511,7 +513,7 @@ async def test_a_provider_may_refuse_what_we_think_is_short() -> None:
     """Four characters a token is a guess, and far off for some scripts."""
     model = spy(refuses_over=3_000)
 
-    answer = await ask(compacting(model, window=100_000), steps(5, result=2000))
+    answer = await ask(with_compaction(model, window=100_000), steps(5, result=2000))
 
     assert answer.text == "42"
     assert len(model.requests) == 2
@@ -521,7 +523,9 @@ async def test_a_provider_that_refuses_every_size_is_believed() -> None:
     model = spy(refuses_over=0)
 
     with pytest.raises(ModelError, match="8192 is the most"):
-        await ask(compacting(model, window=WINDOW, summarizer=spy("short")), steps(12, result=2000))
+        await ask(
+            with_compaction(model, window=WINDOW, summarizer=spy("short")), steps(12, result=2000)
+        )
 
     sizes = [estimated_tokens(request) for request in model.requests]
     assert len(sizes) == 4
@@ -538,7 +542,7 @@ async def test_a_script_of_one_token_a_letter_bricks_no_conversation() -> None:
         return AssistantMessage("a" * 200)
 
     model = SpyModel(FunctionModel(answer))
-    compact = compacting(model, window=WINDOW)
+    compact = with_compaction(model, window=WINDOW)
     transcript: list[Message] = []
     for _ in range(60):
         transcript.append(UserMessage("q" * 300))
@@ -549,7 +553,7 @@ async def test_what_the_provider_said_is_kept_when_no_more_can_be_left_out() -> 
     model = spy(refuses_over=0)
 
     with pytest.raises(ModelError, match="listens has a window") as caught:
-        await ask(compacting(model, window=WINDOW), [GOAL])
+        await ask(with_compaction(model, window=WINDOW), [GOAL])
 
     assert str(caught.value.__cause__) == "8192 is the most"
 
@@ -558,7 +562,7 @@ async def test_other_failures_are_raised_as_they_are() -> None:
     error = ModelError("no", kind=Failure.AUTH)
 
     with pytest.raises(ModelError) as caught:
-        await ask(compacting(ScriptedModel([error, "42"]), window=WINDOW), [GOAL])
+        await ask(with_compaction(ScriptedModel([error, "42"]), window=WINDOW), [GOAL])
 
     assert caught.value is error
 
@@ -572,7 +576,7 @@ async def test_a_transcript_may_grow_while_the_model_thinks() -> None:
         return "it looked"
 
     model = spy()
-    await ask(compacting(model, window=WINDOW, summarizer=ScriptedModel([grow])), transcript)
+    await ask(with_compaction(model, window=WINDOW, summarizer=ScriptedModel([grow])), transcript)
 
     assert model.requests[0].transcript[2:] == tuple(transcript[count - 4 : count])
 
@@ -583,7 +587,7 @@ async def test_a_shorter_request_allows_as_long_an_answer_and_a_summary_any() ->
         instructions="", transcript=steps(40, thought=2_000), tools=(), max_output=7
     )
 
-    await compacting(model, window=WINDOW, summarizer=writer).answer(request)
+    await with_compaction(model, window=WINDOW, summarizer=writer).answer(request)
 
     assert [one.max_output for one in model.requests] == [7]
     assert {one.max_output for one in writer.requests} == {None}
@@ -591,7 +595,7 @@ async def test_a_shorter_request_allows_as_long_an_answer_and_a_summary_any() ->
 
 async def test_it_is_a_checkpoint() -> None:
     with trio.testing.assert_checkpoints():
-        await ask(compacting(ScriptedModel(["42"]), window=WINDOW), [GOAL])
+        await ask(with_compaction(ScriptedModel(["42"]), window=WINDOW), [GOAL])
 
 
 lengths = st.sampled_from([0, 5, 190, 210, 260, 900, 3_000, 9_000])
@@ -641,7 +645,7 @@ def test_whatever_the_transcript_the_request_is_whole_and_fits(
 ) -> None:
     """Only a newest message that does not fit by itself is too long."""
     model, writer = spy(refuses_over=refuses_over), spy(summary)
-    compact = compacting(model, window=window, summarizer=writer, keep_last=keep_last)
+    compact = with_compaction(model, window=window, summarizer=writer, keep_last=keep_last)
     events: list[ModelEvent] = []
     before = [attrs.evolve(message) for message in transcript]
     limit = min(window * 4 // 5, refuses_over)
@@ -689,7 +693,7 @@ def test_every_turn_whose_own_message_fits_is_answered(
 ) -> None:
     """Whatever came before: documents, results, answers and summaries of any length."""
     model = spy()
-    compact = compacting(model, window=window, summarizer=spy(summary))
+    compact = with_compaction(model, window=window, summarizer=spy(summary))
     limit = window * 4 // 5
 
     async def main() -> None:

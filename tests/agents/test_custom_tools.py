@@ -17,8 +17,8 @@ from orchestrator.agents.models.providers.openai_chat import OpenAIModel, comple
 from orchestrator.agents.models.providers.openai_responses import ResponsesModel, response_request
 from orchestrator.agents.models.registry import has_custom_tools
 from orchestrator.agents.models.settings import ModelSettings
-from orchestrator.agents.models.wrappers.fallback import fallback
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.fallback import with_fallback
+from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.agents.tools.text_input import TextInput, input_of
 from tests.fake_provider import Raw, open_provider, stream
 
@@ -124,9 +124,9 @@ def test_a_model_says_whether_it_keeps_to_grammars() -> None:
     other = OpenAIModel("qwen", key="k", base_url="http://localhost:1/v1")
     try:
         assert has_custom_tools(responses)
-        assert has_custom_tools(retrying(chat))
+        assert has_custom_tools(with_retries(chat))
         assert not has_custom_tools(other)
-        assert not has_custom_tools(fallback(chat, other))
+        assert not has_custom_tools(with_fallback(chat, other))
         assert has_custom_tools("openai:gpt-5|openai-responses:gpt-5")
         assert not has_custom_tools("openai:gpt-5|anthropic:claude-5")
     finally:

@@ -13,7 +13,7 @@ from orchestrator.agents import (
     Switched,
     TextDelta,
 )
-from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.fallback import with_fallback
 from orchestrator.agents.models.wrappers.retry import RETRACTED
 from orchestrator.testing import StreamingModel
 
@@ -36,16 +36,16 @@ async def ask(model: Model, events: list[ModelEvent] | None = None) -> Assistant
 
 
 def test_it_is_called_by_all_its_names() -> None:
-    model = fallback(named("openai:a", ""), named("anthropic:b", ""))
+    model = with_fallback(named("openai:a", ""), named("anthropic:b", ""))
 
     assert model.name == "openai:a | anthropic:b"
-    assert fallback(named("openai:a", "")).name == "openai:a"
+    assert with_fallback(named("openai:a", "")).name == "openai:a"
 
 
 async def test_the_first_answer_is_the_answer() -> None:
     other = named("b", "two")
 
-    answer = await ask(fallback(named("a", "one"), other))
+    answer = await ask(with_fallback(named("a", "one"), other))
 
     assert (answer.text, answer.model, other.calls) == ("one", "a", 0)
 
@@ -54,7 +54,7 @@ async def test_the_first_answer_is_the_answer() -> None:
 async def test_most_failures_move_on_and_say_so(kind: Failure) -> None:
     events: list[ModelEvent] = []
 
-    answer = await ask(fallback(named("a", kind), named("b", "two")), events)
+    answer = await ask(with_fallback(named("a", kind), named("b", "two")), events)
 
     assert (answer.text, answer.model) == ("two", "b")
     assert events == [Switched(kind, f"a is {kind.value}", "b"), TextDelta("two")]
@@ -66,7 +66,7 @@ async def test_what_is_wrong_with_the_request_is_wrong_everywhere(kind: Failure)
     events: list[ModelEvent] = []
 
     with pytest.raises(ModelError, match=f"a is {kind.value}"):
-        await ask(fallback(named("a", kind), other), events)
+        await ask(with_fallback(named("a", kind), other), events)
 
     assert (other.calls, events) == (0, [])
 
@@ -74,20 +74,22 @@ async def test_what_is_wrong_with_the_request_is_wrong_everywhere(kind: Failure)
 async def test_a_caller_may_say_when_to_move_on() -> None:
     picky = named("a", Failure.REFUSED)
 
-    answer = await ask(fallback(picky, named("b", "two"), on=[Failure.REFUSED]))
+    answer = await ask(with_fallback(picky, named("b", "two"), on=[Failure.REFUSED]))
 
     assert answer.model == "b"
     with pytest.raises(ModelError, match="a is timeout"):
-        await ask(fallback(named("a", Failure.TIMEOUT), named("b", "two"), on=[Failure.REFUSED]))
+        await ask(
+            with_fallback(named("a", Failure.TIMEOUT), named("b", "two"), on=[Failure.REFUSED])
+        )
 
 
 async def test_a_caller_may_say_never_to_move_on() -> None:
     with pytest.raises(ModelError, match="a is timeout"):
-        await ask(fallback(named("a", Failure.TIMEOUT), named("b", "two"), on=()))
+        await ask(with_fallback(named("a", Failure.TIMEOUT), named("b", "two"), on=()))
 
 
 async def test_when_all_have_failed_the_last_error_tells_of_the_others() -> None:
-    model = fallback(
+    model = with_fallback(
         named("a", Failure.TIMEOUT), named("b", Failure.AUTH), named("c", Failure.QUOTA)
     )
     events: list[ModelEvent] = []
@@ -104,7 +106,9 @@ async def test_when_all_have_failed_the_last_error_tells_of_the_others() -> None
 
 
 async def test_an_error_that_stops_it_tells_of_the_others_too() -> None:
-    model = fallback(named("a", Failure.TIMEOUT), named("b", Failure.REFUSED), named("c", "three"))
+    model = with_fallback(
+        named("a", Failure.TIMEOUT), named("b", Failure.REFUSED), named("c", "three")
+    )
 
     with pytest.raises(ModelError, match="b is refused") as caught:
         await ask(model)
@@ -115,21 +119,21 @@ async def test_an_error_that_stops_it_tells_of_the_others_too() -> None:
 async def test_an_answer_without_a_name_gets_one() -> None:
     unsigned = named("b", "two", signs=False)
 
-    assert (await ask(fallback(named("a", Failure.AUTH), unsigned))).model == "b"
-    assert (await ask(fallback(unsigned, named("a", "one")))).model == "b"
+    assert (await ask(with_fallback(named("a", Failure.AUTH), unsigned))).model == "b"
+    assert (await ask(with_fallback(unsigned, named("a", "one")))).model == "b"
 
 
 async def test_a_model_that_asks_others_says_who_of_them_answered() -> None:
-    inner = fallback(named("b", Failure.AUTH), named("c", "three"))
+    inner = with_fallback(named("b", Failure.AUTH), named("c", "three"))
 
-    assert (await ask(fallback(named("a", Failure.AUTH), inner))).model == "c"
+    assert (await ask(with_fallback(named("a", Failure.AUTH), inner))).model == "c"
 
 
 async def test_what_a_broken_stream_had_said_is_taken_back() -> None:
     cut = ModelError("cut", kind=Failure.CONNECTION)
     breaks_off = StreamingModel.always("ha", cut, name="a")
     events: list[ModelEvent] = []
-    await ask(fallback(breaks_off, named("b", "two")), events)
+    await ask(with_fallback(breaks_off, named("b", "two")), events)
 
     assert events[1] == Switched(Failure.CONNECTION, "cut" + RETRACTED, "b")
 
@@ -138,6 +142,6 @@ async def test_an_error_of_ours_is_not_the_providers() -> None:
     other = named("b", "two")
 
     with pytest.raises(ZeroDivisionError):
-        await ask(fallback(ScriptedModel([ZeroDivisionError()]), other))
+        await ask(with_fallback(ScriptedModel([ZeroDivisionError()]), other))
 
     assert other.calls == 0

@@ -27,8 +27,8 @@ from orchestrator.agents.models.providers.http_model import HttpModel
 from orchestrator.agents.models.providers.openai_chat import OpenAIModel
 from orchestrator.agents.models.providers.openai_responses import ResponsesModel
 from orchestrator.agents.models.settings import NO_SETTINGS
-from orchestrator.agents.models.wrappers.fallback import fallback
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.fallback import with_fallback
+from orchestrator.agents.models.wrappers.retry import with_retries
 from tests.agents.turn_kit import MemoryHost
 from tests.fake_provider import FakeProvider, Say, open_provider
 
@@ -312,7 +312,7 @@ def test_a_model_of_ones_own_may_check_them_too() -> None:
         def settings_problem(self, settings: ModelSettings) -> str | None:
             return "it never guesses" if settings.temperature else None
 
-    wrapped = fallback(ScriptedModel(["so"]), retrying(Careful(["so"])))
+    wrapped = with_fallback(ScriptedModel(["so"]), with_retries(Careful(["so"])))
     Agent("writer", model=wrapped, settings=ModelSettings(temperature=0))
 
     with pytest.raises(DefinitionError, match="it never guesses"):

@@ -24,7 +24,7 @@ from orchestrator.agents import (
     TextDelta,
     Usage,
 )
-from orchestrator.agents.models.wrappers.fallback import fallback
+from orchestrator.agents.models.wrappers.fallback import with_fallback
 from orchestrator.agents.models.wrappers.pace import (
     BASE_SECONDS,
     FIRST_CALLS,
@@ -32,10 +32,10 @@ from orchestrator.agents.models.wrappers.pace import (
     IDLE_SECONDS,
     REFUSAL_SECONDS,
     Pace,
-    paced,
+    with_pace,
 )
-from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
+from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.kernel.execution.model_resolver import ModelResolver
 from tests.fake_provider import Raw, Reply, Say, open_provider
 
@@ -105,7 +105,7 @@ async def ask_together(model: Model, times: int) -> int:
 
 
 def asked(model: Model, pace: Pace | None = None) -> Model:
-    return retrying(paced(model, pace or Pace()), jitter=random.Random(7))
+    return with_retries(with_pace(model, pace or Pace()), jitter=random.Random(7))
 
 
 @pytest.mark.parametrize("has_retry_after", [True, False])
@@ -204,7 +204,7 @@ async def test_a_call_that_waits_says_so() -> None:
 async def test_a_cancelled_wait_and_a_cancelled_trial_hold_up_none() -> None:
     provider = Provider(storm(5), first_sign=100)
     pace = Pace(first_calls=1)
-    model = paced(provider, pace)
+    model = with_pace(provider, pace)
     with pytest.raises(ModelError):
         await model.answer(REQUEST)
     with trio.move_on_after(2) as impatient:
@@ -219,7 +219,7 @@ async def test_a_cancelled_wait_and_a_cancelled_trial_hold_up_none() -> None:
     assert trial.cancelled_caught
     assert pace.waiting == 0
 
-    quick = paced(Provider(lambda _: False), pace)
+    quick = with_pace(Provider(lambda _: False), pace)
     with trio.fail_after(10):
         await quick.answer(REQUEST)
 
@@ -232,17 +232,17 @@ async def test_a_hold_that_is_too_long_to_wait_for_fails_at_once_and_asks_nothin
     provider = Provider(lambda _: wait)
     pace = Pace()
     with pytest.raises(ModelError):
-        await paced(provider, pace).answer(REQUEST)
+        await with_pace(provider, pace).answer(REQUEST)
 
     with trio.move_on_after(seconds or 1e9), pytest.raises(ModelError) as caught:
-        await paced(provider, pace).answer(REQUEST)
+        await with_pace(provider, pace).answer(REQUEST)
 
     assert caught.value.kind is Failure.RATE_LIMIT
     assert caught.value.usage == Usage()
     assert len(provider.asked_at) == 1
     assert trio.current_time() < 1
     other = Provider(lambda _: False)
-    model = fallback(asked(provider, pace), asked(other))
+    model = with_fallback(asked(provider, pace), asked(other))
     if seconds is None:
         assert (await model.answer(REQUEST)).text == "so"
 
@@ -260,7 +260,7 @@ async def test_a_provider_that_refuses_for_ever_is_left_after_a_minute(
     assert trio.current_time() < 3 * HOPE_SECONDS
     assert len(provider.asked_at) < FIRST_CALLS + 20
 
-    assert await ask_together(fallback(model, asked(other)), 100) == 100
+    assert await ask_together(with_fallback(model, asked(other)), 100) == 100
 
 
 async def test_another_failure_holds_nothing_back() -> None:
@@ -273,7 +273,7 @@ async def test_another_failure_holds_nothing_back() -> None:
 
     pace = Pace()
     with pytest.raises(ModelError):
-        await paced(Failing(lambda _: False), pace).answer(REQUEST)
+        await with_pace(Failing(lambda _: False), pace).answer(REQUEST)
 
     told: list[ModelEvent] = []
     await pace.begin("model", told.append)
@@ -312,7 +312,7 @@ async def test_after_a_long_silence_one_refusal_is_the_first_again() -> None:
 
 async def test_a_limiter_and_a_pace_go_together() -> None:
     provider = Provider(storm(10))
-    model = asked(limited(provider, Limiter(requests_per_minute=600, in_flight=40)))
+    model = asked(with_rate_limit(provider, Limiter(requests_per_minute=600, in_flight=40)))
 
     assert await ask_together(model, 100) == 100
 
@@ -347,7 +347,7 @@ def test_no_caller_is_forgotten(
     async def main() -> None:
         provider = Provider(storm(length), has_retry_after=has_retry_after)
         pace = Pace(first_calls=first)
-        model = retrying(paced(provider, pace), attempts=50, jitter=random.Random(1))
+        model = with_retries(with_pace(provider, pace), attempts=50, jitter=random.Random(1))
 
         async def leave(after: float) -> None:
             scope = trio.CancelScope()

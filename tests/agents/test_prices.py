@@ -26,8 +26,8 @@ from orchestrator.agents import (
 from orchestrator.agents.models.model import known_price
 from orchestrator.agents.models.usage_bound import quote
 from orchestrator.agents.models.wrappers import genai_prices_data
-from orchestrator.agents.models.wrappers.fallback import fallback
-from orchestrator.agents.models.wrappers.prices import PriceTable, priced
+from orchestrator.agents.models.wrappers.fallback import with_fallback
+from orchestrator.agents.models.wrappers.prices import PriceTable, with_prices
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())
 TABLE = PriceTable(
@@ -56,7 +56,7 @@ USED = Usage(calls=1, input_tokens=100, output_tokens=10, unpriced=1, cached_tok
 
 
 async def test_a_known_model_costs_what_the_table_says() -> None:
-    model = priced(Provider("openai:a", USED), TABLE)
+    model = with_prices(Provider("openai:a", USED), TABLE)
 
     answer = await model.answer(REQUEST)
 
@@ -72,19 +72,19 @@ async def test_a_known_model_costs_what_the_table_says() -> None:
 
 
 async def test_an_answer_without_a_name_is_priced_by_the_models() -> None:
-    model = priced(Provider("openai:a", USED, signs=False), TABLE)
+    model = with_prices(Provider("openai:a", USED, signs=False), TABLE)
 
     assert (await model.answer(REQUEST)).usage.cost == 300
 
 
 async def test_an_unknown_model_stays_marked() -> None:
-    answer = await priced(Provider("openai:b", USED), TABLE).answer(REQUEST)
+    answer = await with_prices(Provider("openai:b", USED), TABLE).answer(REQUEST)
 
     assert answer.usage == USED
 
 
 async def test_a_model_that_is_known_to_be_free_stays_free() -> None:
-    answer = await priced(ScriptedModel(["42"]), TABLE).answer(REQUEST)
+    answer = await with_prices(ScriptedModel(["42"]), TABLE).answer(REQUEST)
 
     assert (answer.usage.cost, answer.usage.unpriced) == (0, 0)
 
@@ -98,14 +98,14 @@ async def test_who_answered_is_who_is_paid() -> None:
         async def answer(self, _: ModelRequest) -> AssistantMessage:
             return await Provider("openai:a", USED).answer(REQUEST)
 
-    answer = await priced(fallback(broken, Sender()), TABLE).answer(REQUEST)
+    answer = await with_prices(with_fallback(broken, Sender()), TABLE).answer(REQUEST)
 
     assert (answer.model, answer.usage.cost) == ("openai:a", 300)
 
 
 async def test_totals_are_sums_of_records() -> None:
-    known = priced(Provider("openai:a", USED), TABLE)
-    unknown = priced(Provider("openai:b", USED), TABLE)
+    known = with_prices(Provider("openai:a", USED), TABLE)
+    unknown = with_prices(Provider("openai:b", USED), TABLE)
 
     answers = [await model.answer(REQUEST) for model in (known, known, unknown)]
     total = sum((answer.usage for answer in answers), start=Usage())
@@ -198,7 +198,7 @@ def test_what_is_written_to_a_cache_has_a_price_of_its_own() -> None:
 
 def test_the_bound_of_several_models_is_that_of_the_most_expensive() -> None:
     cheap = ScriptedModel(["so"], price=Price(input=1, output=30))
-    both = fallback(cheap, ScriptedModel(["so"], price=WRITES))
+    both = with_fallback(cheap, ScriptedModel(["so"], price=WRITES))
 
     assert known_price(both) == Price(
         input=6, output=30, cached=6, cache_write=7, cache_write_1h=12
@@ -217,10 +217,10 @@ async def test_a_cache_of_an_hour_costs_more(caching: Any, cost: int) -> None:
             del request
             return await super().answer(REQUEST)
 
-    answer = await priced(Model("openai:a", used), table).answer(request)
+    answer = await with_prices(Model("openai:a", used), table).answer(request)
 
     assert answer.usage.cost == cost
-    quoted = quote(priced(Model("openai:a", used), table), request, answer_tokens=0)
+    quoted = quote(with_prices(Model("openai:a", used), table), request, answer_tokens=0)
     assert quoted.cost == quoted.input_tokens * {None: 3, "5m": 3.75, "1h": 6}[caching]
 
 
@@ -231,7 +231,7 @@ async def test_what_a_provider_says_goes_before_any_table_but_ones_own(
     table = PriceTable(source="a test", models=own, look_up=lambda _: Price(input=9))
     used = Usage(1, 100, 0, cost=7)
 
-    answer = await priced(Provider("openai:a", used), table).answer(REQUEST)
+    answer = await with_prices(Provider("openai:a", used), table).answer(REQUEST)
 
     assert answer.usage.cost == cost
 
@@ -309,7 +309,7 @@ async def test_what_a_failed_call_has_used_is_priced_too(name: str, cost: int) -
             return name
 
     with pytest.raises(ModelError) as caught:
-        await priced(Failing(), TABLE).answer(REQUEST)
+        await with_prices(Failing(), TABLE).answer(REQUEST)
 
     used = caught.value.usage
     assert used == attrs.evolve(USED, cost=cost, unpriced=int(not cost))
@@ -317,6 +317,6 @@ async def test_what_a_failed_call_has_used_is_priced_too(name: str, cost: int) -
 
 async def test_a_failed_call_that_has_used_nothing_costs_nothing() -> None:
     with pytest.raises(ModelError) as caught:
-        await priced(ScriptedModel([ModelError("down")]), TABLE).answer(REQUEST)
+        await with_prices(ScriptedModel([ModelError("down")]), TABLE).answer(REQUEST)
 
     assert caught.value.usage is None

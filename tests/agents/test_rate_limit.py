@@ -24,7 +24,7 @@ from orchestrator.agents import (
     tool,
 )
 from orchestrator.agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
-from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
 from orchestrator.testing import CountingModel, StreamingModel
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())
@@ -48,13 +48,13 @@ def on_a_jumping_clock(main: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_limited_model_is_called_what_the_model_is_called() -> None:
-    assert limited(worker_model(), Limiter()).name == "worker"
+    assert with_rate_limit(worker_model(), Limiter()).name == "worker"
 
 
 async def test_a_limiter_without_limits_lets_everything_through() -> None:
     worker = worker_model(seconds=1)
 
-    await ask_often(limited(worker, Limiter()), 100)
+    await ask_often(with_rate_limit(worker, Limiter()), 100)
 
     assert worker.called_at == [0] * 100
 
@@ -62,14 +62,14 @@ async def test_a_limiter_without_limits_lets_everything_through() -> None:
 async def test_a_full_bucket_goes_at_once_and_the_rest_as_it_fills() -> None:
     worker = worker_model()
 
-    await ask_often(limited(worker, Limiter(requests_per_minute=6)), 9)
+    await ask_often(with_rate_limit(worker, Limiter(requests_per_minute=6)), 9)
 
     assert worker.called_at == pytest.approx([0, 0, 0, 0, 0, 0, 10, 20, 30])
 
 
 async def test_a_bucket_holds_no_more_than_a_minute() -> None:
     worker = worker_model()
-    model = limited(worker, Limiter(requests_per_minute=2))
+    model = with_rate_limit(worker, Limiter(requests_per_minute=2))
     await trio.sleep(3600)
 
     await ask_often(model, 4)
@@ -81,7 +81,7 @@ async def test_no_more_than_so_many_are_under_way() -> None:
     worker = worker_model(seconds=1)
     limiter = Limiter(in_flight=3)
 
-    await ask_often(limited(worker, limiter), 9)
+    await ask_often(with_rate_limit(worker, limiter), 9)
 
     assert worker.most_at_once == 3
     assert trio.current_time() == 3
@@ -93,14 +93,14 @@ async def test_one_limiter_is_shared_by_all_models_that_have_it() -> None:
     one, two = worker_model(seconds=1), worker_model(seconds=1)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask_often, limited(one, limiter), 2)
-        nursery.start_soon(ask_often, limited(two, limiter), 2)
+        nursery.start_soon(ask_often, with_rate_limit(one, limiter), 2)
+        nursery.start_soon(ask_often, with_rate_limit(two, limiter), 2)
 
     assert sorted(one.called_at + two.called_at) == [0, 1, 2, 3]
 
 
 async def test_who_comes_first_is_let_through_first() -> None:
-    model = limited(ScriptedModel.always("42", 1), Limiter(requests_per_minute=1))
+    model = with_rate_limit(ScriptedModel.always("42", 1), Limiter(requests_per_minute=1))
     order: list[int] = []
 
     async def asker(number: int) -> None:
@@ -118,7 +118,7 @@ async def test_who_comes_first_is_let_through_first() -> None:
 async def test_a_small_request_does_not_overtake_a_large_one() -> None:
     """Or a large one would wait for ever while small ones keep coming."""
     worker = worker_model()
-    model = limited(worker, Limiter(tokens_per_minute=4 * OUTPUT_ALLOWANCE))
+    model = with_rate_limit(worker, Limiter(tokens_per_minute=4 * OUTPUT_ALLOWANCE))
     order: list[str] = []
 
     async def asker(name: str, characters: int) -> None:
@@ -138,7 +138,7 @@ async def test_it_shows_how_many_wait() -> None:
     limiter = Limiter(in_flight=1)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask_often, limited(worker_model(seconds=10), limiter), 3)
+        nursery.start_soon(ask_often, with_rate_limit(worker_model(seconds=10), limiter), 3)
         await trio.sleep(5)
         assert (limiter.in_flight, limiter.waiting) == (1, 2)
         await trio.sleep(10)
@@ -152,7 +152,7 @@ async def test_a_waiter_that_is_cancelled_gives_its_place_back(position: int) ->
     """The first in line looks at the clock, and the others at the first: both may go."""
     worker = worker_model()
     limiter = Limiter(requests_per_minute=1)
-    model = limited(worker, limiter)
+    model = with_rate_limit(worker, limiter)
     await model.answer(REQUEST)
     scopes = [trio.CancelScope() for _ in range(3)]
 
@@ -175,7 +175,7 @@ async def test_a_waiter_that_is_cancelled_gives_its_place_back(position: int) ->
 
 async def test_a_call_that_is_cancelled_leaves() -> None:
     limiter = Limiter(in_flight=1)
-    model = limited(ScriptedModel.always("42", 100), limiter)
+    model = with_rate_limit(ScriptedModel.always("42", 100), limiter)
 
     with trio.move_on_after(5):
         await model.answer(REQUEST)
@@ -188,7 +188,7 @@ async def test_a_call_that_fails_leaves() -> None:
     limiter = Limiter(in_flight=1)
 
     with pytest.raises(ModelError, match="busy"):
-        await limited(ScriptedModel([ModelError("busy")]), limiter).answer(REQUEST)
+        await with_rate_limit(ScriptedModel([ModelError("busy")]), limiter).answer(REQUEST)
 
     assert limiter.in_flight == 0
 
@@ -197,7 +197,7 @@ async def test_tokens_are_reserved_before_the_call() -> None:
     worker = worker_model(seconds=1)
     limiter = Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE)
 
-    await ask_often(limited(worker, limiter), 4)
+    await ask_often(with_rate_limit(worker, limiter), 4)
 
     assert worker.called_at == pytest.approx([0, 0, 30, 60])
 
@@ -207,7 +207,7 @@ async def test_what_a_call_did_not_use_is_given_back() -> None:
     worker = worker_model(seconds=1, uses=1)
     limiter = Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE)
 
-    await ask_often(limited(worker, limiter), 5)
+    await ask_often(with_rate_limit(worker, limiter), 5)
 
     assert worker.called_at[:2] == [0, 0]
     assert worker.called_at[2:4] == pytest.approx([1, 1], abs=0.1)
@@ -216,7 +216,7 @@ async def test_what_a_call_did_not_use_is_given_back() -> None:
 
 async def test_what_a_call_used_beyond_its_estimate_is_owed() -> None:
     worker = worker_model(uses=10 * OUTPUT_ALLOWANCE)
-    model = limited(worker, Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE))
+    model = with_rate_limit(worker, Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE))
 
     await model.answer(REQUEST)
     await model.answer(REQUEST)
@@ -227,14 +227,14 @@ async def test_what_a_call_used_beyond_its_estimate_is_owed() -> None:
 async def test_a_debt_is_waited_for_by_who_waits_already() -> None:
     worker = worker_model(seconds=1, uses=3 * OUTPUT_ALLOWANCE)
 
-    await ask_often(limited(worker, Limiter(tokens_per_minute=OUTPUT_ALLOWANCE)), times=2)
+    await ask_often(with_rate_limit(worker, Limiter(tokens_per_minute=OUTPUT_ALLOWANCE)), times=2)
 
     assert worker.called_at == pytest.approx([0, 180])
 
 
 async def test_a_request_larger_than_a_minute_waits_for_a_full_bucket() -> None:
     worker = worker_model()
-    model = limited(worker, Limiter(tokens_per_minute=OUTPUT_ALLOWANCE // 2))
+    model = with_rate_limit(worker, Limiter(tokens_per_minute=OUTPUT_ALLOWANCE // 2))
 
     await ask_often(model, 3)
 
@@ -254,7 +254,7 @@ async def test_none_means_none(limiter: Limiter, limit: str) -> None:
     worker = worker_model()
 
     with pytest.raises(ModelError, match=f"has {limit}=0") as caught:
-        await limited(worker, limiter).answer(REQUEST)
+        await with_rate_limit(worker, limiter).answer(REQUEST)
 
     assert caught.value.kind is Failure.QUOTA
     assert (worker.called_at, limiter.waiting) == ([], 0)
@@ -312,7 +312,7 @@ def test_in_no_window_more_pass_than_a_bucket_and_what_flows_in(
         await model.answer(REQUEST)
 
     async def main() -> None:
-        model = limited(worker, Limiter(requests_per_minute=per_minute))
+        model = with_rate_limit(worker, Limiter(requests_per_minute=per_minute))
         async with trio.open_nursery() as nursery:
             for at in arrivals:
                 nursery.start_soon(asker, model, at)
@@ -344,7 +344,7 @@ def test_in_no_window_more_tokens_pass_either(
 
     async def asker(limiter: Limiter, at: float, tokens: int) -> None:
         await trio.sleep_until(at)
-        await limited(worker_model(uses=tokens), limiter).answer(REQUEST)
+        await with_rate_limit(worker_model(uses=tokens), limiter).answer(REQUEST)
         used.append((trio.current_time(), tokens))
 
     async def main() -> None:
@@ -369,7 +369,7 @@ async def test_several_servers_divide_the_limits_of_a_provider() -> None:
     async with trio.open_nursery() as nursery:
         for model in models:
             limiter = Limiter(requests_per_minute=10, in_flight=7, servers=3)
-            nursery.start_soon(ask_often, limited(model, limiter), 5)
+            nursery.start_soon(ask_often, with_rate_limit(model, limiter), 5)
 
     for model in models:
         assert model.called_at[:3] == [0, 0, 1]

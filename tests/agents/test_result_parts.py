@@ -28,7 +28,7 @@ from orchestrator.agents.models.providers.openai_responses import ResponsesModel
 from orchestrator.agents.models.registry import model_named
 from orchestrator.agents.models.token_estimate import message_length
 from orchestrator.agents.models.usage_bound import max_request_tokens
-from orchestrator.agents.models.wrappers.compaction import compacting
+from orchestrator.agents.models.wrappers.compaction import with_compaction
 from orchestrator.agents.models.wrappers.cut_request import cut_message
 from orchestrator.agents.tools.result_text import MOST_PART_BYTES, ToolResult
 from tests.agents.turn_kit import MemoryHost
@@ -207,7 +207,7 @@ async def test_files_that_a_model_has_read_make_room_in_its_window() -> None:
             ToolMessage(call.id, "a photo", parts=(photo,)),
         ]
 
-    model = compacting(Spy(), window=8_000, keep_last=2)
+    model = with_compaction(Spy(), window=8_000, keep_last=2)
     await model.answer(ModelRequest(instructions="", transcript=transcript, tools=()))
 
     results = [it for it in asked[0].transcript if isinstance(it, ToolMessage)]

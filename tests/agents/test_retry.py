@@ -22,7 +22,7 @@ from orchestrator.agents import (
     ScriptedModel,
     TextDelta,
 )
-from orchestrator.agents.models.wrappers.retry import RETRACTED, retrying
+from orchestrator.agents.models.wrappers.retry import RETRACTED, with_retries
 from orchestrator.testing import StreamingModel
 
 HEALS = [kind for kind in Failure if kind.is_transient]
@@ -60,20 +60,20 @@ async def ask(model: Model, emitted: list[ModelEvent] | None = None) -> Assistan
 
 
 def test_a_retrying_model_is_called_what_the_model_is_called() -> None:
-    assert retrying(ScriptedModel([])).name == "scripted"
+    assert with_retries(ScriptedModel([])).name == "scripted"
 
 
 async def test_an_answer_at_once_is_just_passed_on() -> None:
     emitted = Told()
 
-    assert (await ask(retrying(ScriptedModel(["42"])), emitted)).text == "42"
+    assert (await ask(with_retries(ScriptedModel(["42"])), emitted)).text == "42"
     assert emitted == [TextDelta("42")]
     assert trio.current_time() == 0
 
 
 @pytest.mark.parametrize("kind", HEALS)
 async def test_what_can_heal_is_asked_again(kind: Failure) -> None:
-    model = retrying(ScriptedModel([ModelError("no", kind=kind), "42"]))
+    model = with_retries(ScriptedModel([ModelError("no", kind=kind), "42"]))
 
     assert (await ask(model)).text == "42"
 
@@ -84,7 +84,7 @@ async def test_what_cannot_heal_is_raised_at_once(kind: Failure) -> None:
     emitted = Told()
 
     with pytest.raises(ModelError) as caught:
-        await ask(retrying(ScriptedModel([error, "42"])), emitted)
+        await ask(with_retries(ScriptedModel([error, "42"])), emitted)
 
     assert caught.value is error
     assert emitted == []
@@ -93,7 +93,7 @@ async def test_what_cannot_heal_is_raised_at_once(kind: Failure) -> None:
 
 async def test_an_error_of_ours_is_not_the_providers() -> None:
     with pytest.raises(ZeroDivisionError):
-        await ask(retrying(ScriptedModel([ZeroDivisionError(), "42"])))
+        await ask(with_retries(ScriptedModel([ZeroDivisionError(), "42"])))
 
 
 async def test_the_last_error_is_raised_unchanged() -> None:
@@ -101,7 +101,7 @@ async def test_the_last_error_is_raised_unchanged() -> None:
     emitted = Told()
 
     with pytest.raises(ModelError) as caught:
-        await ask(retrying(ScriptedModel([*errors, "42"])), emitted)
+        await ask(with_retries(ScriptedModel([*errors, "42"])), emitted)
 
     assert caught.value is errors[-1]
     assert caught.value.__context__ is None
@@ -114,7 +114,7 @@ async def test_each_wait_may_be_twice_as_long_up_to_an_end() -> None:
     emitted = Told()
 
     with pytest.raises(ModelError):
-        await ask(retrying(failing, attempts=9, jitter=Longest()), emitted)
+        await ask(with_retries(failing, attempts=9, jitter=Longest()), emitted)
 
     assert emitted.waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert trio.current_time() == sum(emitted.waits)
@@ -125,7 +125,7 @@ async def test_many_attempts_are_no_trouble() -> None:
     emitted = Told()
 
     with pytest.raises(ModelError):
-        await ask(retrying(failing, attempts=2000, max_seconds=1), emitted)
+        await ask(with_retries(failing, attempts=2000, max_seconds=1), emitted)
 
     assert len(emitted.waits) == 1999
     assert max(emitted.waits) <= 1
@@ -139,7 +139,7 @@ def test_a_wait_is_anything_up_to_its_longest(seed: int, attempts: int, base: fl
     async def main() -> None:
         failing = ScriptedModel.always(overloaded())
         jitter = random.Random(seed)
-        model = retrying(failing, attempts=attempts, base_seconds=base, jitter=jitter)
+        model = with_retries(failing, attempts=attempts, base_seconds=base, jitter=jitter)
         with pytest.raises(ModelError):
             await ask(model, emitted)
 
@@ -155,7 +155,7 @@ async def test_it_waits_at_least_as_long_as_the_provider_asks() -> None:
     emitted = Told()
     model = ScriptedModel([overloaded(retry_after=100), "42"])
 
-    await ask(retrying(model, jitter=Longest()), emitted)
+    await ask(with_retries(model, jitter=Longest()), emitted)
 
     assert emitted.waits == [100.5]
     assert trio.current_time() == 100.5
@@ -169,7 +169,7 @@ async def test_an_event_says_what_failed_before_the_wait_begins() -> None:
             heard_at.append(trio.current_time())
             assert (event.kind, event.error) == (Failure.OVERLOADED, "busy")
 
-    model = retrying(ScriptedModel([overloaded(7), "42"]))
+    model = with_retries(ScriptedModel([overloaded(7), "42"]))
     await model.answer(ModelRequest(instructions="", transcript=(), tools=(), tell=tell))
 
     assert heard_at == [0]
@@ -183,7 +183,7 @@ async def test_it_does_not_sleep_into_its_deadline(retry_after: float) -> None:
     emitted = Told()
 
     with trio.fail_after(60), pytest.raises(ModelError) as caught:
-        await ask(retrying(ScriptedModel([error, "42"])), emitted)
+        await ask(with_retries(ScriptedModel([error, "42"])), emitted)
 
     assert caught.value is error
     assert caught.value.__context__ is None
@@ -193,7 +193,7 @@ async def test_it_does_not_sleep_into_its_deadline(retry_after: float) -> None:
 
 async def test_a_wait_that_ends_before_the_deadline_is_waited() -> None:
     with trio.fail_after(60):
-        answer = await ask(retrying(ScriptedModel([overloaded(59), "42"])))
+        answer = await ask(with_retries(ScriptedModel([overloaded(59), "42"])))
 
     assert answer.text == "42"
 
@@ -201,7 +201,7 @@ async def test_a_wait_that_ends_before_the_deadline_is_waited() -> None:
 async def test_a_wait_can_be_cancelled() -> None:
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask, retrying(ScriptedModel([overloaded(100), "42"])))
+            nursery.start_soon(ask, with_retries(ScriptedModel([overloaded(100), "42"])))
             await trio.sleep(5)
             scope.cancel()
 
@@ -217,7 +217,7 @@ async def test_who_is_cancelled_while_the_model_fails_is_cancelled() -> None:
             scope.cancel()
             return overloaded()
 
-        await ask(retrying(ScriptedModel([cancel_and_fail, "42"])), emitted)
+        await ask(with_retries(ScriptedModel([cancel_and_fail, "42"])), emitted)
 
     assert scope.cancelled_caught
     assert emitted == []
@@ -235,7 +235,7 @@ async def test_who_is_cancelled_while_the_model_fails_is_cancelled() -> None:
 async def test_what_a_broken_stream_had_said_is_taken_back(model: StreamingModel) -> None:
     emitted = Told()
 
-    assert (await ask(retrying(model), emitted)).text == "whole"
+    assert (await ask(with_retries(model), emitted)).text == "whole"
     event = emitted[-1]
     assert isinstance(event, Retrying)
     assert event.error == "cut" + RETRACTED
@@ -245,7 +245,7 @@ async def test_what_was_taken_back_already_is_not_taken_back_again() -> None:
     model = breaks_off(TextDelta("ha"), Retrying(Failure.TIMEOUT, "slow", 1))
     emitted = Told()
 
-    await ask(retrying(model), emitted)
+    await ask(with_retries(model), emitted)
 
     event = emitted[-1]
     assert isinstance(event, Retrying)
@@ -254,22 +254,22 @@ async def test_what_was_taken_back_already_is_not_taken_back_again() -> None:
 
 async def test_a_model_that_is_asked_once_is_not_asked_again() -> None:
     with pytest.raises(ModelError):
-        await ask(retrying(ScriptedModel([overloaded(), "42"]), attempts=1))
+        await ask(with_retries(ScriptedModel([overloaded(), "42"]), attempts=1))
 
 
 def test_a_model_must_be_asked_at_least_once() -> None:
     with pytest.raises(DefinitionError, match="scripted must be asked at least once"):
-        retrying(ScriptedModel([]), attempts=0)
+        with_retries(ScriptedModel([]), attempts=0)
 
 
 async def test_it_is_a_checkpoint() -> None:
     with trio.testing.assert_checkpoints():
-        await ask(retrying(ScriptedModel(["42"])))
+        await ask(with_retries(ScriptedModel(["42"])))
 
 
 async def test_who_asks_to_be_left_alone_for_too_long_is_not_waited_for() -> None:
     """A day's wait is a failure for now: a fallback may do better."""
     with pytest.raises(ModelError):
-        await ask(retrying(ScriptedModel([overloaded(86_400), "42"])))
+        await ask(with_retries(ScriptedModel([overloaded(86_400), "42"])))
 
     assert trio.current_time() == 0

@@ -31,11 +31,11 @@ from orchestrator.agents.models.providers.openai_responses import ResponsesModel
 from orchestrator.agents.models.token_estimate import TOKENS_PER_IMAGE
 from orchestrator.agents.models.usage_bound import TOKENS_PER_MESSAGE, quote
 from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
-from orchestrator.agents.models.wrappers.compaction import compacting
-from orchestrator.agents.models.wrappers.fallback import fallback
-from orchestrator.agents.models.wrappers.prices import PriceTable, priced
-from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.compaction import with_compaction
+from orchestrator.agents.models.wrappers.fallback import with_fallback
+from orchestrator.agents.models.wrappers.prices import PriceTable, with_prices
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
+from orchestrator.agents.models.wrappers.retry import with_retries
 
 PRICE = Price(input=3, output=15, cached=0.3)
 TABLE = PriceTable(
@@ -76,11 +76,11 @@ class Reader(Parrot):
 
 
 WRAPPED: list[Callable[[Model], Model]] = [
-    retrying,
-    lambda model: limited(model, Limiter()),
-    lambda model: compacting(model, window=100_000),
-    fallback,
-    lambda model: priced(model, attrs.evolve(TABLE, models={})),
+    with_retries,
+    lambda model: with_rate_limit(model, Limiter()),
+    lambda model: with_compaction(model, window=100_000),
+    with_fallback,
+    lambda model: with_prices(model, attrs.evolve(TABLE, models={})),
 ]
 
 
@@ -210,14 +210,14 @@ def test_whoever_asks_another_model_quotes_what_that_one_does(
 
 
 def test_a_table_knows_the_price_of_a_model_that_does_not() -> None:
-    quoted = quote(priced(Parrot(), TABLE), EMPTY, answer_tokens=100)
+    quoted = quote(with_prices(Parrot(), TABLE), EMPTY, answer_tokens=100)
 
     assert (quoted.cost, quoted.unpriced) == (1_500, 0)
 
 
 def test_a_table_holds_against_what_a_model_says() -> None:
     """As for its answers."""
-    quoted = quote(priced(Reader(Price()), TABLE), EMPTY, answer_tokens=100)
+    quoted = quote(with_prices(Reader(Price()), TABLE), EMPTY, answer_tokens=100)
 
     assert quoted.cost == 1_234 * 3 + 100 * 15
 
@@ -225,12 +225,14 @@ def test_a_table_holds_against_what_a_model_says() -> None:
 def test_a_table_without_a_model_leaves_its_price_to_it() -> None:
     table = attrs.evolve(TABLE, models={})
 
-    assert quote(priced(Reader(), table), EMPTY, answer_tokens=1).unpriced == 0
-    assert quote(priced(Parrot(), table), EMPTY, answer_tokens=1).unpriced == 1
+    assert quote(with_prices(Reader(), table), EMPTY, answer_tokens=1).unpriced == 0
+    assert quote(with_prices(Parrot(), table), EMPTY, answer_tokens=1).unpriced == 1
 
 
 def test_of_several_models_the_dearest_counts_piece_by_piece() -> None:
-    model = fallback(Reader(Price(input=3, output=1), reads=5), Reader(Price(input=1, output=8)))
+    model = with_fallback(
+        Reader(Price(input=3, output=1), reads=5), Reader(Price(input=1, output=8))
+    )
 
     assert quote(model, EMPTY, answer_tokens=100) == Usage(
         calls=1, input_tokens=1_234, output_tokens=100, cost=1_234 * 3 + 100 * 8
@@ -238,7 +240,7 @@ def test_of_several_models_the_dearest_counts_piece_by_piece() -> None:
 
 
 def test_of_several_models_none_has_a_price_where_one_has_none() -> None:
-    model = fallback(Reader(), Parrot())
+    model = with_fallback(Reader(), Parrot())
 
     assert quote(model, EMPTY, answer_tokens=100).unpriced == 1
 
@@ -246,7 +248,7 @@ def test_of_several_models_none_has_a_price_where_one_has_none() -> None:
 def test_of_several_models_one_that_does_not_count_may_read_most() -> None:
     long = asked(UserMessage("x" * 30_000))
 
-    quoted = quote(fallback(Reader(), Parrot()), long, answer_tokens=0)
+    quoted = quote(with_fallback(Reader(), Parrot()), long, answer_tokens=0)
 
     assert quoted == quote(Parrot(), long, answer_tokens=0)
 
@@ -255,7 +257,7 @@ def test_of_several_models_one_that_does_not_count_may_read_most() -> None:
 def test_what_is_made_shorter_is_read_up_to_the_window(model: Model) -> None:
     long = asked(UserMessage("x" * 300_000))
 
-    quoted = quote(compacting(model, window=2_000), long, answer_tokens=0)
+    quoted = quote(with_compaction(model, window=2_000), long, answer_tokens=0)
 
     assert quoted.input_tokens == 2_000
 
@@ -272,4 +274,4 @@ def test_a_provider_s_model_has_the_price_of_the_table(make: Callable[..., Model
     table = TABLE.with_prices({"anthropic:a": Price(input=1, output=8)})
 
     assert quote(bare, EMPTY, answer_tokens=100).unpriced == 1
-    assert quote(priced(retrying(bare), table), EMPTY, answer_tokens=100).cost == 800
+    assert quote(with_prices(with_retries(bare), table), EMPTY, answer_tokens=100).cost == 800

@@ -11,8 +11,8 @@ from orchestrator import TaskFailedError, delegate
 from orchestrator.agents import Agent, CallKey, Model, Tool, agent, ask, tool
 from orchestrator.agents.models.model import Price
 from orchestrator.agents.models.providers.openai_chat import OpenAIModel
-from orchestrator.agents.models.wrappers.prices import PriceTable, priced
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.prices import PriceTable, with_prices
+from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.agents.tools.terminal import process, terminal
 from tests.chaos.fault_points import FaultPoints, FaultyModel
 from tests.chaos.life import MICRO_DOLLARS, Life
@@ -32,7 +32,7 @@ def roots(life: Life, points: FaultPoints) -> dict[str, Agent[Any]]:
     plan = plan_of(life.plan)
     bare = OpenAIModel("chaos", key="none", base_url=life.provider)
     # As `ModelResolver` builds it, with shorter waits.
-    outer = priced(retrying(bare, base_seconds=0.02), PRICES)
+    outer = with_prices(with_retries(bare, base_seconds=0.02), PRICES)
     model = FaultyModel(outer, points, life.arrivals)
     builder = _Builder(plan, life, model, effect_tools(life.effects, points))
     return {node.id: builder.agent(node) for node in plan.roots}

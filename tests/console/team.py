@@ -31,9 +31,9 @@ from orchestrator import (
     map_each,
     tool,
 )
-from orchestrator.agents.models.wrappers.compaction import compacting
-from orchestrator.agents.models.wrappers.fallback import fallback
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.compaction import with_compaction
+from orchestrator.agents.models.wrappers.fallback import with_fallback
+from orchestrator.agents.models.wrappers.retry import with_retries
 
 PRICE = Price(input=1.25, output=10)
 ANSWER = """\
@@ -242,9 +242,9 @@ OVERLOADED = ModelError("503: come back later", kind=Failure.OVERLOADED)
 troubled = Agent(
     "troubled",
     instructions="Answer, whatever the provider does.",
-    model=compacting(
-        fallback(
-            retrying(named("first", OVERLOADED), attempts=2, base_seconds=0.2),
+    model=with_compaction(
+        with_fallback(
+            with_retries(named("first", OVERLOADED), attempts=2, base_seconds=0.2),
             named("other", "The other model says it."),
         ),
         window=2_000,
@@ -252,7 +252,7 @@ troubled = Agent(
 )
 stubborn = Agent(
     "stubborn",
-    model=retrying(
+    model=with_retries(
         named("stubborn", ModelError("429: not now", kind=Failure.RATE_LIMIT, retry_after=30))
     ),
 )

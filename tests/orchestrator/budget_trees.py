@@ -37,10 +37,10 @@ from orchestrator.agents import (
     Usage,
     allow,
 )
-from orchestrator.agents.models.wrappers.fallback import fallback
-from orchestrator.agents.models.wrappers.prices import PriceTable, priced
-from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.fallback import with_fallback
+from orchestrator.agents.models.wrappers.prices import PriceTable, with_prices
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
+from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.agents.tools.terminal import terminal
 from orchestrator.delegation import Ledger, Rules, SessionId
 from orchestrator.delegation.amounts import NOTHING, Amounts
@@ -275,18 +275,18 @@ def drawn_model(chance: random.Random, node: Node) -> Model:
         leaf: Any = ProviderModel(chance, node, name)
         model: Model = leaf
         if chance.random() < 0.2:
-            model = limited(model, Limiter(in_flight=1))
+            model = with_rate_limit(model, Limiter(in_flight=1))
         if chance.random() < 0.5:
-            model = retrying(model, attempts=3, jitter=chance)
+            model = with_retries(model, attempts=3, jitter=chance)
         if chance.random() < 0.2:
             table = PriceTable.shipped().with_prices({name: leaf.price})
-            model = priced(model, table)
+            model = with_prices(model, table)
         return model
 
     model = wrapped("first")
     if chance.random() < 0.3:
-        model = fallback(model, wrapped("second"))
-    return retrying(model, attempts=2, jitter=chance) if chance.random() < 0.2 else model
+        model = with_fallback(model, wrapped("second"))
+    return with_retries(model, attempts=2, jitter=chance) if chance.random() < 0.2 else model
 
 
 def drawn_compaction(chance: random.Random, node: Node) -> Compaction | None:

@@ -33,7 +33,7 @@ from orchestrator.agents import (
     tool,
     unanswered_calls,
 )
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.delegation import Cause
 from orchestrator.delegation.events import (
     ModelCalled,
@@ -437,7 +437,7 @@ def test_a_call_that_was_tried_again_is_no_attempt_of_the_childs_own_model() -> 
         return await answer_at_cost(request)
 
     harness = Harness()
-    model = retrying(FunctionModel(answer))
+    model = with_retries(FunctionModel(answer))
     child = child_on(ScriptedModel.always(work), **BUDGETS[1])
     boss = Agent("boss", model=model, delegates=[child])
     in_trio(harness.run, boss, "go")

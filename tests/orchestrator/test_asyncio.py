@@ -22,7 +22,7 @@ from orchestrator import (
     JournalInUseError,
     Run,
     TaskEnded,
-    TextPiece,
+    TextWritten,
     UnknownIdError,
     budget,
     delegate,
@@ -260,7 +260,7 @@ async def test_a_session_gives_replies_events_and_questions() -> None:
         "ToolCalled",
         "ApprovalNeeded",
         "ToolReturned",
-        "TextPiece",
+        "TextWritten",
         "TaskEnded",
     ]
     assert len(tree) == 1
@@ -312,7 +312,7 @@ async def test_a_run_is_read_while_it_goes_on() -> None:
             done = await run.wait()
             tree = await run.read_tree()
 
-    assert "".join(it.text for it in events if isinstance(it, TextPiece)) == done.output
+    assert "".join(it.text for it in events if isinstance(it, TextWritten)) == done.output
     assert isinstance(events[-1], TaskEnded)
     assert len(tree) == 1
 
@@ -485,7 +485,7 @@ async def test_a_function_of_asyncio_is_a_model() -> None:
     first, second = model(oracle), model(formal, name="formal-1")
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.stream(Agent("a", model=first), "go") as run:
-            texts = [it.text async for it in run if isinstance(it, TextPiece)]
+            texts = [it.text async for it in run if isinstance(it, TextWritten)]
         other = await orchestrator.run(Agent("b", model=second), "go")
 
     assert "".join(texts) == "It is."

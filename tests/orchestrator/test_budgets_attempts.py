@@ -26,10 +26,10 @@ from orchestrator.agents import (
     Usage,
     allow,
 )
-from orchestrator.agents.models.wrappers.fallback import fallback
-from orchestrator.agents.models.wrappers.prices import PriceTable, priced
-from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.fallback import with_fallback
+from orchestrator.agents.models.wrappers.prices import PriceTable, with_prices
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
+from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.agents.tools.terminal import terminal
 from orchestrator.delegation import Cause, Ending
 from orchestrator.delegation.events import (
@@ -89,15 +89,15 @@ async def test_what_a_failed_call_used_is_spent_while_its_task_is_torn_down(tmp_
 
 
 def wrapped_in_retries(flaky: Model) -> Model:
-    return retrying(flaky)
+    return with_retries(flaky)
 
 
 def wrapped_in_a_fallback(flaky: Model) -> Model:
-    return fallback(flaky, flaky, flaky, flaky)
+    return with_fallback(flaky, flaky, flaky, flaky)
 
 
 def wrapped_in_both(flaky: Model) -> Model:
-    return retrying(fallback(retrying(flaky, attempts=2), flaky), attempts=2)
+    return with_retries(with_fallback(with_retries(flaky, attempts=2), flaky), attempts=2)
 
 
 @pytest.mark.parametrize("wrap", [wrapped_in_retries, wrapped_in_a_fallback, wrapped_in_both])
@@ -125,7 +125,7 @@ async def test_a_retry_that_cannot_be_paid_for_ends_the_task_and_says_why() -> N
     failing = CountingModel(FailingModel([503] * 9))
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(calls=2, name="lunch"):
-            agent = Agent("top", model=retrying(failing))
+            agent = Agent("top", model=with_retries(failing))
             asked = await orchestrator.run(agent, "go")
 
     assert failing.calls == 2
@@ -141,7 +141,7 @@ async def test_what_a_failed_attempt_used_is_booked_before_the_next_one() -> Non
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         with budget(tokens=2_000):
-            asked = await orchestrator.run(Agent("top", model=retrying(spy)), "go")
+            asked = await orchestrator.run(Agent("top", model=with_retries(spy)), "go")
 
     assert asked.output == "done"
     # Of 2,000 at first, and of the 1,100 that are left.
@@ -192,7 +192,7 @@ async def test_a_summary_is_paid_for_by_the_price_of_its_writer_also_when_retrie
     cheap = ScriptedModel.always("x" * 9_000)
     writer = CountingModel(Priced())
     compaction = Compaction(
-        window=6_000, summarizer=retrying(FailingModel([503], writer)), keep_last=1
+        window=6_000, summarizer=with_retries(FailingModel([503], writer)), keep_last=1
     )
     agent = Agent("top", model=cheap, compaction=compaction)
     journal = MemoryJournal()
@@ -265,13 +265,13 @@ async def test_a_model_without_a_price_costs_what_nobody_knows() -> None:
 @pytest.mark.parametrize(
     ("model", "costs"),
     [
-        (fallback(Unpriced(), Priced()), "price unknown"),
-        (fallback(Free(), Unpriced()), "$0"),
-        (fallback(FailingModel([401], Free()), Priced()), "$1.1000"),
-        (priced(Unpriced(), PriceTable.shipped()), "price unknown"),
+        (with_fallback(Unpriced(), Priced()), "price unknown"),
+        (with_fallback(Free(), Unpriced()), "$0"),
+        (with_fallback(FailingModel([401], Free()), Priced()), "$1.1000"),
+        (with_prices(Unpriced(), PriceTable.shipped()), "price unknown"),
         (
-            priced(
-                retrying(FailingModel([503], Unpriced())),
+            with_prices(
+                with_retries(FailingModel([503], Unpriced())),
                 PriceTable.shipped().with_prices({"unpriced": Price(output=10)}),
             ),
             "$0.0010",
@@ -364,7 +364,7 @@ async def test_what_nobody_knows_is_charged_in_full_and_shown_as_far_as_it_is_kn
 
 async def test_a_call_that_waits_for_a_limiter_was_not_made() -> None:
     gate = GatedModel()
-    model = limited(gate, Limiter(in_flight=1))
+    model = with_rate_limit(gate, Limiter(in_flight=1))
     agent = Agent("a", model=model)
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(calls=2, tokens=100_000):
@@ -422,7 +422,7 @@ async def test_a_call_is_durable_before_it_is_made() -> None:
 @pytest.mark.parametrize("calls", [2, 3, 9])
 def test_a_run_with_retries_is_replayed_under_its_budget(calls: int) -> None:
     flaky = FailingModel([503, 503, None])
-    agent = Agent("top", model=retrying(flaky), budget=Budget(calls=calls))
+    agent = Agent("top", model=with_retries(flaky), budget=Budget(calls=calls))
     journal = MemoryJournal()
 
     async def main() -> None:

@@ -16,7 +16,7 @@ from orchestrator.agents import (
     ScriptedModel,
     ToolCall,
 )
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.delegation import Ending, Reserved, Rules
 from orchestrator.testing import CountingModel, FailingModel
 from tests.kit import FunctionModel, hand_on
@@ -132,7 +132,7 @@ async def test_a_call_that_was_cancelled_in_flight_was_made(waiting: int) -> Non
 async def test_every_attempt_of_a_model_that_is_asked_again_is_a_call() -> None:
     """Also one that failed without a word of what it has used."""
     flaky = CountingModel(FailingModel([503, 503, None] * 5))
-    agent = Agent("top", model=retrying(flaky))
+    agent = Agent("top", model=with_retries(flaky))
     runs: list[Run[str]] = []
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(calls=5):

@@ -182,7 +182,7 @@ def test_a_stream_that_is_read_to_its_end_is_whole(tmp_path: Path) -> None:
 
         lines = answer.text.splitlines()
         assert lines[0] == "ToolCalled /boss"
-        assert lines[-2:] == ["TextPiece /boss", "TaskEnded /boss"]
+        assert lines[-2:] == ["TextWritten /boss", "TaskEnded /boss"]
         assert "ToolReturned /boss/waiter[1]" in lines
 
     serve(tmp_path / "journal.db", use)

@@ -28,7 +28,7 @@ from orchestrator.agents import (
 from orchestrator.agents.models.registry import model_named
 from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
 from orchestrator.agents.models.wrappers.prices import PriceTable
-from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
 from orchestrator.delegation import Ending
 from tests.fake_provider import FakeProvider, Raw, Reply, Say, Then, open_provider
 
@@ -307,7 +307,7 @@ async def test_limits_of_a_provider_hold_in_both_of_its_protocols() -> None:
 def test_a_limiter_may_be_used_in_one_run_of_trio_after_the_other() -> None:
     """Every run has a clock of its own."""
     limiter = Limiter(requests_per_minute=60, tokens_per_minute=100_000)
-    model = limited(ScriptedModel.always("x"), limiter)
+    model = with_rate_limit(ScriptedModel.always("x"), limiter)
     request = ModelRequest(instructions="", transcript=[UserMessage("go")], tools=[])
 
     async def ask() -> str:

@@ -7,7 +7,7 @@ import trio
 
 from orchestrator import open_orchestrator
 from orchestrator.agents import Agent, ToolCall, Transcript, tool
-from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
 from orchestrator.delegation import Rules
 from tests.fake_provider import Say, open_provider
 from tests.kit import editor, hand_on, worker_on
@@ -128,7 +128,7 @@ async def test_tools_of_children_are_within_the_limits_too() -> None:
 
 async def test_live_calls_of_a_model_are_limited_across_a_whole_tree() -> None:
     counter = counting(script=growing(3, 3))
-    model = limited(counter, Limiter(in_flight=2))
+    model = with_rate_limit(counter, Limiter(in_flight=2))
     root = Agent(
         "root",
         model=going_on(hand_on("/0", "/1", "/2"), then="end"),
@@ -170,7 +170,7 @@ async def test_live_calls_of_a_provider_are_limited_by_its_name() -> None:
 
 
 async def test_a_model_with_no_live_calls_at_all_fails_its_task_and_nobody_waits() -> None:
-    closed = Agent("worker", model=limited(counting(), Limiter(in_flight=0)))
+    closed = Agent("worker", model=with_rate_limit(counting(), Limiter(in_flight=0)))
 
     finished = await run_under(editor(hand_on("a"), "end", delegates=[closed]))
 

@@ -10,13 +10,13 @@ import trio.testing
 from orchestrator import (
     ApprovalNeeded,
     ModelRetried,
-    ReasoningPiece,
+    ReasoningWritten,
     RunEvent,
     StreamedRun,
     TaskDelegated,
     TaskEnded,
-    TextPiece,
     TextReplaced,
+    TextWritten,
     ToolCalled,
     ToolReturned,
     open_orchestrator,
@@ -79,16 +79,16 @@ async def test_text_calls_delegations_and_results_come_in_their_order() -> None:
 
     assert done.output == "It has four."
     assert [shape(event) for event in events] == [
-        ("TextPiece", "/editor"),
+        ("TextWritten", "/editor"),
         ("ToolCalled", "/editor"),
         ("ToolReturned", "/editor"),
-        ("TextPiece", "/editor"),
+        ("TextWritten", "/editor"),
         ("ToolCalled", "/editor"),
         ("TaskDelegated", "/editor/worker[1]"),
-        ("TextPiece", "/editor/worker[1]"),
+        ("TextWritten", "/editor/worker[1]"),
         ("TaskEnded", "/editor/worker[1]"),
         ("ToolReturned", "/editor"),
-        ("TextPiece", "/editor"),
+        ("TextWritten", "/editor"),
         ("TaskEnded", "/editor"),
     ]
     assert texts(events, "/editor") == ["Let me count. ", "Now ask.", "It has four."]
@@ -110,7 +110,11 @@ def joined(events: list[RunEvent]) -> list[RunEvent]:
     found: list[RunEvent] = []
     for event in events:
         last = found[-1] if found else None
-        if isinstance(event, TextPiece) and isinstance(last, TextPiece) and last.task == event.task:
+        if (
+            isinstance(event, TextWritten)
+            and isinstance(last, TextWritten)
+            and last.task == event.task
+        ):
             found[-1] = attrs.evolve(last, text=last.text + event.text)
         else:
             found.append(event)
@@ -118,7 +122,7 @@ def joined(events: list[RunEvent]) -> list[RunEvent]:
 
 
 def texts(events: list[RunEvent], path: str) -> list[str]:
-    return [it.text for it in events if isinstance(it, TextPiece) and it.path == path]
+    return [it.text for it in events if isinstance(it, TextWritten) and it.path == path]
 
 
 async def test_a_piece_is_read_while_the_model_is_still_writing() -> None:
@@ -130,7 +134,7 @@ async def test_a_piece_is_read_while_the_model_is_still_writing() -> None:
             go_on.set()
             rest = [event async for event in run]
 
-    assert isinstance(first, TextPiece)
+    assert isinstance(first, TextWritten)
     assert first.text == "Once "
     assert texts(rest, "/talker") == ["upon."]
 
@@ -180,7 +184,7 @@ async def test_parallel_tasks_may_give_their_calls_the_same_id() -> None:
     ("last", "facts"),
     [
         ([], ["TaskEnded"]),
-        ([ToolCall("look", {})], ["ToolCalled", "ToolReturned", "TextPiece", "TaskEnded"]),
+        ([ToolCall("look", {})], ["ToolCalled", "ToolReturned", "TextWritten", "TaskEnded"]),
     ],
 )
 async def test_text_is_read_at_once_and_a_fact_when_it_is_durable(
@@ -214,8 +218,8 @@ async def test_text_is_read_at_once_and_a_fact_when_it_is_durable(
                 seen, taken = list(read), run.events.take()
                 journal.release()
 
-    assert (seen, taken) == (["TextPiece"], [])
-    assert read == ["TextPiece", *facts]
+    assert (seen, taken) == (["TextWritten"], [])
+    assert read == ["TextWritten", *facts]
 
 
 async def test_leaving_the_block_cancels_the_tree_and_joins_it() -> None:
@@ -263,7 +267,7 @@ async def test_an_answer_that_begins_again_says_so() -> None:
         async with orchestrator.stream(Agent("talker", model=model), "go") as run:
             events = [event async for event in run]
 
-    assert [type(event) for event in events[:2]] == [TextPiece, ModelRetried]
+    assert [type(event) for event in events[:2]] == [TextWritten, ModelRetried]
     assert isinstance(events[1], ModelRetried)
     assert events[1].error == "the provider is busy"
 
@@ -274,8 +278,8 @@ async def test_reasoning_is_apart_from_the_answer() -> None:
         async with orchestrator.stream(Agent("thinker", model=model), "go") as run:
             events = [event async for event in run]
 
-    assert [shape(event)[0] for event in events] == ["ReasoningPiece", "TextPiece", "TaskEnded"]
-    assert isinstance(events[0], ReasoningPiece)
+    assert [shape(event)[0] for event in events] == ["ReasoningWritten", "TextWritten", "TaskEnded"]
+    assert isinstance(events[0], ReasoningWritten)
     assert events[0].text == "Hm."
 
 
@@ -290,7 +294,7 @@ async def test_an_answer_that_a_hook_has_changed_replaces_its_pieces() -> None:
             events = joined([event async for event in run])
             done = await run.wait()
 
-    assert [shape(event)[0] for event in events] == ["TextPiece", "TextReplaced", "TaskEnded"]
+    assert [shape(event)[0] for event in events] == ["TextWritten", "TextReplaced", "TaskEnded"]
     assert isinstance(events[1], TextReplaced)
     assert events[1].text == done.output == "ONCE UPON."
 
@@ -346,7 +350,7 @@ async def test_a_session_is_read_while_it_goes_on() -> None:
                 taken = events.take()
             assert [event async for event in events] == []
 
-    assert [shape(event)[0] for event in taken] == ["TextPiece", "TaskEnded"] * 2
+    assert [shape(event)[0] for event in taken] == ["TextWritten", "TaskEnded"] * 2
 
 
 async def test_types_go_through() -> None:

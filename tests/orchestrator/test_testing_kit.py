@@ -23,7 +23,7 @@ from orchestrator.agents import (
     UserMessage,
     tool,
 )
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.delegation import Ending, Mode, Outcome, Rules
 from orchestrator.delegation.events import (
     DeliveryFailed,
@@ -103,7 +103,7 @@ async def test_a_fault_ends_a_task_as_the_provider_s_would(
 
 async def test_faults_are_retried_where_somebody_retries(harness: Harness) -> None:
     model = faulty(ScriptedModel(["fine"]), [429, None, 500, "timeout"], retry_after=100)
-    run = await harness.run(Agent("a", model=retrying(model)), "go")
+    run = await harness.run(Agent("a", model=with_retries(model)), "go")
 
     assert run.output == "fine"
     # What the 429 asked for.

@@ -19,7 +19,7 @@ from orchestrator.agents import (
     agent,
     tool,
 )
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.testing import StreamingModel
 from orchestrator.testing.models import Piece
 from tests.kit import worker
@@ -135,7 +135,7 @@ async def test_what_a_model_says_otherwise_when_asked_again_is_told_as_well() ->
     """What was told is told; where it is not what the agent has said, that follows."""
     gone = ModelError("gone", kind=Failure.CONNECTION, retry_after=0)
     wavering = StreamingModel([["It is not", gone], ["Yes."]], usage=USAGE)
-    async with serving(Agent("helper", model=retrying(wavering))) as served:
+    async with serving(Agent("helper", model=with_retries(wavering))) as served:
         read = await chunks(served, "helper")
 
     assert text_of(read) == "It is not\n\nYes."

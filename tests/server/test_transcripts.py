@@ -7,9 +7,9 @@ import httpx2
 import pytest
 
 from orchestrator.agents import Agent, Failure, ModelError, Part, ScriptedModel, ToolCall, tool
-from orchestrator.agents.models.wrappers.compaction import compacting
-from orchestrator.agents.models.wrappers.fallback import fallback
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.compaction import with_compaction
+from orchestrator.agents.models.wrappers.fallback import with_fallback
+from orchestrator.agents.models.wrappers.retry import with_retries
 from tests.server.kit import Served, serving
 from tests.server.runs_kit import ended, started
 from tests.server.test_reasoning_items import thinker
@@ -99,11 +99,11 @@ async def test_a_file_of_a_tool_is_had_from_its_answer() -> None:
 
 async def test_calls_that_were_made_again_are_in_their_places_also_at_rest() -> None:
     trouble = ModelError("503: come back", kind=Failure.OVERLOADED)
-    model = fallback(
-        retrying(named("first", trouble), attempts=2, base_seconds=0.001),
+    model = with_fallback(
+        with_retries(named("first", trouble), attempts=2, base_seconds=0.001),
         named("other", "the other model says it"),
     )
-    async with serving(Agent("a", model=compacting(model, window=2_000))) as served:
+    async with serving(Agent("a", model=with_compaction(model, window=2_000))) as served:
         session = await opened(served, "a")
         path = f"/v1/sessions/{session}/messages"
         for _ in range(2):

@@ -26,7 +26,7 @@ from orchestrator.products.server.webhook import (
     open_webhook_target,
     require_url,
     secret_for,
-    signature,
+    webhook_signature,
 )
 from orchestrator.schedule import Job, open_schedule, require_jobs
 from tests.kit import worker
@@ -118,7 +118,7 @@ def test_two_secrets_both_sign_while_one_takes_the_place_of_the_other(tmp_path: 
     headers = {
         "webhook-id": "msg_1",
         "webhook-timestamp": str(now),
-        "webhook-signature": signature(both, "msg_1", now, EVENT),
+        "webhook-signature": webhook_signature(both, "msg_1", now, EVENT),
     }
 
     assert len(headers["webhook-signature"].split()) == 2

@@ -12,7 +12,7 @@ from orchestrator import (
     ScriptedModel,
     StreamedRun,
     TaskEnded,
-    TextPiece,
+    TextWritten,
     Tool,
     agent,
     open_orchestrator,
@@ -70,7 +70,7 @@ async def on_trio() -> None:
             async for event in run:
                 assert_type(event, RunEvent)
                 match event:
-                    case TextPiece(text=text):
+                    case TextWritten(text=text):
                         assert_type(text, str)
                     case TaskEnded():
                         assert_type(event.outcome.error, str)

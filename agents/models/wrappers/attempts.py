@@ -9,10 +9,10 @@ from orchestrator.agents.errors import ModelError
 from orchestrator.agents.messages import AssistantMessage, Usage
 from orchestrator.agents.models.model import Attempts, Model, ModelRequest
 
-__all__ = ["Attempts", "AttemptsOf", "with_attempts"]
+__all__ = ["Attempts", "AttemptsOf", "count_attempts"]
 
 
-async def with_attempts(
+async def count_attempts(
     request: ModelRequest, ask: Callable[[ModelRequest, Attempts], Awaitable[AssistantMessage]]
 ) -> AssistantMessage:
     """Ask, and see that every attempt is paid for, or is at least part of the usage.

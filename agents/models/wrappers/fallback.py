@@ -23,7 +23,7 @@ from orchestrator.agents.models.model import (
 )
 from orchestrator.agents.models.settings import ModelSettings
 from orchestrator.agents.models.usage_bound import max_input_tokens
-from orchestrator.agents.models.wrappers.attempts import with_attempts
+from orchestrator.agents.models.wrappers.attempts import count_attempts
 from orchestrator.agents.models.wrappers.retry import PartialAnswerTracker
 
 FALLBACK_FAILURES: Final = frozenset(Failure) - {
@@ -34,7 +34,7 @@ FALLBACK_FAILURES: Final = frozenset(Failure) - {
 }
 
 
-def fallback(model: Model, *others: Model, on: Collection[Failure] | None = None) -> Model:
+def with_fallback(model: Model, *others: Model, on: Collection[Failure] | None = None) -> Model:
     """Return a model that tries these in order until one answers.
 
     Args:
@@ -92,7 +92,7 @@ class _FallbackModel:
         return all(map(knows_custom_tools, self._models))
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        return await with_attempts(request, self._ask)
+        return await count_attempts(request, self._ask)
 
     async def _ask(self, request: ModelRequest, attempts: Attempts) -> AssistantMessage:
         notes: list[str] = []

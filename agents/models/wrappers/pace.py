@@ -207,7 +207,7 @@ class _PacedCall:
             self._pace.answered()
 
 
-def paced(model: Model, pace: Pace) -> Model:
+def with_pace(model: Model, pace: Pace) -> Model:
     """Return a model whose calls are held back while its provider refuses them."""
     return _PacedModel(model, pace)
 

@@ -48,7 +48,7 @@ class PriceTable:
         return price
 
 
-def priced(model: Model, table: PriceTable) -> Model:
+def with_prices(model: Model, table: PriceTable) -> Model:
     """Return a model whose answers have a cost, where the table has a price."""
     return _PricedModel(model, table)
 

@@ -151,7 +151,7 @@ class _Bucket:
         return 60 * amount / self._per_minute if self._per_minute else 0
 
 
-def limited(model: Model, limiter: Limiter) -> Model:
+def with_rate_limit(model: Model, limiter: Limiter) -> Model:
     """Return a model whose calls wait for a limiter."""
     return _LimitedModel(model, limiter)
 

@@ -23,7 +23,7 @@ from orchestrator.agents.models.model import (
     Retrying,
     Switched,
 )
-from orchestrator.agents.models.wrappers.attempts import with_attempts
+from orchestrator.agents.models.wrappers.attempts import count_attempts
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 
 LONGEST_RETRY_AFTER: Final = 120
@@ -31,7 +31,7 @@ LONGEST_RETRY_AFTER: Final = 120
 RETRACTED: Final = " (its text so far is void)"
 
 
-def retrying(
+def with_retries(
     model: Model,
     *,
     attempts: int = 4,
@@ -95,7 +95,7 @@ class _RetryingModel(ModelWrapper):
         self._jitter = jitter
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        return await with_attempts(request, self._ask)
+        return await count_attempts(request, self._ask)
 
     async def _ask(self, request: ModelRequest, attempts: Attempts) -> AssistantMessage:
         for failures in range(self._attempts - 1):

@@ -28,13 +28,13 @@ from orchestrator.delegation import Ending, Mode, Reply, TaskId, one_line, print
 from orchestrator.kernel.doors.run_events import (
     ApprovalNeeded,
     ModelRetried,
-    ReasoningPiece,
+    ReasoningWritten,
     RunEvent,
     RunEvents,
     TaskDelegated,
     TaskEnded,
-    TextPiece,
     TextReplaced,
+    TextWritten,
     ToolCalled,
     ToolReturned,
 )
@@ -141,7 +141,7 @@ class TerminalChat:
             self._print_task_event(event)
             return
         match event:
-            case TextPiece(text=text):
+            case TextWritten(text=text):
                 text = printable(text).expandtabs(4)
                 self._print_lines(self._answer.add(text, self._console.width))
                 self._last_answer = self._answer.text
@@ -159,7 +159,7 @@ class TerminalChat:
                     self._say(f"· {calls_text([call])}")
             case TaskEnded():
                 self._end_turn(event)
-            case ToolReturned() | TaskDelegated() | ApprovalNeeded() | ReasoningPiece():
+            case ToolReturned() | TaskDelegated() | ApprovalNeeded() | ReasoningWritten():
                 pass
 
     def _print_task_event(self, event: RunEvent) -> None:

@@ -41,7 +41,7 @@ from orchestrator.kernel.read_api import ReadApi
 
 
 @attrs.frozen
-class TextPiece:
+class TextWritten:
     """The next piece of the answer that the model of a task is writing."""
 
     task: TaskId
@@ -62,7 +62,7 @@ class TextReplaced:
 
 
 @attrs.frozen
-class ReasoningPiece:
+class ReasoningWritten:
     """The next piece of the reasoning of the model of a task."""
 
     task: TaskId
@@ -132,9 +132,9 @@ class TaskEnded:
 
 
 RunEvent: TypeAlias = (
-    TextPiece
+    TextWritten
     | TextReplaced
-    | ReasoningPiece
+    | ReasoningWritten
     | ModelRetried
     | ToolCalled
     | ToolReturned
@@ -253,10 +253,10 @@ class RunEvents:
         match event:
             case TextDelta(text):
                 if piece := self._answer(task).text.add(text):
-                    self._put_text(TextPiece(task, record.path, piece))
+                    self._put_text(TextWritten(task, record.path, piece))
             case ReasoningDelta(text):
                 if piece := self._answer(task).reasoning.add(text):
-                    self._put_text(ReasoningPiece(task, record.path, piece))
+                    self._put_text(ReasoningWritten(task, record.path, piece))
             case Retrying(_, error) | Switched(_, error):
                 self._answers.pop(task, None)
                 self._put(ModelRetried(task, record.path, self._redactor.redact(error)))
@@ -278,10 +278,10 @@ class RunEvents:
         if not text.startswith(shown):
             self._put(TextReplaced(task, self._path(task), text), seq)
         elif len(text) > len(shown):
-            rest = TextPiece(task, self._path(task), text[len(shown) :])
+            rest = TextWritten(task, self._path(task), text[len(shown) :])
             self._put_text(rest, seq)
 
-    def _put_text(self, piece: TextPiece | ReasoningPiece, seq: int = 0) -> None:
+    def _put_text(self, piece: TextWritten | ReasoningWritten, seq: int = 0) -> None:
         last = self._new[-1] if self._new else _NewEvent(piece, -1)
         event = last.event
         # What is recorded waits until it is durable: it must not hold back what was written.

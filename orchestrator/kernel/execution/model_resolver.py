@@ -115,9 +115,9 @@ class ModelResolver:
             compaction.keep_last,
         )
         if key not in self._compacting:
-            from orchestrator.agents.models.wrappers.compaction import compacting
+            from orchestrator.agents.models.wrappers.compaction import with_compaction
 
-            self._compacting[key] = compacting(
+            self._compacting[key] = with_compaction(
                 model,
                 window=compaction.window,
                 summarizer=None
@@ -139,31 +139,31 @@ class ModelResolver:
             return model
         if model not in self._models:
             # Imported when a model is named: a program with its own models needs none of it.
-            from orchestrator.agents.models.wrappers.fallback import fallback
+            from orchestrator.agents.models.wrappers.fallback import with_fallback
 
             names = (name.strip() for name in model.split("|"))
-            self._models[model] = fallback(*map(self._provider_model, names))
+            self._models[model] = with_fallback(*map(self._provider_model, names))
         return self._models[model]
 
     def _provider_model(self, name: str) -> Model:
         """Return a provider's model: rate-limited, retried, priced."""
-        from orchestrator.agents.models.wrappers.pace import Pace, paced
-        from orchestrator.agents.models.wrappers.prices import priced
-        from orchestrator.agents.models.wrappers.rate_limit import limited
-        from orchestrator.agents.models.wrappers.retry import retrying
+        from orchestrator.agents.models.wrappers.pace import Pace, with_pace
+        from orchestrator.agents.models.wrappers.prices import with_prices
+        from orchestrator.agents.models.wrappers.rate_limit import with_rate_limit
+        from orchestrator.agents.models.wrappers.retry import with_retries
 
         provider, _, _ = name.partition(":")
         model = self._connect(name)
         # By model: that is how providers count, and a fallback may be one of the same provider.
         # Innermost: a call that the limiter holds back was not sent, and teaches nothing.
-        model = paced(model, self._paces.setdefault(name, Pace()))
+        model = with_pace(model, self._paces.setdefault(name, Pace()))
         # Two protocols of one provider are one account.
         account = provider.removesuffix("-responses")
         if limiter := self._limiters.get(provider) or self._limiters.get(account):
-            model = limited(model, limiter)
+            model = with_rate_limit(model, limiter)
         if (table := self._prices_at(name, self._providers.get(provider))) is not None:
-            model = priced(model, table)
-        return retrying(model)
+            model = with_prices(model, table)
+        return with_retries(model)
 
     def _prices_at(self, name: str, service: "Provider | None") -> "PriceTable | None":
         """Return the prices for a model: the program's own, then that of its service."""

@@ -7,6 +7,9 @@ afterwards it records that the platform took it. A crash therefore repeats one p
 marks it. Platforms do not know sessions.
 """
 
+from typing import TYPE_CHECKING
+
+from orchestrator.late_call import LateCall
 from orchestrator.products.chat.errors import (
     ChatError,
     GoneError,
@@ -36,6 +39,16 @@ from orchestrator.products.chat.platform import (
 )
 from orchestrator.products.chat.settings import GatewaySettings, read_settings
 
+if TYPE_CHECKING:
+    from orchestrator.products.chat.discord import open_discord
+    from orchestrator.products.chat.slack import open_slack
+    from orchestrator.products.chat.telegram import open_telegram
+else:
+    # Each platform is imported when it is opened: it needs libraries that the others do not.
+    open_discord = LateCall("orchestrator.products.chat.discord", "open_discord")
+    open_slack = LateCall("orchestrator.products.chat.slack", "open_slack")
+    open_telegram = LateCall("orchestrator.products.chat.telegram", "open_telegram")
+
 __all__ = [
     "Attachment",
     "Button",
@@ -61,7 +74,10 @@ __all__ = [
     "Webhook",
     "WebhookAnswer",
     "WebhookCall",
+    "open_discord",
     "open_gateway",
+    "open_slack",
+    "open_telegram",
     "parse_place",
     "read_settings",
 ]

@@ -26,14 +26,16 @@ if TYPE_CHECKING:
     from orchestrator.products.server.server import Server, open_server
     from orchestrator.products.server.state import Settings
     from orchestrator.products.server.transport.listener import Listening
+    from orchestrator.products.server.webhook import webhook_signature
 
-__all__ = ["Listening", "Server", "Settings", "open_server"]
+__all__ = ["Listening", "Server", "Settings", "open_server", "webhook_signature"]
 
 _MODULES = {
     "Listening": "transport.listener",
     "Server": "server",
     "Settings": "state",
     "open_server": "server",
+    "webhook_signature": "webhook",
 }
 
 

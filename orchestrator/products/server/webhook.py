@@ -263,7 +263,7 @@ class _Sender:
             "content-type": "application/json",
             "webhook-id": event.id,
             "webhook-timestamp": str(now),
-            "webhook-signature": signature(self._secret, event.id, now, body),
+            "webhook-signature": webhook_signature(self._secret, event.id, now, body),
         }
         status = 0
         try:
@@ -303,7 +303,7 @@ def event_of(session: SessionRecord, reply: Reply, id_: str, now: int) -> Webhoo
     )
 
 
-def signature(secret: str, id_: str, now: int, body: bytes) -> str:
+def webhook_signature(secret: str, id_: str, now: int, body: bytes) -> str:
     """Return the signature header of an event: with two secrets, it has two signatures."""
     signed = f"{id_}.{now}.".encode() + body
     digests = (hmac.new(_key(it), signed, hashlib.sha256).digest() for it in secret.split())

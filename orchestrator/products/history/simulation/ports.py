@@ -22,10 +22,10 @@ from orchestrator.agents import (
     Tool,
     ToolCall,
 )
-from orchestrator.agents.models.wrappers.compaction import compacting
-from orchestrator.agents.models.wrappers.fallback import fallback
-from orchestrator.agents.models.wrappers.rate_limit import Limiter, limited
-from orchestrator.agents.models.wrappers.retry import retrying
+from orchestrator.agents.models.wrappers.compaction import with_compaction
+from orchestrator.agents.models.wrappers.fallback import with_fallback
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
+from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.turn_host import PastChecks
 from orchestrator.delegation import TaskId, TaskRecord
@@ -97,7 +97,7 @@ class SimulatedModels:
         if (compaction := agent.compaction) is None:
             return model
         summarizer = compaction.summarizer
-        return compacting(
+        return with_compaction(
             model,
             window=compaction.window,
             summarizer=None
@@ -112,7 +112,7 @@ class SimulatedModels:
         if not isinstance(model, str):
             return self._random_model(model.name, getattr(model, "price", None), agent, simulated)
         names = [name.strip() for name in model.split("|")]
-        return fallback(
+        return with_fallback(
             *(self._random_model(it, self._settings.price_of(it), agent, simulated) for it in names)
         )
 
@@ -126,8 +126,8 @@ class SimulatedModels:
         if provider not in self._provider_limiters:
             self._provider_limiters[provider] = Limiter(**attrs.asdict(self._settings.provider))
         model = RandomModel(name, price, simulated, agent, self._settings)
-        queued = BeforeLimiter(simulated, limited(model, self._provider_limiters[provider]))
-        return retrying(queued, jitter=simulated.rng)
+        queued = BeforeLimiter(simulated, with_rate_limit(model, self._provider_limiters[provider]))
+        return with_retries(queued, jitter=simulated.rng)
 
 
 class SimulatedTools:
