@@ -9,9 +9,7 @@ import attrs
 
 from orchestrator.products.schedule.job import session_of_name
 from orchestrator.products.server.api_call import ApiCall
-from orchestrator.products.server.openai.chat.response import completion_session
-from orchestrator.products.server.openai.conversations.kept_items import conversation_session
-from orchestrator.products.server.openai.responses.response import session_id
+from orchestrator.products.server.openai.public_ids import COMPLETION, CONVERSATION, RESPONSE
 
 
 class SubjectKind(StrEnum):
@@ -41,6 +39,7 @@ PARAMETERS: Final = {
     "approval": SubjectKind.APPROVAL,
 }
 """The parameters of paths that are ids."""
+PUBLIC_IDS: Final = {"response": RESPONSE, "completion": COMPLETION, "conversation": CONVERSATION}
 
 
 def subject_of(call: ApiCall) -> Subject | None:
@@ -48,12 +47,8 @@ def subject_of(call: ApiCall) -> Subject | None:
     for name, kind in PARAMETERS.items():
         if name in call.request.path_params:
             id_ = call.path(name)
-            if name == "response":
-                id_ = session_id(id_) or ""
-            elif name == "completion":
-                id_ = completion_session(id_) or ""
-            elif name == "conversation":
-                id_ = conversation_session(id_) or ""
+            if (public := PUBLIC_IDS.get(name)) is not None:
+                id_ = public.session(id_) or ""
             elif name == "job":
                 id_ = session_of_name(id_)
             return Subject(kind, id_)

@@ -4,17 +4,19 @@ A client that asks for it sees that a joined team works, before there is an answ
 redacted as it comes, like the text of an answer; a delegation is told when its fact is durable.
 """
 
-from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
-from typing import Final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from functools import partial
+from typing import Final, TypeAlias
 
 import attrs
 import trio
 
-from orchestrator.agents import ModelEvent, ReasoningDelta, TextDelta
+from orchestrator.agents import ModelEvent, ReasoningDelta, TextDelta, raising_one_error
 from orchestrator.agents.redaction.streamed_text import StreamRedactor
 from orchestrator.delegation import Encoded, SessionRecord, TaskId
 from orchestrator.delegation.events import Entry, TaskRequested, TaskSettled
+from orchestrator.products.server.live.agent_stream import AgentText, open_agent_stream
 from orchestrator.products.server.served_journal import ServedJournal
 
 MAX_BUFFERED: Final = 1_000
@@ -102,3 +104,61 @@ def open_progress(journal: ServedJournal, session: SessionRecord) -> Generator[P
         journal.read.subscribe_model_events(progress.receive_model_event),
     ):
         yield progress
+
+
+Update: TypeAlias = AgentText | list[ProgressText]
+NextUpdate: TypeAlias = Callable[[], Awaitable[Update | None]]
+
+
+@asynccontextmanager
+async def open_updates(
+    journal: ServedJournal, session: SessionRecord, *, has_progress: bool
+) -> AsyncGenerator[NextUpdate]:
+    """Yield a function that waits for the next text of an agent; it returns None at the end.
+
+    Args:
+        journal: has the session.
+        session: the session of the agent.
+        has_progress: return the progress of the session, too, once its facts are durable.
+    """
+    if not has_progress:
+        with open_agent_stream(journal, session) as texts:
+            yield texts.next
+        return
+    send, receive = trio.open_memory_channel[Update](0)
+    with raising_one_error(), receive, open_progress(journal, session) as progress:
+        # Owns the readers of texts and of progress. One channel, so that none overtakes another.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_forward_texts, journal, session, progress, send.clone())
+            nursery.start_soon(_forward_progress, journal, progress, send)
+            yield partial(_next_update, receive)
+
+
+async def _next_update(receive: "trio.MemoryReceiveChannel[Update]") -> Update | None:
+    try:
+        return await receive.receive()
+    except trio.EndOfChannel:
+        await trio.lowlevel.checkpoint()
+        return None
+
+
+async def _forward_texts(
+    journal: ServedJournal,
+    session: SessionRecord,
+    progress: Progress,
+    send: "trio.MemorySendChannel[Update]",
+) -> None:
+    with send, open_agent_stream(journal, session) as texts:
+        while (update := await texts.next()) is not None:
+            await send.send(update)
+    progress.end()
+
+
+async def _forward_progress(
+    journal: ServedJournal, progress: Progress, send: "trio.MemorySendChannel[Update]"
+) -> None:
+    with send:
+        while told := await progress.next():
+            if any(it.is_fact for it in told):
+                await journal.read.wait_durable()
+            await send.send(told)

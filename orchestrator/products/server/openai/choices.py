@@ -10,13 +10,17 @@ from typing import Final
 
 import attrs
 import trio
+from starlette.responses import Response
 
 from orchestrator.agents import Usage, new_message_id, raising_one_error
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.products.server.api.lookup import read_other_run
 from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.openai.failures import run_header, session_error
+from orchestrator.products.server.transport.errors import CLIENT_CLOSED_REQUEST
 from orchestrator.products.server.transport.idempotency import find_attempt
+from orchestrator.products.server.transport.sse import wait_unless_disconnected
 
 MOST_CHOICES: Final = 16
 """How many answers a request may ask for: each is a run of its own."""
@@ -91,6 +95,27 @@ async def _wait_for_all(
         async with trio.open_nursery() as nursery:
             for session in sessions:
                 nursery.start_soon(take, session)
+
+
+async def wait_for_answers(
+    call: ApiCall, sessions: Sequence[SessionRecord], wait: Callable[[], Awaitable[object]]
+) -> Response | None:
+    """Wait for all answers; return the response for a client that disconnects before, if it does.
+
+    Args:
+        call: the request.
+        sessions: the sessions that answer.
+        wait: waits until they are over.
+
+    Raises:
+        HttpError: one of the sessions has no answer.
+    """
+    if not await wait_unless_disconnected(call.request, wait):
+        return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(sessions[0]))
+    for session in sessions:
+        if (error := session_error(session)) is not None:
+            raise error
+    return None
 
 
 def total_usage(sessions: Sequence[SessionRecord]) -> Usage:

@@ -27,9 +27,13 @@ from orchestrator.products.server.openai.chat.bodies import (
 )
 from orchestrator.products.server.openai.chat.request import to_inbound_request
 from orchestrator.products.server.openai.chat.response import completion
-from orchestrator.products.server.openai.chat.routes import wait_for_answers
 from orchestrator.products.server.openai.chat.stream import chat_stream
-from orchestrator.products.server.openai.choices import MOST_CHOICES, begin_choices, wait_for_turns
+from orchestrator.products.server.openai.choices import (
+    MOST_CHOICES,
+    begin_choices,
+    wait_for_answers,
+    wait_for_turns,
+)
 from orchestrator.products.server.openai.conversation import CHAT
 from orchestrator.products.server.operation import UNSUPPORTED, Answer, operation
 from orchestrator.products.server.transport.errors import JSON, bad_request
@@ -129,16 +133,17 @@ async def create_completion(call: ApiCall) -> Response:
         inbound += [one] * (request.n or 1)
     words = _Words(prompts, request.n or 1, has_echo=bool(request.echo))
     sessions = await begin_choices(call, inbound)
+    wait = wait_for_turns(call, sessions)
     if request.stream:
         # No checkpoint before the stream is called: from then on it owns the turns.
         return chat_stream(
             call.journal,
             sessions,
-            wait_for_turns(call, sessions),
+            wait,
             request.stream_options or StreamOptions(),
             encode=words.encode_chunk,
         )
-    if (left := await wait_for_answers(call, sessions)) is not None:
+    if (left := await wait_for_answers(call, sessions, wait)) is not None:
         return left
     body = words.completion(completion(sessions))
     return json_response(body, x_run_id=sessions[0].id)

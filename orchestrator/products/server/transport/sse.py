@@ -256,7 +256,8 @@ class EventStream(Response):
         if isinstance(self._failure, HttpError):
             return self._failure
         if self._failure is not None:
-            return to_http_error(self._failure, is_stopping=shutdown.is_set())
+            is_stopping = shutdown.is_set() or (journal is not None and journal.is_stopping)
+            return to_http_error(self._failure, is_stopping=is_stopping)
         if journal is not None and journal.is_moving and self._owned_work is None:
             return server_stopping(JOURNAL_MOVES)
         return server_stopping(SERVER_ENDS if self._owned_work is None else SERVER_ENDED_RUN)

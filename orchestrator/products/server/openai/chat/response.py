@@ -1,14 +1,12 @@
 """From a session to the body of its chat completion."""
 
-import re
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
 from orchestrator.agents import ToolCall
 from orchestrator.agents.logprobs import TokenLogprob
-from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.delegation import SessionRecord
 from orchestrator.products.server.openai.chat.bodies import (
     Call,
     ChatCompletion,
@@ -28,6 +26,7 @@ from orchestrator.products.server.openai.client_tools import (
     custom_tools_of,
 )
 from orchestrator.products.server.openai.logprobs import chat_logprobs
+from orchestrator.products.server.openai.public_ids import COMPLETION
 from orchestrator.products.server.session_status import (
     agent_messages,
     client_calls,
@@ -38,14 +37,12 @@ from orchestrator.products.server.session_status import (
     wants_logprobs,
 )
 
-_ID: Final = re.compile(r"chatcmpl-([0-9a-f]{16})")
-
 
 def completion(sessions: Sequence[SessionRecord]) -> ChatCompletion:
     """Return the answers of sessions that have one, also if that ends too soon."""
     first = sessions[0]
     return ChatCompletion(
-        id=completion_id(first),
+        id=COMPLETION.of(first),
         created=created(first),
         model=first.root.agent,
         choices=[_choice(it, number) for number, it in enumerate(sessions)],
@@ -121,16 +118,6 @@ def function_of(calls: Sequence[Call]) -> Function:
     first = calls[0]
     assert isinstance(first, FunctionCall), "there are functions only"
     return first.function
-
-
-def completion_id(session: SessionRecord) -> str:
-    return f"chatcmpl-{session.id.removeprefix('r_')}"
-
-
-def completion_session(completion: str) -> SessionId | None:
-    """Return the first session of a completion; None if no completion has such an id."""
-    found = _ID.fullmatch(completion)
-    return None if found is None else SessionId(f"r_{found[1]}")
 
 
 def created(session: SessionRecord) -> int:

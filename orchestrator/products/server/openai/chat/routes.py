@@ -4,13 +4,11 @@ Nothing can be delivered afterwards. So every task is joined, and a client that 
 the whole tree: nothing of it runs any more when the request has ended.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import attrs
 from starlette.responses import Response
 
-from orchestrator.delegation import SessionRecord
 from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
@@ -24,15 +22,17 @@ from orchestrator.products.server.openai.chat.request import to_inbound_request
 from orchestrator.products.server.openai.chat.response import completion
 from orchestrator.products.server.openai.chat.stored import stored_labels
 from orchestrator.products.server.openai.chat.stream import chat_stream
-from orchestrator.products.server.openai.choices import begin_choices, wait_for_turns
-from orchestrator.products.server.openai.failures import run_header, session_error
+from orchestrator.products.server.openai.choices import (
+    begin_choices,
+    wait_for_answers,
+    wait_for_turns,
+)
 from orchestrator.products.server.openai.requested_settings import also_ignored
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.session_status import wants_logprobs
-from orchestrator.products.server.transport.errors import CLIENT_CLOSED_REQUEST
 from orchestrator.products.server.transport.idempotency import FINGERPRINT
 from orchestrator.products.server.transport.session_headers import context_of
-from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, wait_unless_disconnected
+from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 
 
 @operation(
@@ -67,16 +67,17 @@ async def create_chat_completion(call: ApiCall) -> Response:
     )
     await call.take_request(inbound)
     sessions = await begin_choices(call, [inbound] * (request.n or 1))
+    wait = wait_for_turns(call, sessions)
     if request.stream:
         # No checkpoint before the stream is called: from then on it owns the turns.
         return chat_stream(
             call.journal,
             sessions,
-            wait_for_turns(call, sessions),
+            wait,
             request.stream_options or StreamOptions(),
             include_reasoning=bool(request.include_reasoning),
         )
-    if (left := await wait_for_answers(call, sessions)) is not None:
+    if (left := await wait_for_answers(call, sessions, wait)) is not None:
         return left
     answer = completion(sessions)
     if wants_logprobs(sessions[0]) and any(_lacks_logprobs(it) for it in answer.choices):
@@ -88,22 +89,6 @@ async def create_chat_completion(call: ApiCall) -> Response:
 def _lacks_logprobs(choice: Choice) -> bool:
     """Return whether a text has none: its model sent none, or a secret was in it."""
     return bool(choice.message.content) and choice.logprobs is None
-
-
-async def wait_for_answers(call: ApiCall, sessions: Sequence[SessionRecord]) -> Response | None:
-    """Wait for all answers, and return what is left to say if the client disconnects.
-
-    Raises:
-        HttpError: one of the sessions has no answer.
-    """
-    wait = wait_for_turns(call, sessions)
-    headers = run_header(sessions[0])
-    if not await wait_unless_disconnected(call.request, wait):
-        return Response(status_code=CLIENT_CLOSED_REQUEST, headers=headers)
-    for session in sessions:
-        if (error := session_error(session)) is not None:
-            raise error
-    return None
 
 
 OPERATIONS: Final = (create_chat_completion,)

@@ -18,7 +18,7 @@ from orchestrator.delegation.events import SessionOpened
 from orchestrator.kernel.doors.kept import is_over
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.products.server.api.bodies import METADATA, Metadata, encode_metadata, metadata_of
-from orchestrator.products.server.api.lookup import find_run, read_other_run
+from orchestrator.products.server.api.lookup import read_other_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.chat.bodies import (
@@ -26,17 +26,13 @@ from orchestrator.products.server.openai.chat.bodies import (
     ChatRequest,
     FunctionCall,
 )
-from orchestrator.products.server.openai.chat.response import (
-    completion,
-    completion_id,
-    completion_session,
-    function_call,
-)
+from orchestrator.products.server.openai.chat.response import completion, function_call
 from orchestrator.products.server.openai.choices import CHOICE, choices_of
 from orchestrator.products.server.openai.failures import session_error
-from orchestrator.products.server.openai.responses.item_page import ItemsQuery, page_of_items
+from orchestrator.products.server.openai.pages import ItemsQuery, Page
+from orchestrator.products.server.openai.public_ids import COMPLETION, find_object
 from orchestrator.products.server.operation import Answer, operation
-from orchestrator.products.server.transport.errors import HttpError, not_found
+from orchestrator.products.server.transport.errors import not_found
 
 STORED: Final = "c_stored_chat"
 """The label of a chat that is stored, in the form of an id: by that its fact is found."""
@@ -61,14 +57,8 @@ class StoredCompletion(ChatCompletion, kw_only=True):
     metadata: dict[str, str]
 
 
-class StoredCompletions(msgspec.Struct, kw_only=True):
+class StoredCompletions(Page[StoredCompletion], kw_only=True):
     """A page of chat completions."""
-
-    data: list[StoredCompletion]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-    object: Literal["list"] = "list"
 
 
 class ChangedCompletion(msgspec.Struct, kw_only=True):
@@ -93,14 +83,8 @@ class StoredMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
     tool_call_id: str | None = None
 
 
-class StoredMessages(msgspec.Struct, kw_only=True):
+class StoredMessages(Page[StoredMessage], kw_only=True):
     """A page of messages."""
-
-    data: list[StoredMessage]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-    object: Literal["list"] = "list"
 
 
 _PATH: Final = "/v1/chat/completions/{completion}"
@@ -139,7 +123,7 @@ async def delete_completion(call: ApiCall) -> Response:
     call.record(session.id)
     for choice in await choices_of(call, session):
         await call.journal.door.close(choice, deleted=True)
-    return json_response(CompletionDeleted(id=completion_id(session)))
+    return json_response(CompletionDeleted(id=COMPLETION.of(session)))
 
 
 @operation(
@@ -162,7 +146,7 @@ async def list_completions(call: ApiCall) -> Response:
         except UnknownIdError:
             continue  # it was deleted
         if not has_begun:
-            has_begun = completion_id(session) == query.after
+            has_begun = COMPLETION.of(session) == query.after
             continue
         is_wanted = metadata.items() <= metadata_of(session).items()
         if is_wanted and _is_answered(session):
@@ -171,15 +155,8 @@ async def list_completions(call: ApiCall) -> Response:
             break
     if not has_begun:
         raise not_found(f"there is no completion {query.after!r} to go on after")
-    page = found[: query.limit]
-    return json_response(
-        StoredCompletions(
-            data=page,
-            first_id=page[0].id if page else None,
-            last_id=page[-1].id if page else None,
-            has_more=len(found) > query.limit,
-        )
-    )
+    page = {it.id: it for it in found[: query.limit]}
+    return json_response(StoredCompletions.of(page, has_more=len(found) > query.limit))
 
 
 @operation(
@@ -197,15 +174,7 @@ async def list_messages(call: ApiCall) -> Response:
     # Of messages the oldest come first, unless the client wants otherwise.
     if "order" not in call.request.query_params:
         asked = attrs.evolve(asked, order="asc")
-    ids, has_more = page_of_items(list(messages), asked)
-    return json_response(
-        StoredMessages(
-            data=[messages[it] for it in ids],
-            first_id=ids[0] if ids else None,
-            last_id=ids[-1] if ids else None,
-            has_more=has_more,
-        )
-    )
+    return json_response(StoredMessages.select(messages, asked))
 
 
 async def _stored(call: ApiCall, query: StoredQuery) -> list[SessionId]:
@@ -237,18 +206,13 @@ def _metadata_in(query: Mapping[str, str]) -> dict[str, str]:
 
 async def _find(call: ApiCall) -> SessionRecord:
     """Return the first session of a stored chat."""
-    completion = call.path("completion")
-    missing = HttpError(404, f"there is no stored chat completion {completion!r}", code="not_found")
-    id_ = completion_session(completion)
-    if id_ is None:
-        raise missing
-    try:
-        session = await find_run(call, id_)
-    except UnknownIdError:
-        raise missing from None
-    if STORED not in session.labels or not _is_answered(session):
-        raise missing
-    return session
+    return await find_object(
+        call, COMPLETION, call.path("completion"), _is_stored, "stored chat completion"
+    )
+
+
+def _is_stored(session: SessionRecord) -> bool:
+    return STORED in session.labels and _is_answered(session)
 
 
 def _is_answered(session: SessionRecord) -> bool:
@@ -273,7 +237,7 @@ def _messages(session: SessionRecord) -> list[StoredMessage]:
     found: list[StoredMessage] = []
 
     def add(role: str, content: str | None, **more: Any) -> None:
-        id_ = f"{completion_id(session)}-{len(found)}"
+        id_ = f"{COMPLETION.of(session)}-{len(found)}"
         found.append(StoredMessage(id=id_, role=role, content=content, **more))
 
     if instructions := session.labels.get(INSTRUCTIONS):

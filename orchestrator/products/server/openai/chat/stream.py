@@ -6,8 +6,7 @@ official one gives up after ten minutes, and proxies after one or so. So a strea
 latest when its first heartbeat is due. Heartbeats are comments, which clients skip.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -16,16 +15,9 @@ import trio
 
 from orchestrator.agents import Usage, raising_one_error
 from orchestrator.agents.logprobs import TokenLogprob
-from orchestrator.delegation import DelegationError, SessionRecord
-from orchestrator.kernel.errors import OrchestratorError
-from orchestrator.products.server.live.agent_stream import (
-    AgentStream,
-    AgentText,
-    FullText,
-    PartialText,
-    open_agent_stream,
-)
-from orchestrator.products.server.live.progress import Progress, open_progress
+from orchestrator.delegation import SessionRecord
+from orchestrator.products.server.live.agent_stream import AgentText, FullText, PartialText
+from orchestrator.products.server.live.progress import NextUpdate, Update, open_updates
 from orchestrator.products.server.openai.chat.bodies import (
     Call,
     CallDelta,
@@ -40,7 +32,6 @@ from orchestrator.products.server.openai.chat.bodies import (
 )
 from orchestrator.products.server.openai.chat.response import (
     calls_of,
-    completion_id,
     created,
     finish_of,
     function_of,
@@ -49,9 +40,10 @@ from orchestrator.products.server.openai.choices import total_usage
 from orchestrator.products.server.openai.client_tools import FUNCTIONS
 from orchestrator.products.server.openai.failures import run_header, session_error
 from orchestrator.products.server.openai.logprobs import chat_logprobs
+from orchestrator.products.server.openai.public_ids import COMPLETION
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import OPENING, refusal_of
-from orchestrator.products.server.transport.errors import HttpError, to_http_error
+from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.sse import HEARTBEAT_SECONDS, EventStream, EventWriter
 
 DONE: Final = b"[DONE]"
@@ -93,23 +85,10 @@ def chat_stream(
             encode=encode,
         ),
         headers=run_header(sessions[0]),
-        owned_work=partial(_run_turn, journal, take_turns),
+        owned_work=take_turns,
         error_name="",
         begins_at_first_event=True,
     )
-
-
-async def _run_turn(journal: ServedJournal, take_turn: Callable[[], Awaitable[object]]) -> None:
-    with _raising_http_errors(journal):
-        await take_turn()
-
-
-@contextmanager
-def _raising_http_errors(journal: ServedJournal) -> Generator[None]:
-    try:
-        yield
-    except (OrchestratorError, DelegationError) as exc:
-        raise to_http_error(exc, is_stopping=journal.is_stopping) from exc
 
 
 async def _send_all(
@@ -148,7 +127,7 @@ class _Chunks:
         self._encode = encode
         self._has_usage = has_usage
         self._head: dict[str, Any] = {
-            "id": completion_id(session),
+            "id": COMPLETION.of(session),
             "created": created(session),
             "model": session.root.agent,
             "run_id": session.id,
@@ -200,45 +179,24 @@ class _ChoiceChunks:
 
     async def send_all(self) -> None:
         """Send the agent's text and the end of it, or raise why there is no answer."""
-        with (
-            _raising_http_errors(self._journal),
-            raising_one_error(),
-            self._open_progress() as progress,
-        ):
-            # Owns the progress that is sent beside the text, and ends with that.
-            async with trio.open_nursery() as nursery:
-                if progress is not None:
-                    nursery.start_soon(self._send_progress, progress)
-                await self._send_texts()
-                if progress is not None:
-                    progress.end()
+        async with open_updates(
+            self._journal, self._session, has_progress=self._include_reasoning
+        ) as next_update:
+            update = await _first(next_update)
+            while update is not None:
+                await self._begin()
+                if isinstance(update, list):
+                    # All that is there by now in one chunk, so that it stays close to the text.
+                    await self._send_chunk(
+                        Delta(reasoning_content="".join(it.text for it in update))
+                    )
+                else:
+                    await self._send_text(update)
+                update = await next_update()
         if (error := session_error(self._session)) is not None:
             raise error
         await self._begin()
         await self._send_end()
-
-    async def _send_texts(self) -> None:
-        with open_agent_stream(self._journal, self._session) as agent_stream:
-            update = await _first(agent_stream)
-            while update is not None:
-                await self._begin()
-                await self._send_text(update)
-                update = await agent_stream.next()
-
-    def _open_progress(self) -> "AbstractContextManager[Progress | None]":
-        if not self._include_reasoning:
-            return nullcontext()
-        return open_progress(self._journal, self._session)
-
-    async def _send_progress(self, progress: Progress) -> None:
-        """Send what the agent thinks, and whom it delegates to."""
-        # All that is there by now in one chunk, so that it stays close to the text.
-        while told := await progress.next():
-            if any(it.is_fact for it in told):
-                await self._journal.read.wait_durable()
-            await self._begin()
-            text = "".join(it.text for it in told)
-            await self._send_chunk(Delta(reasoning_content=text))
 
     async def _begin(self) -> None:
         """Send the first chunk, once."""
@@ -309,8 +267,8 @@ def _repaired() -> HttpError:
     )
 
 
-async def _first(agent_stream: AgentStream) -> AgentText | None:
-    """Return the agent's first text, or an empty one when the response has to begin."""
+async def _first(next_update: NextUpdate) -> Update | None:
+    """Return the first update, or an empty text when the response has to begin."""
     with trio.move_on_after(HEARTBEAT_SECONDS):
-        return await agent_stream.next()
+        return await next_update()
     return NO_TEXT_YET

@@ -21,6 +21,7 @@ from orchestrator.kernel.doors.session_kinds import KIND, RECORD
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.products.server.api.lookup import find_run
 from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.openai.public_ids import CONVERSATION, find_object
 from orchestrator.products.server.openai.responses.bodies import Item
 from orchestrator.products.server.openai.responses.response import body_of, status_of
 from orchestrator.products.server.transport.errors import HttpError
@@ -30,7 +31,6 @@ PENDING: Final = "pending"
 NEXT: Final = "next"
 """The label with the number of the next item: no number is given twice."""
 _ITEM: Final = "item"
-_CONVERSATION_ID: Final = re.compile(r"conv_([0-9a-f]{16})")
 _ITEM_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _PREFIXES: Final[Mapping[str, str]] = {
     "message": "msg",
@@ -40,16 +40,6 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "custom_tool_call_output": "ctco",
     "reasoning": "rs",
 }
-
-
-def conversation_id(session: SessionRecord) -> str:
-    return f"conv_{session.id.removeprefix('r_')}"
-
-
-def conversation_session(conversation: str) -> SessionId | None:
-    """Return the session of a conversation; None if no conversation has such an id."""
-    found = _CONVERSATION_ID.fullmatch(conversation)
-    return None if found is None else SessionId(f"r_{found[1]}")
 
 
 def is_conversation(session: SessionRecord) -> bool:
@@ -66,18 +56,9 @@ async def find_conversation(
         conversation: its id.
         param: where the request says it.
     """
-    id_ = conversation_session(conversation)
-    missing = HttpError(
-        404, f"there is no conversation {conversation!r}", code="not_found", param=param
+    session = await find_object(
+        call, CONVERSATION, conversation, is_conversation, "conversation", param=param
     )
-    if id_ is None:
-        raise missing
-    try:
-        session = await find_run(call, id_)
-    except UnknownIdError:
-        raise missing from None
-    if not is_conversation(session):
-        raise missing
     await settle(call, session)
     return session
 

@@ -16,13 +16,13 @@ from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.conversations.kept_items import (
     KeptItems,
-    conversation_id,
     find_conversation,
     labels_of_items,
     prepare,
 )
+from orchestrator.products.server.openai.pages import ItemsQuery, Page
+from orchestrator.products.server.openai.public_ids import CONVERSATION
 from orchestrator.products.server.openai.responses.bodies import Item
-from orchestrator.products.server.openai.responses.item_page import ItemsQuery, page_of_items
 from orchestrator.products.server.openai.responses.request import read_items
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import HttpError
@@ -72,14 +72,8 @@ class ConversationDeleted(msgspec.Struct, kw_only=True):
     object: Literal["conversation.deleted"] = "conversation.deleted"
 
 
-class ConversationItems(msgspec.Struct, kw_only=True):
+class ConversationItems(Page[dict[str, Any]], kw_only=True):
     """A page of items."""
-
-    data: list[dict[str, Any]]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-    object: Literal["list"] = "list"
 
 
 _PATH: Final = "/v1/conversations/{conversation}"
@@ -138,7 +132,7 @@ async def delete_conversation(call: ApiCall) -> Response:
     session = await find_conversation(call, call.path("conversation"))
     call.record(session.id)
     await call.journal.door.close(session, deleted=True)
-    return json_response(ConversationDeleted(id=conversation_id(session)))
+    return json_response(ConversationDeleted(id=CONVERSATION.of(session)))
 
 
 @operation(
@@ -157,7 +151,7 @@ async def create_items(call: ApiCall) -> Response:
     added = await _add(call, session, body.items)
     call.record(session.id)
     await call.journal.read.wait_durable()
-    return json_response(_page(added, has_more=False))
+    return json_response(ConversationItems.of({it["id"]: it for it in added}))
 
 
 @operation(
@@ -171,10 +165,10 @@ async def list_items(call: ApiCall) -> Response:
     """The items of a conversation."""
     query = call.query(ItemsQuery)
     session = await find_conversation(call, call.path("conversation"))
-    shown = KeptItems(session).shown()
-    ids, has_more = page_of_items(list(shown), query)
+    shown = {id_: _read(item) for id_, item in KeptItems(session).shown().items()}
+    page = ConversationItems.select(shown, query)
     await call.journal.read.wait_durable()
-    return json_response(_page([_read(shown[it]) for it in ids], has_more=has_more))
+    return json_response(page)
 
 
 @operation("GET", f"{_PATH}/items/{{item}}", Scope.READ, Answer("The item", dict[str, Any]))
@@ -231,7 +225,7 @@ async def _show(call: ApiCall, session: SessionRecord) -> Response:
     await trio.lowlevel.checkpoint()
     created: float = session.tree[session.root.id]["requested"]
     body = Conversation(
-        id=conversation_id(session), created_at=int(created), metadata=metadata_of(session)
+        id=CONVERSATION.of(session), created_at=int(created), metadata=metadata_of(session)
     )
     await call.journal.read.wait_durable()
     return json_response(body)
@@ -239,15 +233,6 @@ async def _show(call: ApiCall, session: SessionRecord) -> Response:
 
 def _read(item: str) -> dict[str, Any]:
     return msgspec.json.decode(item, type=dict[str, Any])
-
-
-def _page(items: list[dict[str, Any]], *, has_more: bool) -> ConversationItems:
-    return ConversationItems(
-        data=items,
-        first_id=items[0]["id"] if items else None,
-        last_id=items[-1]["id"] if items else None,
-        has_more=has_more,
-    )
 
 
 def _no_item(call: ApiCall) -> HttpError:

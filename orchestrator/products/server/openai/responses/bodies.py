@@ -12,6 +12,7 @@ from orchestrator.agents import Usage
 from orchestrator.products.server.api.bodies import Metadata
 from orchestrator.products.server.openai.answer_format import PlainText, ResponseFormat
 from orchestrator.products.server.openai.client_tools import AnyText, GrammarText, Syntax
+from orchestrator.products.server.openai.pages import Page
 from orchestrator.products.server.operation import UNSUPPORTED
 from orchestrator.products.server.transport.json_body import MOST_MESSAGES, MOST_PIECES
 
@@ -276,14 +277,8 @@ class CustomCallOutputItem(
 InputItem: TypeAlias = InputMessageItem | AnyCall | CallOutputItem | CustomCallOutputItem
 
 
-class InputItems(msgspec.Struct, kw_only=True):
+class InputItems(Page[InputItem], kw_only=True):
     """The input of a response, and the conversation before it."""
-
-    data: list[InputItem]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-    object: Literal["list"] = "list"
 
 
 class InputDetails(msgspec.Struct):

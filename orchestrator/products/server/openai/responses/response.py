@@ -19,6 +19,7 @@ from orchestrator.agents import (
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.products.server.openai.client_tools import custom_input, custom_tools_of
 from orchestrator.products.server.openai.logprobs import logprobs_of
+from orchestrator.products.server.openai.public_ids import RESPONSE, id_suffix
 from orchestrator.products.server.openai.responses.bodies import (
     AnyCall,
     CallItem,
@@ -65,7 +66,6 @@ BLANK_LINE: Final = "\n\n"
 
 Status: TypeAlias = State | Literal["incomplete"]
 
-_ID: Final = re.compile(r"resp_([0-9a-f]{16})")
 _REASONING: Final = re.compile(r"(r_[0-9a-f]{16}) ([0-9A-Za-z_~.-]{1,80})")
 _ITEM_ID: Final = re.compile(r"(?:msg|fc|fco|ctc|ctco|rs)_([0-9a-f]{16})_(?:in)?[0-9]{1,9}")
 # The codes that OpenAI's clients know.
@@ -75,25 +75,10 @@ _CODES: Final[Mapping[str, Code]] = {
 }
 
 
-def id_suffix(session: SessionRecord) -> str:
-    """Return the part that the ids of a response and of its items share."""
-    return session.id.removeprefix("r_")
-
-
-def response_id(session: SessionRecord) -> str:
-    return f"resp_{id_suffix(session)}"
-
-
-def session_id(response: str) -> SessionId | None:
-    """Return the id of a response's session; None if this is no id of a response."""
-    found = _ID.fullmatch(response)
-    return None if found is None else SessionId(f"r_{found[1]}")
-
-
 def response_of_item(item: str) -> str | None:
     """Return the id of the response that an item is of; None if no item has such an id."""
     found = _ITEM_ID.fullmatch(item)
-    return None if found is None else f"resp_{found[1]}"
+    return None if found is None else f"{RESPONSE.prefix}{found[1]}"
 
 
 def body_of(session: SessionRecord) -> ResponseBody:
@@ -132,7 +117,7 @@ def initial_body(session: SessionRecord) -> ResponseBody:
     labels = labels_of(session)
     created: float = session.tree[session.root.id]["requested"]
     return ResponseBody(
-        id=response_id(session),
+        id=RESPONSE.of(session),
         created_at=int(created),
         status="in_progress",
         model=session.root.agent,

@@ -24,6 +24,7 @@ from orchestrator.products.server.api.lookup import find_run, read_other_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.answer_format import format_labels, requested_schema
+from orchestrator.products.server.openai.choices import wait_for_answers, wait_for_turns
 from orchestrator.products.server.openai.client_tools import (
     allowed_tools,
     custom_tools_of,
@@ -34,10 +35,16 @@ from orchestrator.products.server.openai.conversation import RESPONSES
 from orchestrator.products.server.openai.conversations.kept_items import (
     ContinuedConversation,
     continue_conversation,
-    conversation_session,
     find_conversation,
 )
-from orchestrator.products.server.openai.failures import run_header, session_error
+from orchestrator.products.server.openai.failures import run_header
+from orchestrator.products.server.openai.pages import ItemsQuery
+from orchestrator.products.server.openai.public_ids import (
+    CONVERSATION,
+    RESPONSE,
+    find_object,
+    id_suffix,
+)
 from orchestrator.products.server.openai.requested_settings import also_ignored
 from orchestrator.products.server.openai.responses.bodies import (
     ConversationRef,
@@ -52,7 +59,6 @@ from orchestrator.products.server.openai.responses.bodies import (
     OutputText,
     ResponseBody,
 )
-from orchestrator.products.server.openai.responses.item_page import ItemsQuery, page_of_items
 from orchestrator.products.server.openai.responses.labels import (
     conversation_of,
     encode_labels,
@@ -71,14 +77,11 @@ from orchestrator.products.server.openai.responses.request import (
 )
 from orchestrator.products.server.openai.responses.response import (
     body_of,
-    id_suffix,
     input_of,
     output_of,
     reasoning_of,
-    response_id,
     response_of_item,
     run_of_reasoning,
-    session_id,
     status_of,
 )
 from orchestrator.products.server.openai.responses.stream import (
@@ -90,14 +93,10 @@ from orchestrator.products.server.openai.responses.stream import (
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import OPENING, wants_logprobs
-from orchestrator.products.server.transport.errors import CLIENT_CLOSED_REQUEST, JSON, HttpError
+from orchestrator.products.server.transport.errors import JSON, HttpError
 from orchestrator.products.server.transport.idempotency import find_attempt
 from orchestrator.products.server.transport.session_headers import context_of
-from orchestrator.products.server.transport.sse import (
-    SSE_MEDIA_TYPE,
-    EventStream,
-    wait_unless_disconnected,
-)
+from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, EventStream
 
 _PATH: Final = "/v1/responses/{response}"
 _BODY: Final = Answer("The response", ResponseBody)
@@ -127,7 +126,7 @@ def _companion(raw: bytes) -> SessionId | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None  # refused where the body is decoded
     id_ = named.id if isinstance(named, ConversationRef) else named
-    return None if id_ is None else conversation_session(id_)
+    return None if id_ is None else CONVERSATION.session(id_)
 
 
 @operation(
@@ -145,21 +144,7 @@ async def create_response(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     body = await call.body(CreateResponse)
     require_supported(body)
-    known, id_ = await find_attempt(call)
-    if known is None:
-        request, conversation = await prepare_response(call, body)
-        # Of two equal requests at once, one finds the other's session.
-        known, id_ = await find_attempt(call)
-        if known is None:
-            if conversation is not None:
-                conversation.require_unchanged()
-            with call.begin_run():
-                if conversation is not None:
-                    id_ = id_ or call.journal.door.new_session_id()
-                    conversation.begin(call, id_)
-                known = _open_session(call, body, request, id_)
-                call.record(known.id)
-    session = known
+    session = await _begin(call, body)
     owns_turn = body.store is False
     if not owns_turn:
         # No event may show what a crash could still undo.
@@ -169,8 +154,37 @@ async def create_response(call: ApiCall) -> Response:
         return _stream(call, session, owns_turn=owns_turn, has_progress=has_progress)
     if body.background:
         return await _show(call.journal, session)
-    wait = _take_turn(call) if owns_turn else partial(wait_settled, call.journal)
-    return await _wait_and_show(call, body, session, wait)
+    wait = wait_for_turns(call, [session])
+    if not owns_turn:
+        wait = partial(wait_settled, call.journal, session)
+    # A failure is raised, so that no client takes the text until then for the answer.
+    if (left := await wait_for_answers(call, [session], wait)) is not None:
+        return left
+    if wants_logprobs(session) and any(map(_lacks_logprobs, output_of(session))):
+        names = [it.name for it in logprob_parameters(body)]
+        call.answer_headers = also_ignored(call.answer_headers, names)
+    return await _show(call.journal, session)
+
+
+async def _begin(call: ApiCall, body: CreateResponse) -> SessionRecord:
+    """Return the session of a request; open it if it is new."""
+    known, id_ = await find_attempt(call)
+    if known is not None:
+        return known
+    request, conversation = await prepare_response(call, body)
+    # Of two equal requests at once, one finds the other's session.
+    known, id_ = await find_attempt(call)
+    if known is not None:
+        return known
+    if conversation is not None:
+        conversation.require_unchanged()
+    with call.begin_run():
+        if conversation is not None:
+            id_ = id_ or call.journal.door.new_session_id()
+            conversation.begin(call, id_)
+        session = _open_session(call, body, request, id_)
+        call.record(session.id)
+    return session
 
 
 async def prepare_response(
@@ -336,12 +350,6 @@ def agent_of_response(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
     return with_client_tools(agent, allowed_tools(chosen.tools, labels.tool_choice))
 
 
-def _take_turn(call: ApiCall) -> Callable[[SessionRecord], Awaitable[object]]:
-    """Return how the client waits for a turn that it owns, alone or with others."""
-    door = call.journal.door
-    return door.share_turn if call.ids.has_key else door.run_turn
-
-
 def _open_session(
     call: ApiCall, body: CreateResponse, request: InboundRequest, id_: SessionId | None
 ) -> SessionRecord:
@@ -380,27 +388,9 @@ def _stream(
     return EventStream(
         partial(send_events, call.journal, session, events, has_progress=has_progress),
         headers=run_header(session),
-        owned_work=partial(_take_turn(call), session) if owns_turn else None,
+        owned_work=wait_for_turns(call, [session]) if owns_turn else None,
         encode_error=events.error_event,
     )
-
-
-async def _wait_and_show(
-    call: ApiCall,
-    body: CreateResponse,
-    session: SessionRecord,
-    wait: Callable[[SessionRecord], Awaitable[object]],
-) -> Response:
-    """Return a response when it is over, unless the client disconnects before."""
-    if not await wait_unless_disconnected(call.request, partial(wait, session)):
-        return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(session))
-    # Raised, so that no client takes the text until then for the answer.
-    if (error := session_error(session)) is not None:
-        raise error
-    if wants_logprobs(session) and any(map(_lacks_logprobs, output_of(session))):
-        names = [it.name for it in logprob_parameters(body)]
-        call.answer_headers = also_ignored(call.answer_headers, names)
-    return await _show(call.journal, session)
 
 
 def _lacks_logprobs(item: OutputItem) -> bool:
@@ -437,15 +427,7 @@ async def list_input_items(call: ApiCall) -> Response:
     query = call.query(ItemsQuery)
     session = await _find(call, call.path("response"))
     items = {it.id: it for it in input_of(session)}
-    ids, has_more = page_of_items(list(items), query)
-    return json_response(
-        InputItems(
-            data=[items[it] for it in ids],
-            first_id=ids[0] if ids else None,
-            last_id=ids[-1] if ids else None,
-            has_more=has_more,
-        )
-    )
+    return json_response(InputItems.select(items, query))
 
 
 @operation("POST", f"{_PATH}/cancel", Scope.STEER, _BODY)
@@ -468,7 +450,7 @@ async def delete_response(call: ApiCall) -> Response:
             await find_conversation(call, conversation)
     call.record(session.id)
     await call.journal.door.close(session, deleted=True)
-    return json_response(Deleted(id=response_id(session)))
+    return json_response(Deleted(id=RESPONSE.of(session)))
 
 
 async def _find(
@@ -479,17 +461,9 @@ async def _find(
     param: str | None = None,
 ) -> SessionRecord:
     """Return the session of a response that is stored."""
-    id_ = session_id(response)
-    missing = HttpError(404, f"there is no response {response!r}", code="not_found", param=param)
-    if id_ is None:
-        raise missing
-    try:
-        session = await find(call, id_)
-    except UnknownIdError:
-        raise missing from None
-    if not is_response(session):
-        raise missing
-    return session
+    return await find_object(
+        call, RESPONSE, response, is_response, "response", param=param, find=find
+    )
 
 
 OPERATIONS: Final = (

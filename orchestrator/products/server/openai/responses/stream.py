@@ -14,23 +14,16 @@ So a client that comes back with its last number goes on behind that very charac
 called again may answer differently; then numbers go on, and the text of the `done` event is right.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import trio
 from msgspec.structs import replace
 
-from orchestrator.agents import raising_one_error
 from orchestrator.delegation import SessionRecord
-from orchestrator.products.server.live.agent_stream import (
-    AgentText,
-    FullText,
-    PartialText,
-    open_agent_stream,
-)
-from orchestrator.products.server.live.progress import Progress as TaskProgress
-from orchestrator.products.server.live.progress import open_progress
+from orchestrator.products.server.live.agent_stream import AgentText, FullText, PartialText
+from orchestrator.products.server.live.progress import open_updates
 from orchestrator.products.server.openai.logprobs import Logprob, logprobs_of
 from orchestrator.products.server.openai.responses.bodies import (
     CallItem,
@@ -60,6 +53,7 @@ FIRST: Final = 2
 """The number of the first item: two events come before it."""
 FROM_THE_BEGINNING: Final = -1
 IN_PROGRESS: Final = "response.in_progress"
+NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class ResponseEvents:
@@ -204,23 +198,30 @@ class ResponseEvents:
 
     def _finish(self, number: int, item: OutputItem) -> None:
         assert number == self._item, "items come in order"
-        if isinstance(item, CallItem | CustomCallItem):
-            self._append_call(item)
-            return
-        if isinstance(item, ReasoningItem):
-            if not item.summary:
-                self._append_encrypted(item)
-                return
-            text = item.summary[0].text
-        elif isinstance(said := item.content[0], Refusal):
-            self._append_refusal(item, said)
-            return
-        else:
-            text = said.text
-        if not self._is_open:
-            self._open(is_reasoning=isinstance(item, ReasoningItem))
-        self._add(text[self._length :])
-        self._close(item)
+        match item:
+            case CallItem():
+                begun: OutputItem = replace(item, arguments="", status="in_progress")
+                whole = {"name": item.name, "arguments": item.arguments}
+                event = "response.function_call_arguments"
+                self._append_whole(item, begun, item.arguments, event, whole)
+            case CustomCallItem():
+                begun = replace(item, input="", status="in_progress")
+                event = "response.custom_tool_call_input"
+                self._append_whole(item, begun, item.input, event, {"input": item.input})
+            case ReasoningItem(summary=[]):
+                # The reasoning is not shown.
+                begun = replace(item, encrypted_content=None, status="in_progress")
+                self._append_whole(item, begun)
+            case MessageItem(content=[Refusal() as said]):
+                begun = replace(item, content=[], status="in_progress")
+                whole = {"refusal": said.refusal}
+                event = "response.refusal"
+                self._append_whole(item, begun, said.refusal, event, whole, part=said)
+            case MessageItem() | ReasoningItem():
+                if not self._is_open:
+                    self._open(is_reasoning=isinstance(item, ReasoningItem))
+                self._add(_part_of(item).text[self._length :])
+                self._close(item)
 
     def _open(self, *, is_reasoning: bool) -> None:
         self._is_open = True
@@ -279,61 +280,47 @@ class ResponseEvents:
                 **({"logprobs": content.logprobs} if isinstance(content, OutputText) else {}),
             )
             self._append(end + 1, self._event("part.done"), **place, part=content)
-        self._append(end + 2, "response.output_item.done", output_index=self._item, item=item)
         self._is_open = False
-        self._item += 1
-        self._start = end + 3
+        self._end_item(end + 2, item)
 
-    def _append_encrypted(self, item: ReasoningItem) -> None:
-        """Add the events of reasoning that is not shown."""
-        begun = replace(item, encrypted_content=None, status="in_progress")
-        place = {"output_index": self._item}
-        self._append(self._start, "response.output_item.added", **place, item=begun)
-        done = self._start + 4
-        self._append(done, "response.output_item.done", **place, item=item)
-        self._item += 1
-        self._start = done + 1
+    def _append_whole(
+        self,
+        item: OutputItem,
+        begun: OutputItem,
+        text: str = "",
+        event: str = "",
+        whole: Mapping[str, Any] = NOTHING,
+        *,
+        part: Refusal | None = None,
+    ) -> None:
+        """Add the events of an item that is complete at once.
 
-    def _append_refusal(self, item: MessageItem, said: Refusal) -> None:
-        """Add the events of a refusal, which is complete at once."""
-        start, length = self._start, len(said.refusal)
-        place = self._place(item.id)
-        begun = replace(item, content=[], status="in_progress")
+        Args:
+            item: the item.
+            begun: the item before its text.
+            text: its text, if it has one.
+            event: how the names of the events of its text begin.
+            whole: the fields of the last one of these events.
+            part: the part of its content that has the text, if it has parts.
+        """
+        start, end = self._start, self._start + 1 + len(text)
         self._append(start, "response.output_item.added", output_index=self._item, item=begun)
-        self._append(start + 1, "response.content_part.added", **place, part=Refusal(""))
-        known = max(0, self._after - start - 1)
-        self._append(
-            start + 1 + length, "response.refusal.delta", **place, delta=said.refusal[known:]
-        )
-        self._append(start + 2 + length, "response.refusal.done", **place, refusal=said.refusal)
-        self._append(start + 3 + length, "response.content_part.done", **place, part=said)
-        self._append(
-            start + 4 + length, "response.output_item.done", output_index=self._item, item=item
-        )
-        self._item += 1
-        self._start = start + 5 + length
+        place: dict[str, Any] = {"item_id": item.id, "output_index": self._item}
+        if part is not None:
+            place["content_index"] = 0
+            self._append(start + 1, "response.content_part.added", **place, part=Refusal(""))
+        if event:
+            known = max(0, self._after - start - 1)
+            self._append(end, f"{event}.delta", **place, delta=text[known:])
+            self._append(end + 1, f"{event}.done", **place, **whole)
+        if part is not None:
+            self._append(end + 2, "response.content_part.done", **place, part=part)
+        self._end_item(end + 3, item)
 
-    def _append_call(self, item: CallItem | CustomCallItem) -> None:
-        """Add the events of a call, which is complete at once."""
-        if isinstance(item, CallItem):
-            event, text = "response.function_call_arguments", item.arguments
-            begun: OutputItem = replace(item, arguments="", status="in_progress")
-            whole = {"name": item.name, "arguments": text}
-        else:
-            event, text = "response.custom_tool_call_input", item.input
-            begun = replace(item, input="", status="in_progress")
-            whole = {"input": text}
-        start, length = self._start, len(text)
-        place = {"item_id": item.id, "output_index": self._item}
-        self._append(start, "response.output_item.added", output_index=self._item, item=begun)
-        known = max(0, self._after - start - 1)
-        self._append(start + 1 + length, f"{event}.delta", **place, delta=text[known:])
-        self._append(start + 2 + length, f"{event}.done", **place, **whole)
-        self._append(
-            start + 4 + length, "response.output_item.done", output_index=self._item, item=item
-        )
+    def _end_item(self, number: int, item: OutputItem) -> None:
+        self._append(number, "response.output_item.done", output_index=self._item, item=item)
         self._item += 1
-        self._start = start + 5 + length
+        self._start = number + 1
 
     def _place(self, item: str) -> dict[str, Any]:
         part = "summary_index" if item.startswith("rs_") else "content_index"
@@ -375,59 +362,17 @@ async def send_events(
     """
     events.begin(initial_body(session))
     await _flush(events, writer)
-    if has_progress:
-        await _send_with_progress(journal, session, events, writer)
-    else:
-        with open_agent_stream(journal, session) as agent_stream:
-            while (update := await agent_stream.next()) is not None:
+    async with open_updates(journal, session, has_progress=has_progress) as next_update:
+        while (update := await next_update()) is not None:
+            if not isinstance(update, list):
                 events.add(update)
-                await _flush(events, writer)
+            # Reasoning of the agent is an item of the response, if the client asks for it.
+            elif lines := [it.text.strip() for it in update if it.is_fact]:
+                events.add_progress("\n".join(lines))
+            await _flush(events, writer)
     await wait_settled(journal, session)
     events.end(body_of(session), output_of(session))
     await _flush(events, writer)
-
-
-async def _send_with_progress(
-    journal: ServedJournal, session: SessionRecord, events: ResponseEvents, writer: EventWriter
-) -> None:
-    """Send the texts of the agent, and beside them what the tasks below it do."""
-    send, receive = trio.open_memory_channel[AgentText | str](0)
-    with raising_one_error(), receive, open_progress(journal, session) as progress:
-        # Owns what waits for either. One sends both, so that no event overtakes another.
-        async with trio.open_nursery() as nursery:
-            texts = send.clone()
-            nursery.start_soon(_forward_texts, journal, session, progress, texts)
-            nursery.start_soon(_forward_progress, journal, progress, send)
-            async for update in receive:
-                if isinstance(update, str):
-                    events.add_progress(update)
-                else:
-                    events.add(update)
-                await _flush(events, writer)
-
-
-async def _forward_texts(
-    journal: ServedJournal,
-    session: SessionRecord,
-    progress: TaskProgress,
-    send: "trio.MemorySendChannel[AgentText | str]",
-) -> None:
-    with send, open_agent_stream(journal, session) as agent_stream:
-        while (update := await agent_stream.next()) is not None:
-            await send.send(update)
-    progress.end()
-
-
-async def _forward_progress(
-    journal: ServedJournal, progress: TaskProgress, send: "trio.MemorySendChannel[AgentText | str]"
-) -> None:
-    with send:
-        while told := await progress.next():
-            # What the agent thinks is an item of the response, if it is asked for.
-            lines = [it.text.strip() for it in told if it.is_fact]
-            if lines:
-                await journal.read.wait_durable()
-                await send.send("\n".join(lines))
 
 
 async def wait_settled(journal: ServedJournal, session: SessionRecord) -> None:
