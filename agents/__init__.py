@@ -55,8 +55,6 @@ from orchestrator.agents.models.settings import ModelSettings
 from orchestrator.agents.output.typed import read_output
 from orchestrator.agents.pipelines.decorator import agent
 from orchestrator.agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
-from orchestrator.agents.sandbox.sandbox import Sandbox
-from orchestrator.agents.tools.mcp.server import McpCommand, McpUrl
 from orchestrator.agents.tools.task_context import TaskContext
 from orchestrator.agents.tools.tool import CallKey, Tool, arguments_schema, read_arguments, tool
 from orchestrator.agents.transcript import Transcript
@@ -66,6 +64,8 @@ if TYPE_CHECKING:
     from orchestrator.agents.models.providers.scripted import ScriptedModel
     from orchestrator.agents.nurseries import raising_one_error
     from orchestrator.agents.output.json_schema import require_schema
+    from orchestrator.agents.sandbox.sandbox import Sandbox
+    from orchestrator.agents.tools.mcp.server import McpCommand, McpUrl
     from orchestrator.agents.turn import take_turn
 
 
@@ -138,6 +138,9 @@ __all__ = [
 ]
 
 _LATE = {
+    "McpCommand": "orchestrator.agents.tools.mcp.server",
+    "McpUrl": "orchestrator.agents.tools.mcp.server",
+    "Sandbox": "orchestrator.agents.sandbox.sandbox",
     "ScriptedModel": "orchestrator.agents.models.providers.scripted",
     "Step": "orchestrator.agents.turn_host",
     "raising_one_error": "orchestrator.agents.nurseries",

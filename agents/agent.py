@@ -21,8 +21,6 @@ from orchestrator.agents.models.token_estimate import (
     usable_tokens,
 )
 from orchestrator.agents.output.typed import encoded, output_schema, type_name
-from orchestrator.agents.sandbox.sandbox import Sandbox
-from orchestrator.agents.tools.mcp.server import McpCommand, McpServer, McpUrl, is_server
 from orchestrator.agents.tools.place_name import require_place_name
 from orchestrator.agents.tools.task_context import TaskContext, is_narrower, is_type
 from orchestrator.agents.tools.tool import Tool
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm, TypeVar
 
     from orchestrator.agents.pipelines.pipeline import Pipeline
+    from orchestrator.agents.sandbox.sandbox import Sandbox
+    from orchestrator.agents.tools.mcp.server import McpServer
 
     OutputT_co = TypeVar("OutputT_co", covariant=True, default=str)
     InputT_contra = TypeVar("InputT_contra", contravariant=True, default=Any)
@@ -96,7 +96,7 @@ def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     return _listed(tools)
 
 
-def _servers(servers: Iterable[McpServer]) -> tuple[McpServer, ...]:
+def _servers(servers: "Iterable[McpServer]") -> "tuple[McpServer, ...]":
     return _listed(servers)
 
 
@@ -147,7 +147,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     settings: ModelSettings = attrs.field(default=NO_SETTINGS, kw_only=True)
     """How its model is to answer. Neither its delegates nor summaries inherit it."""
     tools: tuple[Tool, ...] = attrs.field(default=(), kw_only=True, converter=_tools)
-    servers: tuple[McpServer, ...] = attrs.field(default=(), kw_only=True, converter=_servers)
+    servers: "tuple[McpServer, ...]" = attrs.field(default=(), kw_only=True, converter=_servers)
     """Servers of the Model Context Protocol, whose tools it has besides: `McpCommand`, `McpUrl`."""
     delegates: "tuple[Agent[Any], ...]" = attrs.field(default=(), kw_only=True, converter=_agents)
     """The agents that it may delegate to with `delegate_task`."""
@@ -192,7 +192,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     workspace: Path | Literal["worktree"] | None = attrs.field(default=None, kw_only=True)
     """The folder of its tools. None uses the folder of the parent, and a relative path is inside
     it. `"worktree"` creates a git worktree of it for each task."""
-    sandbox: Sandbox | None = attrs.field(default=None, kw_only=True)
+    sandbox: "Sandbox | None" = attrs.field(default=None, kw_only=True)
     """What its commands and file tools may touch, and those of its descendants: as the parent's
     if None, and never more than that."""
     compaction: Compaction | None = attrs.field(default=None, kw_only=True)
@@ -244,10 +244,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             self.workspace in {None, "worktree"} or has_type(self.workspace, Path),
             f"its workspace is {self.workspace!r}, neither a Path nor 'worktree'",
         )
-        self._require(
-            self.sandbox is None or has_type(self.sandbox, Sandbox),
-            "its sandbox must be Sandbox(...)",
-        )
+        self._require_sandbox()
         self._require_parts("tools", self.tools, Tool, "make one of a function with @tool")
         self._require_servers()
         self._require(
@@ -367,7 +364,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         if self.schedules:
             names.add(JOB)
         # Which tools a server has is known when it is connected.
-        names |= {f"{it.name}__" for it in self.servers if is_server(it)}
+        names |= {f"{it.name}__" for it in self.servers if hasattr(it, "name")}
         self._require(
             choice in {None, "auto", "none"}
             or (bool(names) if choice == "required" else _is_named(choice, names)),
@@ -376,9 +373,19 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             else "its tool_choice is 'required', and it has no tools",
         )
 
+    def _require_sandbox(self) -> None:
+        if self.sandbox is not None:
+            # Imported late: most agents have none.
+            from orchestrator.agents.sandbox.sandbox import Sandbox
+
+            self._require(has_type(self.sandbox, Sandbox), "its sandbox must be Sandbox(...)")
+
     def _require_servers(self) -> None:
         if not self.servers:
             return
+        # Imported late: most agents have none.
+        from orchestrator.agents.tools.mcp.server import McpCommand, McpUrl
+
         self._require_parts(
             "servers", self.servers, McpCommand | McpUrl, "McpCommand(...) or McpUrl(...)"
         )

@@ -23,7 +23,6 @@ from orchestrator.agents.messages import (
 )
 from orchestrator.agents.models.model import Model, ModelRequest
 from orchestrator.agents.models.settings import NO_SETTINGS, ModelSettings
-from orchestrator.agents.output.json_schema import schema_problems
 from orchestrator.agents.output.typed import output_schema, read_output
 from orchestrator.agents.tool_calls import TurnSteps, checked_answer
 from orchestrator.agents.tools.task_context import TaskContext
@@ -251,11 +250,15 @@ class _AnswerChecks:
 
     def _read(self, text: str) -> object:
         value = read_output(self._agent.output, text)
-        if self._schema is not None and (problems := schema_problems(self._schema, text)):
-            raise OutputError(
-                f"the answer does not fit the schema that was asked for: {'; '.join(problems)}",
-                problems,
-            )
+        if self._schema is not None:
+            # Imported late: most answers have a type, or none.
+            from orchestrator.agents.output.json_schema import schema_problems
+
+            if problems := schema_problems(self._schema, text):
+                raise OutputError(
+                    f"the answer does not fit the schema that was asked for: {'; '.join(problems)}",
+                    problems,
+                )
         return value
 
 

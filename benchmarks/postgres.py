@@ -17,9 +17,9 @@ import trio
 from benchmarks.measure import Report
 from orchestrator import open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.backends import store_at
 from orchestrator.delegation import Rules, SessionId, encode
 from orchestrator.delegation.events import Entry, MessageReceived, SessionOpened
-from orchestrator.kernel.journal.backends import store_at
 from orchestrator.testing import hand_on
 from tests.postgres import INSTALL, PostgresServer, open_postgres
 

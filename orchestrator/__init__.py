@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         tool,
     )
     from orchestrator.agents.tools.mcp.server_file import McpServers
+    from orchestrator.composition import open_orchestrator
     from orchestrator.delegation import (
         Cause,
         DeliveryCapability,
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
     )
     from orchestrator.kernel.journal.journal import Journal
     from orchestrator.kernel.journal.memory import MemoryJournal
+    from orchestrator.kernel.orchestrator import Orchestrator
     from orchestrator.kernel.pipelines.child import Child
     from orchestrator.kernel.pipelines.combinators.choose import Candidates, best, route, vote
     from orchestrator.kernel.pipelines.combinators.fan_out import (
@@ -121,7 +123,6 @@ if TYPE_CHECKING:
     from orchestrator.kernel.pipelines.combinators.sequence import sequence
     from orchestrator.kernel.pipelines.gather import Settled
     from orchestrator.kernel.pipelines.runner import delegate, detach
-    from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
     from orchestrator.products.agent_files.load import load_agents
     from orchestrator.synchronous import run_sync
 
@@ -274,7 +275,8 @@ _HOMES = {
     "orchestrator.kernel.pipelines.combinators.sequence": "sequence",
     "orchestrator.kernel.pipelines.gather": "Settled",
     "orchestrator.kernel.pipelines.runner": "delegate detach",
-    "orchestrator.kernel.runtime": "Orchestrator open_orchestrator",
+    "orchestrator.kernel.orchestrator": "Orchestrator",
+    "orchestrator.composition": "open_orchestrator",
     "orchestrator.synchronous": "run_sync",
 }
 """The module of each public name. The imports above say the same to type checkers."""

@@ -1,6 +1,6 @@
 """Journals: the files and databases that keep facts, and how a program reads them."""
 
-from orchestrator.kernel.journal.backends import journals_at, store_at
+from orchestrator.backends import journals_at, store_at
 from orchestrator.kernel.journal.journal import Journal
 from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.journal.memory import MemoryJournal

@@ -67,8 +67,8 @@ def run_sync(
         WrongLoopError: an event loop runs here: await `orchestrator.run` there.
     """
     # Imported late: a program that defines agents does not wait for what runs them.
+    from orchestrator.composition import open_orchestrator
     from orchestrator.kernel.errors import WrongLoopError
-    from orchestrator.kernel.runtime import open_orchestrator
 
     async def main() -> "Run[Any]":
         async with open_orchestrator(journal, rules=rules, workspace=workspace) as orchestrator:

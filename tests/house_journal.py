@@ -18,11 +18,10 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator.kernel import runtime
-from orchestrator.kernel.journal.backends import IN_MEMORY, journals_at, store_at
+from orchestrator import composition
+from orchestrator.backends import IN_MEMORY, is_database, journals_at, store_at
 from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.journal.separate_journals import OneJournal
-from orchestrator.products.cluster.database.address import is_database
 from tests.postgres import PostgresServer
 
 
@@ -65,7 +64,7 @@ def house_journal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         store = store_at(f"{url}&journal={name}&lease=86400")
         return OneJournal(text, name, store)
 
-    monkeypatch.setattr(runtime, "journals_at", open_there)
+    monkeypatch.setattr(composition, "journals_at", open_there)
     monkeypatch.setattr(trio.to_thread, "run_sync", ThreadsStopTheClock().run_sync)
 
 

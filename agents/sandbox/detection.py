@@ -1,7 +1,6 @@
-"""The choice of a backend: the named one, or the strongest that works here.
+"""The detection of sandbox backends: the named one, or the strongest that works here.
 
-A backend works if a command really ran in it and could not write outside. The result holds for one
-orchestrator: a container or a setting of the kernel may change for the next.
+A backend works if a command really ran in it, and could not write outside.
 """
 
 import os
@@ -11,10 +10,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final
 
 import attrs
-import trio
 
 from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.sandbox.backend import SandboxBackend, TaskSandbox
@@ -24,8 +22,6 @@ from orchestrator.agents.sandbox.sandbox import Sandbox
 from orchestrator.agents.sandbox.sandbox_exec import SandboxExec
 from orchestrator.agents.sandbox.unconfined import LAUNCHER, UNCONFINED
 
-SandboxName = Literal["auto", "bubblewrap", "landlock", "sandbox-exec", "none"]
-SANDBOX_NAMES: Final[tuple[str, ...]] = get_args(SandboxName)
 TRIAL_SECONDS: Final = 10
 """How long a backend may take to prove that it works: it takes milliseconds."""
 # It prints a word, so that it is known to have run. What it writes outside may be its own file.
@@ -39,36 +35,6 @@ class Detected:
     backend: SandboxBackend
     refused: Mapping[str, str]
     """Why each stronger backend does not work here, by its name."""
-
-
-class SandboxChoice:
-    """The backend of one orchestrator, found when it is needed first."""
-
-    def __init__(self, name: str = "auto") -> None:
-        if name not in SANDBOX_NAMES:
-            raise DefinitionError(
-                f"there is no sandbox {name!r}; there are {', '.join(SANDBOX_NAMES)}"
-            )
-        self._name = name
-        self._found: Detected | None = None
-        self._lock = trio.Lock()
-
-    async def backend(self) -> SandboxBackend:
-        """Return the backend; try what works the first time.
-
-        Raises:
-            DefinitionError: the named one does not work here.
-        """
-        return (await self.detect()).backend
-
-    async def detect(self) -> Detected:
-        """Return the backend, and why it is no stronger one."""
-        async with self._lock:
-            if self._found is None and self._name == "none":
-                self._found = detect(self._name)  # nothing has to be tried
-            if self._found is None:
-                self._found = await trio.to_thread.run_sync(detect, self._name)
-            return self._found
 
 
 class _DoesNotWorkError(Exception):

@@ -7,7 +7,6 @@ import attrs
 from orchestrator.delegation.events.codec import VERSION as FACTS_VERSION
 from orchestrator.delegation.ledger.records import SessionRecord
 from orchestrator.delegation.rules import Rules
-from orchestrator.delegation.snapshot.stored_state import decode_state, encode_state
 from orchestrator.delegation.task import SHARED_BUDGET_PREFIX, SessionId
 
 LAYOUT: Final = 1
@@ -63,6 +62,8 @@ def is_same_state(one: Snapshot, two: Snapshot) -> bool:
 
 
 def _comparable(snapshot: Snapshot) -> bytes:
+    from orchestrator.delegation.snapshot.stored_state import decode_state, encode_state
+
     state = decode_state(snapshot.state)
     for account in state.accounts:
         # Where and when a budget was set that several sessions share, only the first of them knows.

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.agents import Usage
 from orchestrator.delegation.task import Mode, Reason, Status, TaskId
-from orchestrator.delegation.tree import critical_path, intervals
 from orchestrator.delegation.tree import rows as tree_rows
-from orchestrator.delegation.tree.critical_path import CriticalPath
-from orchestrator.delegation.tree.intervals import ConcurrencyStep, Parallelism
-from orchestrator.delegation.tree.progress import Progress
-from orchestrator.delegation.tree.progress import progress as progress_of
 from orchestrator.delegation.tree.rollups import (
     NOTHING_USED,
     Rollups,
@@ -22,13 +17,15 @@ from orchestrator.delegation.tree.rollups import (
     UsageTotals,
     sum_usage,
 )
-from orchestrator.delegation.tree.slack_time import slack as slack_of
 from orchestrator.delegation.tree.tally import STATUSES, Tally
 
 if TYPE_CHECKING:
     import networkx as nx
 
+    from orchestrator.delegation.tree.critical_path import CriticalPath
     from orchestrator.delegation.tree.diff import Change
+    from orchestrator.delegation.tree.intervals import ConcurrencyStep, Parallelism
+    from orchestrator.delegation.tree.progress import Progress
 
 
 MAX_BOXES: Final = 120
@@ -214,31 +211,43 @@ class Tree:
             self._rollups = Rollups(self._nodes)
         return self._rollups[task]
 
+    # Imported late: a program that runs tasks seldom analyses or draws them.
+
     def steps(
         self, task: TaskId | None = None, *, now: float | None = None
-    ) -> list[ConcurrencyStep]:
+    ) -> "list[ConcurrencyStep]":
         """Return how many tasks of a subtree worked at once, at each change."""
-        return intervals.steps(self, task, now=now)
+        from orchestrator.delegation.tree.intervals import steps
 
-    def parallelism(self, task: TaskId | None = None, *, now: float | None = None) -> Parallelism:
+        return steps(self, task, now=now)
+
+    def parallelism(self, task: TaskId | None = None, *, now: float | None = None) -> "Parallelism":
         """Return the peak and average number of tasks of a subtree that worked at once."""
-        return intervals.parallelism(self, task, now=now)
+        from orchestrator.delegation.tree.intervals import parallelism
+
+        return parallelism(self, task, now=now)
 
     def critical_path(
         self, task: TaskId | None = None, *, now: float | None = None
-    ) -> CriticalPath:
+    ) -> "CriticalPath":
         """Return the critical path of a subtree: see the module `critical_path`."""
-        return critical_path.critical_path(self, task, now=now)
+        from orchestrator.delegation.tree.critical_path import critical_path
+
+        return critical_path(self, task, now=now)
 
     def slack(
         self, task: TaskId | None = None, *, now: float | None = None
     ) -> Mapping[TaskId, float]:
         """Return how many seconds later each task could end: see the module `slack_time`."""
-        return slack_of(self, task, now=now)
+        from orchestrator.delegation.tree.slack_time import slack
 
-    def progress(self, *, now: float) -> Progress:
+        return slack(self, task, now=now)
+
+    def progress(self, *, now: float) -> "Progress":
         """Return how far the run has come: see the module `progress`."""
-        return progress_of(self, now=now)
+        from orchestrator.delegation.tree.progress import progress
+
+        return progress(self, now=now)
 
     def rows(
         self,
@@ -261,8 +270,6 @@ class Tree:
         from orchestrator.delegation.tree.diff import diff
 
         return diff(self, later)
-
-    # Imported late: a program that runs tasks seldom draws them.
 
     def to_text(
         self,

@@ -9,13 +9,13 @@ from typing import Annotated, Final
 import attrs
 from cyclopts import Parameter
 
+from orchestrator.backends import journals_at
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_journal, title_of
 from orchestrator.cli.options import journals_of
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events.jobs import JobRecord
 from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.journal.journal import fold_entries
 from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.journal.reader import JournalReader

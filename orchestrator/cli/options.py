@@ -9,15 +9,14 @@ import attrs
 from cyclopts import Parameter
 
 from orchestrator.agents import Agent, DefinitionError, Part, Pipeline
+from orchestrator.backends import is_database, journals_at
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.kernel.execution.model_resolver import known_providers
 from orchestrator.kernel.execution.workspace.host import host_of
-from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.private_files import PRIVATE_FILE
 from orchestrator.kernel.state_files import JOURNAL_VARIABLE, state_folder
-from orchestrator.products.cluster.database.address import is_database
 
 JournalOption = Annotated[
     str | None,

@@ -13,7 +13,7 @@ import trio
 
 from orchestrator.cli.errors import CommandError
 from orchestrator.kernel.journal.audit import SERVER, AuditEvent
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 
 AGE_SECONDS: Final = 3600
 """How often runs are looked for that have grown too old."""

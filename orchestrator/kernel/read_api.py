@@ -35,13 +35,9 @@ from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_feed import FactFeed, FactFeeds
 from orchestrator.kernel.journal.subscriptions import FactQueue, ReceiveFact
-from orchestrator.products.history.export_formats import TreeFormat, export_tree
 
 ID_PATTERN: Final = re.compile(r"[a-z]_[0-9a-z_-]{1,64}")
 """The form of our ids; the journal is not searched for anything else."""
-
-DRAWN_IN_LOOP: Final = 500
-"""How many tasks a tree may have that is drawn in the event loop; a larger one blocks it."""
 
 
 @attrs.frozen
@@ -239,18 +235,6 @@ class ReadApi:
         past = await self._book.cache.read_evicted(id_)
         return self.tree(session) if past is None else past.sessions[id_].tree
 
-    async def draw_tree(self, session: SessionRecord, output_format: TreeFormat) -> str:
-        """Return the tree of a session in a format, as it is now."""
-        await trio.lowlevel.checkpoint()
-        now = self.now() if session.tree.is_at_work else None
-        if len(session.tree) <= DRAWN_IN_LOOP:
-            return export_tree(session.tree, output_format, now=now)
-        # It takes seconds, and the tree grows meanwhile: a thread draws it from entries of its own.
-        entries = await self.entries(session.id)
-        return await trio.to_thread.run_sync(
-            lambda: export_tree(_tree_of(session.id, entries), output_format, now=now)
-        )
-
     async def file_of_large_session(self, session: str, *, facts: int) -> Path | None:
         """Return the journal's file if a session is at rest and has more facts than this.
 
@@ -278,9 +262,9 @@ class ReadApi:
         found = await self.task(task)
         if found.task.outcome is None:
             return Conversation(found.task.transcript, found.task.incidents)
-        # Imported late: the report is not needed to run anything.
-        from orchestrator.products.history.report import read_history
-        from orchestrator.products.history.report.task_history import read_task_transcript
+        # Imported late: nothing that runs needs them.
+        from orchestrator.kernel.journal.run_history import read_history
+        from orchestrator.kernel.journal.task_history import read_task_transcript
 
         session, id_ = found.session.id, found.task.id
         own = read_task_transcript(session, id_, await self._book.read_task_entries(session, id_))
@@ -375,10 +359,3 @@ class ReadApi:
         A reader that falls behind misses events, and each event says how many; no model waits.
         """
         return self._model_events.open_channel()
-
-
-def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
-    # Imported late: the report is not needed to run anything.
-    from orchestrator.products.history.report import read_history
-
-    return read_history(run, entries, has_writer=True, wants_transcript=lambda _: False).tree

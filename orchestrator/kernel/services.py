@@ -9,7 +9,6 @@ import attrs
 import trio
 
 from orchestrator.agents import raising_one_error
-from orchestrator.agents.sandbox.detection import SandboxChoice
 from orchestrator.delegation import SessionId, TaskId
 from orchestrator.kernel.engine.delegator import NewTaskId, OrchestratorDelegator
 from orchestrator.kernel.engine.deliveries import Deliveries
@@ -23,9 +22,9 @@ from orchestrator.kernel.execution.executor import StepTiming
 from orchestrator.kernel.execution.local import LocalExecutor
 from orchestrator.kernel.execution.tool_place import HERE, ToolPlace
 from orchestrator.kernel.execution.tool_servers import NO_SERVERS, ToolServers
-from orchestrator.kernel.execution.workspace.background_commands import BackgroundRunner
-from orchestrator.kernel.execution.workspace.host import Host
-from orchestrator.kernel.execution.workspace.task_workspace import TaskWorkspaces, WorkspaceSettings
+from orchestrator.kernel.execution.workspace.settings import WorkspaceSettings
+from orchestrator.kernel.execution.workspace.tool_machine import ToolMachine
+from orchestrator.kernel.history import History
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_feed import FactFeeds
 from orchestrator.kernel.read_api import ReadApi
@@ -50,15 +49,14 @@ class Services:
     turns: Turns
     deliveries: Deliveries
     read: ReadApi
-    background: BackgroundRunner
+    machine: ToolMachine
+    """Has the workspaces and the background commands."""
     servers: ToolServers
     """Has the connections to the servers of agents."""
-    sandbox: SandboxChoice
-    """Finds the backend that keeps commands inside their sandbox."""
-    host: Host
-    """The machine that it runs on."""
     scheduler: SchedulerSlot
     """Has what begins the jobs of the journal, if anything does."""
+    history: History | None
+    """Forks, retries and shows runs; a simulation and a replay have none."""
     new_session_id: Callable[[], SessionId]
 
 
@@ -72,6 +70,7 @@ async def open_services(
     place: ToolPlace = HERE,
     servers: ToolServers = NO_SERVERS,
     timing: StepTiming | None = None,
+    history: History | None = None,
 ) -> AsyncGenerator[Services]:
     """Wire the parts of an orchestrator, and run its loops as long as the block lasts.
 
@@ -83,18 +82,17 @@ async def open_services(
         place: runs the tool calls that it takes; simulation and replay have their own.
         servers: has the tools of servers that agents name; simulation and replay have their own.
         timing: delays steps, in a simulation and in a replay.
+        history: forks, retries and shows runs.
     """
-    host = workspace_settings.host
-    background = BackgroundRunner(book, host)
-    workspaces = TaskWorkspaces(book, registry, background, workspace_settings)
+    machine = ToolMachine(book, registry, workspace_settings)
     executor = LocalExecutor(
-        registry.models, workspaces, place=place, servers=servers, journal=book.journal_identity
+        registry.models, machine, place=place, servers=servers, journal=book.journal_identity
     )
     runner = TaskRunner(book, registry, executor, asks_approval=place.has_effects)
     delegator = OrchestratorDelegator(book, registry, runner, new_task_id, timing=timing)
     deliveries = Deliveries(book)
     turns = Turns(book, registry, runner, delegator, deliveries)
-    await recover(book, runner.settlement, background, host=host.name)
+    await recover(book, runner.settlement, machine, host=workspace_settings.host.name)
     feeds = FactFeeds(book)
     services = Services(
         book=book,
@@ -104,11 +102,10 @@ async def open_services(
         turns=turns,
         deliveries=deliveries,
         read=ReadApi(book, runner.model_subscribers, feeds),
-        background=background,
+        machine=machine,
         servers=servers,
-        sandbox=workspace_settings.sandbox,
-        host=host,
         scheduler=runner.scheduler,
+        history=history,
         new_session_id=_new_session_id,
     )
     try:
@@ -117,8 +114,7 @@ async def open_services(
                 nursery.start_soon(dispatch_forever, book, delegator)
                 nursery.start_soon(wake_forever, book, turns, deliveries)
                 nursery.start_soon(feeds.publish_forever)
-                nursery.start_soon(background.run_forever)
-                nursery.start_soon(background.wait_ended_elsewhere)
+                nursery.start_soon(machine.run_forever)
                 nursery.start_soon(servers.run_forever)
                 nursery.start_soon(runner.watchdog.watch_forever)
                 try:

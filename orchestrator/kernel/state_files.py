@@ -17,6 +17,8 @@ JOURNAL_SUFFIXES: Final = (
 """Of the names of a journal's own files."""
 SERVER_FILES: Final = (*("api_key", "keys", "webhook_secret", "webhook_secrets", "cluster_secret"),)
 """What `serve` keeps in the folder of its journal."""
+SERVERS: Final = "servers"
+"""The folder with a file for each process that runs MCP servers."""
 CHAT_HISTORY: Final = "chat_history"
 """What was typed in chats."""
 JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
@@ -32,6 +34,11 @@ def state_folder(environ: Mapping[str, str]) -> Path:
         return Path(home)
     state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "orchestrator"
+
+
+def default_journal(environ: Mapping[str, str]) -> Path:
+    """Return the path of the first journal in the state folder."""
+    return state_folder(environ) / FIRST_JOURNAL
 
 
 def state_files(journal: str | os.PathLike[str]) -> Iterator[Path]:

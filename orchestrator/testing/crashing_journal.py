@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.delegation import Encoded, Ledger, Rules, SessionId
 from orchestrator.delegation.events import Entry
-from orchestrator.delegation.snapshot import SnapshotCapture
+from orchestrator.delegation.snapshot.capture import SnapshotCapture
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.journal import Journal, JournalContents, Pruned

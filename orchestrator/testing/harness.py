@@ -5,11 +5,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.agents import Agent
+from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import Rules
 from orchestrator.delegation.events import Entry, Event
 from orchestrator.kernel.doors.one_shot import Run
 from orchestrator.kernel.journal.memory import MemoryJournal
-from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.testing.crashing_journal import CrashedError, CrashingJournal
 from orchestrator.testing.invariants import assert_laws
 

@@ -17,7 +17,8 @@ import trio
 
 from orchestrator.agents import DefinitionError, Sandbox
 from orchestrator.agents.sandbox.backend import SandboxBackend, TaskSandbox
-from orchestrator.agents.sandbox.detection import SandboxChoice, detect
+from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.agents.sandbox.detection import detect
 from orchestrator.agents.sandbox.no_commands import NO_COMMANDS
 from orchestrator.agents.sandbox.sandbox_exec import SandboxExec
 from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer

@@ -31,7 +31,8 @@ from orchestrator.delegation.events import (
     TurnStarted,
 )
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
-from orchestrator.delegation.snapshot import SnapshotCapture, adopt_session, restore_snapshot
+from orchestrator.delegation.snapshot.capture import SnapshotCapture
+from orchestrator.delegation.snapshot.restore import adopt_session, restore_snapshot
 
 Tell = Callable[..., None]
 S = SessionId("s")

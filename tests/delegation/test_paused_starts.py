@@ -28,7 +28,8 @@ from orchestrator.delegation.events import (
     TaskStarted,
     TurnResumed,
 )
-from orchestrator.delegation.snapshot import SnapshotCapture, restore_snapshot
+from orchestrator.delegation.snapshot.capture import SnapshotCapture
+from orchestrator.delegation.snapshot.restore import restore_snapshot
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]

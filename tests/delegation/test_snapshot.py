@@ -45,13 +45,12 @@ from orchestrator.delegation.snapshot import (
     LAYOUT,
     MIN_FACTS,
     Snapshot,
-    SnapshotCapture,
-    adopt_session,
     is_same_state,
     is_snapshot_due,
-    restore_snapshot,
     snapshot_layout,
 )
+from orchestrator.delegation.snapshot.capture import SnapshotCapture
+from orchestrator.delegation.snapshot.restore import adopt_session, restore_snapshot
 from orchestrator.delegation.snapshot.stored_state import decode_state, encode_state
 from tests.delegation.fact_strategies import Facts
 
@@ -269,7 +268,7 @@ def test_it_is_due_when_many_facts_have_come_since_the_last(
     assert is_snapshot_due(session), "it may stay as it is for long"
 
 
-FOLD = (1, "f720c9726c428131")
+FOLD = (1, "4a13bffc46d0b1a3")
 """The layout of snapshots, and a digest of the code that they are made by."""
 
 

@@ -23,9 +23,9 @@ import trio
 
 from orchestrator import JournalError, budget, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.backends import store_at
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import Entry
-from orchestrator.kernel.journal.backends import store_at
 from orchestrator.kernel.journal.store import Level
 from tests.journal.kit import DAY, rewrite
 from tests.kit import hand_on, worker

@@ -27,7 +27,7 @@ import attrs
 import trio
 
 from orchestrator import JournalError, Orchestrator, open_orchestrator
-from orchestrator.kernel.journal.backends import store_at
+from orchestrator.backends import store_at
 from orchestrator.kernel.journal.sqlite import journal as sqlite_journal
 from orchestrator.kernel.journal.sqlite.lock import WriterLock
 from orchestrator.kernel.journal.sqlite.schema import last_seq

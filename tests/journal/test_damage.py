@@ -11,9 +11,9 @@ import trio
 
 from orchestrator import JournalError, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.backends import store_at
 from orchestrator.cli.app import run_command
 from orchestrator.delegation import SessionId
-from orchestrator.kernel.journal.backends import store_at
 from orchestrator.kernel.journal.sqlite.lock import lock_path
 from orchestrator.kernel.journal.store import Level
 from tests.journal.kit import change

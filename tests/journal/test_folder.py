@@ -11,10 +11,10 @@ import trio
 
 from orchestrator import JournalError, JournalInUseError, UnknownIdError, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.backends import journals_at
 from orchestrator.cli.app import run_command
 from orchestrator.delegation import SessionId
 from orchestrator.kernel.journal.audit import AuditEvent
-from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.journal.journals import Journals, open_journal
 from orchestrator.kernel.journal.sqlite import folder as sqlite_folder
 from tests.journal.contract.kit import append, message

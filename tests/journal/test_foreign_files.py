@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import JournalError, open_orchestrator
-from orchestrator.kernel.journal.backends import store_at
+from orchestrator.backends import store_at
 from orchestrator.kernel.journal.store import Level
 from orchestrator.kernel.private_files import make_private_folder
 from orchestrator.products.server.transport.api_key import load_or_create_secret

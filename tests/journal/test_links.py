@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator import JournalError, open_orchestrator
+from orchestrator.backends import store_at
 from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.journal.backends import store_at
 from orchestrator.kernel.journal.sqlite.lock import writer_of
 from orchestrator.kernel.journal.store import Level
 from tests.kit import worker

@@ -16,10 +16,10 @@ from orchestrator import (
     open_orchestrator,
 )
 from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.backends import store_at
 from orchestrator.cli.app import run_command
 from orchestrator.delegation import SessionId
 from orchestrator.kernel.control import open_control
-from orchestrator.kernel.journal.backends import store_at
 from orchestrator.kernel.journal.sqlite import journal as sqlite_journal
 from orchestrator.kernel.journal.sqlite import prune as prune_steps
 from orchestrator.kernel.journal.store import Level

@@ -16,10 +16,10 @@ import trio.testing
 
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
 from orchestrator.agents import Agent, ModelRequest
+from orchestrator.backends import journals_at, store_at
 from orchestrator.delegation import Rules, SessionId
 from orchestrator.kernel.journal import write_queue
 from orchestrator.kernel.journal.audit import AuditEvent
-from orchestrator.kernel.journal.backends import journals_at, store_at
 from orchestrator.kernel.journal.journal import Journal
 from orchestrator.kernel.journal.store import Level
 from orchestrator.products.cluster.database import statements

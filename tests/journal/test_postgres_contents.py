@@ -5,10 +5,10 @@ import trio
 
 from orchestrator import JournalError, budget, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.backends import journals_at, store_at
 from orchestrator.delegation import Rules, SessionId
-from orchestrator.delegation.snapshot import SnapshotCapture
+from orchestrator.delegation.snapshot.capture import SnapshotCapture
 from orchestrator.kernel.journal.audit import AuditEvent
-from orchestrator.kernel.journal.backends import journals_at, store_at
 from orchestrator.kernel.journal.journal import restore_ledger
 from orchestrator.kernel.journal.store import JournalStore, Level
 from tests.journal.contract.kit import LONG, all_entries, append, editor, message

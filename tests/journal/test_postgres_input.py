@@ -13,10 +13,10 @@ import psycopg
 import pytest
 import trio
 
+from orchestrator.backends import is_database, journals_at, store_at
 from orchestrator.cli.app import run_command
 from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.backends import journals_at, store_at
-from orchestrator.products.cluster.database.address import LEASE_SECONDS, is_database, parse_address
+from orchestrator.products.cluster.database.address import LEASE_SECONDS, parse_address
 from orchestrator.products.cluster.database.schema import VERSION
 from tests.postgres import PostgresServer, free_port, open_postgres, require_postgres
 

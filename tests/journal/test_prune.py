@@ -9,11 +9,11 @@ import trio
 
 from orchestrator import budget, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.backends import journals_at, store_at
 from orchestrator.cli.app import run_command
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_run
 from orchestrator.kernel.journal import stored_entries
-from orchestrator.kernel.journal.backends import journals_at, store_at
 from orchestrator.kernel.journal.sqlite import entries as sqlite_entries
 from orchestrator.kernel.journal.sqlite.check import check_journal
 from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal

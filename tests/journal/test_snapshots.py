@@ -14,7 +14,8 @@ from orchestrator import Orchestrator, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.delegation import Ledger, Rules, SessionId, encode
 from orchestrator.delegation.events import Entry, MessageReceived
-from orchestrator.delegation.snapshot import MIN_FACTS, SnapshotCapture, is_same_state
+from orchestrator.delegation.snapshot import MIN_FACTS, is_same_state
+from orchestrator.delegation.snapshot.capture import SnapshotCapture
 from orchestrator.delegation.snapshot.stored_state import decode_state, encode_state
 from orchestrator.kernel.errors import JournalInUseError
 from orchestrator.kernel.journal.checksums import row_checksum, snapshot_checksum

@@ -28,7 +28,7 @@ from orchestrator.kernel.journal.sqlite.journal import (
     writer_of,
 )
 from orchestrator.kernel.journal.sqlite.schema import TABLES, VERSION
-from orchestrator.kernel.runtime import default_journal
+from orchestrator.kernel.state_files import default_journal
 from tests.journal.kit import change, rewrite
 from tests.kit import facts, hand_on, worker
 

@@ -371,7 +371,7 @@ async def test_a_clock_that_was_set_back_breaks_nothing(
 
     def set_clock(seconds: float) -> None:
         clock = SimpleNamespace(time=lambda: now + seconds)
-        monkeypatch.setattr("orchestrator.kernel.runtime.time", clock)
+        monkeypatch.setattr("orchestrator.composition.time", clock)
 
     set_clock(0)
     async with open_orchestrator(path) as orchestrator:

@@ -12,10 +12,10 @@ import pytest
 import trio
 
 from orchestrator import JournalError, open_orchestrator
+from orchestrator.backends import store_at
 from orchestrator.cli.app import run_command
 from orchestrator.kernel.errors import OrchestratorError
 from orchestrator.kernel.journal import stored_entries
-from orchestrator.kernel.journal.backends import store_at
 from orchestrator.kernel.journal.long_strings import MARK, digest
 from orchestrator.kernel.journal.sqlite import trust
 from orchestrator.kernel.journal.sqlite.reader import open_file_read_only

@@ -86,7 +86,7 @@ import sys
 from orchestrator import Agent, McpCommand, McpUrl, ScriptedModel
 servers = [McpCommand("a", ["b"]), McpUrl("c", "http://d/mcp")]
 agent = Agent("user", model=ScriptedModel([]), servers=servers)
-import orchestrator.kernel.runtime
+import orchestrator.composition
 print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.backends import journals_at
 from tests.mcp.server_kit import Rpc
 from tests.server.test_folder_server import WORKER, Disk, serving
 

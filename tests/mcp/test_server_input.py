@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from orchestrator.agents import Agent, DefinitionError, ScriptedModel
-from orchestrator.kernel.journal.backends import store_at
+from orchestrator.backends import store_at
 from orchestrator.products.mcp.server.tools import TaskMode, parse_modes, tools_of
 from orchestrator.products.server import mcp_route
 from orchestrator.products.server.keys.changes import revoke_key

@@ -11,7 +11,7 @@ import trio
 
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.delegation.events import JobOccurred
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.schedule import Delivery, Job, Scheduler, open_schedule
 from orchestrator.testing import Harness
 

@@ -26,8 +26,8 @@ from orchestrator.agents import (
 )
 from orchestrator.delegation import Cause, Ending
 from orchestrator.delegation.events import ModelFailed, ModelFailure, TaskSettled, TurnResumed
+from orchestrator.kernel.journal.run_history import read_history
 from orchestrator.products.history.replay.run import replay_sync
-from orchestrator.products.history.report import read_history
 from orchestrator.testing import SpyModel, StreamingModel
 from tests.kit import FunctionModel, editor, facts, hand_on, run, tool_answers, worker
 from tests.orchestrator.test_replay import run_of

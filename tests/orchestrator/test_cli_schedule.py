@@ -27,9 +27,9 @@ KILLED = """
 import sys
 import trio
 from orchestrator.agents import Agent, ScriptedModel
-from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.backends import journals_at
 from orchestrator.kernel.journal.journals import open_journal
-from orchestrator.kernel.runtime import open_orchestrator
+from orchestrator.composition import open_orchestrator
 from orchestrator.schedule import Delivery, Job, open_schedule
 from orchestrator.testing import CrashingJournal
 
@@ -66,9 +66,9 @@ from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Use
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.doors.kept import KeptDoor
 from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.journal.backends import journals_at
+from orchestrator.backends import journals_at
 from orchestrator.kernel.journal.journals import open_journal
-from orchestrator.kernel.runtime import open_orchestrator
+from orchestrator.composition import open_orchestrator
 from orchestrator.schedule import Scheduler
 from orchestrator.products.schedule.job_run import JOB
 from orchestrator.testing import CrashingJournal

@@ -609,7 +609,9 @@ class TestWhileNobodyTalks:
             # What its commands said is not kept either.
             async with talking(orchestrator) as other:
                 await (await other.begin()).start("true")
-            assert list(orchestrator._services.background._commands) == [root_of(other.session.id)]
+            assert list(orchestrator._services.machine.commands._commands) == [
+                root_of(other.session.id)
+            ]
 
     async def test_a_session_that_is_closed_for_good_ends_it_and_is_told_nothing(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
@@ -817,7 +819,7 @@ async def test_a_fork_has_no_command_of_the_run_that_it_goes_on_from(
             run = await orchestrator.fork(agent, session.id, task="/lead/child[1]")
 
         assert run.output == "heard 1"
-        inside = orchestrator._services.background
+        inside = orchestrator._services.machine.commands
         assert inside.commands_of(root_of(SessionId(run.id))) == []
 
     assert (tmp_path / "ran").read_text() == "ran\n"

@@ -649,7 +649,7 @@ class TestItsEndWithOthers:
                     nursery.cancel_scope.cancel()
                 manual.end()
             assert has_ended(started["pid"])
-            assert orchestrator._services.background._commands == {}
+            assert orchestrator._services.machine.commands._commands == {}
 
         (ended,) = facts(journal.entries, ProcessEnded)
         assert ended.how == "stopped, because its task has ended"

@@ -20,6 +20,7 @@ from orchestrator.agents.approval import allow, ask
 from orchestrator.agents.tools.terminal import terminal
 from orchestrator.agents.tools.terminal.process_origin import Origin
 from orchestrator.agents.tools.terminal.process_tags import new_tag, with_tag
+from orchestrator.backends import store_at
 from orchestrator.delegation import Ending
 from orchestrator.kernel.control import client, server
 from orchestrator.kernel.control.client import ForeignSocketError, RefusedError, connect_control
@@ -36,7 +37,6 @@ from orchestrator.kernel.control.server import (
     open_control,
 )
 from orchestrator.kernel.control.wire import LONGEST_LINE, LONGEST_PATH, socket_path
-from orchestrator.kernel.journal.backends import store_at
 from tests.kit import hand_on
 
 pytestmark = pytest.mark.realtime

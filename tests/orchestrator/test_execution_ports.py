@@ -26,7 +26,7 @@ from orchestrator.kernel.doors.one_shot import run_once
 from orchestrator.kernel.execution.agent_registry import AgentRegistry, agent_below
 from orchestrator.kernel.execution.model_resolver import ModelResolver
 from orchestrator.kernel.execution.tool_place import HERE, placed_tools
-from orchestrator.kernel.execution.workspace.task_workspace import NO_WORKSPACE
+from orchestrator.kernel.execution.workspace.settings import NO_WORKSPACE
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.memory import MemoryJournal
 from orchestrator.kernel.services import open_services

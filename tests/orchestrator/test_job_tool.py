@@ -33,7 +33,7 @@ from orchestrator.delegation.events import (
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.doors.kept import KeptDoor
 from orchestrator.kernel.doors.session_kinds import KIND
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.products.schedule.agent_jobs import MOST_JOBS
 from orchestrator.products.schedule.job_run import JOB

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from orchestrator.backends import journals_at
 from orchestrator.cli.app import run_command
 from orchestrator.cli.watch.journal_tail import open_run
 from orchestrator.delegation import SessionId
 from orchestrator.kernel.control.client import connect_control
-from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.journal.journals import Journals, ListedSession
 
 pytestmark = pytest.mark.realtime

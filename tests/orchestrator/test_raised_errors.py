@@ -29,8 +29,8 @@ from orchestrator.delegation import encode
 from orchestrator.delegation.events import TaskSettled, TurnEnded
 from orchestrator.kernel.errors import explain
 from orchestrator.kernel.execution.raised import traceback_text
+from orchestrator.kernel.journal.run_history import read_history
 from orchestrator.products.history.report.packed_tree import columns_of
-from orchestrator.products.history.report.run_history import read_history
 from tests.kit import facts, run
 
 SECRET = "sk-kept-from-all-readers"

@@ -35,6 +35,7 @@ from orchestrator.agents import (
     raising_one_error,
     tool,
 )
+from orchestrator.backends import journals_at
 from orchestrator.cli.app import run_command
 from orchestrator.delegation import Cause, Ending
 from orchestrator.delegation.events import (
@@ -45,7 +46,6 @@ from orchestrator.delegation.events import (
     TurnStarted,
 )
 from orchestrator.kernel.doors.durable_run import LOOKED_AT, durable_key, goal_key
-from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
 from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.testing import CrashedError, CrashingJournal, Harness

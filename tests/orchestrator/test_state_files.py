@@ -9,13 +9,14 @@ import pytest
 
 from orchestrator import open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, Tool, ToolCall, Transcript, allow
-from orchestrator.agents.sandbox.detection import SandboxChoice, detect
+from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.agents.sandbox.detection import detect
 from orchestrator.agents.tools.files import FILES
 from orchestrator.agents.tools.terminal import terminal
+from orchestrator.backends import journals_at
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
 from orchestrator.cli.retention import Retention
 from orchestrator.cli.server.journal_opener import JournalOpener
-from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.state_files import CHAT_HISTORY, SERVER_FILES, real_paths
 from orchestrator.products.server.keys.file import FILE as KEYS
 from orchestrator.products.server.transport.api_key import FILE as API_KEY

@@ -9,13 +9,12 @@ import trio
 
 from orchestrator import MemoryJournal, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.backends import journals_at
 from orchestrator.cli.app import run_command
 from orchestrator.cli.watch.journal_tail import open_run
 from orchestrator.delegation import SessionId, Status
-from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.journal.reader import EntriesReader
-from orchestrator.products.history.report import read_history
-from orchestrator.products.history.report.run_history import RunHistory
+from orchestrator.kernel.journal.run_history import RunHistory, read_history
 from tests.kit import hand_on, worker
 
 DAY = 86_400

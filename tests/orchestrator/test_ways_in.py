@@ -15,8 +15,8 @@ import orchestrator
 from orchestrator import WrongLoopError, agents, budget, delegate, open_orchestrator, run_sync
 from orchestrator.agents import Agent, DefinitionError, ScriptedModel, agent
 from orchestrator.asyncio import open_orchestrator as open_on_asyncio
+from orchestrator.composition import open_orchestrator as of_runtime
 from orchestrator.delegation import Ending
-from orchestrator.kernel.runtime import open_orchestrator as of_runtime
 from tests.kit import run_on_asyncio
 
 greeter = Agent("greeter", model=ScriptedModel.always("Hello."))
@@ -119,7 +119,7 @@ def test_the_late_function_looks_like_the_function() -> None:
     assert inspect.signature(open_orchestrator) == inspect.signature(of_runtime)
     assert open_orchestrator.__doc__ == of_runtime.__doc__
     assert open_orchestrator.__name__ == "open_orchestrator"
-    assert "orchestrator.kernel.runtime.open_orchestrator" in repr(open_orchestrator)
+    assert "orchestrator.composition.open_orchestrator" in repr(open_orchestrator)
 
 
 def test_a_program_that_defines_agents_imports_nothing_that_runs_them() -> None:
@@ -132,7 +132,7 @@ def test_a_program_that_defines_agents_imports_nothing_that_runs_them() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     heavy = {
-        "orchestrator.kernel.runtime",
+        "orchestrator.composition",
         "orchestrator.agents.turn",
         "delegation",
         "sqlite3",

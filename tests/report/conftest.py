@@ -9,7 +9,8 @@ import pytest
 
 from orchestrator.delegation import SessionId, Tree
 from orchestrator.delegation.events import Entry
-from orchestrator.products.history.report import RunHistory, Transcripts, build_report, read_history
+from orchestrator.kernel.journal.run_history import RunHistory, read_history
+from orchestrator.products.history.report import Transcripts, build_report
 from tests.report.browser import Browser, Page, chromium, open_browser
 from tests.report.synthetic import SESSION, run_of
 

@@ -17,9 +17,9 @@ from orchestrator.delegation.events import Entry, Event
 from orchestrator.delegation.tree.collapse import collapse_tree
 from orchestrator.delegation.tree.tally import STATUSES
 from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.kernel.journal.run_history import read_history
 from orchestrator.products import viewer
 from orchestrator.products.history.report.packed_tree import columns_of
-from orchestrator.products.history.report.run_history import read_history
 from orchestrator.products.history.report.summary import STATUS_DISPLAY
 from tests.delegation.fact_strategies import Facts
 from tests.golden.make import lines

@@ -47,11 +47,17 @@ def notebook(browser: Browser, tmp_path: Path) -> Iterator[Callable[[str], Page]
         page.close()
 
 
+def html_of(run: Run[str]) -> str:
+    html = run._repr_html_()
+    assert html is not None
+    return html
+
+
 def test_a_run_shows_its_answer_and_the_viewer(
     notebook: Callable[[str], Page], tmp_path: Path
 ) -> None:
     run = hostile_run()
-    page = notebook(run._repr_html_())
+    page = notebook(html_of(run))
     frame = page.run("document.querySelector('iframe').getAttribute('sandbox')")
 
     assert frame == "allow-scripts allow-downloads"
@@ -74,7 +80,7 @@ def frame_of(browser: Browser) -> Page:
 def test_the_viewer_opens_without_an_origin(
     browser: Browser, notebook: Callable[[str], Page]
 ) -> None:
-    page = notebook(hostile_run()._repr_html_())
+    page = notebook(html_of(hostile_run()))
     frame = frame_of(browser)
 
     opened = "delegation.opened.then(() => delegation.error?.message ?? 'opened')"
@@ -92,7 +98,7 @@ def test_a_run_that_failed_says_why(notebook: Callable[[str], Page]) -> None:
             return await orchestrator.run(Agent("a", model=ScriptedModel([])), "go")
 
     run = trio.run(main)
-    page = notebook(run._repr_html_())
+    page = notebook(html_of(run))
 
     assert page.run("document.body.innerText").startswith("failed: ")
     assert repr(run) == f"<Run {run.id} of a: failed, 1 tasks>"

@@ -11,12 +11,8 @@ from orchestrator.agents import Usage, UserMessage
 from orchestrator.delegation import TaskId
 from orchestrator.delegation.events import Entry, ModelAnswered, TurnEnded
 from orchestrator.kernel.errors import JournalError
-from orchestrator.products.history.report import (
-    Transcripts,
-    build_report,
-    read_history,
-    transcripts,
-)
+from orchestrator.kernel.journal.run_history import read_history
+from orchestrator.products.history.report import Transcripts, build_report, transcripts
 from orchestrator.products.history.report.summary import failure_groups, model_costs
 from tests.golden.make import HOSTILE, ROOT, S, hostile, one_shot
 from tests.report.conftest import Written

@@ -9,8 +9,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from orchestrator.delegation import TaskId
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.journal.reader import EntriesReader
-from orchestrator.products.history.report.run_history import read_history
-from orchestrator.products.history.report.task_history import read_task_transcript
+from orchestrator.kernel.journal.run_history import read_history
+from orchestrator.kernel.journal.task_history import read_task_transcript
 from tests.delegation.fact_strategies import Facts
 
 

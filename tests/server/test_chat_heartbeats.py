@@ -129,7 +129,7 @@ async def test_an_orchestrator_that_is_closed_in_the_midst_ends_the_stream() -> 
             await client.answered.wait()
             await trio.testing.wait_all_tasks_blocked()
             goes_on.set()
-            await abandon(services.book, services.runner.settlement, services.background)
+            await abandon(services.book, services.runner.settlement, services.machine)
 
     events = client.sent.removesuffix(b"\n\n").split(b"\n\n")
     assert b"so far" in client.sent

@@ -16,11 +16,11 @@ import trio
 from orchestrator import JournalError, Orchestrator, open_orchestrator
 from orchestrator.agents import raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor
-from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.backends import journals_at
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import Entry, SessionOpened
 from orchestrator.kernel.doors.session_kinds import KIND
-from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.journal.journals import HeldJournal, Journals
 from orchestrator.kernel.journal.shards import shard_names
 from orchestrator.products.cluster.database.servers import ClusterView, ServerPlace

@@ -14,12 +14,12 @@ import trio
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript, Usage
 from orchestrator.agents.redaction.redactor import Redactor
-from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.backends import journals_at
 from orchestrator.cli.app import run_command
 from orchestrator.cli.exit_codes import USAGE
 from orchestrator.delegation.events import JobOccurred, JobSet, SessionOpened
 from orchestrator.delegation.events.jobs import JobId
-from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.journal.journal import Journal
 from orchestrator.kernel.journal.journals import HeldJournal
 from orchestrator.products.schedule.job import session_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.kernel.journal.backends import store_at
+from orchestrator.backends import store_at
 from orchestrator.products.server.console.topics import RunsTopic
 from tests.kit import worker
 from tests.server.keys_kit import serving_with_keys

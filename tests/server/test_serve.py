@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from orchestrator import open_orchestrator
+from orchestrator.backends import store_at
 from orchestrator.cli.retention import size_on_disk
-from orchestrator.kernel.journal.backends import store_at
 from orchestrator.kernel.private_files import foreign_folder
 from tests.journal.kit import DAY, rewrite
 from tests.kit import worker

@@ -14,12 +14,12 @@ import pytest
 import trio
 
 from orchestrator.agents import DefinitionError
+from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import Reply, SessionRecord
 from orchestrator.delegation.events import DeliveryFailed
 from orchestrator.kernel.errors import ServerSetupError
 from orchestrator.kernel.journal import session_cache
 from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
-from orchestrator.kernel.runtime import open_orchestrator
 from orchestrator.products.server.webhook import (
     SECRET,
     open_webhook,

@@ -11,10 +11,10 @@ import trio
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
 from orchestrator.agents import Agent
 from orchestrator.agents.redaction.redactor import Redactor, secret_values
-from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue
-from orchestrator.kernel.execution.workspace.task_workspace import WorkspaceSettings
+from orchestrator.kernel.execution.workspace.settings import WorkspaceSettings
 from orchestrator.products.cluster.work import (
     Beat,
     Exchange,

@@ -12,14 +12,13 @@ import msgspec
 from orchestrator.agents.errors import Failure
 from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.agents.messages import AssistantMessage, CallId, ReasoningBlock, ToolCall, Usage
-from orchestrator.agents.models.http.answer_errors import UnusableAnswerError
+from orchestrator.agents.models.http.answer_errors import CUT_OFF, UnusableAnswerError
 from orchestrator.agents.models.http.answer_limits import require_few_values
 from orchestrator.agents.models.http.strict_schema import ProviderSchema
 from orchestrator.agents.models.http.wire_logprobs import WireLogprob, read_logprobs
 from orchestrator.agents.models.model import CallDelta, ModelRequest, ReasoningDelta, TextDelta
 from orchestrator.agents.tools.text_input import INPUT
 
-CUT_OFF: Final = "was cut off at its limit of output tokens"
 SHOWN_OF_ARGUMENTS: Final = 10_000
 
 

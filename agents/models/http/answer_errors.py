@@ -1,6 +1,10 @@
 """Errors of an answer that cannot be used. The endpoint makes a `ModelError` of them."""
 
+from typing import Final
+
 from orchestrator.agents.errors import Failure
+
+CUT_OFF: Final = "was cut off at its limit of output tokens"
 
 
 class UnusableAnswerError(Exception):

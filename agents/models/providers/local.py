@@ -19,7 +19,7 @@ import trio
 
 from orchestrator.agents.errors import DefinitionError, Failure, ModelError
 from orchestrator.agents.messages import AssistantMessage, Usage
-from orchestrator.agents.models.http.answer_builder import CUT_OFF
+from orchestrator.agents.models.http.answer_errors import CUT_OFF
 from orchestrator.agents.models.http.chat_settings import settings_fields
 from orchestrator.agents.models.model import CallDelta, ModelEvent, ModelRequest, Price, TextDelta
 from orchestrator.agents.models.providers.local_prompt import (

@@ -8,7 +8,7 @@ import trio
 
 from orchestrator.agents.errors import DefinitionError, Failure, ModelError, ScriptExhaustedError
 from orchestrator.agents.messages import AssistantMessage, CallId, Message, ToolCall, Usage
-from orchestrator.agents.models.http.answer_builder import CUT_OFF
+from orchestrator.agents.models.http.answer_errors import CUT_OFF
 from orchestrator.agents.models.model import ModelRequest, Price, TextDelta
 from orchestrator.agents.models.settings import ModelSettings
 from orchestrator.agents.transcript import Transcript

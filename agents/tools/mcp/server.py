@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 import attrs
@@ -216,8 +216,3 @@ def _resolved(
         return found
 
     return {name: VARIABLE.sub(value_of(name), value) for name, value in values.items()}
-
-
-def is_server(value: Any) -> bool:
-    """Return whether a value that no type checker has seen is a server."""
-    return isinstance(value, McpCommand | McpUrl)

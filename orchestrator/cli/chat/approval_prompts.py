@@ -14,7 +14,7 @@ from orchestrator.delegation import Mode
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.kernel.doors.session import Session
 from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 
 
 class ApprovalPrompts:

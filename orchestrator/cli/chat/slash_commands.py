@@ -21,7 +21,7 @@ from orchestrator.delegation import Mode, TaskId, Tree, one_line
 from orchestrator.delegation.events.approvals import ApprovalVerdict
 from orchestrator.kernel.doors.session import Session
 from orchestrator.kernel.errors import OrchestratorError
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 
 HELP: Final = {
     "/help": "show this",

@@ -39,7 +39,7 @@ from orchestrator.kernel.doors.run_events import (
     ToolReturned,
 )
 from orchestrator.kernel.doors.session import Session
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 
 TICK_SECONDS: Final = 0.25
 """How often the spinner and the clock of the status are drawn."""

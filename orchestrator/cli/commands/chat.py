@@ -9,7 +9,7 @@ from typing import IO, Any, Final, TypeAlias, cast
 import attrs
 
 from orchestrator.agents import Agent
-from orchestrator.agents.sandbox.detection import SandboxName
+from orchestrator.agents.sandbox.choice import SandboxName
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.chat.piped_chat import PipedChat
 from orchestrator.cli.chat.slash_commands import WORDS, ChangeModel, SlashCommands
@@ -22,9 +22,10 @@ from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.stdin_lines import StdinLines
 from orchestrator.cli.terminal.style import DUMB_TERMINALS, Progress
+from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import Status
 from orchestrator.kernel.doors.session import Session
-from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.state_files import CHAT_HISTORY, state_folder
 
 RUNNING_STATUSES: Final = frozenset({Status.RUNNING, Status.QUIET, Status.WAITING})

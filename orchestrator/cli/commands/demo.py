@@ -20,10 +20,11 @@ from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import Terminal, command, print_dim, print_hint, print_text
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
+from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import Tree, printable
 from orchestrator.kernel.doors.one_shot import Run
 from orchestrator.kernel.doors.session import Session
-from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 
 
 def demo(

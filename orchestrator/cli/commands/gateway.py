@@ -19,10 +19,11 @@ from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
 from orchestrator.cli.job_targets import targets_for
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
+from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import printable
 from orchestrator.kernel.control.server import open_control
 from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.state_files import DISCORD_SUFFIX
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import FoundJob, JobsJournalOption, find, read_jobs
 from orchestrator.cli.journal_queries import read_journal
 from orchestrator.cli.terminal.console import Terminal
+from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import one_line
 from orchestrator.delegation.events import JobOccurred
 from orchestrator.delegation.schedule import moment_text, next_text
 from orchestrator.kernel.control.client import connect_control
 from orchestrator.kernel.control.server import ControlJob, EditJob
-from orchestrator.kernel.runtime import open_orchestrator
 from orchestrator.products.schedule import JobAction, JobEdit, Scheduler
 from orchestrator.products.schedule.job import full_name, is_declared
 

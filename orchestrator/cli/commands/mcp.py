@@ -16,7 +16,7 @@ from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.server.journal_opener import JournalOpener
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.kernel.journal.audit import local_actor
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.mcp.server.tools import parse_modes, tools_of
 
 INSTALL: Final = "pip install 'delegation-orchestrator[mcp]'"

@@ -69,7 +69,8 @@ def report_run(
 ) -> WrittenReport:
     """Write the report of a run: to a file, or to run-ID.html in this directory."""
     # Imported late: only this command needs the viewer.
-    from orchestrator.products.history.report import Transcripts, build_report, read_history
+    from orchestrator.kernel.journal.run_history import read_history
+    from orchestrator.products.history.report import Transcripts, build_report
 
     if output is not None:
         # Before the work is done: the run may be large.

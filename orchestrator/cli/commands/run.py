@@ -8,7 +8,7 @@ import attrs
 import msgspec
 
 from orchestrator.agents import Agent, Budget, Usage
-from orchestrator.agents.sandbox.detection import SandboxName
+from orchestrator.agents.sandbox.choice import SandboxName
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
@@ -31,12 +31,13 @@ from orchestrator.cli.terminal.approvals import is_attended
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.cli.terminal.tree_table import print_ended
+from orchestrator.composition import RunKind, open_orchestrator
 from orchestrator.delegation import Outcome, SessionId, TaskId, Tree, printable
 from orchestrator.delegation.tree.safe_text import printable_json
 from orchestrator.kernel.budget_scope import budget
 from orchestrator.kernel.doors.durable_run import OtherJournals, goal_key
 from orchestrator.kernel.doors.one_shot import Run
-from orchestrator.kernel.runtime import Orchestrator, RunKind, open_orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 
 
 def run(

@@ -11,10 +11,10 @@ from orchestrator.cli.job_targets import targets_for
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
+from orchestrator.composition import open_orchestrator
 from orchestrator.delegation.schedule import next_text
 from orchestrator.kernel.control.server import open_control
 from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.runtime import open_orchestrator
 from orchestrator.products.schedule import open_schedule
 
 

@@ -23,11 +23,11 @@ from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.delegation import printable
 from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue
 from orchestrator.kernel.execution.workspace.host import host_of
-from orchestrator.kernel.execution.workspace.task_workspace import resolve_workspace_settings
-from orchestrator.kernel.runtime import QUEUE_VARIABLE, default_journal
-from orchestrator.kernel.state_files import state_files
+from orchestrator.kernel.execution.workspace.settings import resolve_workspace_settings
+from orchestrator.kernel.state_files import default_journal, state_files
 from orchestrator.products.cluster.database.left_commands import end_left_commands
 from orchestrator.products.cluster.work import WorkerId
+from orchestrator.products.cluster.work.postgres.exchange import QUEUE_VARIABLE
 from orchestrator.products.cluster.worker.context import WorkerContexts
 from orchestrator.products.cluster.worker.leftovers import end_leftovers, hold_worker_tag
 from orchestrator.products.cluster.worker.process import LEASE_SECONDS, Worker

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.agents import Transcript, unanswered_calls
+from orchestrator.backends import journals_at
 from orchestrator.cli.commands.worker import (
     DatabaseOption,
     QueueOption,
@@ -21,7 +22,6 @@ from orchestrator.cli.terminal.style import format_seconds
 from orchestrator.delegation import printable
 from orchestrator.delegation.events import CallPlaced
 from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.journal.journal import fold_entries
 from orchestrator.products.cluster.work import WorkerSeen
 

@@ -24,7 +24,7 @@ from orchestrator.delegation import SessionId
 from orchestrator.delegation.tree.safe_text import printable_json
 from orchestrator.kernel.control.server import open_control
 from orchestrator.kernel.journal.subscriptions import FactQueue, fact_line
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 
 WATCH_HINT: Final = "Tasks are at work. To watch and to steer them, in another terminal:"
 

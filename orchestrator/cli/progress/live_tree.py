@@ -28,7 +28,7 @@ from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
 from orchestrator.delegation import SessionId, Tree
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 
 FRAMES_PER_SECOND: Final = 8
 IDLE_SECONDS: Final = 1

@@ -39,7 +39,7 @@ from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS
 from orchestrator.delegation.tree.tally import FAILURES
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.journal.subscriptions import FactQueue
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 
 DETAILED_TASKS: Final = 200
 """Up to how many tasks every change is written."""

@@ -10,12 +10,13 @@ import attrs
 import trio
 
 from orchestrator.agents import raising_one_error
-from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.cli.retention import Retention
+from orchestrator.composition import open_orchestrator
 from orchestrator.kernel.control.server import open_control
 from orchestrator.kernel.journal.audit import AuditEvent, local_actor
 from orchestrator.kernel.journal.journals import HeldJournal, Journals
-from orchestrator.kernel.runtime import Orchestrator, open_orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.state_files import FIRST_JOURNAL, state_files
 from orchestrator.products.cluster.work.shared_exchange import SharedExchange
 

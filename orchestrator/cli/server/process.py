@@ -19,7 +19,8 @@ import attrs
 import trio
 
 from orchestrator.agents.redaction.redactor import Redactor, secret_values
-from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.backends import IN_MEMORY, is_database
 from orchestrator.cli.agent_file import LoadedTeam, file_name, variables_of
 from orchestrator.cli.console_browser import console_file, open_browser
 from orchestrator.cli.errors import CommandError
@@ -40,18 +41,13 @@ from orchestrator.cli.server.printed_lines import (
 from orchestrator.cli.signals import Drainable, Stop
 from orchestrator.kernel.doors.kept import Push
 from orchestrator.kernel.execution.workspace.host import host_of
-from orchestrator.kernel.journal.backends import IN_MEMORY
 from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.journal.separate_journals import OneJournal
 from orchestrator.kernel.journal.shards import MOST_SHARDS
 from orchestrator.kernel.private_files import foreign_folder
-from orchestrator.kernel.runtime import exchange_opener
-from orchestrator.products.cluster.database.address import (
-    DatabaseAddress,
-    is_database,
-    parse_address,
-)
+from orchestrator.products.cluster.database.address import DatabaseAddress, parse_address
 from orchestrator.products.cluster.database.left_commands import end_left_commands
+from orchestrator.products.cluster.work.postgres.exchange import exchange_opener
 from orchestrator.products.cluster.work.shared_exchange import SharedExchange
 from orchestrator.products.mcp.server.tools import parse_modes
 from orchestrator.products.schedule import require_jobs

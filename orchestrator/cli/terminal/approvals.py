@@ -20,7 +20,7 @@ from orchestrator.cli.terminal.transcript import INDENT, wrapped
 from orchestrator.delegation import printable
 from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
 from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 
 STDERR: Final = 2
 ANSWER_WORDS: Final = {

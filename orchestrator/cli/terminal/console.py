@@ -11,11 +11,10 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from orchestrator.backends import is_database, journals_at
 from orchestrator.cli.terminal.style import ASCII_FALLBACK, is_ascii
 from orchestrator.delegation import printable
-from orchestrator.kernel.journal.backends import journals_at
 from orchestrator.kernel.state_files import JOURNAL_VARIABLE
-from orchestrator.products.cluster.database.address import is_database
 
 
 class Terminal(Console):

@@ -51,7 +51,7 @@ from orchestrator.kernel.engine.scheduler_slot import JobAction, JobEdit, JobSch
 from orchestrator.kernel.errors import JournalError, OrchestratorError
 from orchestrator.kernel.journal.audit import AuditEvent, AuditWriter, local_actor
 from orchestrator.kernel.journal.refusals import RefusalCounter
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 
 MOST_CONNECTIONS: Final = 32
 BACKLOG: Final = 128

@@ -22,6 +22,7 @@ from orchestrator.delegation.events import Entry, JournalOpened
 from orchestrator.kernel.doors.inbound import goal_message
 from orchestrator.kernel.doors.one_shot import (
     Run,
+    ended_run,
     inbound_run,
     open_one_turn,
     resume_once,
@@ -101,9 +102,7 @@ class DurableRuns:
             await self._others.refuse_interrupted(key)
         session = open_one_turn(services, request, self._new_id(key))
         end = await take_only_turn(services, session)
-        return Run(
-            id=session.id, agent=agent, outcome=end.outcome, tree=session.tree, error=end.error
-        )
+        return ended_run(services, agent, session, end.outcome, end.error)
 
     def _new_id(self, key: DurableKey) -> SessionId:
         while True:

@@ -31,7 +31,7 @@ from orchestrator.delegation.events import (
 from orchestrator.kernel.budget_scope import current_grants
 from orchestrator.kernel.doors.door import Door
 from orchestrator.kernel.errors import ClosedError, SessionOpenError, UnknownIdError
-from orchestrator.kernel.execution.workspace.task_workspace import elsewhere
+from orchestrator.kernel.execution.workspace.settings import elsewhere
 from orchestrator.kernel.services import Services
 
 NO_STRINGS: Final[Mapping[str, str]] = {}
@@ -125,7 +125,7 @@ def require_files_here(services: Services, session: SessionRecord) -> None:
     Raises:
         SessionOpenError: it is.
     """
-    if why := elsewhere(session, services.host):
+    if why := elsewhere(session, services.machine.settings.host):
         raise SessionOpenError(f"session {session.id!r} cannot go on here: {why}")
 
 
@@ -170,7 +170,7 @@ async def close_session(
         services.book.post(SessionClosed(session.id, tuple(session.mail), deleted=deleted))
     services.deliveries.disconnect(session.id)
     await services.delegator.cancel([session.root.id, *session.unsettled_detached])
-    await services.background.end_commands_of(session.root.id, "its session was closed")
+    await services.machine.end_commands_of(session.root.id, "its session was closed")
     await services.book.wait_durable()
 
 

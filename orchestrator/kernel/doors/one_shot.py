@@ -20,7 +20,8 @@ from orchestrator.kernel.doors.inbound import (
 from orchestrator.kernel.doors.lifecycle import require_files_here
 from orchestrator.kernel.engine.task_runner import TaskEnd
 from orchestrator.kernel.errors import NotInterruptedError, RunFailedError, UnknownIdError, explain
-from orchestrator.kernel.pipelines.runner import outside_pipeline
+from orchestrator.kernel.history import History
+from orchestrator.kernel.pipelines.current_run import outside_pipeline
 from orchestrator.kernel.services import Services
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
@@ -38,6 +39,7 @@ class Run(Generic[OutputT_co]):
     tree: Tree
     error: BaseException | None = attrs.field(default=None, eq=False)
     """What its agent raised in this process, if that ended it."""
+    _history: History | None = attrs.field(default=None, eq=False)
 
     def __repr__(self) -> str:
         ending = f"{self.outcome.ending}, {len(self.tree)} tasks"
@@ -62,14 +64,9 @@ class Run(Generic[OutputT_co]):
         """What the whole tree has used."""
         return self.tree.total
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """Return the answer and the report's viewer, for a notebook."""
-        # Imported late: only notebooks need it.
-        from orchestrator.products.history.report.inline import inline_report
-
-        outcome = self.outcome
-        error = "" if outcome.succeeded else f"{outcome.ending}: {outcome.error}"
-        return inline_report(self.tree, answer=outcome.output, error=error)
+        return None if self._history is None else self._history.show(self)
 
 
 async def run_once(
@@ -85,7 +82,25 @@ async def run_once(
     request = await inbound_run(services, agent, goal, parts, attended=attended, deps=deps)
     session = open_one_turn(services, request)
     end = await take_only_turn(services, session)
-    return Run(id=session.id, agent=agent, outcome=end.outcome, tree=session.tree, error=end.error)
+    return ended_run(services, agent, session, end.outcome, end.error)
+
+
+def ended_run(
+    services: Services,
+    agent: Agent[Any],
+    session: SessionRecord,
+    outcome: Outcome,
+    error: BaseException | None,
+) -> Run[Any]:
+    """Return the run of a session whose only turn has ended."""
+    return Run(
+        id=session.id,
+        agent=agent,
+        outcome=outcome,
+        tree=session.tree,
+        error=error,
+        history=services.history,
+    )
 
 
 async def inbound_run(
@@ -146,7 +161,7 @@ async def resume_once(
         # Its agent does not go on after a crash.
         await book.wait_durable()
     assert session.last_outcome is not None, "its turn has ended"
-    return Run(id=id_, agent=agent, outcome=session.last_outcome, tree=session.tree, error=error)
+    return ended_run(services, agent, session, session.last_outcome, error)
 
 
 def require_resumable(session: SessionRecord, agent: Agent[Any]) -> None:

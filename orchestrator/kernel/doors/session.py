@@ -3,7 +3,7 @@
 import math
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -22,12 +22,14 @@ from orchestrator.kernel.doors.lifecycle import (
     open_new_session,
     reopen_session,
 )
-from orchestrator.kernel.doors.run_events import RunEvents, open_events
 from orchestrator.kernel.engine.approvals import open_questions
 from orchestrator.kernel.engine.shutdown import has_running_tasks
 from orchestrator.kernel.errors import ClosedError
 from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.services import Services
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.doors.run_events import RunEvents
 
 
 class Session:
@@ -54,11 +56,14 @@ class Session:
         """Return a picture of the tree as it is now, for a notebook."""
         return self.tree.to_svg(now=self._services.read.now())
 
-    def events(self) -> AbstractContextManager[RunEvents]:
+    def events(self) -> "AbstractContextManager[RunEvents]":
         """Read the text, calls, delegations and results of all tasks, as long as the block lasts.
 
         `with session.events() as events: async for event in events: ...`
         """
+        # Imported late: most conversations are read by their replies.
+        from orchestrator.kernel.doors.run_events import open_events
+
         return open_events(self._services.read, self.id)
 
     async def ask(self, text: str, *parts: Part, workspace: str = "") -> Reply:

@@ -11,7 +11,13 @@ import trio
 
 from orchestrator.agents import Agent, Part, raising_one_error
 from orchestrator.delegation import SessionId, SessionRecord, Tree
-from orchestrator.kernel.doors.one_shot import Run, inbound_run, open_one_turn, take_only_turn
+from orchestrator.kernel.doors.one_shot import (
+    Run,
+    ended_run,
+    inbound_run,
+    open_one_turn,
+    take_only_turn,
+)
 from orchestrator.kernel.doors.run_events import RunEvent, RunEvents, open_events
 from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.services import Services
@@ -26,7 +32,14 @@ class StreamedRun(Generic[OutputT_co]):
     The last event is the `TaskEnded` of its root. `wait` returns the run itself.
     """
 
-    def __init__(self, agent: Agent[OutputT_co], session: SessionRecord, events: RunEvents) -> None:
+    def __init__(
+        self,
+        services: Services,
+        agent: Agent[OutputT_co],
+        session: SessionRecord,
+        events: RunEvents,
+    ) -> None:
+        self._services = services
         self._agent = agent
         self._session = session
         self.events = events
@@ -62,18 +75,12 @@ class StreamedRun(Generic[OutputT_co]):
         await self._ended.wait()
         outcome = self._session.last_outcome
         assert outcome is not None, "its turn has ended"
-        return Run(
-            id=self.id,
-            agent=self._agent,
-            outcome=outcome,
-            tree=self._session.tree,
-            error=self._error,
-        )
+        return ended_run(self._services, self._agent, self._session, outcome, self._error)
 
-    async def take_turn(self, services: Services) -> None:
+    async def take_turn(self) -> None:
         """Run it to its end, for the nursery that owns it."""
         try:
-            self._error = (await take_only_turn(services, self._session)).error
+            self._error = (await take_only_turn(self._services, self._session)).error
         finally:
             self._ended.set()
             self.events.close()
@@ -96,8 +103,8 @@ async def stream_once(
     with open_events(services.read, session.id) as events, raising_one_error():
         # Owns the run.
         async with trio.open_nursery() as nursery:
-            run = StreamedRun(agent, session, events)
-            nursery.start_soon(run.take_turn, services)
+            run = StreamedRun(services, agent, session, events)
+            nursery.start_soon(run.take_turn)
             try:
                 yield run
             finally:

@@ -26,7 +26,6 @@ from orchestrator.agents.approval import (
 from orchestrator.agents.approved_call import ApprovedCall
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.tools.context import commands_are_walled
-from orchestrator.agents.tools.mcp.forms import filled_form, needs_words
 from orchestrator.delegation import SessionId, TaskId, TaskRecord
 from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
 from orchestrator.delegation.events.approvals import (
@@ -170,6 +169,9 @@ class TaskApprovalCheck:
         Where no person can be asked that is at once. The question is about no call that could be
         run, so no answer to it approves one.
         """
+        # Imported late: only servers ask for forms.
+        from orchestrator.agents.tools.mcp.forms import filled_form, needs_words
+
         await trio.lowlevel.checkpoint()
         if not self._book.ledger.can_ask_approval(self._record.id):
             return None

@@ -4,12 +4,12 @@ from orchestrator.delegation import Cause, Ending, Outcome, SessionRecord
 from orchestrator.delegation.events import JournalOpened
 from orchestrator.kernel.engine.settlement import Settlement
 from orchestrator.kernel.execution.outcomes import STOPPED
-from orchestrator.kernel.execution.workspace.background_commands import BackgroundRunner
+from orchestrator.kernel.execution.workspace.tool_machine import ToolMachine
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
 
 async def recover(
-    book: Bookkeeper, settlement: Settlement, background: BackgroundRunner, *, host: str
+    book: Bookkeeper, settlement: Settlement, machine: ToolMachine, *, host: str
 ) -> None:
     """Mark what ran before as interrupted, and settle what can never start or go on."""
     # Imported late: the reader of metadata is slow to import.
@@ -18,7 +18,7 @@ async def recover(
     last_host = book.ledger.host
     book.post(JournalOpened(version("delegation-orchestrator"), host))
     settlement.refuse_unstartable()
-    await background.end_leftovers(last_host)
+    await machine.end_leftovers(last_host)
     for session in list(book.ledger.sessions.values()):
         if session.closed:
             _settle_closed(session, settlement)

@@ -15,7 +15,6 @@ from orchestrator.agents import Model, ModelRequest, ModelSettings, Queued, Usag
 from orchestrator.agents.models.settings import NO_SETTINGS
 from orchestrator.agents.models.usage_bound import quote
 from orchestrator.agents.redaction.long_texts import search_ahead
-from orchestrator.agents.redaction.streamed_text import without_unfinished_secret
 from orchestrator.delegation import (
     Account,
     OverBudgetError,
@@ -170,6 +169,9 @@ class Reservations:
         await search_ahead(self._book.redactor, [self._as_recorded(text)])
 
     def _as_recorded(self, text: str) -> str:
+        # Imported late: most answers are recorded whole.
+        from orchestrator.agents.redaction.streamed_text import without_unfinished_secret
+
         return without_unfinished_secret(well_formed(text), self._book.redactor)
 
     def unrecordable(self, task: TaskId) -> None:

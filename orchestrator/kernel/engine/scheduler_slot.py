@@ -6,13 +6,15 @@ it.
 
 from collections.abc import Container, Generator
 from contextlib import contextmanager
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import attrs
 
 from orchestrator.agents import CallId, ToolError
 from orchestrator.delegation import Origin, TaskRecord
-from orchestrator.delegation.job_tool import SessionJobs
+
+if TYPE_CHECKING:
+    from orchestrator.delegation.job_tool import SessionJobs
 
 JobAction: TypeAlias = Literal["run", "pause", "resume", "remove"]
 
@@ -31,7 +33,9 @@ class JobEdit:
 class JobScheduler(Protocol):
     """Begins the jobs of a journal."""
 
-    def jobs_of(self, task: TaskRecord, origin: Origin, resumed: Container[CallId]) -> SessionJobs:
+    def jobs_of(
+        self, task: TaskRecord, origin: Origin, resumed: Container[CallId]
+    ) -> "SessionJobs":
         """Return the jobs of the session of an agent.
 
         Args:
@@ -66,7 +70,9 @@ class SchedulerSlot:
         finally:
             self.current = None
 
-    def jobs_of(self, task: TaskRecord, origin: Origin, resumed: Container[CallId]) -> SessionJobs:
+    def jobs_of(
+        self, task: TaskRecord, origin: Origin, resumed: Container[CallId]
+    ) -> "SessionJobs":
         """Return the jobs of the session of an agent, or raise a `ToolError`."""
         if self.current is None:
             raise ToolError(

@@ -11,7 +11,7 @@ import trio
 from orchestrator.delegation import Cause, Ending, Mode, Outcome, TaskRecord
 from orchestrator.kernel.engine.settlement import Settlement
 from orchestrator.kernel.execution.outcomes import STOPPED
-from orchestrator.kernel.execution.workspace.background_commands import BackgroundRunner
+from orchestrator.kernel.execution.workspace.tool_machine import ToolMachine
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
 WRITE_SECONDS: Final = 2
@@ -55,13 +55,13 @@ def count_running(book: Bookkeeper) -> int:
     return count
 
 
-async def abandon(book: Bookkeeper, settlement: Settlement, background: BackgroundRunner) -> None:
+async def abandon(book: Bookkeeper, settlement: Settlement, machine: ToolMachine) -> None:
     """Settle the running tasks that cannot be resumed, and take no more facts.
 
     A task that hangs cannot settle itself.
     """
     ledger = book.ledger
-    background.kill_now()
+    machine.kill_now()
     for task in list(running_tasks(book)):
         if not book.closed and ledger.settles_on_teardown(task.id):
             outcome = Outcome(Ending.CANCELLED, error=STOPPED, cause=Cause.SHUTDOWN)

@@ -48,11 +48,9 @@ from orchestrator.delegation.events import (
     SteeringSeen,
     ToolAnswered,
 )
-from orchestrator.delegation.job_tool import job_tool
 from orchestrator.kernel.engine.approvals import TaskApprovalCheck
 from orchestrator.kernel.engine.model_call import SAMPLED, BookedModel, QuestionModel
 from orchestrator.kernel.engine.model_events import ModelEventSubscribers
-from orchestrator.kernel.engine.parent_questions import ParentQuestions
 from orchestrator.kernel.engine.reservations import Reservations
 from orchestrator.kernel.engine.scheduler_slot import SchedulerSlot
 from orchestrator.kernel.engine.settlement import Settlement
@@ -62,7 +60,6 @@ from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.executor import WorkOrder
 from orchestrator.kernel.execution.outcomes import unfinished_outcome
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
-from orchestrator.kernel.pipelines.runner import PipelineRun
 
 if TYPE_CHECKING:
     from orchestrator.kernel.engine.task_runner import TaskDelegator
@@ -148,6 +145,9 @@ class LocalTaskHost:
             return (*below, self._job_tool(agent)) if agent.schedules else below
         if not agent.asks_parent:
             return below
+        # Imported late: most agents ask no parent.
+        from orchestrator.kernel.engine.parent_questions import ParentQuestions
+
         questions = ParentQuestions(
             self._record,
             book=self._book,
@@ -159,6 +159,9 @@ class LocalTaskHost:
         return (*below, ask_parent_tool(agent, questions.ask))
 
     def _job_tool(self, agent: Agent[Any]) -> Tool:
+        # Imported late: most agents set no jobs.
+        from orchestrator.delegation.job_tool import job_tool
+
         record, origin = self._record, self._order.origin
         return job_tool(
             agent,
@@ -237,6 +240,9 @@ class LocalTaskHost:
     async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:
         if self._activity is not None:
             self._activity.enter_program()
+        # Imported late: most agents are no pipelines.
+        from orchestrator.kernel.pipelines.runner import PipelineRun
+
         run = PipelineRun(
             self._record, self._order.origin, self._book, self._registry, self._delegator
         )

@@ -48,7 +48,7 @@ from orchestrator.kernel.execution.outcomes import (
 from orchestrator.kernel.execution.raised import traceback_text, with_own_frames
 from orchestrator.kernel.execution.tool_place import WorkerLostError
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
-from orchestrator.kernel.pipelines.runner import ChildRunner
+from orchestrator.kernel.pipelines.child_runner import ChildRunner
 
 MOST_RESTARTS: Final = 3
 """How often a task begins anew because its worker is gone: it may be what ends its workers."""

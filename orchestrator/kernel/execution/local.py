@@ -23,7 +23,7 @@ from orchestrator.kernel.execution.tool_servers import (
     ServerTools,
     ToolServers,
 )
-from orchestrator.kernel.execution.workspace.task_workspace import TaskWorkspaces
+from orchestrator.kernel.execution.workspace.tool_machine import ToolMachine
 
 
 class LocalExecutor:
@@ -32,14 +32,14 @@ class LocalExecutor:
     def __init__(
         self,
         models: ModelSource,
-        workspaces: TaskWorkspaces,
+        machine: ToolMachine,
         *,
         place: ToolPlace = HERE,
         servers: ToolServers = NO_SERVERS,
         journal: Hashable = None,
     ) -> None:
         self._models = models
-        self._workspaces = workspaces
+        self._machine = machine
         self._place = place
         self._servers = servers
         self._journal = journal
@@ -61,7 +61,7 @@ class LocalExecutor:
                 return await self._answer_with_servers(order, host)
             if agent.place and (opened := self._place.open_turn(task, agent)):
                 return await self._answer_elsewhere(order, host, opened)
-            async with self._workspaces.open_for(order, host):
+            async with self._machine.workspaces.open_for(order, host):
                 return await self._answer_with_servers(order, host)
 
     async def _answer_with_servers(self, order: WorkOrder, host: TaskHost) -> str:
@@ -138,15 +138,19 @@ class LocalExecutor:
 
     def workspace_of(self, task: TaskRecord) -> Path:
         if task.id in self._elsewhere:
-            return self._workspaces.named_folder_of(task)
-        return self._workspaces.workspace_of(task)
+            return self._machine.workspaces.named_folder_of(task)
+        return self._machine.workspaces.workspace_of(task)
 
     async def close_below(self, task: TaskId) -> None:  # noqa: ASYNC910 (most tasks have none)
-        if left := self._workspaces.tasks_with_worktree_below(task):
-            await self._workspaces.close_worktrees(left)
+        workspaces = self._machine.opened_workspaces
+        if workspaces is not None and (left := workspaces.tasks_with_worktree_below(task)):
+            await workspaces.close_worktrees(left)
 
     def pop_note(self, task: TaskId) -> str:
-        return self._notes.pop(task, "") or self._workspaces.pop_note(task)
+        workspaces = self._machine.opened_workspaces
+        if workspaces is None:
+            return self._notes.pop(task, "")
+        return self._notes.pop(task, "") or workspaces.pop_note(task)
 
 
 def _settings(terms: AnswerTerms) -> ModelSettings:

@@ -3,15 +3,14 @@
 A replay and a simulation have others, which connect to nothing either.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Protocol
 
 import attrs
 import trio
 
-from orchestrator.agents import Agent, Tool, ToolCall
-from orchestrator.agents.tools.mcp.listed_tools import SEPARATOR
+from orchestrator.agents import Agent, Tool
 from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
 
 
@@ -51,7 +50,9 @@ class ToolServers(Protocol):
         ...
 
 
-class _NoServers:
+class NoServers:
+    """Connects to nothing."""
+
     def require(self, agent: Agent[Any]) -> None:
         pass
 
@@ -67,41 +68,41 @@ class _NoServers:
 
 
 NO_TOOLS: Final = ServerTools()
-NO_SERVERS: Final = _NoServers()
+NO_SERVERS: Final = NoServers()
 
 
-class StandInServers(_NoServers):
-    """Has a tool for every name that a run may call, where no tool of an agent is run."""
+class LateServers:
+    """Connects when the first agent names a server, and imports nothing before (`ToolServers`)."""
 
-    def __init__(self, names: Callable[[str], Iterable[str]]) -> None:
-        """Connect to nothing.
+    def __init__(self, connect: Callable[[], ToolServers]) -> None:
+        """Connect to nothing yet.
 
         Args:
-            names: returns the names of tools that begin with that of a server.
+            connect: returns the connections; it is called once.
         """
-        self._names = names
+        self._connect = connect
+        self._connected: ToolServers | None = None
+        self._needed = trio.Event()
 
-    @asynccontextmanager
-    async def open_turn(self, order: WorkOrder, host: TaskHost) -> AsyncGenerator[ServerTools]:
-        yield ServerTools(
-            [
-                _stand_in(server.name, name)
-                for server in order.agent.servers
-                for name in self._names(f"{server.name}{SEPARATOR}")
-            ]
-        )
+    def require(self, agent: Agent[Any]) -> None:
+        self._servers.require(agent)
 
+    async def run_forever(self) -> None:
+        await self._needed.wait()
+        await self._servers.run_forever()
 
-def _stand_in(server: str, name: str) -> Tool:
-    return Tool(
-        name=name,
-        description=f"a tool of the server {server}",
-        parameters={"type": "object", "properties": {}},
-        run=_not_run,
-        server=server,
-    )
+    def kill_now(self) -> None:
+        if self._connected is not None:
+            self._connected.kill_now()
 
+    def open_turn(
+        self, order: WorkOrder, host: TaskHost
+    ) -> AbstractAsyncContextManager[ServerTools]:
+        return self._servers.open_turn(order, host)
 
-async def _not_run(call: ToolCall) -> str:
-    await trio.lowlevel.checkpoint()
-    raise AssertionError(f"{call.name} has a place that does not run it")
+    @property
+    def _servers(self) -> ToolServers:
+        if self._connected is None:
+            self._connected = self._connect()
+            self._needed.set()
+        return self._connected

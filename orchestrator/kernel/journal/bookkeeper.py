@@ -13,7 +13,7 @@ import trio
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.delegation import Ledger, SessionId, TaskId
 from orchestrator.delegation.events import Entry, Event, ModelAnswered, ModelFailed
-from orchestrator.delegation.snapshot import SnapshotCapture, is_snapshot_due
+from orchestrator.delegation.snapshot import is_snapshot_due
 from orchestrator.kernel.errors import ClosedError, JournalError
 from orchestrator.kernel.journal.admission import Admission
 from orchestrator.kernel.journal.audit import AuditEvent
@@ -126,6 +126,9 @@ class Bookkeeper:
         if self._takes_snapshots:
             session = ledger.sessions.get(entry.session)
             if session is not None and is_snapshot_due(session):
+                # Imported late: most sessions are too short for one.
+                from orchestrator.delegation.snapshot.capture import SnapshotCapture
+
                 self._journal.store_snapshot(SnapshotCapture(ledger, session))
                 session.facts_in_snapshot = session.facts
         self.subscribers.notify(entry, encoded)

@@ -14,13 +14,9 @@ from orchestrator.delegation import (
     encode_shared_use,
 )
 from orchestrator.delegation.events import Entry
-from orchestrator.delegation.snapshot import (
-    Snapshot,
-    SnapshotCapture,
-    is_own_layout,
-    is_same_state,
-    restore_snapshot,
-)
+from orchestrator.delegation.snapshot import Snapshot, is_own_layout, is_same_state
+from orchestrator.delegation.snapshot.capture import SnapshotCapture
+from orchestrator.delegation.snapshot.restore import restore_snapshot
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditLog
 from orchestrator.kernel.journal.journal import fold_entries

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
@@ -16,11 +16,13 @@ from orchestrator.delegation import (
     register_idle_session,
 )
 from orchestrator.delegation.events import Entry
-from orchestrator.delegation.snapshot import SnapshotCapture, adopt_session
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.left_commands import OpenLeftCommands
 from orchestrator.kernel.journal.tenure import Tenure
+
+if TYPE_CHECKING:
+    from orchestrator.delegation.snapshot.capture import SnapshotCapture
 
 MISFITS: Final = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
@@ -143,7 +145,7 @@ class Journal(Protocol):
         """Wait until all that was appended survives a crash, the rows of the audit included."""
         ...
 
-    def store_snapshot(self, capture: SnapshotCapture) -> None:
+    def store_snapshot(self, capture: "SnapshotCapture") -> None:
         """Take the state of a session, to read it faster later.
 
         It may be stored at any time, or never: durability does not depend on it.
@@ -222,6 +224,9 @@ def restore_ledger(contents: JournalContents, name: object, rules: Rules | None 
     fold(ledger, contents.entries, name)
     ledger.last_seq = contents.last_seq
     if contents.folded:
+        # Imported late: only long sessions have snapshots.
+        from orchestrator.delegation.snapshot.restore import adopt_session
+
         for session, past in contents.folded.items():
             adopt_session(ledger, session, past)
         ledger.sessions = {

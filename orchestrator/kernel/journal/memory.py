@@ -12,12 +12,12 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
 from orchestrator.delegation import Encoded, Ledger, Rules, SessionId
 from orchestrator.delegation.events import Entry, SessionOpened
-from orchestrator.delegation.snapshot import SnapshotCapture
 from orchestrator.kernel.errors import JournalError, JournalInUseError
 from orchestrator.kernel.journal.audit import AuditEvent, AuditHead, AuditLog, AuditRow
 from orchestrator.kernel.journal.journal import JournalContents, Pruned, fold_entries
@@ -25,6 +25,9 @@ from orchestrator.kernel.journal.left_commands import OpenLeftCommands
 from orchestrator.kernel.journal.reader import EntriesReader, JournalReader
 from orchestrator.kernel.journal.store import Finding, Level, Writer
 from orchestrator.kernel.journal.tenure import Tenure
+
+if TYPE_CHECKING:
+    from orchestrator.delegation.snapshot.capture import SnapshotCapture
 
 
 class MemoryJournal:
@@ -67,7 +70,7 @@ class MemoryJournal:
     async def wait_audited(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    def store_snapshot(self, capture: SnapshotCapture) -> None:
+    def store_snapshot(self, capture: "SnapshotCapture") -> None:
         """Do nothing: memory ends with the process."""
 
     async def read(self, rules: Rules) -> JournalContents:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
@@ -20,14 +20,12 @@ from orchestrator.delegation import (
     UnwritableFactError,
 )
 from orchestrator.delegation.events import Entry
-from orchestrator.delegation.snapshot import (
-    Snapshot,
-    SnapshotCapture,
-    restore_snapshot,
-    snapshot_layout,
-)
+from orchestrator.delegation.snapshot import Snapshot, snapshot_layout
 from orchestrator.kernel.journal.checksums import row_checksum, snapshot_checksum
 from orchestrator.kernel.journal.journal import fold
+
+if TYPE_CHECKING:
+    from orchestrator.delegation.snapshot.capture import SnapshotCapture
 
 StoredSnapshot: TypeAlias = tuple[Snapshot, int]
 """A snapshot with its checksum."""
@@ -49,7 +47,7 @@ class SnapshotQueue:
         self._is_encoded = trio.Event()
         self._is_encoded.set()
 
-    def put(self, capture: SnapshotCapture) -> None:
+    def put(self, capture: "SnapshotCapture") -> None:
         self._captured[capture.session] = capture
         self._has_captured.set()
         if self._is_encoded.is_set():
@@ -90,7 +88,7 @@ class SnapshotQueue:
         await self._is_encoded.wait()
 
 
-def _encode(capture: SnapshotCapture) -> StoredSnapshot:
+def _encode(capture: "SnapshotCapture") -> StoredSnapshot:
     snapshot = capture.encode()
     return snapshot, _checksum(snapshot)
 
@@ -127,6 +125,9 @@ def fold_stored(
         for snapshot, checksum in snapshots:
             fits = snapshot.layout == snapshot_layout(rules)
             if fits and is_whole(snapshot, checksum):
+                # Imported late: most sessions are too short for one.
+                from orchestrator.delegation.snapshot.restore import restore_snapshot
+
                 # The facts are the truth: they are folded instead of one that cannot be read.
                 with suppress(UnreadableFactError):
                     ledger = restore_snapshot(snapshot)

@@ -13,7 +13,7 @@ from orchestrator.agents import Agent, InputError, raising_one_error
 from orchestrator.delegation import Cause, Ending, Outcome
 from orchestrator.kernel.errors import TaskFailedError
 from orchestrator.kernel.pipelines.child import Child, combined_failure
-from orchestrator.kernel.pipelines.runner import current_pipeline_run
+from orchestrator.kernel.pipelines.current_run import current_pipeline_run
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 

@@ -7,11 +7,9 @@ finds its children by agent and goal, so that no work is done twice.
 
 import hashlib
 from collections import Counter
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, Protocol, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 import trio
@@ -41,37 +39,19 @@ from orchestrator.delegation import (
 )
 from orchestrator.kernel.budget_scope import grants_beyond, use_budget_names
 from orchestrator.kernel.errors import TaskFailedError
-from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
-from orchestrator.kernel.execution.executor import StepTiming
 from orchestrator.kernel.execution.outcomes import unfinished_outcome
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.pipelines.child import NOT_AWAITED, Child, combined_failure
+from orchestrator.kernel.pipelines.child_runner import ChildRunner
+from orchestrator.kernel.pipelines.current_run import (
+    current_pipeline_run,
+    outside_pipeline,
+    use_run,
+)
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
-
-
-class ChildRunner(Protocol):
-    """Runs what pipelines delegate."""
-
-    timing: StepTiming | None
-    """Delays requests, in a simulation and in a replay."""
-
-    def new_task_id(self, parent: TaskId, call: str, /) -> TaskId:
-        """Return the id of a task that a call requests."""
-        ...
-
-    async def run_joined(self, task: TaskRecord) -> BaseException | None:
-        """Run a task as soon as it has a slot, until it is settled.
-
-        Returns the error that ended it, if its agent raised one in this process.
-        """
-        ...
-
-    def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
-        """End a task, after all that it has joined."""
-        ...
 
 
 class PipelineRun:
@@ -123,7 +103,7 @@ class PipelineRun:
             with raising_one_error(), use_budget_names(self._budget_name):
                 # Owns all children, also those that the program does not wait for.
                 async with trio.open_nursery() as self._nursery:
-                    with _use_run(self):
+                    with use_run(self):
                         value = await self._run(pipeline, given, self._nursery)
         finally:
             self._nursery = None
@@ -325,45 +305,6 @@ def _is_group(exc: BaseException) -> TypeGuard[BaseExceptionGroup[BaseException]
     # The group of a fan-out is one failure.
     is_failure = isinstance(exc, TaskFailedError)
     return isinstance(exc, BaseExceptionGroup) and not is_failure
-
-
-_CURRENT_RUN: Final[ContextVar[PipelineRun | None]] = ContextVar("pipeline run", default=None)
-
-
-@contextmanager
-def _use_run(run: PipelineRun) -> Generator[None]:
-    token = _CURRENT_RUN.set(run)
-    try:
-        yield
-    finally:
-        _CURRENT_RUN.reset(token)
-
-
-@contextmanager
-def outside_pipeline() -> Generator[None]:
-    """Hide the pipeline that runs here from the code of a child."""
-    token = _CURRENT_RUN.set(None)
-    try:
-        yield
-    finally:
-        _CURRENT_RUN.reset(token)
-
-
-def current_pipeline_run(verb: str) -> PipelineRun:
-    """Return the pipeline that runs here.
-
-    Args:
-        verb: the function that needs it, for the error.
-    """
-    run = _CURRENT_RUN.get()
-    if run is None:
-        raise DefinitionError(
-            f"{verb}() delegates for a pipeline that runs, and none does here: call it"
-            " in a function that @agent has made an agent, and run that with"
-            " orchestrator.run(...)"
-        )
-    require_trio()
-    return run
 
 
 async def delegate(agent: Agent[OutputT, InputT], value: InputT, /) -> OutputT:

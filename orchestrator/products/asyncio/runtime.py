@@ -10,10 +10,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 import trio
 
+from orchestrator import composition
 from orchestrator.agents import Agent, Part
 from orchestrator.delegation import SessionId, Tree
 from orchestrator.delegation.events.approvals import ApprovalQuestion
-from orchestrator.kernel import runtime
+from orchestrator.kernel import orchestrator as kernel
 from orchestrator.kernel.doors.one_shot import Run
 from orchestrator.products.asyncio.opened import Opened
 from orchestrator.products.asyncio.session import Received, Session, open_session
@@ -29,7 +30,7 @@ ResultT = TypeVar("ResultT")
 
 
 def _in_thread(
-    method: Callable[Concatenate[runtime.Orchestrator, ParametersT], Awaitable[ResultT]],
+    method: Callable[Concatenate[kernel.Orchestrator, ParametersT], Awaitable[ResultT]],
 ) -> Callable[Concatenate["Orchestrator", ParametersT], Coroutine[Any, Any, ResultT]]:
     """Return a method with its signature and its docstring that calls it in the thread of trio."""
 
@@ -47,9 +48,7 @@ def _in_thread(
 class Orchestrator:
     """Runs agents on one journal, as long as it is open. Any number of tasks may use it at once."""
 
-    def __init__(
-        self, thread: TrioThread[runtime.Orchestrator], inner: runtime.Orchestrator
-    ) -> None:
+    def __init__(self, thread: TrioThread[kernel.Orchestrator], inner: kernel.Orchestrator) -> None:
         self._thread = thread
         self._inner = inner
         self.asks = Received(thread, inner.asks.receive)
@@ -216,14 +215,14 @@ class Orchestrator:
         """
         return await self._thread.call(partial(self._inner.retry, agent, run, task=task, deps=deps))
 
-    cancel = _in_thread(runtime.Orchestrator.cancel)
-    pause = _in_thread(runtime.Orchestrator.pause)
-    unpause = _in_thread(runtime.Orchestrator.unpause)
-    steer = _in_thread(runtime.Orchestrator.steer)
-    close_session = _in_thread(runtime.Orchestrator.close_session)
-    answer = _in_thread(runtime.Orchestrator.answer)
-    drain = _in_thread(runtime.Orchestrator.drain)
-    wait_changed = _in_thread(runtime.Orchestrator.wait_changed)
+    cancel = _in_thread(kernel.Orchestrator.cancel)
+    pause = _in_thread(kernel.Orchestrator.pause)
+    unpause = _in_thread(kernel.Orchestrator.unpause)
+    steer = _in_thread(kernel.Orchestrator.steer)
+    close_session = _in_thread(kernel.Orchestrator.close_session)
+    answer = _in_thread(kernel.Orchestrator.answer)
+    drain = _in_thread(kernel.Orchestrator.drain)
+    wait_changed = _in_thread(kernel.Orchestrator.wait_changed)
 
     async def read_approvals(self) -> list[ApprovalQuestion]:
         """Return the calls that wait for an approval, oldest first."""
@@ -269,16 +268,16 @@ def _like(
     return decorate
 
 
-@_like(runtime.open_orchestrator)
+@_like(composition.open_orchestrator)
 def open_orchestrator(*args: Any, **keywords: Any) -> Opened[Orchestrator]:
     """Open an orchestrator that asyncio uses: for a block, or until its `aclose` is called.
 
     It takes the arguments of `orchestrator.open_orchestrator`. The loop that opens it runs the
     asyncio functions of its agents; other loops of the process may use it, too.
     """
-    return Opened(lambda: _open(partial(runtime.open_orchestrator, *args, **keywords)))
+    return Opened(lambda: _open(partial(composition.open_orchestrator, *args, **keywords)))
 
 
 async def _open(open_held: "Callable[[], Any]") -> Orchestrator:
-    thread: TrioThread[runtime.Orchestrator] = TrioThread(open_held)
+    thread: TrioThread[kernel.Orchestrator] = TrioThread(open_held)
     return Orchestrator(thread, await thread.open())

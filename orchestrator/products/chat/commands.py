@@ -18,7 +18,7 @@ from orchestrator.delegation.events import LabelsChanged
 from orchestrator.delegation.events.approvals import ApprovalVerdict
 from orchestrator.kernel.doors.kept import KeptDoor
 from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.chat.access import Access
 from orchestrator.products.chat.approval_buttons import TOO_LATE, ApprovalButtons
 from orchestrator.products.chat.conversations import Conversations

@@ -37,7 +37,7 @@ from orchestrator.kernel.doors.kept import KeptDoor
 from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.kernel.errors import ClosedError, JournalError, OrchestratorError, error_text
 from orchestrator.kernel.event_loop import require_trio
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.chat.access import MINUTE, Access, Rates, user_key
 from orchestrator.products.chat.approval_buttons import ApprovalButtons
 from orchestrator.products.chat.attachments import receive_files, with_file_tool

@@ -5,9 +5,15 @@ from importlib.metadata import version
 from typing import Final, Literal, TypeAlias
 
 import attrs
+import trio
 
-from orchestrator.delegation import SessionId, Tree
+from orchestrator.delegation import SessionId, SessionRecord, Tree
 from orchestrator.delegation.events import Entry
+from orchestrator.kernel.journal.run_history import read_history
+from orchestrator.kernel.read_api import ReadApi
+
+DRAWN_IN_LOOP: Final = 500
+"""How many tasks a tree may have that is drawn in the event loop; a larger one blocks it."""
 
 TreeFormat: TypeAlias = Literal["text", "mermaid", "dot", "svg", "graphml", "json", "trace"]
 Format: TypeAlias = Literal[TreeFormat, "html"]
@@ -44,6 +50,23 @@ def export_tree(tree: Tree, output_format: TreeFormat, *, now: float | None) -> 
     return _WRITERS[output_format](tree, now)
 
 
+async def draw_tree(read: ReadApi, session: SessionRecord, output_format: TreeFormat) -> str:
+    """Return the tree of a session in a format, as it is now."""
+    await trio.lowlevel.checkpoint()
+    now = read.now() if session.tree.is_at_work else None
+    if len(session.tree) <= DRAWN_IN_LOOP:
+        return export_tree(session.tree, output_format, now=now)
+    # It takes seconds, and the tree grows meanwhile: a thread draws it from entries of its own.
+    entries = await read.entries(session.id)
+    return await trio.to_thread.run_sync(
+        lambda: export_tree(_tree_of(session.id, entries), output_format, now=now)
+    )
+
+
+def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
+    return read_history(run, entries, has_writer=True, wants_transcript=lambda _: False).tree
+
+
 def html_report(
     run: SessionId, entries: Sequence[Entry], *, has_writer: bool, tracebacks: bool = True
 ) -> tuple[str, int]:
@@ -56,7 +79,7 @@ def html_report(
         tracebacks: show where in the code tools and functions have failed.
     """
     # Imported late: only reports need it.
-    from orchestrator.products.history.report import Transcripts, build_report, read_history
+    from orchestrator.products.history.report import Transcripts, build_report
 
     kind = Transcripts.NONE
     story = read_history(run, entries, has_writer=has_writer, wants_transcript=kind.wants)

@@ -49,7 +49,7 @@ from orchestrator.kernel.doors.session_kinds import KIND, RECORD
 from orchestrator.kernel.engine.scheduler_slot import JobAction, JobEdit
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.event_loop import require_trio
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.services import Services
 from orchestrator.products.schedule.agent_jobs import AgentJobs
 from orchestrator.products.schedule.charges import Charge, UnpaidError, charge_no_one

@@ -18,7 +18,7 @@ from orchestrator.agents import raising_one_error
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.read_api import FoundSession
-from orchestrator.products.history.export_formats import TreeFormat
+from orchestrator.products.history.export_formats import TreeFormat, draw_tree
 from orchestrator.products.mcp.server.caller import HeldRun, OpenJournal, RefusedError, RunPage
 from orchestrator.products.mcp.server.protocol import Context, open_protocol
 from orchestrator.products.mcp.server.tools import AgentTool
@@ -109,7 +109,7 @@ class KeyCaller:
         if drawn is not None:
             return drawn.decode()
         session = (await read_run(self._call, run)).session
-        return await journal.read.draw_tree(session, output_format)
+        return await draw_tree(journal.read, session, output_format)
 
     async def hold_run(self, run: str) -> HeldRun:
         return HeldRun(await find_run(self._call, run), self.home)

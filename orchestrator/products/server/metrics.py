@@ -24,7 +24,7 @@ from orchestrator.delegation.events import (
 )
 from orchestrator.kernel.doors.kept import is_over
 from orchestrator.kernel.doors.session_kinds import CONVERSATION, KIND, RECORD
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.server.operation import Operation
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]

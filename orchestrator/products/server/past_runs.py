@@ -15,8 +15,8 @@ import msgspec
 import trio
 
 from orchestrator.agents.interpreter import run_in_interpreter
+from orchestrator.backends import store_at
 from orchestrator.delegation import Rules, SessionId
-from orchestrator.kernel.journal.backends import store_at
 from orchestrator.kernel.journal.journal import fold_entries
 from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.history.export_formats import Format, export_tree, html_report

@@ -13,8 +13,8 @@ import trio
 
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.kernel.doors.request import RequestDoor
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.read_api import ReadApi
-from orchestrator.kernel.runtime import Orchestrator
 from orchestrator.products.schedule import Scheduler
 from orchestrator.products.server.audit import HttpAudit
 from orchestrator.products.server.keys.owners import Owners

@@ -9,10 +9,10 @@ import trio
 
 from orchestrator.agents import Agent, DefinitionError, raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor
-from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.kernel.doors.kept import NO_PUSHES, Push
 from orchestrator.kernel.doors.request import RequestDoor
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.mcp.server.tools import tools_of
 from orchestrator.products.schedule import Scheduler
 from orchestrator.products.schedule.job_run import JOB
@@ -142,7 +142,7 @@ async def open_server_state(
         settings,
         clock=orchestrator.now,
         redactor=orchestrator.read.redactor,
-        sandbox=orchestrator.services.sandbox,
+        sandbox=orchestrator.services.machine.settings.sandbox,
     )
     state.unusable_agents = unusable_agents(orchestrator, agents)
     async with serve_journal(state, orchestrator, push):

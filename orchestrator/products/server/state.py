@@ -11,7 +11,7 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.agents import Agent
-from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.kernel.execution.agent_registry import reachable_agents
 from orchestrator.kernel.state_files import FIRST_JOURNAL
 from orchestrator.products.mcp.server.tools import AgentTool, TaskMode

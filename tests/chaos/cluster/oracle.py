@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import attrs
 
+from orchestrator.backends import store_at
 from orchestrator.delegation import Ending
 from orchestrator.delegation.events import (
     CallPlaced,
@@ -19,7 +20,6 @@ from orchestrator.delegation.events import (
     TaskSettled,
     TurnEnded,
 )
-from orchestrator.kernel.journal.backends import store_at
 from orchestrator.kernel.journal.store import Finding, Level
 from orchestrator.products.cluster.database.connection import connect
 from orchestrator.testing import laws_of

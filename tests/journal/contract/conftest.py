@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from orchestrator.kernel.journal.backends import store_at
+from orchestrator.backends import store_at
 from orchestrator.kernel.journal.memory import MemoryStore
 from orchestrator.kernel.journal.sqlite.store import SQLiteStore
 from orchestrator.kernel.journal.store import JournalStore

@@ -216,6 +216,10 @@ class BackgroundRunner:
         self._left: dict[str, str] = {}
         """The tags of what was left on other machines, and these machines."""
 
+    def close(self) -> None:
+        """Start no more commands."""
+        self._is_closing = True
+
     async def run_forever(self) -> NoReturn:
         """Run commands as they are started. This nursery owns every one of them."""
         async with trio.open_nursery() as commands:
@@ -226,7 +230,7 @@ class BackgroundRunner:
                     await self._queue_changed.park()
             finally:
                 # The callers that wait for one of these to begin or to end wait no longer.
-                self._is_closing = True
+                self.close()
                 while self._queued:
                     self._end_unstarted(self._queued.pop())
 

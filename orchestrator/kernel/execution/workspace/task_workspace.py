@@ -17,7 +17,6 @@ import trio
 from orchestrator.agents import Agent, AgentError, Sandbox, ToolError
 from orchestrator.agents.redaction.command_environment import only_named
 from orchestrator.agents.sandbox.backend import SandboxBackend, TaskSandbox
-from orchestrator.agents.sandbox.detection import SandboxChoice
 from orchestrator.agents.sandbox.network.requests import NetworkRequest
 from orchestrator.agents.sandbox.no_commands import NO_COMMANDS
 from orchestrator.agents.sandbox.sensitive_paths import (
@@ -29,7 +28,7 @@ from orchestrator.agents.tools.context import ToolContext, use_tool_context
 from orchestrator.agents.tools.files.own_code import own_code_in, search_last
 from orchestrator.agents.tools.files.seen_files import FileRegistry, SeenFiles
 from orchestrator.agents.tools.files.workspace import resolve_folder
-from orchestrator.delegation import DeliveryCapability, Origin, SessionRecord, TaskId, TaskRecord
+from orchestrator.delegation import DeliveryCapability, Origin, TaskId, TaskRecord
 from orchestrator.delegation.events import NetworkRequested, WorkspaceOpened
 from orchestrator.delegation.session_context import session_environ
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
@@ -40,10 +39,9 @@ from orchestrator.kernel.execution.workspace.background_commands import (
     TaskCommands,
     ended_note,
 )
-from orchestrator.kernel.execution.workspace.host import ANY_HOST, FILES_HOST_VARIABLE, Host
+from orchestrator.kernel.execution.workspace.settings import WorkspaceSettings, elsewhere
 from orchestrator.kernel.execution.workspace.worktrees import Worktree, Worktrees
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
-from orchestrator.kernel.state_files import real_paths
 
 CLOSE_SECONDS: Final = 30
 """How long all that a task has opened may take to close; each part takes far less."""
@@ -55,46 +53,12 @@ class WorkspaceError(AgentError):
     """The workspace of a task is on another machine, or leads out of that of its parent."""
 
 
-def elsewhere(session: SessionRecord, host: Host) -> str:
-    """Return why a session cannot go on with its files here; "" if it can."""
-    if host.has_files_of(session.workspace_host):
-        return ""
-    return (
-        f"its workspace is on {session.workspace_host}, and this machine is {host.files}: go on"
-        f" with it there, or share the folder and give both machines one {FILES_HOST_VARIABLE}"
-    )
-
-
 @attrs.frozen
 class _Folder:
     """A folder, and the one above it that a person has named: nothing between is a link."""
 
     path: Path
     top: Path
-
-
-@attrs.frozen(kw_only=True)
-class WorkspaceSettings:
-    """The folders and the environment of an orchestrator."""
-
-    workspace: Path
-    """The folder of all agents that name no other."""
-    environ: Mapping[str, str]
-    """The environment of their commands, without secrets."""
-    state: Path
-    """The folder of the worktrees."""
-    sandbox: SandboxChoice
-    """Finds the backend that starts their commands."""
-    host: Host = ANY_HOST
-    """The machine that they are on."""
-    hidden: tuple[Path, ...] = ()
-    """What no command sees: the state of this orchestrator, its keys and its socket."""
-
-
-NO_WORKSPACE: Final = WorkspaceSettings(
-    workspace=Path(), environ={}, state=Path(), sandbox=SandboxChoice("none")
-)
-"""For a run whose tools have no effect."""
 
 
 class TaskWorkspaces:
@@ -384,23 +348,3 @@ def _lineage(record: TaskRecord) -> list[TaskRecord]:
     while (parent := lineage[-1].parent) is not None:
         lineage.append(parent)
     return lineage[::-1]
-
-
-def resolve_workspace_settings(
-    environ: Mapping[str, str],
-    workspace: str | os.PathLike[str] | None,
-    state: Path,
-    sandbox: SandboxChoice,
-    *,
-    host: Host,
-    hidden: Iterable[Path] = (),
-) -> WorkspaceSettings:
-    """Return the settings with absolute paths: a process may change its folder."""
-    return WorkspaceSettings(
-        workspace=Path.cwd() if workspace is None else Path(workspace).absolute(),
-        environ=environ,
-        state=state,
-        sandbox=sandbox,
-        host=host,
-        hidden=tuple(real_paths(hidden)),
-    )

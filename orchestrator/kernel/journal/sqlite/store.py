@@ -18,7 +18,6 @@ from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.kernel.journal.journal import Pruned
 from orchestrator.kernel.journal.reader import JournalReader
-from orchestrator.kernel.journal.sqlite.check import check_journal
 from orchestrator.kernel.journal.sqlite.journal import SQLiteJournal, open_sqlite_journal
 from orchestrator.kernel.journal.sqlite.lock import real_path, writer_of
 from orchestrator.kernel.journal.sqlite.prune import preview_prune, size_of
@@ -66,6 +65,9 @@ class SQLiteStore:
             yield SQLiteReader(self._path, connection)
 
     def check(self) -> Iterator[Finding]:
+        # Imported late: only `orchestrator doctor` and its like check a whole file.
+        from orchestrator.kernel.journal.sqlite.check import check_journal
+
         return check_journal(self._path)
 
     def preview_prune(self, *, before: float) -> Pruned:

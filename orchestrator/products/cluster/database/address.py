@@ -12,7 +12,6 @@ import attrs
 
 from orchestrator.kernel.errors import JournalError
 
-SCHEMES: Final = ("postgresql://", "postgres://")
 OWN_PARAMETERS: Final = ("journal", "lease", "cluster")
 LEASE_SECONDS: Final = 15.0
 SHORTEST_LEASE: Final = 0.2
@@ -35,13 +34,12 @@ class DatabaseAddress:
     """The name of this machine, by which others know what this process writes."""
 
 
-def is_database(address: str) -> bool:
-    """Return whether an address is that of a database."""
-    return address.startswith(SCHEMES)
-
-
-def parse_address(address: str) -> DatabaseAddress:
+def parse_address(address: str, *, host: str = "") -> DatabaseAddress:
     """Return what an address says.
+
+    Args:
+        address: the URL.
+        host: the name of this machine; empty is its network name.
 
     Raises:
         JournalError: a parameter of ours is none.
@@ -65,6 +63,7 @@ def parse_address(address: str) -> DatabaseAddress:
         journal=own.get("journal", ""),
         lease=_seconds(own["lease"]) if "lease" in own else LEASE_SECONDS,
         cluster=own.get("cluster", ""),
+        host=host or platform.node(),
     )
 
 

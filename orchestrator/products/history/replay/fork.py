@@ -12,7 +12,7 @@ import trio
 from orchestrator.agents import Agent, raising_one_error
 from orchestrator.delegation import DeliveryCapability, SessionId, SessionRecord
 from orchestrator.delegation.events import Entry
-from orchestrator.kernel.doors.one_shot import Run
+from orchestrator.kernel.doors.one_shot import Run, ended_run
 from orchestrator.kernel.doors.session import open_session
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.services import Services
@@ -105,9 +105,7 @@ async def _run_copy(
             services.turns.begin(session, DeliveryCapability.NONE)
         error = (await services.turns.take(session)).error
     assert session.last_outcome is not None, "a turn has ended"
-    return Run(
-        id=session.id, agent=agent, outcome=session.last_outcome, tree=session.tree, error=error
-    )
+    return ended_run(services, agent, session, session.last_outcome, error)
 
 
 async def _run_until_idle(

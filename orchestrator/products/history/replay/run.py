@@ -66,8 +66,7 @@ from orchestrator.delegation.events import (
 )
 from orchestrator.kernel.engine.deliveries import Deliveries
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
-from orchestrator.kernel.execution.tool_servers import StandInServers
-from orchestrator.kernel.execution.workspace.task_workspace import NO_WORKSPACE
+from orchestrator.kernel.execution.workspace.settings import NO_WORKSPACE
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_redaction import EventT
 from orchestrator.kernel.journal.memory import MemoryJournal
@@ -81,6 +80,7 @@ from orchestrator.products.history.replay.recorded_tools import (
     RecordedTiming,
     RecordedTools,
 )
+from orchestrator.products.history.stand_in_servers import StandInServers
 
 FACT_AFTER_LIMIT_SECONDS: Final = 0.25
 """By how many seconds a fact may come after a deadline that it came before in the record: a

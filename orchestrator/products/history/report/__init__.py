@@ -5,7 +5,6 @@ builds them into `built/`.
 """
 
 from orchestrator.products.history.report.page import Report, build_report
-from orchestrator.products.history.report.run_history import RunHistory, read_history
 from orchestrator.products.history.report.transcripts import Transcripts
 
-__all__ = ["Report", "RunHistory", "Transcripts", "build_report", "read_history"]
+__all__ = ["Report", "Transcripts", "build_report"]

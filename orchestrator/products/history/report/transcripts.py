@@ -13,8 +13,8 @@ import msgspec
 
 from orchestrator.agents import AssistantMessage, Message, Part, ToolCall, ToolMessage, UserMessage
 from orchestrator.delegation import Ending, Status, TaskId
+from orchestrator.kernel.journal.run_history import RunHistory, TaskTranscript
 from orchestrator.products.history.report.packed_tree import pack
-from orchestrator.products.history.report.run_history import RunHistory, TaskTranscript
 
 MESSAGE_CHARACTERS: Final = 20_000
 """How many characters of a message the report has."""

@@ -17,8 +17,7 @@ from orchestrator.delegation.events import Entry
 from orchestrator.kernel.budget_scope import budget
 from orchestrator.kernel.doors.one_shot import Run, run_once
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
-from orchestrator.kernel.execution.tool_servers import StandInServers
-from orchestrator.kernel.execution.workspace.task_workspace import NO_WORKSPACE
+from orchestrator.kernel.execution.workspace.settings import NO_WORKSPACE
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.memory import MemoryJournal
 from orchestrator.kernel.services import open_services
@@ -37,6 +36,7 @@ from orchestrator.products.history.simulation.wait_chain import (
     longest_chain,
     overlap_counts,
 )
+from orchestrator.products.history.stand_in_servers import StandInServers
 
 IN_FLIGHT = frozenset({Wait.MODEL, Wait.FAILURES})
 

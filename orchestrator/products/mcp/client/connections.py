@@ -25,11 +25,7 @@ from orchestrator.agents.tools.mcp.server import McpCommand, McpServer, McpUrl, 
 from orchestrator.agents.tools.terminal.process_tags import new_tag, with_tag
 from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
 from orchestrator.kernel.execution.tool_servers import ServerTools
-from orchestrator.products.mcp.client.left_programs import (
-    ProgramLock,
-    end_left_programs,
-    has_left_programs,
-)
+from orchestrator.products.mcp.client.left_programs import ProgramLock
 from orchestrator.products.mcp.client.login.file import logins_file
 
 if TYPE_CHECKING:
@@ -77,18 +73,11 @@ class McpConnections:
         self._environ = environ
         self._redactor = redactor
         self._workspace = workspace
-        self._state = state
         self._lock = ProgramLock(state)
         self._shared: dict[_Key, _Shared] = {}
         self._queued: list[ServerConnection] = []
         self._queue_changed = trio.lowlevel.ParkingLot()
         self._is_closing = False
-
-    async def end_left_programs(self) -> None:
-        """End the servers that a crash has left on this machine."""
-        await trio.lowlevel.checkpoint()
-        if has_left_programs(self._state):
-            await trio.to_thread.run_sync(end_left_programs, self._state)
 
     def require(self, agent: Agent[Any]) -> None:
         for server in agent.servers:

@@ -14,8 +14,8 @@ from typing import Final
 
 from orchestrator.agents.tools.terminal.process_tags import kill_tagged, new_tag
 from orchestrator.kernel.private_files import PRIVATE_FILE, make_private_folder
+from orchestrator.kernel.state_files import SERVERS
 
-FOLDER: Final = "servers"
 LEAVING_SECONDS: Final = 0.5
 """How long killed processes may still start others, when this process is about to exit."""
 
@@ -24,7 +24,7 @@ class ProgramLock:
     """The lock of this process, taken when it starts its first server."""
 
     def __init__(self, state: Path) -> None:
-        self._folder = state / FOLDER
+        self._folder = state / SERVERS
         self._file: int | None = None
         self.tag = new_tag()
 
@@ -63,7 +63,7 @@ class ProgramLock:
 
 def end_left_programs(state: Path) -> None:
     """End what processes that are gone have left. It blocks if there is anything: use a thread."""
-    for path, file in _unlocked(state / FOLDER):
+    for path, file in _unlocked(state / SERVERS):
         try:
             kill_tagged(path.name)
             with suppress(OSError):
@@ -73,8 +73,8 @@ def end_left_programs(state: Path) -> None:
 
 
 def has_left_programs(state: Path) -> bool:
-    """Return whether there are any: a look into a folder that most have not."""
-    for _, file in _unlocked(state / FOLDER):
+    """Return whether a process that is gone has left any: a look into a folder."""
+    for _, file in _unlocked(state / SERVERS):
         os.close(file)
         return True
     return False

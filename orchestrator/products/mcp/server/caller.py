@@ -9,8 +9,8 @@ import attrs
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.doors.request import RequestDoor
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.read_api import FoundSession
-from orchestrator.kernel.runtime import Orchestrator
 from orchestrator.products.history.export_formats import TreeFormat
 
 

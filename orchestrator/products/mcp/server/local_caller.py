@@ -33,9 +33,9 @@ from orchestrator.kernel.errors import (
 from orchestrator.kernel.journal.journal import fold_entries
 from orchestrator.kernel.journal.journals import HeldJournal, Journals
 from orchestrator.kernel.journal.store import JournalStore
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.read_api import FoundSession
-from orchestrator.kernel.runtime import Orchestrator
-from orchestrator.products.history.export_formats import TreeFormat, export_tree
+from orchestrator.products.history.export_formats import TreeFormat, draw_tree, export_tree
 from orchestrator.products.mcp.server.caller import HeldRun, OpenJournal, RunPage
 from orchestrator.products.mcp.server.calls import CALL, TASK
 
@@ -102,7 +102,7 @@ class LocalCaller:
             return await trio.to_thread.run_sync(
                 lambda: export_tree(session.tree, output_format, now=None)
             )
-        return await holder.orchestrator.read.draw_tree(session, output_format)
+        return await draw_tree(holder.orchestrator.read, session, output_format)
 
     async def hold_run(self, run: str) -> HeldRun:
         session = (await self.read_run(run)).session

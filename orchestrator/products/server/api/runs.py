@@ -21,7 +21,7 @@ from orchestrator.kernel.doors.inbound import (
 from orchestrator.kernel.doors.kept import is_over
 from orchestrator.kernel.doors.session_kinds import KIND, RECORD
 from orchestrator.kernel.read_api import FoundSession
-from orchestrator.products.history.export_formats import MEDIA_TYPES, Format, html_report
+from orchestrator.products.history.export_formats import MEDIA_TYPES, Format, draw_tree, html_report
 from orchestrator.products.server.api.bodies import (
     METADATA,
     Metadata,
@@ -361,7 +361,7 @@ async def get_tree(call: ApiCall) -> Response:
     if format_ == "html":
         text = await _report(call, session.id)
     else:
-        text = await call.journal.read.draw_tree(session, format_)
+        text = await draw_tree(call.journal.read, session, format_)
     return _tree_response(session.id, format_, text.encode())
 
 

@@ -12,7 +12,7 @@ import trio
 
 from orchestrator.agents import Agent, raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor
-from orchestrator.agents.sandbox.detection import SandboxChoice
+from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.kernel.doors.kept import Push
 from orchestrator.kernel.errors import ServerSetupError
 from orchestrator.kernel.journal.journals import Journals

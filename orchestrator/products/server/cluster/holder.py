@@ -16,7 +16,7 @@ from orchestrator.kernel.doors.kept import Push
 from orchestrator.kernel.errors import JournalError, JournalInUseError
 from orchestrator.kernel.journal.journals import HeldJournal
 from orchestrator.kernel.journal.store import JournalStore
-from orchestrator.kernel.runtime import Orchestrator
+from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.server import serve_journal, unusable_agents
 from orchestrator.products.server.state import ServerState

@@ -3,7 +3,7 @@
 One executes statements, and waits through an outage; the other listens. DBOS brings its own.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from importlib import import_module
@@ -21,6 +21,8 @@ from orchestrator.products.cluster.work.postgres.worker_mailbox import open_work
 from orchestrator.products.cluster.work.postgres.writer_mailbox import open_writer_mailbox
 from orchestrator.products.cluster.work.work_queue import WorkQueue
 
+QUEUE_VARIABLE: Final = "ORCHESTRATOR_QUEUE"
+DEFAULT_QUEUE: Final = "absurd"
 LEASE_SECONDS: Final = 10.0
 """How long a claim of a worker holds that says nothing."""
 
@@ -45,7 +47,7 @@ class PostgresExchange:
 async def open_exchange(
     url: str,
     *,
-    queue: str = "absurd",
+    queue: str = DEFAULT_QUEUE,
     application: str = "orchestrator",
     lease: float = LEASE_SECONDS,
 ) -> AsyncGenerator[PostgresExchange]:
@@ -71,6 +73,24 @@ async def open_exchange(
         await database.run(lambda it: install(it, database.address))
         async with open_queue(database, wakeups, lease=lease) as work_queue:
             yield PostgresExchange(database, wakeups, work_queue)
+
+
+def exchange_opener(
+    database: str, environ: Mapping[str, str], *, queue: str | None = None
+) -> Callable[[], AbstractAsyncContextManager[PostgresExchange]]:
+    """Return the function with which a writer connects to the work queue of a database.
+
+    Args:
+        database: its address.
+        environ: ORCHESTRATOR_QUEUE in it may name the queue.
+        queue: the name of the queue; by default the one in `environ`, else `absurd`.
+    """
+    return partial(
+        open_exchange,
+        database,
+        queue=queue or environ.get(QUEUE_VARIABLE) or DEFAULT_QUEUE,
+        application="orchestrator writer",
+    )
 
 
 class OpenQueue(Protocol):

@@ -35,7 +35,7 @@ from orchestrator.delegation.events import (
     ToolAnswered,
     TurnStarted,
 )
-from orchestrator.products.history.report.run_history import TaskTranscript
+from orchestrator.kernel.journal.run_history import TaskTranscript
 
 SAYS: Final = (ModelAnswered, ModelFailed, ToolAnswered, Steered, SteeringSeen)
 """What makes a transcript, besides the request and the starts."""

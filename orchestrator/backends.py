@@ -1,21 +1,22 @@
-"""Which journals an address means: the one place that knows the backends."""
+"""The journals at an address: the one module that knows every backend."""
 
 import os
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.journals import Journals
-from orchestrator.kernel.journal.memory import MemoryStore
 from orchestrator.kernel.journal.separate_journals import OneJournal
-from orchestrator.kernel.journal.sqlite.folder import SQLiteFolder
 from orchestrator.kernel.journal.sqlite.store import SQLiteStore
 from orchestrator.kernel.journal.store import JournalStore
-from orchestrator.products.cluster.database.address import is_database, parse_address
 
 IN_MEMORY: Final = ":memory:"
+DATABASES: Final = ("postgresql://", "postgres://")
+
+
+def is_database(address: str) -> bool:
+    """Return whether an address is the URL of a database."""
+    return address.startswith(DATABASES)
 
 
 def store_at(address: str | os.PathLike[str]) -> JournalStore:
@@ -29,8 +30,11 @@ def store_at(address: str | os.PathLike[str]) -> JournalStore:
     """
     text = os.fspath(address)
     if text == IN_MEMORY:
+        from orchestrator.kernel.journal.memory import MemoryStore
+
         return MemoryStore()
     if is_database(text):
+        from orchestrator.products.cluster.database.address import parse_address
         from orchestrator.products.cluster.journal.store import PostgresStore
 
         parsed = parse_address(text)
@@ -50,19 +54,20 @@ def journals_at(address: str | os.PathLike[str], *, host: str = "") -> Journals:
     """
     text = os.fspath(address)
     if text == IN_MEMORY:
-        return OneJournal(text, text, MemoryStore())
+        return OneJournal(text, text, store_at(text))
     if is_database(text):
+        from orchestrator.products.cluster.database.address import parse_address
         from orchestrator.products.cluster.journal.journals import PostgresJournals
         from orchestrator.products.cluster.journal.store import PostgresStore
 
-        parsed = parse_address(text)
-        if host:
-            parsed = attrs.evolve(parsed, host=host)
+        parsed = parse_address(text, host=host)
         if not parsed.journal:
             return PostgresJournals(parsed)
         store = PostgresStore(parsed)
         return OneJournal(store.where, parsed.journal, store)
     path = Path(text)
     if text.endswith(os.sep) or path.is_dir():
+        from orchestrator.kernel.journal.sqlite.folder import SQLiteFolder
+
         return SQLiteFolder(path)
     return OneJournal(text, path.name, SQLiteStore(path))

@@ -1,69 +1,37 @@
 """The orchestrator: opened on a journal, it runs agents, and goes on after a crash."""
 
-import os
-import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import trio
 
-from orchestrator.agents import Agent, DefinitionError, Part, ToolCall, new_message_id, well_formed
-from orchestrator.agents.redaction.command_environment import without_secret_variables
-from orchestrator.agents.redaction.redactor import Redactor, secret_values
-from orchestrator.agents.sandbox.detection import SandboxChoice
-from orchestrator.delegation import Receipt, Rules, SessionId, TaskId, Tree
+from orchestrator.agents import Agent, Part, ToolCall, new_message_id, well_formed
+from orchestrator.delegation import Receipt, SessionId, TaskId, Tree
 from orchestrator.delegation.events import SteeringOrigin
 from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.kernel.doors.approvals import ApprovalQuestions, answer_question
-from orchestrator.kernel.doors.durable_run import DurableRuns, EarlierRuns, find_earlier
 from orchestrator.kernel.doors.inbound import require_agent
-from orchestrator.kernel.doors.lifecycle import close_session, release_agents
+from orchestrator.kernel.doors.lifecycle import close_session
 from orchestrator.kernel.doors.one_shot import Run, resume_once, run_once
-from orchestrator.kernel.doors.session import Session, open_session
-from orchestrator.kernel.doors.streamed_run import StreamedRun, stream_once
 from orchestrator.kernel.engine.model_events import TaskModelEvent
 from orchestrator.kernel.engine.shutdown import abandon, drain
 from orchestrator.kernel.errors import SessionOpenError, UnknownIdError
 from orchestrator.kernel.event_loop import require_trio
-from orchestrator.kernel.execution.agent_registry import AgentRegistry
-from orchestrator.kernel.execution.model_resolver import ModelResolver
 from orchestrator.kernel.execution.outcomes import STOPPED
-from orchestrator.kernel.execution.tool_place import HERE, ToolPlace, require_here
-from orchestrator.kernel.execution.workspace.host import host_of
-from orchestrator.kernel.execution.workspace.task_workspace import resolve_workspace_settings
+from orchestrator.kernel.history import History
 from orchestrator.kernel.journal.audit import AuditEvent
-from orchestrator.kernel.journal.backends import journals_at
-from orchestrator.kernel.journal.bookkeeper import Bookkeeper
-from orchestrator.kernel.journal.journal import Journal, Pruned, restore_ledger
-from orchestrator.kernel.journal.journals import Journals, open_journal
+from orchestrator.kernel.journal.journal import Pruned
+from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.journal.subscriptions import FactQueue
-from orchestrator.kernel.loaded_file import require_not_loading
 from orchestrator.kernel.read_api import ReadApi
-from orchestrator.kernel.services import Services, open_services
-from orchestrator.kernel.state_files import (
-    FIRST_JOURNAL,
-    JOURNAL_VARIABLE,
-    state_files,
-    state_folder,
-)
-from orchestrator.products.history.replay.fork import fork_run, retry_task
-from orchestrator.products.mcp.client.connections import McpConnections
+from orchestrator.kernel.services import Services
 
 if TYPE_CHECKING:
-    from orchestrator.agents.models.http.answer_limits import AnswerLimits
-    from orchestrator.agents.models.provider_table import Provider
-    from orchestrator.agents.models.wrappers.prices import PriceTable
-    from orchestrator.agents.models.wrappers.rate_limit import Limiter
-    from orchestrator.products.cluster.worker_place import OpenExchange
+    from orchestrator.kernel.doors.durable_run import DurableRuns, EarlierRuns
+    from orchestrator.kernel.doors.session import Session
+    from orchestrator.kernel.doors.streamed_run import StreamedRun
 
-SANDBOX_VARIABLE: Final = "ORCHESTRATOR_SANDBOX"
-QUEUE_VARIABLE: Final = "ORCHESTRATOR_QUEUE"
-DEFAULT_QUEUE: Final = "absurd"
-HERE_VARIABLE: Final = "ORCHESTRATOR_HERE"
-RunKind: TypeAlias = Literal["new", "durable"]
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 DepsT = TypeVar("DepsT")
@@ -75,13 +43,15 @@ class Orchestrator:
     def __init__(
         self,
         services: Services,
+        history: History,
         journals: Journals | None = None,
         *,
-        earlier: EarlierRuns | None = None,
+        earlier: "EarlierRuns | None" = None,
     ) -> None:
         self._services = services
+        self._history = history
         self._journals = journals
-        self._durable_runs = None if earlier is None else DurableRuns(services, journals, earlier)
+        self._durable_runs = _durable_runs(services, journals, earlier)
         self.asks = ApprovalQuestions(services, None, is_closed=lambda: services.book.closed)
         """The approval questions of all runs and sessions, each once: `answer` them."""
 
@@ -146,7 +116,7 @@ class Orchestrator:
         goal: InputT,
         *parts: Part,
         attended: bool = False,
-    ) -> AbstractAsyncContextManager[StreamedRun[OutputT]]: ...
+    ) -> "AbstractAsyncContextManager[StreamedRun[OutputT]]": ...
     @overload
     def stream(
         self,
@@ -155,7 +125,7 @@ class Orchestrator:
         *parts: Part,
         deps: DepsT,
         attended: bool = False,
-    ) -> AbstractAsyncContextManager[StreamedRun[OutputT]]: ...
+    ) -> "AbstractAsyncContextManager[StreamedRun[OutputT]]": ...
     def stream(
         self,
         agent: Agent[OutputT, InputT, Any],
@@ -163,7 +133,7 @@ class Orchestrator:
         *parts: Part,
         deps: Any = None,
         attended: bool = False,
-    ) -> AbstractAsyncContextManager[StreamedRun[OutputT]]:
+    ) -> "AbstractAsyncContextManager[StreamedRun[OutputT]]":
         """Run an agent on a goal, and read its events while it goes on.
 
         `async with orchestrator.stream(agent, goal) as run: async for event in run: ...` has the
@@ -189,7 +159,10 @@ class Orchestrator:
         *,
         attended: bool,
         deps: object,
-    ) -> AsyncGenerator[StreamedRun[OutputT]]:
+    ) -> "AsyncGenerator[StreamedRun[OutputT]]":
+        # Imported late: most programs wait for the answer.
+        from orchestrator.kernel.doors.streamed_run import stream_once
+
         require_trio()
         async with stream_once(
             self._services, agent, goal, parts, attended=attended, deps=deps
@@ -199,14 +172,14 @@ class Orchestrator:
     @overload
     def open_session(
         self, agent: Agent[Any, Any, None], *, session: str | None = None
-    ) -> AbstractAsyncContextManager[Session]: ...
+    ) -> "AbstractAsyncContextManager[Session]": ...
     @overload
     def open_session(
         self, agent: Agent[Any, Any, DepsT], *, deps: DepsT, session: str | None = None
-    ) -> AbstractAsyncContextManager[Session]: ...
+    ) -> "AbstractAsyncContextManager[Session]": ...
     def open_session(
         self, agent: Agent[Any, Any, Any], *, session: str | None = None, deps: Any = None
-    ) -> AbstractAsyncContextManager[Session]:
+    ) -> "AbstractAsyncContextManager[Session]":
         """Open a conversation, which takes messages and gives replies as long as it is open.
 
         Args:
@@ -221,7 +194,10 @@ class Orchestrator:
     @asynccontextmanager
     async def _open_session(
         self, agent: Agent[Any], id_: SessionId | None, deps: object
-    ) -> AsyncGenerator[Session]:
+    ) -> "AsyncGenerator[Session]":
+        # Imported late: most programs run goals.
+        from orchestrator.kernel.doors.session import open_session
+
         require_trio()
         require_agent(agent)
         await self._require_here(id_)
@@ -281,7 +257,7 @@ class Orchestrator:
         require_trio()
         require_agent(agent)
         await self._require_here(SessionId(run))
-        return await fork_run(self._services, agent, run, task, deps=deps)
+        return await self._history.fork(self._services, agent, run, task, deps=deps)
 
     @overload
     async def retry(
@@ -313,7 +289,7 @@ class Orchestrator:
         require_trio()
         require_agent(agent)
         await self._require_here(SessionId(run))
-        return await retry_task(self._services, agent, run, task, deps=deps)
+        return await self._history.retry(self._services, agent, run, task, deps=deps)
 
     def listen(self) -> AbstractContextManager[trio.MemoryReceiveChannel[TaskModelEvent]]:
         """Receive the events of all models while they answer, as long as the block lasts.
@@ -339,9 +315,9 @@ class Orchestrator:
             await delegator.cancel_session(session, tree=tree)
         else:
             await delegator.cancel([id_])
-        background = self._services.background
-        if tree and (commands := background.commands_of(id_)):
-            await background.end(commands, STOPPED)
+        machine = self._services.machine
+        if tree and (commands := machine.commands_of(id_)):
+            await machine.commands.end(commands, STOPPED)
             await self._services.book.wait_durable()
 
     async def pause(self, task: str) -> None:
@@ -443,7 +419,7 @@ class Orchestrator:
         """
         services = self._services
         services.servers.kill_now()
-        await abandon(services.book, services.runner.settlement, services.background)
+        await abandon(services.book, services.runner.settlement, services.machine)
 
     async def prune(self, *, before: float, by: AuditEvent | None = None) -> Pruned:
         """Delete the idle runs that have no fact since a time, and free the space.
@@ -550,253 +526,12 @@ class Orchestrator:
         return TaskId(task)
 
 
-@asynccontextmanager
-async def open_orchestrator(
-    journal: str | os.PathLike[str] | Journal | None = None,
-    *,
-    session: str | None = None,
-    runs: RunKind = "new",
-    rules: Rules | None = None,
-    environ: Mapping[str, str] | None = None,
-    workspace: str | os.PathLike[str] | None = None,
-    secrets: Iterable[str] = (),
-    hand_on: Iterable[str] = (),
-    hide: "Iterable[str | os.PathLike[str]]" = (),
-    sandbox: str | SandboxChoice | None = None,
-    limiters: "Mapping[str, Limiter] | None" = None,
-    providers: "Mapping[str, Provider] | None" = None,
-    prices: "PriceTable | None" = None,
-    answer_limits: "AnswerLimits | None" = None,
-    host: str | None = None,
-    queue: "str | OpenExchange | None" = None,
-    here: Iterable[str] | None = None,
-) -> AsyncGenerator[Orchestrator]:
-    """Open an orchestrator on a journal, and go on with what the last process left unfinished.
+def _durable_runs(
+    services: Services, journals: Journals | None, earlier: "EarlierRuns | None"
+) -> "DurableRuns | None":
+    if earlier is None:
+        return None
+    # Imported late: most programs begin a new run with each call.
+    from orchestrator.kernel.doors.durable_run import DurableRuns
 
-    Args:
-        journal: the path of a file, which one process writes at a time; that of a folder, in which
-            each process has a journal of its own; `":memory:"`, a database
-            (`postgresql://host/database`, with `?journal=NAME` that journal of it), or any
-            `Journal`. By default a folder: the user's state directory.
-        session: a run or session of an earlier process that this one goes on with: the journal that
-            has it is opened. By default one is opened in which nothing waits to go on.
-        runs: `"durable"` has `run` go on with a run of the same agent and goal that a crash
-            interrupted, if there is one in the journal; `"new"` begins a new one with each call.
-        rules: the limits of delegation.
-        environ: where keys and directories are looked up; by default `os.environ`.
-        workspace: the folder of tools, for agents that name none; by default the current one.
-        secrets: the names of environment variables whose values are secret, besides those whose
-            names say so (`..._KEY`, `..._TOKEN`, `..._PASSWORD`).
-        hand_on: the names of secret variables that agents' commands get all the same.
-        hide: files and folders that no tool of an agent sees, besides those of the orchestrator.
-        sandbox: what keeps commands inside their `Sandbox`: `"bubblewrap"`, `"landlock"` or
-            `"none"`; `"auto"` is the strongest that works here. By default what
-            ORCHESTRATOR_SANDBOX says, else `"auto"`.
-        limiters: rate limits of providers, by name (`"openai"`).
-        providers: services that run models, by the names that they have before the colon; they
-            go before those of the file `models.toml`, and before those that we know.
-        prices: the prices of models, instead of the table that we ship.
-        answer_limits: how much a provider may send for one answer.
-        host: the name of this machine in facts about commands and folders; by default what
-            ORCHESTRATOR_HOST says, else its network name.
-        queue: what hands the calls of tools with a place to workers, where the journal is in
-            Postgres: `"absurd"` or `"dbos"`, or a function that connects to another one. By
-            default what ORCHESTRATOR_QUEUE says, else `"absurd"`.
-        here: the places whose tools run in this process, by choice. By default those that
-            ORCHESTRATOR_HERE names, with commas between them.
-    """
-    require_trio()
-    require_not_loading()
-    if runs not in get_args(RunKind):
-        raise DefinitionError(f"runs is {runs!r}; it must be 'new' or 'durable'")
-    environ = os.environ if environ is None else environ
-    secrets, hand_on = tuple(secrets), tuple(hand_on)
-    if journal is None or journal == "":
-        journal = f"{state_folder(environ)}{os.sep}"
-    journals = None
-    if isinstance(journal, str | os.PathLike):
-        machine = host_of(host, environ, spans_hosts=True).name
-        journals = journals_at(journal, host=machine)
-    elif not hasattr(journal, "read_ledger"):
-        raise DefinitionError(
-            f"{journal!r} is no journal: give the path of a file or a folder, ':memory:', the"
-            " address of a database, or a Journal"
-        )
-    async with _opened(journal, journals, session) as opened:
-        name = _name(opened)
-        rules = Rules() if rules is None else rules
-        contents = await opened.read(rules)
-        ledger = restore_ledger(contents, name, rules)
-        earlier = find_earlier(ledger) if runs == "durable" else None
-        book = Bookkeeper(
-            opened,
-            ledger,
-            clock=steady_clock(
-                time.time() + opened.clock_offset, contents.last_at if opened.spans_hosts else 0.0
-            ),
-            redactor=Redactor(_secret_values(environ, secrets, opened)),
-        )
-        if here is None:
-            here = environ.get(HERE_VARIABLE, "").split(",")
-        places = frozenset(here)
-        workspace_settings = resolve_workspace_settings(
-            without_secret_variables(
-                environ, declared=(*secrets, JOURNAL_VARIABLE), hand_on=hand_on
-            ),
-            workspace,
-            state_folder(environ),
-            sandbox
-            if isinstance(sandbox, SandboxChoice)
-            else SandboxChoice(sandbox or environ.get(SANDBOX_VARIABLE) or "auto"),
-            host=host_of(host, environ, spans_hosts=opened.spans_hosts),
-            hidden=[*_hidden(opened, journals, environ), *map(Path, hide)],
-        )
-        servers = McpConnections(
-            environ,
-            book.redactor,
-            workspace=workspace_settings.workspace,
-            state=workspace_settings.state,
-        )
-        await servers.end_left_programs()
-        registry = AgentRegistry(
-            ModelResolver(
-                environ, limiters, prices, answer_limits=answer_limits, providers=providers
-            ),
-            require_deps=True,
-            require_servers=servers.require,
-            require_places=partial(require_here, places) if opened.tenure is None else None,
-        )
-        async with (
-            _open_place(
-                opened,
-                book,
-                registry,
-                queue or environ.get(QUEUE_VARIABLE) or DEFAULT_QUEUE,
-                places,
-            ) as (place, close_place),
-            open_services(
-                book, registry, workspace_settings, place=place, servers=servers
-            ) as services,
-        ):
-            with release_agents(services):
-                try:
-                    yield Orchestrator(services, journals, earlier=earlier)
-                finally:
-                    close_place()
-
-
-@asynccontextmanager
-async def _open_place(
-    journal: Journal,
-    book: Bookkeeper,
-    registry: AgentRegistry,
-    queue: "str | OpenExchange",
-    here: frozenset[str],
-) -> AsyncGenerator[tuple[ToolPlace, Callable[[], None]]]:
-    """Open the place of tool calls: here, unless workers can reach the journal.
-
-    It comes with what to call before what runs is torn down.
-    """
-    tenure, database = journal.tenure, journal.database
-    if tenure is None:
-        yield HERE, _do_nothing
-        return
-    # Imported late: most journals are files.
-    from orchestrator.products.cluster.worker_place import WorkerPlace
-
-    if isinstance(queue, str):
-        assert database is not None, "where work is lent, workers find the journal"
-        queue = exchange_opener(database, {QUEUE_VARIABLE: queue})
-    place = WorkerPlace(book, registry, tenure, queue, here=here)
-    async with place.open():
-        yield place, place.close
-
-
-def exchange_opener(database: str, environ: Mapping[str, str]) -> "OpenExchange":
-    """Return what connects to the work queue of a database.
-
-    Args:
-        database: its address.
-        environ: may name another queue than the default.
-    """
-    # Imported late: most journals are files.
-    from orchestrator.products.cluster.work.postgres.exchange import open_exchange
-
-    return partial(
-        open_exchange,
-        database,
-        queue=environ.get(QUEUE_VARIABLE) or DEFAULT_QUEUE,
-        application="orchestrator writer",
-    )
-
-
-def _do_nothing() -> None:
-    pass
-
-
-def default_journal(environ: Mapping[str, str]) -> Path:
-    """Return the path of the first journal of that folder."""
-    return state_folder(environ) / FIRST_JOURNAL
-
-
-def _name(opened: Journal) -> object:
-    """Return the journal in errors: never the address of a database, which has a password."""
-    if opened.database is not None:
-        return opened.identity
-    return opened.file or type(opened).__name__
-
-
-def _secret_values(
-    environ: Mapping[str, str], secrets: Iterable[str], opened: Journal
-) -> list[str]:
-    """Return what no fact contains: secrets of the environment, the password of the database."""
-    if opened.database is None:
-        return secret_values(environ, secrets)
-    # Imported late: most journals are files.
-    from orchestrator.products.cluster.database.connection import password_of
-
-    name = "password of the journal"
-    password = {name: password_of(opened.database)}
-    return secret_values({**environ, **password}, (*secrets, name))
-
-
-def _hidden(opened: Journal, journals: Journals | None, environ: Mapping[str, str]) -> list[Path]:
-    """Return what no tool of an agent sees: the state of this orchestrator, and of others."""
-    # Its files are named as well: a workspace may be the folder itself.
-    usual = default_journal(environ)
-    files = [usual, opened.file]
-    if journals is not None and journals.folder is not None:
-        # Where a link has led to the journal, it is another folder.
-        files.append(journals.folder / FIRST_JOURNAL)
-    hidden = [usual.parent]
-    for file in filter(None, dict.fromkeys(files)):
-        hidden += state_files(file)
-    return hidden
-
-
-@asynccontextmanager
-async def _opened(
-    journal: str | os.PathLike[str] | Journal, journals: Journals | None, session: str | None
-) -> AsyncGenerator[Journal]:
-    if isinstance(journal, str | os.PathLike):
-        assert journals is not None, "it has an address"
-        async with open_journal(journals, session) as held:
-            yield held.journal
-    else:
-        yield journal
-
-
-def steady_clock(time_of_day: float, last: float = 0.0) -> Callable[[], float]:
-    """Return a clock of the time of day that never steps back, and jumps where trio's does.
-
-    Deadlines are absolute, so it goes on from the last fact if that is later: the clock of the
-    machine that dated it may have been ahead.
-
-    Args:
-        time_of_day: the time of now.
-        last: when the last fact was posted, where other machines post them, too.
-    """
-    # The clock itself: `trio.current_time()` looks it up each time, and every fact is dated.
-    now = trio.lowlevel.current_clock().current_time
-    offset = max(time_of_day, last) - now()
-    return lambda: offset + now()
+    return DurableRuns(services, journals, earlier)

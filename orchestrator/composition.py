@@ -1,0 +1,325 @@
+"""The composition root: it joins the kernel, a journal and the products into an orchestrator.
+
+The kernel imports no product. This module gives the kernel what it needs of them through its ports,
+and imports each product when a program uses it.
+"""
+
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
+
+import trio
+
+from orchestrator.agents import Agent, DefinitionError
+from orchestrator.agents.redaction.command_environment import without_secret_variables
+from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.backends import journals_at
+from orchestrator.delegation import Rules
+from orchestrator.kernel.doors.lifecycle import release_agents
+from orchestrator.kernel.doors.one_shot import Run
+from orchestrator.kernel.event_loop import require_trio
+from orchestrator.kernel.execution.agent_registry import AgentRegistry
+from orchestrator.kernel.execution.model_resolver import ModelResolver
+from orchestrator.kernel.execution.tool_place import HERE, ToolPlace, require_here
+from orchestrator.kernel.execution.tool_servers import LateServers, ToolServers
+from orchestrator.kernel.execution.workspace.host import host_of
+from orchestrator.kernel.execution.workspace.settings import resolve_workspace_settings
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.journal.journal import Journal, restore_ledger
+from orchestrator.kernel.journal.journals import Journals, open_journal
+from orchestrator.kernel.journal.steady_clock import steady_clock
+from orchestrator.kernel.loaded_file import require_not_loading
+from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.kernel.services import Services, open_services
+from orchestrator.kernel.state_files import (
+    FIRST_JOURNAL,
+    JOURNAL_VARIABLE,
+    SERVERS,
+    default_journal,
+    state_files,
+    state_folder,
+)
+
+if TYPE_CHECKING:
+    from orchestrator.agents.models.http.answer_limits import AnswerLimits
+    from orchestrator.agents.models.provider_table import Provider
+    from orchestrator.agents.models.wrappers.prices import PriceTable
+    from orchestrator.agents.models.wrappers.rate_limit import Limiter
+    from orchestrator.products.cluster.worker_place import OpenExchange
+
+SANDBOX_VARIABLE: Final = "ORCHESTRATOR_SANDBOX"
+HERE_VARIABLE: Final = "ORCHESTRATOR_HERE"
+RunKind: TypeAlias = Literal["new", "durable"]
+OutputT = TypeVar("OutputT")
+
+
+@asynccontextmanager
+async def open_orchestrator(
+    journal: str | os.PathLike[str] | Journal | None = None,
+    *,
+    session: str | None = None,
+    runs: RunKind = "new",
+    rules: Rules | None = None,
+    environ: Mapping[str, str] | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    secrets: Iterable[str] = (),
+    hand_on: Iterable[str] = (),
+    hide: "Iterable[str | os.PathLike[str]]" = (),
+    sandbox: str | SandboxChoice | None = None,
+    limiters: "Mapping[str, Limiter] | None" = None,
+    providers: "Mapping[str, Provider] | None" = None,
+    prices: "PriceTable | None" = None,
+    answer_limits: "AnswerLimits | None" = None,
+    host: str | None = None,
+    queue: "str | OpenExchange | None" = None,
+    here: Iterable[str] | None = None,
+) -> AsyncGenerator[Orchestrator]:
+    """Open an orchestrator on a journal, and go on with what the last process left unfinished.
+
+    Args:
+        journal: the path of a file, which one process writes at a time; that of a folder, in which
+            each process has a journal of its own; `":memory:"`, a database
+            (`postgresql://host/database`, with `?journal=NAME` that journal of it), or any
+            `Journal`. By default a folder: the user's state directory.
+        session: a run or session of an earlier process that this one goes on with: the journal that
+            has it is opened. By default one is opened in which nothing waits to go on.
+        runs: `"durable"` has `run` go on with a run of the same agent and goal that a crash
+            interrupted, if there is one in the journal; `"new"` begins a new one with each call.
+        rules: the limits of delegation.
+        environ: where keys and directories are looked up; by default `os.environ`.
+        workspace: the folder of tools, for agents that name none; by default the current one.
+        secrets: the names of environment variables whose values are secret, besides those whose
+            names say so (`..._KEY`, `..._TOKEN`, `..._PASSWORD`).
+        hand_on: the names of secret variables that agents' commands get all the same.
+        hide: files and folders that no tool of an agent sees, besides those of the orchestrator.
+        sandbox: what keeps commands inside their `Sandbox`: `"bubblewrap"`, `"landlock"` or
+            `"none"`; `"auto"` is the strongest that works here. By default what
+            ORCHESTRATOR_SANDBOX says, else `"auto"`.
+        limiters: rate limits of providers, by name (`"openai"`).
+        providers: services that run models, by the names that they have before the colon; they
+            go before those of the file `models.toml`, and before those that we know.
+        prices: the prices of models, instead of the table that we ship.
+        answer_limits: how much a provider may send for one answer.
+        host: the name of this machine in facts about commands and folders; by default what
+            ORCHESTRATOR_HOST says, else its network name.
+        queue: what hands the calls of tools with a place to workers, where the journal is in
+            Postgres: `"absurd"` or `"dbos"`, or a function that connects to another one. By
+            default what ORCHESTRATOR_QUEUE says, else `"absurd"`.
+        here: the places whose tools run in this process, by choice. By default those that
+            ORCHESTRATOR_HERE names, with commas between them.
+    """
+    require_trio()
+    require_not_loading()
+    if runs not in get_args(RunKind):
+        raise DefinitionError(f"runs is {runs!r}; it must be 'new' or 'durable'")
+    environ = os.environ if environ is None else environ
+    secrets, hand_on = tuple(secrets), tuple(hand_on)
+    if journal is None or journal == "":
+        journal = f"{state_folder(environ)}{os.sep}"
+    journals = None
+    if isinstance(journal, str | os.PathLike):
+        machine = host_of(host, environ, spans_hosts=True).name
+        journals = journals_at(journal, host=machine)
+    elif not hasattr(journal, "read_ledger"):
+        raise DefinitionError(
+            f"{journal!r} is no journal: give the path of a file or a folder, ':memory:', the"
+            " address of a database, or a Journal"
+        )
+    async with _opened(journal, journals, session) as opened:
+        name = _name(opened)
+        rules = Rules() if rules is None else rules
+        contents = await opened.read(rules)
+        ledger = restore_ledger(contents, name, rules)
+        earlier = None
+        if runs == "durable":
+            from orchestrator.kernel.doors.durable_run import find_earlier
+
+            earlier = find_earlier(ledger)
+        book = Bookkeeper(
+            opened,
+            ledger,
+            clock=steady_clock(
+                time.time() + opened.clock_offset, contents.last_at if opened.spans_hosts else 0.0
+            ),
+            redactor=Redactor(_secret_values(environ, secrets, opened)),
+        )
+        if here is None:
+            here = environ.get(HERE_VARIABLE, "").split(",")
+        places = frozenset(here)
+        workspace_settings = resolve_workspace_settings(
+            without_secret_variables(
+                environ, declared=(*secrets, JOURNAL_VARIABLE), hand_on=hand_on
+            ),
+            workspace,
+            state_folder(environ),
+            sandbox
+            if isinstance(sandbox, SandboxChoice)
+            else SandboxChoice(sandbox or environ.get(SANDBOX_VARIABLE) or "auto"),
+            host=host_of(host, environ, spans_hosts=opened.spans_hosts),
+            hidden=[*_hidden(opened, journals, environ), *map(Path, hide)],
+        )
+
+        def connect() -> ToolServers:
+            from orchestrator.products.mcp.client.connections import McpConnections
+
+            return McpConnections(
+                environ,
+                book.redactor,
+                workspace=workspace_settings.workspace,
+                state=workspace_settings.state,
+            )
+
+        servers = await _open_servers(connect, workspace_settings.state)
+        registry = AgentRegistry(
+            ModelResolver(
+                environ, limiters, prices, answer_limits=answer_limits, providers=providers
+            ),
+            require_deps=True,
+            require_servers=servers.require,
+            require_places=partial(require_here, places) if opened.tenure is None else None,
+        )
+        history = LateHistory()
+        async with (
+            _open_place(opened, book, registry, queue, here=places, environ=environ) as (
+                place,
+                close_place,
+            ),
+            open_services(
+                book, registry, workspace_settings, place=place, servers=servers, history=history
+            ) as services,
+        ):
+            with release_agents(services):
+                try:
+                    yield Orchestrator(services, history, journals, earlier=earlier)
+                finally:
+                    close_place()
+
+
+@asynccontextmanager
+async def _open_place(
+    journal: Journal,
+    book: Bookkeeper,
+    registry: AgentRegistry,
+    queue: "str | OpenExchange | None",
+    *,
+    here: frozenset[str],
+    environ: Mapping[str, str],
+) -> AsyncGenerator[tuple[ToolPlace, Callable[[], None]]]:
+    """Open the place of tool calls: this process, unless workers can reach the journal.
+
+    The second value is called before running tasks are torn down.
+    """
+    tenure, database = journal.tenure, journal.database
+    if tenure is None:
+        yield HERE, _do_nothing
+        return
+    from orchestrator.products.cluster.work.postgres.exchange import exchange_opener
+    from orchestrator.products.cluster.worker_place import WorkerPlace
+
+    if queue is None or isinstance(queue, str):
+        assert database is not None, "where work is lent, workers find the journal"
+        queue = exchange_opener(database, environ, queue=queue)
+    place = WorkerPlace(book, registry, tenure, queue, here=here)
+    async with place.open():
+        yield place, place.close
+
+
+def _do_nothing() -> None:
+    pass
+
+
+async def _open_servers(connect: Callable[[], ToolServers], state: Path) -> ToolServers:
+    """Return the port to MCP servers, and end the servers that a crash has left."""
+    await trio.lowlevel.checkpoint()
+    if _has_entries(state / SERVERS):
+        from orchestrator.products.mcp.client.left_programs import (
+            end_left_programs,
+            has_left_programs,
+        )
+
+        if has_left_programs(state):
+            await trio.to_thread.run_sync(end_left_programs, state)
+    return LateServers(connect)
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
+
+
+class LateHistory:
+    """Imports the history product when a program forks, retries or shows a run (`History`)."""
+
+    async def fork(
+        self, services: Services, agent: Agent[OutputT], run: str, task: str, *, deps: object
+    ) -> Run[OutputT]:
+        from orchestrator.products.history.replay.fork import fork_run
+
+        return await fork_run(services, agent, run, task, deps=deps)
+
+    async def retry(
+        self, services: Services, agent: Agent[OutputT], run: str, task: str, *, deps: object
+    ) -> Run[OutputT]:
+        from orchestrator.products.history.replay.fork import retry_task
+
+        return await retry_task(services, agent, run, task, deps=deps)
+
+    def show(self, run: Run[Any]) -> str:
+        from orchestrator.products.history.report.inline import inline_report
+
+        outcome = run.outcome
+        error = "" if outcome.succeeded else f"{outcome.ending}: {outcome.error}"
+        return inline_report(run.tree, answer=outcome.output, error=error)
+
+
+def _name(opened: Journal) -> object:
+    """Return the journal in errors: never the address of a database, which has a password."""
+    if opened.database is not None:
+        return opened.identity
+    return opened.file or type(opened).__name__
+
+
+def _secret_values(
+    environ: Mapping[str, str], secrets: Iterable[str], opened: Journal
+) -> list[str]:
+    """Return what no fact contains: secrets of the environment, the password of the database."""
+    if opened.database is None:
+        return secret_values(environ, secrets)
+    from orchestrator.products.cluster.database.connection import password_of
+
+    name = "password of the journal"
+    password = {name: password_of(opened.database)}
+    return secret_values({**environ, **password}, (*secrets, name))
+
+
+def _hidden(opened: Journal, journals: Journals | None, environ: Mapping[str, str]) -> list[Path]:
+    """Return what no tool of an agent sees: the state of this orchestrator, and of others."""
+    # Its files are named as well: a workspace may be the folder itself.
+    usual = default_journal(environ)
+    files = [usual, opened.file]
+    if journals is not None and journals.folder is not None:
+        # Where a link has led to the journal, it is another folder.
+        files.append(journals.folder / FIRST_JOURNAL)
+    hidden = [usual.parent]
+    for file in filter(None, dict.fromkeys(files)):
+        hidden += state_files(file)
+    return hidden
+
+
+@asynccontextmanager
+async def _opened(
+    journal: str | os.PathLike[str] | Journal, journals: Journals | None, session: str | None
+) -> AsyncGenerator[Journal]:
+    if isinstance(journal, str | os.PathLike):
+        assert journals is not None, "it has an address"
+        async with open_journal(journals, session) as held:
+            yield held.journal
+    else:
+        yield journal

@@ -1,0 +1,31 @@
+"""The port to the product that copies and shows earlier runs."""
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from orchestrator.agents import Agent
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.doors.one_shot import Run
+    from orchestrator.kernel.services import Services
+
+OutputT = TypeVar("OutputT")
+
+
+class History(Protocol):
+    """Copies a run to continue it as a new one, and shows a run as a page."""
+
+    async def fork(
+        self, services: "Services", agent: Agent[OutputT], run: str, task: str, *, deps: object
+    ) -> "Run[OutputT]":
+        """Copy a run up to the request of a task, and run the copy from there."""
+        ...
+
+    async def retry(
+        self, services: "Services", agent: Agent[OutputT], run: str, task: str, *, deps: object
+    ) -> "Run[OutputT]":
+        """Copy a run without the effects of the end of a task, and run the copy from there."""
+        ...
+
+    def show(self, run: "Run[Any]") -> str:
+        """Return the answer and the tree of a run as HTML."""
+        ...

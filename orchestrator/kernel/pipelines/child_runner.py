@@ -1,0 +1,28 @@
+"""The port by which a pipeline runs the tasks that it delegates."""
+
+from typing import Protocol
+
+from orchestrator.delegation import Outcome, TaskId, TaskRecord
+from orchestrator.kernel.execution.executor import StepTiming
+
+
+class ChildRunner(Protocol):
+    """Runs what pipelines delegate."""
+
+    timing: StepTiming | None
+    """Delays requests, in a simulation and in a replay."""
+
+    def new_task_id(self, parent: TaskId, call: str, /) -> TaskId:
+        """Return the id of a task that a call requests."""
+        ...
+
+    async def run_joined(self, task: TaskRecord) -> BaseException | None:
+        """Run a task as soon as it has a slot, until it is settled.
+
+        Returns the error that ended it, if its agent raised one in this process.
+        """
+        ...
+
+    def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
+        """End a task, after all that it has joined."""
+        ...

@@ -1,0 +1,48 @@
+"""The tools of servers in a replay and in a simulation, where no server is connected."""
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+import trio
+
+from orchestrator.agents import Tool, ToolCall
+from orchestrator.agents.tools.mcp.listed_tools import SEPARATOR
+from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
+from orchestrator.kernel.execution.tool_servers import NoServers, ServerTools
+
+
+class StandInServers(NoServers):
+    """Has a tool for every name that a run may call (`ToolServers`)."""
+
+    def __init__(self, names: Callable[[str], Iterable[str]]) -> None:
+        """Connect to nothing.
+
+        Args:
+            names: returns the names of tools that begin with the name of a server.
+        """
+        self._names = names
+
+    @asynccontextmanager
+    async def open_turn(self, order: WorkOrder, host: TaskHost) -> AsyncGenerator[ServerTools]:
+        yield ServerTools(
+            [
+                _stand_in(server.name, name)
+                for server in order.agent.servers
+                for name in self._names(f"{server.name}{SEPARATOR}")
+            ]
+        )
+
+
+def _stand_in(server: str, name: str) -> Tool:
+    return Tool(
+        name=name,
+        description=f"a tool of the server {server}",
+        parameters={"type": "object", "properties": {}},
+        run=_not_run,
+        server=server,
+    )
+
+
+async def _not_run(call: ToolCall) -> str:
+    await trio.lowlevel.checkpoint()
+    raise AssertionError(f"{call.name} has a place that does not run it")
