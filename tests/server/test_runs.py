@@ -85,7 +85,7 @@ async def test_a_request_of_too_many_pieces_is_refused(monkeypatch: pytest.Monke
                 (f"/v1/sessions/{session}/messages", {"text": "x", "parts": [part] * 1_001}),
             )
         ]
-        monkeypatch.setattr("orchestrator.products.server.operation.MOST_MESSAGES", 3)
+        monkeypatch.setattr("orchestrator.products.server.api_call.MOST_MESSAGES", 3)
         again = {**new, "input": [message] * 3}
         first = (await served.http.post("/v1/responses", json=again)).json()
         again["previous_response_id"] = first["id"]
