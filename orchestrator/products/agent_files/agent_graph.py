@@ -67,7 +67,7 @@ class BuiltTeam:
     lead: str | None
     """The name of the one that the file names as its lead."""
     warnings: tuple[str, ...]
-    """What the files say that has no meaning here."""
+    """The keys in the files that have no meaning here."""
     jobs: tuple[JobEntry, ...] = ()
     """What begins the agents by the clock."""
 
@@ -255,7 +255,7 @@ class _Builder:
         return frozenset({*own, *BROUGHT_TOOLS})
 
     def _model_of(self, name: str, above: tuple[str, ...]) -> str | Model:
-        """Return the model of an agent: its own, that of the team, or that of its parents."""
+        """Return the model of an agent: its own, the team's, or its parents'."""
         entry = self._entries[name]
         own = _model_text(entry.fields.get("model"))
         if own is not None:
@@ -287,7 +287,7 @@ def wanted_delegates(entry: AgentEntry) -> list[Located]:
 
 
 def _delegation(tool: Located) -> list[Located] | None:
-    """Return to which agents a tool of Claude Code delegates; None if it is another tool."""
+    """Return the delegates of a Claude Code tool; None if it is another tool."""
     text = tool.as_text("a tool")
     name, parenthesis, rest = text.partition("(")
     if name not in DELEGATION_NAMES:
@@ -415,7 +415,7 @@ PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
 }
 """The keys that are fields of `Agent`, and how each is read."""
 NEVER_EMPTY: Final = frozenset({"budget", "limits"})
-"""What is lost below such a key, as in a wrong column, would be a limit."""
+"""Keys whose lost content, as in a wrong column, would be a limit."""
 
 
 def _warnings(entries: Iterable[AgentEntry]) -> Iterable[str]:

@@ -18,9 +18,9 @@ from orchestrator.products.agent_files.tool_names import ALL
 def load_agents(
     path: str | os.PathLike[str], *, tools: Iterable[Tool] = (), model: str | Model | None = None
 ) -> dict[str, Agent[str]]:
-    """Return the agents of files, by name: of a folder of `*.md`, of one, or of a `team.yaml`.
+    """Return the agents of files, by name: of a folder of `*.md`, of one file, or of a `team.yaml`.
 
-    Nothing in a file is run. What has no meaning here is named in a `UserWarning`.
+    No code in a file is run. A `UserWarning` names keys that have no meaning here.
 
     Args:
         path: the folder or the file.
@@ -28,7 +28,7 @@ def load_agents(
         model: the model of agents that name none.
 
     Raises:
-        DefinitionError: a file defines no agent; it says where, and what to write instead.
+        DefinitionError: a file defines no agent; the error names the place and the correction.
     """
     team = read_agents(Path(path), tools=tools, model=model)
     for warning in team.warnings:
@@ -43,14 +43,14 @@ def read_agents(
     model: str | Model | None = None,
     services: Collection[str] | None = None,
 ) -> BuiltTeam:
-    """Return the agents of files, with what the files say that has no meaning here.
+    """Return the agents of files, and the keys that have no meaning here.
 
     Args:
         path: the folder or the file.
         tools: functions of this program that files may name.
         model: the model of agents that name none.
-        services: what can be before the colon in the name of a model; None if it is not known
-            yet, since a program can name more of them when it opens an orchestrator.
+        services: the service names of models; None if they are not known yet, since a program can
+            name more of them when it opens an orchestrator.
     """
     if not path.exists():
         raise AgentFileError(path, 0, "there is no such file or folder")

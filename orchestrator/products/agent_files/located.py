@@ -12,7 +12,7 @@ Value: TypeAlias = "str | int | float | bool | tuple[Located, ...] | Mapping[str
 
 
 class AgentFileError(DefinitionError):
-    """A file defines no agent: where, what is wrong, and what to write instead."""
+    """A file defines no agent: the place, the problem, and the correction."""
 
     def __init__(self, file: Path, line: int, problem: str) -> None:
         where = f"{file}:{line}" if line else f"{file}"
@@ -25,7 +25,7 @@ class AgentFileError(DefinitionError):
 
 @attrs.frozen
 class Located:
-    """A value as it is written in a file."""
+    """A value of a file, with its line."""
 
     value: Value
     file: Path
@@ -78,7 +78,7 @@ class Located:
         return list(self.value)
 
     def as_plain(self) -> Any:
-        """Return it without the lines of what is in it."""
+        """Return the plain value, without lines."""
         if isinstance(self.value, tuple):
             return [item.as_plain() for item in self.value]
         if isinstance(self.value, Mapping):

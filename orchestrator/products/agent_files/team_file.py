@@ -1,4 +1,4 @@
-"""`team.yaml`: the agents of a team in one file, with what they have in common."""
+"""`team.yaml`: the agents of a team in one file, with their common settings."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The tools that a file can name: ours, those of the program, and the names of Claude Code."""
+"""The tools that a file can name: ours, the program's, and the names of Claude Code."""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -22,7 +22,7 @@ CLAUDE_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "KillShell": ("process",),
     "KillBash": ("process",),
 }
-"""What the tools are called in Claude Code, and which of ours do the same."""
+"""The names of Claude Code's tools, and our tools that do the same."""
 DELEGATION_NAMES: Final = frozenset({"Task", "Agent", "delegate_task"})
 """What delegation is called: the delegates of an agent bring the tool."""
 BROUGHT_TOOLS: Final = ("delegate_task", "task", "ask_parent", "job")
@@ -36,7 +36,7 @@ WITHOUT_COUNTERPART: Final = frozenset(
         *("TodoRead", "TodoWrite", "ToolSearch", "WebFetch", "WebSearch"),
     }
 )
-"""Tools of Claude Code for which there is none here."""
+"""Tools of Claude Code without a counterpart here."""
 
 
 class ToolNames:

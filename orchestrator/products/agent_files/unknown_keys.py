@@ -26,7 +26,7 @@ OTHER_WORDS: Final[Mapping[str, str]] = {
     "allowedTools": "tools",
     "permissions": "approve",
 }
-"""What the nearest name would mislead about."""
+"""Keys whose nearest name would mislead."""
 INSIDE: Final[Mapping[str, str]] = {
     **{field.name: "limits: {%s: ...}" for field in attrs.fields(Limits)},
     **{field.name: "budget: {%s: ...}" for field in attrs.fields(Budget) if field.name != "name"},
@@ -54,7 +54,7 @@ def left_out_keys(entry: AgentEntry, known: Collection[str]) -> dict[str, Locate
 
 
 def _problem(key: str, names: Collection[str]) -> str | None:
-    """Return what was meant by a key, if it is not to be left out."""
+    """Return the probable meaning of a key, unless it is to be left out."""
     if key == "instructions":
         return "the instructions are the text below the front matter: write them there"
     if key in INSIDE:

@@ -1,7 +1,7 @@
-"""What a server answers, made harmless before the SDK reads it.
+"""Checks the answers of a server before the SDK reads them.
 
-The SDK refuses a whole answer for one wrong part of it: a tool without a name costs all tools. So
-the parts that a server may get wrong are taken out, and handed on beside the answer as they came.
+The SDK refuses a whole answer for one wrong part: a tool without a name costs all tools. So this
+removes the parts that a server may get wrong, and hands them on beside the answer.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -52,7 +52,7 @@ async def checked(
 
 
 def harmless(method: str, result: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer that the SDK can read, with what the server sent beside it."""
+    """Return an answer that the SDK can read, with the original parts beside it."""
     names = _CHECKED.get(method)
     kind = result.get("resultType", "complete")
     if names is None or kind in _OTHER_RESULTS:
@@ -149,7 +149,7 @@ class _CheckedReads:
 
 
 class _NotedWrites:
-    """Our messages to a server: of each request is noted what it asks for."""
+    """Our messages to a server: notes the purpose of each request."""
 
     def __init__(self, inner: "WriteStream[SessionMessage]", methods: dict[Any, str]) -> None:
         self._inner = inner

@@ -44,7 +44,7 @@ FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 60.0
 """Seconds between two attempts to connect: each time twice as many."""
 GOOD_SECONDS: Final = 60.0
-"""After a connection of so many seconds, the pause begins anew."""
+"""The seconds of a connection after which the pause starts again from its minimum."""
 CLOSE_SECONDS: Final = 8.0
 """How long a connection may take to close: a command has two seconds by itself, and is ended."""
 SETTLE_SECONDS: Final = 0.2
@@ -53,7 +53,7 @@ LISTEN_PAUSE: Final = 30.0
 """Seconds until a subscription that was lost is made again."""
 MOST_PAGES: Final = 50
 MOST_LISTED: Final = 5_000
-"""A listing is read up to so many pages, and so many of what it lists."""
+"""The limits of a listing: its pages, and its entries."""
 LONGEST_SAID: Final = 500
 """How many characters of an error of a server are passed on."""
 NAME: Final = "delegation-orchestrator"
@@ -105,7 +105,7 @@ class ServerConnection:
         self._is_closing = False
         self._is_lost = False
         self._lost_by = ""
-        """What a call said that has found it lost."""
+        """The error of the call that noticed the loss."""
         self._is_stale = False
         """The tools have changed since they were listed."""
         self._wake = trio.Event()
@@ -131,7 +131,7 @@ class ServerConnection:
                     pause = min(LONGEST_PAUSE, pause * 2)
 
     def close(self) -> None:
-        """Begin to close it. `run` returns when nothing of it is left."""
+        """Begin to close it. `run` returns when everything of it has ended."""
         self._is_closing = True
         if self._client is None:
             self._scope.cancel(reason="the orchestrator is closed")
@@ -269,7 +269,7 @@ class ServerConnection:
     async def pages(
         self, list_page: Callable[..., Awaitable[Any]], name: str
     ) -> list[dict[str, Any]]:
-        """Return what a server lists, as it came. A listing without end is cut."""
+        """Return the raw listing of a server. An endless listing is cut."""
         await trio.lowlevel.checkpoint()
         found: list[dict[str, Any]] = []
         cursor: str | None = None
@@ -370,10 +370,10 @@ class ServerConnection:
                 ) from exc
 
     async def wait_task(self, server_call: ServerCall, task: str) -> types.CallToolResult:
-        """Return what a task of the server came to that a call had become before a crash.
+        """Return the result of the server task that this call started before the crash.
 
         Raises:
-            ToolError: it failed, or is not known any more.
+            ToolError: it failed, or the server has forgotten it.
         """
         with self._under_way(server_call):
             return await self._wait_task(server_call, task, 0)

@@ -125,9 +125,9 @@ class _Client(httpx2.AsyncClient):
 
 
 def _is_probe(request: httpx2.Request) -> bool:
-    """Return whether a request asks what a server speaks.
+    """Return whether a request asks for the protocol version of a server.
 
-    An error would be taken for an answer of the older protocol, so a refusal is raised.
+    An error would be read as an answer of the older protocol, so a refusal is raised.
     """
     return request.headers.get(MCP_METHOD_HEADER) == "server/discover"
 

@@ -1,8 +1,8 @@
-"""Ends the servers that a process left behind when it was killed.
+"""Ends the servers that a killed process left behind.
 
-Each process that starts servers holds the lock of a file in the state folder, whose name is a tag
-that all of them carry. The lock ends with its process, however that ends. So a file without a lock
-names what is left, and whichever process finds it first ends that.
+Each process that starts servers holds the lock of a file in the state folder. The name of the file
+is a tag that its servers carry. The lock ends with its process, however that ends. So an unlocked
+file names leftover servers, and the first process that finds it ends them.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
-"""One call of a server that is under way: on whose behalf, and how far it has come.
+"""One running call of a server: its task, and its progress.
 
-The SDK passes no such thing through, so a context variable does: it is set in the trio task that
-calls, and what the SDK starts for the call inherits it.
+The SDK passes no such value through, so a context variable does: the calling trio task sets it, and
+every task that the SDK starts for the call inherits it.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""What a server asks of us: the model, a person, the workspace. Only what was named is answered.
+"""Requests of a server to us: the model, a person, the workspace. Only permitted ones are answered.
 
-A server of an earlier protocol does not say for which of its calls it asks. So it is answered while
-exactly one is under way: no task pays for another's questions.
+A server of an earlier protocol does not name the call of its request. So we answer while exactly
+one call is under way: no task pays for another's questions.
 """
 
 from collections.abc import Collection
@@ -46,7 +46,7 @@ class ServerRequests:
         self._root = root
 
     def callbacks(self) -> dict[str, Any]:
-        """Return what the SDK declares that we can do, and calls."""
+        """Return the capabilities that the SDK declares for us, with their handlers."""
         named = {
             "sampling_callback": (self._server.sampling, self._sample),
             "elicitation_callback": (self._server.elicitation, self._elicit),
@@ -55,7 +55,7 @@ class ServerRequests:
         return {name: function for name, (is_named, function) in named.items() if is_named}
 
     def _call(self) -> ServerCall | None:
-        """Return the call for which a server asks; None if it cannot be known."""
+        """Return the call of a server's request; None if it is unknown."""
         call = CURRENT.get()
         if call in self._calls:
             return call

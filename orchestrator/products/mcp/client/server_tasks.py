@@ -39,7 +39,7 @@ class TaskParams(types.RequestParams):
 
 
 class UpdateParams(TaskParams):
-    """Which task, and what it wanted to know."""
+    """The task, and its question."""
 
     input_responses: dict[str, Any]
 
@@ -61,7 +61,7 @@ class CancelTask(types.Request[TaskParams, Literal["tasks/cancel"]]):
 
 
 class UpdateTask(types.Request[UpdateParams, Literal["tasks/update"]]):
-    """Answers what a task wants to know."""
+    """Answers the questions of a task."""
 
     method: Literal["tasks/update"] = "tasks/update"
     params: UpdateParams
@@ -118,7 +118,7 @@ async def cancel(session: ClientSession, task: str) -> None:
 
 
 async def give_input(session: ClientSession, task: str, state: dict[str, Any]) -> None:
-    """Answer what a task wants to know, as far as we may."""
+    """Answer the questions of a task, as far as permitted."""
     try:
         wanted = _INPUT_REQUESTS.validate_python(state.get("inputRequests"))
     except ValidationError:

@@ -46,7 +46,7 @@ _HEAD: Final = 512
 
 
 class ServerLog:
-    """What a server says beside its messages."""
+    """The standard error of a server."""
 
     def __init__(self) -> None:
         self.stderr = OutputBuffer(head=0, tail=STDERR)

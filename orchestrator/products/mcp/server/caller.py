@@ -48,12 +48,12 @@ class Caller(Protocol):
 
     @property
     def owner(self) -> str:
-        """The owner of what the request opens; "" is the operator."""
+        """The owner of the sessions that the request opens; "" is the operator."""
         ...
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Labels of what the request opens."""
+        """Labels of the sessions that the request opens."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class Caller(Protocol):
 
     @property
     def home(self) -> OpenJournal:
-        """The journal of what the request opens."""
+        """The journal of the sessions that the request opens."""
         ...
 
     def new_run_id(self) -> SessionId:
@@ -84,7 +84,8 @@ class Caller(Protocol):
         ...
 
     def begin_run(self) -> AbstractContextManager[None]:
-        """Charge what is begun in the block to the caller. No checkpoint may be in it.
+        """Charge the work that begins in the block to the caller. The block must not contain a
+        checkpoint.
 
         Raises:
             RefusedError: a limit does not allow it.

@@ -31,7 +31,7 @@ from orchestrator.products.mcp.server.results import (
 from orchestrator.products.mcp.server.tools import AgentTool, TaskMode
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
-"""The extension by which a client polls for the answer of a call."""
+"""The extension of clients that poll for the answer of a call."""
 CALL: Final = "mcp"
 """The kind of a run whose client waits for its answer."""
 TASK: Final = "mcp_task"
@@ -47,7 +47,7 @@ _KEYWORDS: Final = frozenset(
         *("minLength", "maxLength", "minimum", "maximum"),
     ]
 )
-"""What a form may say of a field."""
+"""The keys of a form's field."""
 
 
 @attrs.frozen(kw_only=True)

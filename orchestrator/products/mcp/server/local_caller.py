@@ -1,7 +1,7 @@
 """The user of this process as a caller: the program that started it, and speaks to it over stdio.
 
-It goes on with the tasks that an earlier process of the same agents has left, in the journals where
-they wait. What is in another journal it reads, and does not act on.
+It continues the tasks that an earlier process of the same agents left, in the journals where they
+wait. It reads other journals, and does not act on them.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -78,7 +78,7 @@ class LocalCaller:
         return nullcontext()
 
     def record(self, target: str) -> None:
-        """Record nothing: what the user of this machine does is no request of a key."""
+        """Record nothing: an action of this machine's user is no request of a key."""
 
     async def wait_durable(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -168,13 +168,13 @@ async def open_local_caller(
     agents: Mapping[str, Agent[Any]],
     name: str,
 ) -> AsyncGenerator[tuple[LocalCaller, Sequence[Orchestrator]]]:
-    """Open the journals in which tasks of these agents wait, and go on with them.
+    """Open the journals with waiting tasks of these agents, and continue them.
 
     Args:
         journals: all at the address.
         open_orchestrator: opens an orchestrator on one of them.
         agents: the agents, by the names of their tools.
-        name: who the caller is, for people to read.
+        name: the name of the caller, for people.
     """
     waiting = await trio.to_thread.run_sync(_waiting, journals, agents)
     async with AsyncExitStack() as opened:
@@ -204,7 +204,7 @@ async def open_local_caller(
 
 
 def _waiting(journals: Journals, agents: Mapping[str, Agent[Any]]) -> list[str]:
-    """Return the journals without a writer in which a task of an agent waits; blocking."""
+    """Return the journals without a writer and with a waiting task of an agent; blocking."""
     return [
         name
         for name, sessions in journals.waiting().items()

@@ -28,7 +28,7 @@ class CallProgress:
         self._count = 0
 
     def end(self) -> None:
-        """Say that the run has ended: what it has posted by now is the rest."""
+        """Note that the run has ended: its facts so far are the rest."""
         self._has_ended = True
         self._idle.cancel(reason="the run has ended")
 

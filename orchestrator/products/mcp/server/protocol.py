@@ -189,10 +189,10 @@ def _listed(tool: AgentTool) -> Json:
 
 
 def _capabilities(context: Context) -> Mapping[str, Any]:
-    """Return what a request declares that its client can do.
+    """Return the capabilities that a request declares for its client.
 
-    A client of an earlier protocol declares it once, for all requests of a connection: such a
-    promise may be over by now, and counts for nothing.
+    A client of an earlier protocol declares them once for all requests of a connection. Such a
+    promise may be over by now, and does not count.
     """
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return {}
@@ -222,10 +222,10 @@ def _require_tasks(context: Context, task: str) -> None:
 
 @contextmanager
 def _as_protocol_errors(about: Json | None = None) -> Generator[None]:
-    """Translate errors of the orchestrator to those of the protocol.
+    """Translate errors of the orchestrator to errors of the protocol.
 
     Args:
-        about: what was not found, for programs to read.
+        about: the missing object, for programs to read.
     """
     try:
         yield

@@ -33,17 +33,17 @@ _URI: Final = re.compile(r"run://(?P<run>[^/?#]+)/(?P<last>[^/?#]+)")
 
 @attrs.frozen
 class TreeAddress:
-    """Which tree a resource is, and in which format."""
+    """The tree of a resource, and its format."""
 
     run: str
     format: TreeFormat
 
 
 def parse_uri(uri: str) -> TreeAddress:
-    """Return what the address of a resource means.
+    """Return the tree and format of a resource's address.
 
     Raises:
-        UnknownIdError: it means nothing here.
+        UnknownIdError: the address is unknown.
     """
     found = _URI.fullmatch(uri)
     if found is None or found["last"] not in FORMATS:
@@ -84,7 +84,7 @@ def _resource_of(session: SessionRecord) -> Json:
 
 
 async def read_resource(caller: Caller, uri: str) -> Json:
-    """Return a tree as it is now, once that is durable."""
+    """Return the current tree, once it is durable."""
     address = parse_uri(uri)
     text = await caller.draw_tree(address.run, address.format)
     await caller.wait_durable()

@@ -25,7 +25,7 @@ POLL_MS: Final = 1_000
 RUN: Final = "orchestrator/run"
 """The key of a run's id in the metadata of a result."""
 CONFIRM: Final = "confirm"
-"""The field of the form by which a call of a tool is approved."""
+"""The field of the form that approves a call of a tool."""
 REASON: Final = "reason"
 
 

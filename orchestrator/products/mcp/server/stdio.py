@@ -1,7 +1,7 @@
 """MCP over stdin and stdout: one line of JSON for each message, and nothing else on stdout.
 
-The two are taken before any other code runs, and what is printed goes to stderr. It ends with its
-stdin: calls that are waited for are cancelled, and tasks go on when the next process begins.
+The two are taken before any other code runs, and printed text goes to stderr. The server ends with
+its stdin: waiting calls are cancelled, and tasks go on when the next process begins.
 """
 
 import os
@@ -61,7 +61,7 @@ async def _read_messages(
     messages: trio.MemorySendChannel[SessionMessage | Exception],
     answers: trio.MemorySendChannel[SessionMessage],
 ) -> None:
-    """Pass on the messages that come in, and answer what is none."""
+    """Pass on the incoming messages, and answer a line that is not a message."""
     lines = LineReader(LONGEST_LINE)
     async with messages, answers:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):

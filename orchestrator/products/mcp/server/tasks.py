@@ -36,7 +36,7 @@ async def get_task(tools: Mapping[str, AgentTool], caller: Caller, task: str) ->
 
 
 async def update_task(caller: Caller, task: str, answers: Mapping[str, Any]) -> Json:
-    """Answer questions of a task. What is no open question of it is ignored."""
+    """Answer questions of a task. An answer without an open question is ignored."""
     held = await _hold_task(caller, task)
     orchestrator = held.journal.orchestrator
     read = orchestrator.read
@@ -89,7 +89,7 @@ def _questions_of(found: FoundSession) -> Sequence[ApprovalQuestion]:
 
 
 def _verdict_of(answer: object) -> tuple[ApprovalVerdict, str]:
-    """Return what the user of a client says to a call. Anything but a clear yes is a no."""
+    """Return the verdict of a client's user on a call. Anything but a clear yes is a no."""
     given = as_object(answer)
     is_accepted = given.get("action") == "accept"
     content = as_object(given.get("content") if is_accepted else None)

@@ -1,4 +1,4 @@
-"""What is offered to MCP clients: a tool for each agent, and whether its calls are tasks.
+"""The tools for MCP clients: one for each agent, and whether its calls are tasks.
 
 A name that MCP does not take is an error when the server starts, not when a client comes.
 """

@@ -1,7 +1,7 @@
-"""What is asked of authorization servers: a first token for a person, another one, the end of one.
+"""Requests to authorization servers: a first token for a person, its renewal, its end.
 
-The SDK speaks OAuth. What it does not keep, where a token is renewed and when it ends, is part of a
-`Login`: so a process that starts later renews without a person.
+The SDK speaks OAuth, but does not keep the renewal address and the expiry of a token. A `Login`
+keeps them, so a process that starts later renews without a person.
 """
 
 import time
@@ -39,7 +39,7 @@ class LoginRefusedError(LoginError):
 
 
 class Authorization(OAuthClientProvider):
-    """The SDK's flow for one server, which begins with what a login knows and ends with a login."""
+    """The SDK's flow for one server. It starts from the data of a login and returns a login."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Authorization(OAuthClientProvider):
         context.protected_resource_metadata = _model(ProtectedResourceMetadata, known.resource)
 
     def login(self, now: float) -> Login:
-        """Return what is known by now."""
+        """Return the login with all data so far."""
         context = self.context
         tokens = context.current_tokens
         lifetime = None if tokens is None else tokens.expires_in
@@ -129,7 +129,7 @@ class Authorization(OAuthClientProvider):
 
 
 class _Memory:
-    """Keeps what the SDK wants to have kept until it is stored as a `Login`."""
+    """Keeps the data of the SDK until it is stored as a `Login`."""
 
     def __init__(self, client: OAuthClientInformationFull | None) -> None:
         self._client = client

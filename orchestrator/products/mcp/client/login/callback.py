@@ -47,7 +47,7 @@ class Callback:
         self._arrived = trio.Event()
 
     async def wait(self) -> AuthorizationCodeResult:
-        """Wait until a person has agreed, and return what the browser brings.
+        """Wait until a person has agreed, and return the code from the browser.
 
         Raises:
             LoginError: the person, or the authorization server, has refused.

@@ -1,4 +1,4 @@
-"""`mcp/logins.json`: what a person has logged in to, with the tokens of each; of this user alone.
+"""`mcp/logins.json`: the logins of this user, with their tokens.
 
 A login belongs to an address, and no other server ever gets its tokens. It belongs to the user and
 not to a journal: all processes of the user share it.
@@ -33,9 +33,9 @@ class Login(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires: float | None = None
     """When the access token ends, in seconds since the epoch; None if that is not known."""
     metadata: dict[str, Any] | None = None
-    """What the authorization server says of itself: where tokens are renewed and revoked."""
+    """The metadata of the authorization server: where tokens are renewed and revoked."""
     resource: dict[str, Any] | None = None
-    """What the server says of itself: the name under which tokens are asked for."""
+    """The metadata of the server: the resource name for tokens."""
 
     def __repr__(self) -> str:
         return f"Login(url={self.url!r}, …)"

@@ -34,13 +34,13 @@ PERSON_SECONDS: Final = 300.0
 
 @attrs.frozen(kw_only=True)
 class LoginRequest:
-    """What a person wants to log in to, and as what."""
+    """The server of a login, and the client that logs in."""
 
     url: str
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
     """Sent with every request to the server."""
     scope: str = ""
-    """What to ask for besides what the server names."""
+    """The scopes besides those that the server names."""
     port: int = 0
     """Where the browser comes back to; 0 is any."""
     client_id: str = ""
@@ -116,7 +116,7 @@ async def _connect(request: LoginRequest, flow: Authorization) -> None:
 
 @contextmanager
 def _unlogged() -> Generator[None]:
-    """Keep Python from printing what the SDK logs: we say it in a sentence, without secrets."""
+    """Keep Python from printing the log of the SDK: we print a sentence without secrets."""
     handler, log = logging.NullHandler(), logging.getLogger("mcp")
     log.addHandler(handler)
     try:
@@ -130,7 +130,7 @@ def _redirects(client: dict[str, Any] | None) -> list[str]:
 
 
 def _port_of(client: dict[str, Any] | None) -> int:
-    """Return the port to which the browser came back the last time; 0 if there was none."""
+    """Return the port of the last browser callback, or 0."""
     for redirect in _redirects(client):
         parts = urlsplit(redirect)
         if parts.hostname == HOST and parts.port:

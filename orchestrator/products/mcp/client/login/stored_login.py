@@ -54,8 +54,8 @@ class StoredLogin(httpx2.Auth):
             clock: tells the time of day.
         """
         self.wanted_scope: str | None = None
-        """What the server asks a person to log in for; None if it asks for no login. It is empty
-        if the server names no scope."""
+        """The scopes of the login that the server requests; None if it requests no login, empty if
+        it names no scope."""
         self._name = name
         self._url = address_of(url)
         self._home = httpx2.URL(url)
