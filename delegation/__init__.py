@@ -22,7 +22,7 @@ from orchestrator.delegation.ledger.idle_sessions import (
     restore_session,
 )
 from orchestrator.delegation.ledger.ledger import Ledger
-from orchestrator.delegation.ledger.records import Children, Reply, SessionRecord, TaskRecord, Turn
+from orchestrator.delegation.ledger.records import Children, Reply, SessionRecord, TaskRecord
 from orchestrator.delegation.ledger.slots import Slots
 from orchestrator.delegation.notices import TaskNotice, usd
 from orchestrator.delegation.policy import (
@@ -60,6 +60,7 @@ from orchestrator.delegation.tools.results import (
     unmet_dependency,
 )
 from orchestrator.delegation.tools.task_control import control_tool
+from orchestrator.delegation.tree.node import TaskNode
 from orchestrator.delegation.tree.rows import Row
 from orchestrator.delegation.tree.safe_text import one_line, printable
 from orchestrator.delegation.tree.tree import Tree
@@ -100,11 +101,11 @@ __all__ = [
     "Slots",
     "Status",
     "TaskId",
+    "TaskNode",
     "TaskNotice",
     "TaskRecord",
     "TaskRequest",
     "Tree",
-    "Turn",
     "UnreadableFactError",
     "UnwritableFactError",
     "ask_parent_tool",

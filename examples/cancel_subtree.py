@@ -52,7 +52,7 @@ survey = map_each(region).settled().named("survey")
 
 
 def has_ended(tree: Tree, shop: str) -> bool:
-    return any(tree[task]["goal"] == shop and tree[task]["ended"] for task in tree.graph)
+    return any(tree[task].goal == shop and tree[task].ended for task in tree)
 
 
 async def cancel_what_is_stuck(orchestrator: Orchestrator) -> None:
@@ -63,9 +63,9 @@ async def cancel_what_is_stuck(orchestrator: Orchestrator) -> None:
         tree = orchestrator.tree(orchestrator.runs[0])
         if all(has_ended(tree, shop) for shop in STOCK):
             break
-    stuck = next(task for task in tree.graph if tree[task]["path"] == "/survey/region[2]")
+    stuck = next(task for task in tree if tree[task].path == "/survey/region[2]")
     await orchestrator.cancel(stuck)
-    below = ", ".join(tree[task]["status"] for task in tree.children(stuck))
+    below = ", ".join(tree[task].status for task in tree.children(stuck))
     print("When cancel returns, all below has ended:", below)
 
 

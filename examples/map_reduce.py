@@ -70,7 +70,7 @@ async def main() -> None:
             run = await orchestrator.run(survey, LETTERS)
         for topic, letters in Counter(run.output.by_topic).most_common():
             print(f"{letters:3} {topic}")
-        tasks = Counter(run.tree[task]["agent"] for task in run.tree.graph)
+        tasks = Counter(run.tree[task].agent for task in run.tree)
         print(tasks["reader"], "letters were read,", tasks["merger"], "times merged")
         print(run.usage.calls, "model calls,", usd(run.usage), "of $0.50")
 

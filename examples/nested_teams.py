@@ -72,8 +72,8 @@ async def main() -> None:
             print(f"{row.branch + row.name:<28}{row.money}")
         print("by level:")
         used: defaultdict[str, Usage] = defaultdict(Usage)
-        for task in run.tree.graph:
-            used[run.tree[task]["agent"]] += run.tree[task]["usage"]
+        for task in run.tree:
+            used[run.tree[task].agent] += run.tree[task].usage
         for level, usage in used.items():
             print(f"  {level:<10}{usd(usage)}")
         print(f"  {'all':<10}{usd(run.usage)} of $1")

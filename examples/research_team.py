@@ -42,7 +42,7 @@ async def main() -> None:
         print(run.output)
         for row in run.tree.rows():
             print(f"{row.branch}{row.name} {row.glyph} {row.mode}")
-        print("an arborescence:", nx.is_arborescence(run.tree.graph))
+        print("an arborescence:", nx.is_arborescence(run.tree.to_networkx()))
         print("model calls:", run.usage.calls)
 
 

@@ -65,7 +65,8 @@ async def chat(orchestrator: Orchestrator, message: str) -> None:
 
 def print_reasons(tree: Tree) -> None:
     for task in tree.children(tree.root):
-        print(f"  {tree[task]['mode']}: {tree[task]['reason'].sentence}")
+        if reason := tree[task].reason:
+            print(f"  {tree[task].mode}: {reason.sentence}")
 
 
 async def main() -> None:

@@ -73,7 +73,7 @@ async def main() -> None:
                 await orchestrator.cancel(south)
                 print((await session.replies.receive()).text)
                 receipt = await orchestrator.steer(north, "Also count the tandems.")
-                print(f"the message to {session.tree[north]['path']}: {receipt.state}")
+                print(f"the message to {session.tree[north].path}: {receipt.state}")
                 MORNING.set()
                 print((await session.replies.receive()).text)
                 show(session)

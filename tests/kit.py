@@ -89,7 +89,7 @@ def dispatched(transcript: Transcript) -> list[str]:
 
 def statuses(tree: Tree) -> dict[str, str]:
     """Return the status of each task by its path."""
-    return {tree[task]["path"]: tree[task]["status"] for task in tree.graph}
+    return {tree[task].path: tree[task].status for task in tree}
 
 
 class FunctionModel:

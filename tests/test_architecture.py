@@ -31,10 +31,10 @@ AGENTS = """
 DELEGATION = """
     ASK_PARENT ask_parent_tool asked_transcript
     Account AnswerTerms Assignment Cause Children NO_TERMS TaskNotice DelegationError Delegator
-    DeliveryCapability Detach Encoded Ending Grant ImpossibleEventError Join Ledger
+    TaskNode DeliveryCapability Detach Encoded Ending Grant ImpossibleEventError Join Ledger
     Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Slots Row
     Rules SHARED_BUDGET_PREFIX SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree
-    Turn UnreadableFactError UnwritableFactError Decision decode_used_amounts call_key
+    UnreadableFactError UnwritableFactError Decision decode_used_amounts call_key
     conversation control_tool decide decode delegate_tool dispatched_answer encode evict_session
     fits_budget in_dependency_order joined_answer one_line printable readable_characters
     restore_session register_idle_session root_of unmet_dependency usd encode_shared_use

@@ -410,9 +410,9 @@ def _add_task_notice(
         request=request,
         outcome=event.outcome,
         path=task.path,
-        asked_at=node["requested"],
+        asked_at=node.requested,
         settled_at=entry.at,
-        total=node["total"],
+        total=node.total,
     )
 
 

@@ -33,7 +33,7 @@ from orchestrator.delegation.ledger.task_state import (
     TaskState,
     state_name,
 )
-from orchestrator.delegation.task import Status
+from orchestrator.delegation.task import Ending, Status
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
@@ -104,7 +104,9 @@ def update_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> 
     session.tree.set_status(task.id, status_of(session, task))
 
 
-def status_of(session: SessionRecord, task: TaskRecord) -> str:  # noqa: PLR0911 (a case a state)
+def status_of(  # noqa: PLR0911 (a case a state)
+    session: SessionRecord, task: TaskRecord
+) -> Status | Ending:
     """Return what the tree shows of a task."""
     match state := task.state:
         case Running():

@@ -1,8 +1,7 @@
 """Takes a snapshot while its session goes on: what may change at once, the rest in a thread."""
 
 import copy
-from collections.abc import Mapping
-from typing import Any, assert_never
+from typing import assert_never
 
 from orchestrator.agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from orchestrator.delegation.errors import MISFITS, UnwritableFactError
@@ -29,7 +28,7 @@ from orchestrator.delegation.snapshot.stored_state import (
     encode_state,
     state_code,
 )
-from orchestrator.delegation.tree.rollups import NOTHING_USED
+from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
 
 
 class SnapshotCapture:
@@ -43,9 +42,9 @@ class SnapshotCapture:
         nodes = session.tree.nodes()
         # Lists of what there is already: as many new objects would wake the garbage collector.
         self._tasks = [_captured_task(ledger.tasks[task]) for task in nodes]
-        self._totals: list[Usage] = [node["total"] for node in nodes.values()]
+        self._totals: list[Usage] = [node.total for node in nodes.values()]
         self._nodes = [
-            node if task.outcome is not None else dict(node)
+            node if task.outcome is not None else copy.copy(node)
             for task, node in zip(self._tasks, nodes.values(), strict=True)
         ]
         self._used = {id_: own.used for id_, own in session.own_accounts.items()}
@@ -138,7 +137,7 @@ def _stored_session(session: SessionRecord) -> StoredSession:
     return StoredSession(
         id=session.id,
         facts=session.facts,
-        goal=session.tree.nodes()[session.root.id]["goal"],
+        goal=session.tree.nodes()[session.root.id].goal,
         accounts=[account.id for account in session.accounts],
         approved=sorted(session.approved),
         attended=session.attended,
@@ -193,10 +192,8 @@ def _stored_message(message: Message) -> StoredMessage:
             assert_never(message)
 
 
-def _stored_task(
-    task: TaskRecord, node: Mapping[str, Any], total: Usage, context: int
-) -> StoredTask:
-    usage: Usage = node["usage"]
+def _stored_task(task: TaskRecord, node: TaskNode, total: Usage, context: int) -> StoredTask:
+    usage = node.usage
     return StoredTask(
         id=task.id,
         parent=None if task.parent is None else task.parent.id,
@@ -211,14 +208,14 @@ def _stored_task(
         accounts=[account.id for account in task.accounts],
         restarts=task.restarts,
         cancel_requested=task.cancel_requested,
-        status=node["status"],
-        reason=node["reason"],
-        requested=node["requested"],
-        started=node["started"],
-        ended=node["ended"],
+        status=node.status,
+        reason=node.reason,
+        requested=node.requested,
+        started=node.started,
+        ended=node.ended,
         usage=None if usage == NOTHING_USED else usage,
         total=None if total == usage else total,
-        error=node["error"],
+        error=node.error,
         more=_more(task),
     )
 

@@ -35,7 +35,7 @@ from orchestrator.delegation.snapshot.stored_state import (
     state_of_code,
 )
 from orchestrator.delegation.task import Grant, SessionId
-from orchestrator.delegation.tree.rollups import NOTHING_USED
+from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
 
 
 def restore_snapshot(snapshot: Snapshot) -> Ledger:
@@ -139,23 +139,22 @@ class _Restoration:
 
     def _add_node(self, session: SessionRecord, it: StoredTask, goal: str) -> None:
         usage = NOTHING_USED if it.usage is None else it.usage
-        node = {
-            "parent": it.parent,
-            "agent": it.agent,
-            "goal": goal,
-            "label": "" if it.request is None else it.request.label,
-            "path": it.path,
-            "mode": it.mode,
-            "status": STATUSES[it.status],
-            "reason": REASONS[it.reason],
-            "requested": it.requested,
-            "started": it.started,
-            "ended": it.ended,
-            "usage": usage,
-            "cost": usage.cost,
-            "total": usage if it.total is None else it.total,
-            "error": it.error,
-        }
+        node = TaskNode(
+            parent=it.parent,
+            agent=it.agent,
+            goal=goal,
+            label="" if it.request is None else it.request.label,
+            path=it.path,
+            mode=it.mode,
+            status=STATUSES[it.status],
+            reason=REASONS[it.reason],
+            requested=it.requested,
+            started=it.started,
+            ended=it.ended,
+            usage=usage,
+            total=usage if it.total is None else it.total,
+            error=it.error,
+        )
         needs = () if it.request is None else it.request.needs
         to_come = None if it.request is None else it.request.siblings_to_come
         session.tree.restore(it.id, node, needs, to_come)

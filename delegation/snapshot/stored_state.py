@@ -3,7 +3,7 @@
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -53,8 +53,8 @@ STATES: Final[dict[str, TaskState]] = {
 }
 _CODES: Final = {state: code for code, state in STATES.items()}
 _ENDED: Final = "e"
-REASONS: Final[dict[str, str]] = {"": "", **{it.value: it for it in Reason}}
-STATUSES: Final[dict[str, str]] = {it.value: it for it in (*Status, *Ending)}
+REASONS: Final[dict[str, Reason | Literal[""]]] = {"": "", **{it.value: it for it in Reason}}
+STATUSES: Final[dict[str, Status | Ending]] = {it.value: it for it in (*Status, *Ending)}
 
 
 class StoredUser(msgspec.Struct, array_like=True, gc=False, tag="u"):

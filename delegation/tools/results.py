@@ -59,7 +59,7 @@ def joined_answer(tasks: Sequence[TaskRecord], session: SessionRecord, character
         "status": "completed",
         "results": [result(task, session, share) for task in tasks],
     }
-    reason = Reason(session.tree[tasks[0].id]["reason"])
+    reason = Reason(session.tree[tasks[0].id].reason)
     if reason not in {Reason.ASKED_TO_WAIT, Reason.HANDED_OFF}:
         answer["note"] = (
             f"This ran within the same response, not in the background: {reason.sentence}."
@@ -85,7 +85,7 @@ def _receipt(
     task: TaskRecord, session: SessionRecord, positions: Mapping[TaskId, int]
 ) -> dict[str, Any]:
     receipt = {"task_id": task.id, "path": task.path} | wait_state(task, positions)
-    label = session.tree[task.id]["label"]
+    label = session.tree[task.id].label
     return receipt | ({"label": label} if label else {})
 
 
@@ -110,21 +110,22 @@ def result(
 ) -> dict[str, Any]:
     """Return the outcome of a task, with as much of its output as fits."""
     node = session.tree[task.id]
-    total = node["total"]
+    total = node.total
     outcome = task.outcome
     assert outcome is not None, "only tasks that have ended have results"
+    assert node.ended is not None, "its outcome and its end are one fact"
     answer = {
         "task_id": task.id,
         "path": task.path,
         "agent": task.agent,
-        "label": node["label"],
-        "status": node["status"],
+        "label": node.label,
+        "status": node.status,
         "output": excerpt(outcome.output, share, task.id, offset=offset),
-        "error": node["error"],
+        "error": node.error,
         "schema_errors": outcome.schema_errors,
         "tokens": total.tokens,
         "cost_usd": None if total.unpriced else total.cost / 1_000_000,
-        "seconds": round(node["ended"] - node["requested"], 3),
+        "seconds": round(node.ended - node.requested, 3),
     }
     if total.estimated:
         answer["estimated_calls"] = total.estimated
@@ -145,7 +146,7 @@ def _progress(
     task: TaskRecord, session: SessionRecord, now: float, positions: Mapping[TaskId, int]
 ) -> dict[str, Any]:
     node = session.tree[task.id]
-    ended = now if node["ended"] is None else node["ended"]
+    ended = now if node.ended is None else node.ended
     messages = [
         {"text": one_line(steering.text), "seen_at_model_call": steering.seen_at}
         for steering in task.steering.values()
@@ -153,12 +154,12 @@ def _progress(
     return {
         "task_id": task.id,
         "path": task.path,
-        "label": node["label"],
-        "status": node["status"],
-        "goal": one_line(node["goal"]),
-        "mode": node["mode"],
-        "tokens": node["total"].tokens,
-        "seconds": round(ended - node["requested"], 3),
+        "label": node.label,
+        "status": node.status,
+        "goal": one_line(node.goal),
+        "mode": node.mode,
+        "tokens": node.total.tokens,
+        "seconds": round(ended - node.requested, 3),
         **wait_state(task, positions),
         **({"messages": messages} if messages else {}),
     }

@@ -87,7 +87,7 @@ def critical_path(
         now: until when tasks that have not ended are measured; by default the last known moment.
     """
     top = tree.root if task is None else task
-    if tree[top]["started"] is None:
+    if tree[top].started is None:
         return CriticalPath(())
     tasks = [*tree.descendants(top, itself=True)]
     until = last_moment(tree, tasks) if now is None else now
@@ -98,13 +98,13 @@ def critical_path(
 
 def _end_order(tree: "Tree", task: TaskId, now: float) -> tuple[float, bool]:
     """Return what to sort ends by: at the same moment, a task that goes on comes last."""
-    return end_of(tree, task, now), tree[task]["ended"] is None
+    return end_of(tree, task, now), tree[task].ended is None
 
 
 def _last_to_end(tree: "Tree", top: TaskId, tasks: list[TaskId], now: float) -> TaskId:
     last, end = top, _end_order(tree, top, now)
     for task in tasks:
-        if tree[task]["mode"] == Mode.DETACHED:
+        if tree[task].mode == Mode.DETACHED:
             order = _end_order(tree, task, now)
             if order > end:
                 last, end = task, order
@@ -123,7 +123,7 @@ class _BackwardWalk:
         self.detached_ends = sorted(
             (end_of(tree, task, now), place)
             for place, task in enumerate(tasks)
-            if tree[task]["mode"] == Mode.DETACHED and task != top
+            if tree[task].mode == Mode.DETACHED and task != top
         )
         self.tasks = tasks
         self._joined: dict[TaskId, list[tuple[tuple[float, bool], int, TaskId]]] = {}
@@ -138,7 +138,7 @@ class _BackwardWalk:
                 yield Segment(task, SegmentKind.WORKS, self.end(child), at)
                 task, at, before = child, self.end(child), len(self.tree)
                 continue
-            if self.tree[task]["started"] is not None:
+            if self.tree[task].started is not None:
                 yield Segment(task, SegmentKind.WORKS, begin, at)
                 at = begin
             if task == self.tree.root and self.turn > 0:
@@ -153,7 +153,9 @@ class _BackwardWalk:
             at = min(ready, at)
             if need is None:
                 before = self.tree.subtree(task).place
-                task = self.tree[task]["parent"]
+                parent = self.tree[task].parent
+                assert parent is not None, "a root is never queued"
+                task = parent
             else:
                 task, before = need, len(self.tree)
 
@@ -163,7 +165,7 @@ class _BackwardWalk:
     def begin(self, task: TaskId, at: float) -> float:
         """Return since when a task had run without a break, at a moment."""
         if task != self.tree.root:
-            started: float | None = self.tree[task]["started"]
+            started = self.tree[task].started
             return at if started is None else started
         while self.turn > 0 and self.tree.turns[self.turn][0] > at:
             self.turn -= 1
@@ -175,7 +177,7 @@ class _BackwardWalk:
             self._joined[task] = sorted(
                 (_end_order(self.tree, child, self.now), place, child)
                 for place, child in enumerate(self.tree.children(task))
-                if self.tree[child]["mode"] == Mode.JOINED
+                if self.tree[child].mode == Mode.JOINED
             )
         ends = self._joined[task]
         # The walk only goes back: what is too late now stays too late.
@@ -188,7 +190,7 @@ class _BackwardWalk:
 
     def ready(self, task: TaskId) -> tuple[TaskId | None, float]:
         """Return its last dependency, if any, and when it could have started."""
-        ready: float = self.tree[task]["requested"]
+        ready = self.tree[task].requested
         last: TaskId | None = None
         for need in self.tree.needs(task):
             if self.end(need) >= ready:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from orchestrator.delegation.notices import dollars
-from orchestrator.delegation.tree.rows import seconds_of
 from orchestrator.delegation.tree.tally import STATUS_INDEX, Tally
 
 if TYPE_CHECKING:
@@ -107,12 +106,12 @@ def role_totals(tree: "Tree") -> dict[str, RoleTotals]:
     found: dict[str, RoleTotals] = {}
     for task in tree.descendants(itself=True):
         node = tree[task]
-        usage = node["usage"]
+        usage = node.usage
         own = Tally(1, usage.tokens, usage.calls, usage.cost, usage.unpriced, usage.estimated)
-        own.status_counts[STATUS_INDEX[node["status"]]] = 1
-        role = role_of(node["path"])
+        own.status_counts[STATUS_INDEX[node.status]] = 1
+        role = role_of(node.path)
         known = found.get(role, RoleTotals())
         known.tally.absorb(own)
-        seconds = known.seconds + (seconds_of(node, None) or 0.0)
+        seconds = known.seconds + (node.seconds() or 0.0)
         found[role] = attrs.evolve(known, seconds=seconds)
     return found

@@ -47,8 +47,8 @@ def last_moment(tree: "Tree", tasks: Iterable[TaskId]) -> float:
     """Return the last moment that is known of any of these tasks."""
     moments = (
         moment
-        for task in tasks
-        for moment in map(tree[task].get, ("requested", "started", "ended"))
+        for node in map(tree.__getitem__, tasks)
+        for moment in (node.requested, node.started, node.ended)
         if moment is not None
     )
     return max(moments, default=0.0)
@@ -56,7 +56,7 @@ def last_moment(tree: "Tree", tasks: Iterable[TaskId]) -> float:
 
 def end_of(tree: "Tree", task: TaskId, now: float) -> float:
     """Return when a task ended, or the last turn of a session so far; else now."""
-    ended: float | None = tree[task]["ended"]
+    ended = tree[task].ended
     return now if ended is None else ended
 
 
@@ -65,9 +65,9 @@ def wait_intervals(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
     merged: list[Interval] = []
     for child in tree.children(task):
         node = tree[child]
-        if node["mode"] != Mode.JOINED:
+        if node.mode != Mode.JOINED:
             continue
-        begin, end = node["requested"], end_of(tree, child, now)
+        begin, end = node.requested, end_of(tree, child, now)
         if merged and begin < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
@@ -79,7 +79,7 @@ def run_intervals(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
     """Return when a task ran: once, or in the turns of a session."""
     if task == tree.root:
         return [(began, now if ended is None else ended) for began, ended in tree.turns]
-    started: float | None = tree[task]["started"]
+    started = tree[task].started
     return [] if started is None else [(started, end_of(tree, task, now))]
 
 

@@ -32,11 +32,11 @@ class Progress:
 def progress(tree: "Tree", *, now: float) -> Progress:
     """Return how far a run has come."""
     root = tree[tree.root]
-    below = tree.tally().unsettled - (root["status"] in UNSETTLED)
+    below = tree.tally().unsettled - (root.status in UNSETTLED)
     ended = len(tree) - 1 - below
     known = len(tree) - 1 + tree.to_come
     # In a conversation of several turns, most of the time is that of its person.
     has_pace = ended >= LEAST_ENDED and len(tree.turns) == 1
     left = known - ended
-    pace = max(0.0, now - root["requested"]) / ended if has_pace else None
+    pace = max(0.0, now - root.requested) / ended if has_pace else None
     return Progress(ended, known, pace * left if pace is not None and left else None)

@@ -1,4 +1,4 @@
-"""What every subtree adds up to: the total usage of each node, and the tallies of the views.
+"""The sums of every subtree: the total usage of each node, and the tallies of the views.
 
 Nothing is added up until it is read. `UsageTotals` is read with every result of a task, so it sums
 usage alone, level by level. `Rollups` begins with the first view of a tree, adds up everything
@@ -8,13 +8,13 @@ once, and from then on only what has changed, O(depth) a task.
 import heapq
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from orchestrator.agents import Usage
 from orchestrator.delegation.task import Status, TaskId
+from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
 from orchestrator.delegation.tree.tally import ACTIVE, FAILURES, STATUS_INDEX, STATUSES, Tally
 
-NOTHING_USED: Final = Usage()
 WAITING, RUNNING, FAILED, NOT_URGENT = range(4)
 """How urgent a subtree is: as its most urgent task."""
 
@@ -30,7 +30,7 @@ def sum_usage(used: Usage, more: Usage) -> Usage:
 class UsageTotals:
     """Writes the `total` of nodes: their own usage and that of all below them."""
 
-    def __init__(self, nodes: dict[TaskId, dict[str, Any]]) -> None:
+    def __init__(self, nodes: dict[TaskId, TaskNode]) -> None:
         self._nodes = nodes
         self._pending: dict[int, dict[TaskId, Usage]] = {}
         """By level: the usage in the total of a task that is missing in that of its parent."""
@@ -40,13 +40,13 @@ class UsageTotals:
     def add(self, task: TaskId, usage: Usage) -> None:
         """Add usage to the total of a task, and later to the totals of all above it."""
         node = self._nodes[task]
-        node["total"] = sum_usage(node["total"], usage)
+        node.total = sum_usage(node.total, usage)
         level = _level(node)
         pending = self._pending.setdefault(level, {})
         pending[task] = sum_usage(pending.get(task, NOTHING_USED), usage)
         self._deepest = max(self._deepest, level)
 
-    def refresh(self, node: Mapping[str, Any] | None = None) -> None:
+    def refresh(self, node: TaskNode | None = None) -> None:
         """Bring the totals of a node's level and of all below it up to date, or all totals.
 
         Usage climbs only when it is read: to climb to the root with every model answer would cost
@@ -57,16 +57,15 @@ class UsageTotals:
         level = 0 if node is None else _level(node)
         while self._deepest > level:
             for task, usage in self._pending.pop(self._deepest, {}).items():
-                parent: TaskId | None = self._nodes[task]["parent"]
+                parent = self._nodes[task].parent
                 if parent is not None:
                     self.add(parent, usage)
             self._deepest -= 1
 
 
-def _level(node: Mapping[str, Any]) -> int:
+def _level(node: TaskNode) -> int:
     # The path of a task names all above it.
-    path: str = node["path"]
-    return path.count("/")
+    return node.path.count("/")
 
 
 def urgency(tally: Tally) -> int:
@@ -212,7 +211,7 @@ def _size(branch: Subtree) -> tuple[int, int, int, int]:
 class Rollups:
     """The tallies of a tree, brought up to date when they are read."""
 
-    def __init__(self, nodes: Mapping[TaskId, dict[str, Any]]) -> None:
+    def __init__(self, nodes: Mapping[TaskId, TaskNode]) -> None:
         self._nodes = nodes
         self.changed: dict[TaskId, None] = dict.fromkeys(nodes)
         """The tasks that have changed since then, parents before their new children."""
@@ -250,27 +249,27 @@ class Rollups:
 
     def _add_subtree(self, task: TaskId) -> Subtree:
         node = self._nodes[task]
-        if node["parent"] is None:
+        if node.parent is None:
             return Subtree(task, None, 0)
-        parent = self._branches[node["parent"]]
+        parent = self._branches[node.parent]
         branch = Subtree(task, parent, parent.width)
         if parent.groups is _NO_GROUPS:
             parent.groups = {}
             if parent.siblings is not None:
                 parent.siblings.branching[parent.task] = parent
         assert isinstance(parent.groups, dict), "it has just been made"
-        if node["agent"] not in parent.groups:
-            parent.groups[node["agent"]] = Siblings(node["agent"], parent)
-        siblings = branch.siblings = parent.groups[node["agent"]]
+        if node.agent not in parent.groups:
+            parent.groups[node.agent] = Siblings(node.agent, parent)
+        siblings = branch.siblings = parent.groups[node.agent]
         siblings.members[task] = branch
         return branch
 
 
-def _propagate(branch: Subtree, node: dict[str, Any]) -> None:
+def _propagate(branch: Subtree, node: TaskNode) -> None:
     """Add what has changed of a task to all above it."""
-    before, status = branch.status, STATUS_INDEX[node["status"]]
-    change = _used_since(branch, node["usage"])
-    times = (node["started"], node["ended"])
+    before, status = branch.status, STATUS_INDEX[node.status]
+    change = _used_since(branch, node.usage)
+    times = (node.started, node.ended)
     is_timed = times != (branch.started, branch.ended)
     if before == status and change is None and not is_timed:
         return
@@ -290,11 +289,11 @@ def _propagate(branch: Subtree, node: dict[str, Any]) -> None:
         above = above.parent
 
 
-def _initialize(branch: Subtree, node: dict[str, Any]) -> None:
+def _initialize(branch: Subtree, node: TaskNode) -> None:
     """Add up a task itself, and nothing above it."""
-    status = branch.status = STATUS_INDEX[node["status"]]
-    branch.started, branch.ended = times = (node["started"], node["ended"])
-    _add(branch.tally, None, status, _used_since(branch, node["usage"]), times)
+    status = branch.status = STATUS_INDEX[node.status]
+    branch.started, branch.ended = times = (node.started, node.ended)
+    _add(branch.tally, None, status, _used_since(branch, node.usage), times)
     if branch.siblings is not None:
         branch.siblings.status_counts[status] += 1
 

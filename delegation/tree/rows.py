@@ -1,7 +1,7 @@
 """The rows of a tree as text: one line a task, the same for the same facts."""
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -82,7 +82,7 @@ def _with_ancestors(tree: "Tree", tasks: Collection[TaskId]) -> set[TaskId]:
         above: TaskId | None = task
         while above is not None and above not in found:
             found.add(above)
-            above = tree[above]["parent"]
+            above = tree[above].parent
     return found
 
 
@@ -98,28 +98,20 @@ def _collapsed_summary(tree: "Tree", task: TaskId, below: list[TaskId], shown: l
 
 def _row(tree: "Tree", task: TaskId, branch: str, now: float | None, collapsed: str) -> Row:
     node = tree[task]
-    _, _, name = node["path"].rpartition("/")
+    _, _, name = node.path.rpartition("/")
     return Row(
         task=task,
         branch=branch,
         name=printable(name),
-        status=node["status"],
-        mode=node["mode"],
-        seconds=seconds_of(node, now),
-        tokens=node["total"].tokens,
-        tokens_text=node["total"].tokens_text,
-        money=usd(node["total"]),
-        about=one_line(node["error"] or node["label"] or node["goal"]),
+        status=node.status,
+        mode=node.mode,
+        seconds=node.seconds(now),
+        tokens=node.total.tokens,
+        tokens_text=node.total.tokens_text,
+        money=usd(node.total),
+        about=one_line(node.error or node.label or node.goal),
         collapsed=collapsed,
     )
-
-
-def seconds_of(node: dict[str, Any], now: float | None) -> float | None:
-    """Return how long a task ran, or has run until now."""
-    ended: float | None = node["ended"] if node["ended"] is not None else now
-    if node["started"] is None or ended is None:
-        return None
-    return ended - float(node["started"])
 
 
 def text(shown: Iterable[Row]) -> str:

@@ -63,7 +63,7 @@ class _Slack:
         ends = sorted(
             end_of(self.tree, task, self.now)
             for task in tasks
-            if self.tree[task]["mode"] == Mode.DETACHED
+            if self.tree[task].mode == Mode.DETACHED
         )
         for turn, begin in enumerate(self.begins):
             last = bisect.bisect_right(ends, begin) - 1
@@ -85,15 +85,15 @@ class _Slack:
             yield child
             # Had it started later, all that it delegated would have, too.
             start = self.starts[child] = min(own, self.delegated[child, 0].least)
-            at = tree[child]["requested"]
+            at = tree[child].requested
             self.delegated[parent, self.turn_at(parent, at)].add(at, start)
 
     def of(self, parent: TaskId, child: TaskId, intervals: list[tuple[float, float]]) -> float:
         tree = self.tree
         ended = end_of(tree, child, self.now)
         later = self.end - ended
-        if tree[child]["mode"] == Mode.JOINED:
-            asked = tree[child]["requested"]
+        if tree[child].mode == Mode.JOINED:
+            asked = tree[child].requested
             place = bisect.bisect_right(intervals, (asked, self.end + 1)) - 1
             goes_on = intervals[place][1]
             turn = self.turn_at(parent, asked)
@@ -107,7 +107,7 @@ class _Slack:
                 later = min(later, begins - ended + self.begin_later(turn))
         for dependent in self.needed_by.get(child, ()):
             ready = max(
-                tree[dependent]["requested"],
+                tree[dependent].requested,
                 *(end_of(tree, need, self.now) for need in tree.needs(dependent)),
             )
             later = min(later, ready - ended + self.starts[dependent])

@@ -8,7 +8,7 @@ import attrs
 from orchestrator.agents import Usage
 from orchestrator.delegation.task import Ending, Status
 
-STATUSES: Final[tuple[str, ...]] = (*Status, *Ending)
+STATUSES: Final[tuple[Status | Ending, ...]] = (*Status, *Ending)
 STATUS_INDEX: Final[dict[str, int]] = {status: at for at, status in enumerate(STATUSES)}
 """The index of each status in `status_counts`."""
 

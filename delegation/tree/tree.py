@@ -1,22 +1,17 @@
-"""The tree of one session's tasks, as a graph for queries and exports.
+"""The tree of one session's tasks, for queries and exports.
 
 The fold updates it fact by fact; it is never rebuilt. Work per fact is O(depth).
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from orchestrator.agents import Usage
-from orchestrator.delegation.task import Mode, Reason, Status, TaskId
+from orchestrator.delegation.task import Ending, Mode, Reason, Status, TaskId
 from orchestrator.delegation.tree import rows as tree_rows
-from orchestrator.delegation.tree.rollups import (
-    NOTHING_USED,
-    Rollups,
-    Subtree,
-    UsageTotals,
-    sum_usage,
-)
+from orchestrator.delegation.tree.node import TaskNode
+from orchestrator.delegation.tree.rollups import Rollups, Subtree, UsageTotals, sum_usage
 from orchestrator.delegation.tree.tally import STATUSES, Tally
 
 if TYPE_CHECKING:
@@ -39,21 +34,16 @@ NEEDS: Final = "needs"
 class Tree:
     """The tasks of a session, who delegated them, and how they ended.
 
-    Edges have a `kind`: `delegates` from parent to child, `needs` from a task to a sibling that
+    Edges have a kind: `delegates` from parent to child, `needs` from a task to a sibling that
     starts when it has succeeded.
-
-    Every node has the attributes `parent, agent, goal, label, path, mode, reason, status,
-    requested, started, ended, usage, cost, total, error`. `usage` and `cost` (micro-dollars)
-    are the task's own; `total` is the usage of it and all below it. Times are seconds since the
-    epoch.
     """
 
     def __init__(self, root: TaskId) -> None:
         self.root = root
-        self._nodes: dict[TaskId, dict[str, Any]] = {}
+        self._nodes: dict[TaskId, TaskNode] = {}
         self._needs: dict[TaskId, tuple[TaskId, ...]] = {}
-        # Built when first read: most trees are never read while they grow.
-        self._graph: nx.DiGraph[TaskId] | None = None
+        # Both are built when first read: most trees are never read while they grow.
+        self._children: dict[TaskId, list[TaskId]] | None = None
         self._rollups: Rollups | None = None
         self._totals = UsageTotals(self._nodes)
         self._to_come: dict[TaskId, int] = {}
@@ -71,45 +61,21 @@ class Tree:
         """Yield all tasks, each parent before its children."""
         return iter(self._nodes)
 
-    def __getitem__(self, task: TaskId) -> dict[str, Any]:
-        """Return the attributes of a node, as they are now."""
+    def __getitem__(self, task: TaskId) -> TaskNode:
+        """Return the node of a task; only to be read."""
         node = self._nodes[task]
         self._totals.refresh(node)
         return node
 
-    def nodes(self) -> Mapping[TaskId, dict[str, Any]]:
-        """Return the attributes of all nodes, as they are now; only to be read."""
+    def nodes(self) -> Mapping[TaskId, TaskNode]:
+        """Return all nodes; only to be read."""
         self._totals.refresh()
         return self._nodes
 
     @property
-    def graph(self) -> "nx.DiGraph[TaskId]":
-        """The same as a graph. The ledger writes it: copy it before you change it."""
-        self._totals.refresh()
-        if self._graph is None:
-            # Imported late: networkx is the slowest import of all, and many programs need no graph.
-            import networkx as nx
-
-            self._graph = nx.DiGraph()
-            for task in self._nodes:
-                self._draw(self._graph, task)
-        return self._graph
-
-    def _draw(self, graph: "nx.DiGraph[TaskId]", task: TaskId) -> None:
-        node = self._nodes[task]
-        graph.add_node(task, **node)
-        # The dictionary of the graph itself, without the view that wraps each read of it.
-        self._nodes[task] = graph.nodes[task]
-        if node["parent"] is not None:
-            graph.add_edge(node["parent"], task, kind=DELEGATES)
-        for need in self._needs.get(task, ()):
-            graph.add_edge(need, task, kind=NEEDS)
-
-    @property
     def total(self) -> Usage:
-        """What the whole tree has used."""
-        usage: Usage = self[self.root]["total"]
-        return usage
+        """The usage of the whole tree."""
+        return self[self.root].total
 
     @property
     def to_come(self) -> int:
@@ -120,34 +86,40 @@ class Tree:
     def is_at_work(self) -> bool:
         """A task, or the turn of the session, goes on now; else its times do not grow."""
         return any(
-            node["ended"] is None
-            and node["started"] is not None
-            and node["status"] != Status.INTERRUPTED
+            node.ended is None and node.started is not None and node.status != Status.INTERRUPTED
             for node in self._nodes.values()
         )
 
     def children(self, task: TaskId) -> list[TaskId]:
         """Return the children of a task, in the order of their requests."""
-        below = self.graph.succ[task].items()
-        return [child for child, edge in below if edge["kind"] == DELEGATES]
+        if task not in self._nodes:
+            raise KeyError(task)
+        if self._children is None:
+            self._children = {}
+            for child, node in self._nodes.items():
+                if node.parent is not None:
+                    self._children.setdefault(node.parent, []).append(child)
+        return [*self._children.get(task, ())]
 
     def needs(self, task: TaskId) -> list[TaskId]:
         """Return the tasks that had to succeed before this one could start."""
-        above = self.graph.pred[task].items()
-        return [need for need, edge in above if edge["kind"] == NEEDS]
+        return [*dict.fromkeys(self._needs.get(task, ()))]
 
     def edges(self) -> Iterator[tuple[TaskId, TaskId, str]]:
         """Yield from where each edge leads, to where, and its kind."""
-        for above, below, edge in self.graph.edges(data=True):
-            yield above, below, edge["kind"]
+        for task, node in self._nodes.items():
+            if node.parent is not None:
+                yield node.parent, task, DELEGATES
+            for need in dict.fromkeys(self._needs.get(task, ())):
+                yield need, task, NEEDS
 
     def ancestors(self, task: TaskId) -> list[TaskId]:
         """Return the parent of a task, its parent, and so on up to the root."""
         found: list[TaskId] = []
-        above: TaskId | None = self._nodes[task]["parent"]
+        above = self._nodes[task].parent
         while above is not None:
             found.append(above)
-            above = self._nodes[above]["parent"]
+            above = self._nodes[above].parent
         return found
 
     def descendants(self, task: TaskId | None = None, *, itself: bool = False) -> Iterator[TaskId]:
@@ -180,9 +152,9 @@ class Tree:
         return [
             task
             for task in self.descendants(under, itself=True)
-            if (statuses is None or self._nodes[task]["status"] in statuses)
-            and (agent is None or self._nodes[task]["agent"] == agent)
-            and (label is None or self._nodes[task]["label"] == label)
+            if (statuses is None or self._nodes[task].status in statuses)
+            and (agent is None or self._nodes[task].agent == agent)
+            and (label is None or self._nodes[task].label == label)
         ]
 
     def at(self, name: str) -> TaskId | None:
@@ -190,7 +162,7 @@ class Tree:
         task = TaskId(name)
         if task in self._nodes:
             return task
-        paths = (task for task, node in self._nodes.items() if node["path"] == name)
+        paths = (task for task, node in self._nodes.items() if node.path == name)
         return next(paths, None)
 
     def counts(self) -> dict[str, int]:
@@ -198,7 +170,7 @@ class Tree:
         if self._rollups is not None:
             return self.subtree(self.root).tally.counts
         # All rollups would take a hundred times as long: half a second for 25,000 tasks.
-        found = Counter([node["status"] for node in self._nodes.values()])
+        found = Counter([node.status for node in self._nodes.values()])
         return {status: found[status] for status in STATUSES if status in found}
 
     def tally(self, task: TaskId | None = None) -> Tally:
@@ -311,6 +283,12 @@ class Tree:
         """Return the picture, for a notebook."""
         return self.to_svg()
 
+    def to_networkx(self) -> "nx.DiGraph[TaskId]":
+        """Return the whole tree as a new networkx graph: see the module `networkx_graph`."""
+        from orchestrator.delegation.tree.exports.networkx_graph import networkx_graph
+
+        return networkx_graph(self)
+
     def to_graphml(self) -> str:
         """Return the whole graph as GraphML: see the module `graphml`."""
         from orchestrator.delegation.tree.exports.graphml import graphml
@@ -345,71 +323,62 @@ class Tree:
         to_come: int | None = None,
     ) -> None:
         """Add a task that is queued."""
-        self._nodes[task] = {
-            "parent": parent,
-            "agent": agent,
-            "goal": goal,
-            "label": label,
-            "path": path,
-            "mode": mode,
-            "status": Status.QUEUED,
-            "reason": "" if reason is None else reason,
-            "requested": at,
-            "started": None,
-            "ended": None,
-            "usage": NOTHING_USED,
-            "cost": 0,
-            "total": NOTHING_USED,
-            "error": "",
-        }
+        self._nodes[task] = TaskNode(
+            parent=parent,
+            agent=agent,
+            goal=goal,
+            label=label,
+            path=path,
+            mode=mode,
+            status=Status.QUEUED,
+            reason="" if reason is None else reason,
+            requested=at,
+        )
         if needs:
             self._needs[task] = tuple(needs)
         if parent is not None and to_come is not None:
             self._to_come[parent] = to_come
-        if self._graph is not None:
-            self._draw(self._graph, task)
+        if self._children is not None and parent is not None:
+            self._children.setdefault(parent, []).append(task)
         if self._rollups is not None:
             self._rollups.changed[task] = None
 
     def restore(
-        self,
-        task: TaskId,
-        node: dict[str, Any],
-        needs: tuple[TaskId, ...],
-        to_come: int | None = None,
+        self, task: TaskId, node: TaskNode, needs: tuple[TaskId, ...], to_come: int | None = None
     ) -> None:
-        """Add a task with all its attributes, as another tree has it."""
+        """Add a task with its node, as another tree has it, before anything reads this tree."""
         self._nodes[task] = node
         if needs:
             self._needs[task] = needs
-        if to_come is not None and self._nodes[node["parent"]]["ended"] is None:
-            self._to_come[node["parent"]] = to_come
+        parent = node.parent
+        if parent is not None and to_come is not None and self._nodes[parent].ended is None:
+            self._to_come[parent] = to_come
 
-    def set_status(self, task: TaskId, status: str) -> None:
+    def set_status(self, task: TaskId, status: Status | Ending) -> None:
         """Show another status of a task: the ledger derives it from the task's state."""
         node = self._nodes[task]
-        if node["status"] != status:
-            node["status"] = status
+        if node.status != status:
+            node.status = status
             if self._rollups is not None:
                 self._rollups.changed[task] = None
 
     def set_first_goal(self, goal: str) -> None:
         """Give the root its goal, unless it has one: the first message of its session."""
         node = self._nodes[self.root]
-        node["goal"] = node["goal"] or goal
+        node.goal = node.goal or goal
 
     def start(self, task: TaskId, at: float) -> None:
         """Note when a task started, the first time."""
         node = self._nodes[task]
-        if node["started"] is None:
-            node["started"] = at
+        if node.started is None:
+            node.started = at
             if self._rollups is not None:
                 self._rollups.changed[task] = None
 
     def end(self, task: TaskId, at: float, error: str) -> None:
         """Note when a task ended, and its error."""
         node = self._nodes[task]
-        node["ended"], node["error"] = at, error
+        node.ended, node.error = at, error
         self._to_come.pop(task, None)
         if self._rollups is not None:
             self._rollups.changed[task] = None
@@ -417,7 +386,10 @@ class Tree:
     def begin_turn(self, at: float) -> None:
         """Note that the session begins a turn."""
         self.start(self.root, at)
-        self.mark(self.root, ended=None, error="")
+        root = self._nodes[self.root]
+        root.ended, root.error = None, ""
+        if self._rollups is not None:
+            self._rollups.changed[self.root] = None
         self.turns.append((at, None))
 
     def end_turn(self, at: float, error: str) -> None:
@@ -426,17 +398,10 @@ class Tree:
         began, _ = self.turns[-1]
         self.turns[-1] = (began, at)
 
-    def mark(self, task: TaskId, **attributes: object) -> None:
-        """Change attributes of a node."""
-        self._nodes[task].update(attributes)
-        if self._rollups is not None:
-            self._rollups.changed[task] = None
-
     def add_usage(self, task: TaskId, usage: Usage) -> None:
         """Book usage on a task, and in the totals of all above it."""
         node = self._nodes[task]
-        node["usage"] = sum_usage(node["usage"], usage)
-        node["cost"] += usage.cost
+        node.usage = sum_usage(node.usage, usage)
         self._totals.add(task, usage)
         if self._rollups is not None:
             self._rollups.changed[task] = None

@@ -59,7 +59,7 @@ class FoundJob:
             if not entries:
                 return "pruned"
             session = fold_entries(entries, self.title).sessions[run]
-            status: str = session.tree[session.root.id]["status"]
+            status = session.tree[session.root.id].status
             return f"{status}, not delivered" if session.undelivered else status
 
         found, _ = read_journal(self.store, read)

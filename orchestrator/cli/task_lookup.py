@@ -39,7 +39,7 @@ def task_in(tree: Tree, name: str) -> TaskId:
         return task
     if name and tree.root.startswith(name):
         return tree.root
-    found = [] if not name else [task for task in tree.graph if task.startswith(name)]
+    found = [] if not name else [task for task in tree if task.startswith(name)]
     if len(found) > 1:
         raise CommandError(f"{len(found)} tasks begin with {name!r}; say more of it")
     if not found:
@@ -53,5 +53,5 @@ def task_in(tree: Tree, name: str) -> TaskId:
 def _guess(tree: Tree, name: str) -> str:
     if not name.startswith("/"):
         return ""
-    close = get_close_matches(name, [tree[task]["path"] for task in tree.graph], n=1)
+    close = get_close_matches(name, [tree[task].path for task in tree], n=1)
     return f" did you mean {close[0]}?" if close else ""

@@ -449,7 +449,7 @@ async def test_a_real_model_delegates(model: LocalModel) -> None:
 
 
 def _agents(tree: Tree) -> list[str]:
-    return [tree[task]["agent"] for task in tree.graph]
+    return [tree[task].agent for task in tree]
 
 
 @needs_weights

@@ -114,5 +114,5 @@ async def test_long_goals_answers_results_and_handed_on_goals_are_searched_ahead
 
         assert run.output == "ok"
         assert all(map(searched, [goal, answer, result, f"d {answer}"]))
-        goals = [node["goal"] for node in run.tree.nodes().values()]
+        goals = [node.goal for node in run.tree.nodes().values()]
         assert not any("hunter2" in text for text in goals)

@@ -29,6 +29,6 @@ async def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
         assert [row[0] for row in message["rows"]] == [*tree]
         for id_, status, began, until, error, usage, parent, agent, *_ in message["rows"]:
             node = tree[TaskId(id_)]
-            assert (status, parent, agent) == (node["status"], node["parent"], node["agent"])
-            assert (began, until, error) == (node["started"], node["ended"], node["error"])
-            assert usage == [*attrs.astuple(node["usage"])]
+            assert (status, parent, agent) == (node.status, node.parent, node.agent)
+            assert (began, until, error) == (node.started, node.ended, node.error)
+            assert usage == [*attrs.astuple(node.usage)]

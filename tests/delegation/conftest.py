@@ -125,9 +125,9 @@ def _plain(value: object, *, whole: bool = False) -> object:
             # Its name is no part of it, and has to be the same all the same.
             return value, value.id
         case Tree():
-            nodes = [(task, dict(value[task])) for task in value.graph]
+            nodes = [(task, value[task].attributes()) for task in value]
             followed = value.turns, value.to_come
-            return nodes, list(value.graph.edges(data="kind")), followed
+            return nodes, list(value.to_networkx().edges(data="kind")), followed
         case dict():
             value = [(key, _plain(known, whole=whole)) for key, known in value.items()]
         case list() | tuple() | Transcript():

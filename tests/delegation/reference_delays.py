@@ -12,15 +12,16 @@ from orchestrator.delegation.tree.intervals import wait_intervals
 def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (one model)
     """Return when the last task would have ended if one had ended so much later."""
     root, turns = tree.root, tree.turns
-    detached = [it for it in tree.graph if tree[it]["mode"] == Mode.DETACHED]
+    ends = {task: node.ended for task, node in tree.nodes().items() if node.ended is not None}
+    starts = {it: node.started for it, node in tree.nodes().items() if node.started is not None}
+    detached = [it for it in tree if tree[it].mode == Mode.DETACHED]
 
     def told_at(turn: int) -> list[TaskId]:
         begins = [begin for begin, _ in turns]
         return [
             it
             for it in detached
-            if tree[it]["ended"] <= begins[turn]
-            and (turn == 0 or tree[it]["ended"] > begins[turn - 1])
+            if ends[it] <= begins[turn] and (turn == 0 or ends[it] > begins[turn - 1])
         ]
 
     @cache
@@ -30,14 +31,14 @@ def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (on
         before = turns[turn - 1][1]
         assert before is not None, "it has ended"
         at = turns[turn][0]
-        news = [it for it in told_at(turn) if tree[it]["ended"] > before]
-        ended: list[float] = [tree[it]["ended"] for it in news]
+        news = [it for it in told_at(turn) if ends[it] > before]
+        ended = [ends[it] for it in news]
         previous = shifted(root, before, turn - 1)
         if not ended:
             early = [end(it) for it in told_at(turn)]
             return max([previous + at - before, *early])
-        ends = [end(it) for it in told_at(turn)]
-        return max([previous, *ends]) + at - max(ended)
+        late = [end(it) for it in told_at(turn)]
+        return max([previous, *late]) + at - max(ended)
 
     @cache
     def shifted(task: TaskId, at: float, turn: int = 0) -> float:
@@ -45,33 +46,33 @@ def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (on
         if task == root:
             anchor, now = turns[turn][0], begin(turn)
         else:
-            anchor, now = tree[task]["started"], start(task)
+            anchor, now = starts[task], start(task)
         for wait_begin, wait_end in wait_intervals(tree, task, 0.0):
             if anchor <= wait_begin and wait_end <= at:
                 joined = [
                     end(child)
                     for child in tree.children(task)
-                    if tree[child]["mode"] == Mode.JOINED
-                    and wait_begin <= tree[child]["requested"] < wait_end
+                    if tree[child].mode == Mode.JOINED
+                    and wait_begin <= tree[child].requested < wait_end
                 ]
                 anchor, now = wait_end, max(joined)
         return now + at - anchor
 
     @cache
     def start(task: TaskId) -> float:
-        parent, at = tree[task]["parent"], tree[task]["requested"]
+        parent, at = tree[task].parent, tree[task].requested
         turn = max((number for number, (began, _) in enumerate(turns) if began <= at), default=0)
         needs = tree.needs(task)
-        ready = max([at, *(tree[need]["ended"] for need in needs)])
+        ready = max([at, *(ends[need] for need in needs)])
+        assert parent is not None, "a root starts with its first turn"
         asked = shifted(parent, at, turn if parent == root else 0)
         now = max([asked, *(end(need) for need in needs)])
-        queued: float = tree[task]["started"] - ready
-        return now + queued
+        return now + starts[task] - ready
 
     @cache
     def end(task: TaskId) -> float:
         turn = len(turns) - 1 if task == root else 0
         more = by if task == delayed else 0.0
-        return shifted(task, tree[task]["ended"], turn) + more
+        return shifted(task, ends[task], turn) + more
 
-    return max(map(end, tree.graph))
+    return max(map(end, tree))

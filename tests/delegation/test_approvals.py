@@ -82,7 +82,7 @@ def working(begin: Tell, tell: Tell, requested: Asked) -> None:
 
 
 def status(ledger: Ledger, task: TaskId = A) -> str:
-    return str(ledger.sessions[S].tree[task]["status"])
+    return str(ledger.sessions[S].tree[task].status)
 
 
 @pytest.mark.usefixtures("working")

@@ -95,7 +95,7 @@ def test_a_task_that_is_resumed_forgets_it_too(
     tell(RESTART, DoorOpened(S, PUSH), TaskStarted(A))
 
     assert texts(ledger, A) == []
-    assert ledger.sessions[S].tree[A]["usage"] == USED, "it was paid for"
+    assert ledger.sessions[S].tree[A].usage == USED, "it was paid for"
 
 
 @pytest.mark.parametrize("door", [PUSH, NONE])

@@ -25,21 +25,21 @@ from tests.growth import grows_at_most
 DONE, FAILED = Ending.SUCCEEDED, Ending.FAILED
 
 
-def team(children: Iterable[tuple[str, str, str]] = ()) -> Tree:
+def team(children: Iterable[tuple[str, str, Status | Ending]] = ()) -> Tree:
     """Return a tree of an editor and tasks: parent, agent, status. They are called t0, t1, ..."""
     tree = Tree(ROOT)
     tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
-    tree.mark(ROOT, status=Status.RUNNING)
+    tree.set_status(ROOT, Status.RUNNING)
     for number, (parent, agent, status) in enumerate(children):
         tree.add(
             TaskId(f"t{number}"),
             parent=TaskId(parent),
             agent=agent,
-            path=f"{tree[TaskId(parent)]['path']}/{agent}[{number}]",
+            path=f"{tree[TaskId(parent)].path}/{agent}[{number}]",
             mode=Mode.JOINED,
             at=number,
         )
-        tree.mark(TaskId(f"t{number}"), status=status)
+        tree.set_status(TaskId(f"t{number}"), status)
     return tree
 
 
@@ -66,7 +66,7 @@ def test_of_many_with_failures_those_open_that_failed_themselves_or_mostly() -> 
     failed = [(f"t{at}", "tester", FAILED) for at in range(12)]
     done = [(f"t{at}", "tester", DONE) for at in range(12) if at not in {7, 9}]
     tree = team(coders + failed + done)
-    tree.mark(TaskId("t11"), status=FAILED)
+    tree.set_status(TaskId("t11"), FAILED)
     tree.add_usage(TaskId("t10"), Usage(1, cost=5))
 
     rows = collapse_tree(tree, rows=7).rows
@@ -80,8 +80,8 @@ def test_many_of_a_kind_are_one_row_that_opens_as_those_that_matter() -> None:
         [("s", "coder", DONE)] * 44
         + [("s", "writer", DONE), ("t17", "tester", FAILED), ("t40", "tester", DONE)]
     )
-    tree.mark(TaskId("t30"), status=Status.WAITING)
-    tree.mark(TaskId("t20"), status=Status.RUNNING)
+    tree.set_status(TaskId("t30"), Status.WAITING)
+    tree.set_status(TaskId("t20"), Status.RUNNING)
 
     assert drawn(collapse_tree(tree, rows=3)) == ["s", "├─ coder ×44 !1 ◐1 ✓42 · 2↓ ✗1", "└─ t44"]
     assert drawn(collapse_tree(tree, rows=8)) == [
@@ -114,7 +114,7 @@ def test_rows_are_spent_on_what_is_most_urgent() -> None:
 
 def test_what_does_not_fit_is_shown_in_part_if_it_is_urgent() -> None:
     tree = team([("s", f"agent{number}", DONE) for number in range(9)])
-    tree.mark(TaskId("t6"), status=FAILED)
+    tree.set_status(TaskId("t6"), FAILED)
 
     assert drawn(collapse_tree(tree, rows=4)) == ["s", "├─ t0", "├─ t6", "└─ … 7 more ✓7"]
 
@@ -171,7 +171,7 @@ def test_the_rows_and_what_they_hide_add_up_to_the_tree(tree: Tree, rows: int) -
 def test_whatever_is_opened_and_closed_all_is_counted(
     tree: Tree, rows: int, chosen: set[int], opened: bool
 ) -> None:
-    keys = [*tree.graph, *(f"{task}/coder" for task in tree.graph)]
+    keys = [*tree, *(f"{task}/coder" for task in tree)]
     these = frozenset(keys[number % len(keys)] for number in chosen)
     state = CollapseState(expanded=these) if opened else CollapseState(collapsed=these)
     collapsed = collapse_tree(tree, rows=rows, state=state)
@@ -199,11 +199,11 @@ def test_no_failure_is_hidden_in_silence(tree: Tree, rows: int) -> None:
 def test_no_more_than_a_few_of_a_kind_stand_side_by_side(tree: Tree) -> None:
     """Unless they wait, run or have failed, or somebody below them."""
     collapsed = collapse_tree(tree, rows=len(tree) - 1)
-    siblings: dict[tuple[str, str], list[int]] = {}
+    siblings: dict[tuple[TaskId | None, str], list[int]] = {}
     for row in collapsed.rows:
         if row.kind is RowKind.TASK and row.task != ROOT:
             node = tree[row.task]
-            those = siblings.setdefault((node["parent"], node["agent"]), [])
+            those = siblings.setdefault((node.parent, node.agent), [])
             those.append(urgency(row.tally))
 
     for those in siblings.values():
@@ -214,7 +214,7 @@ def test_how_urgent_a_subtree_is_is_how_urgent_the_worst_of_it_is() -> None:
     tree = team([("s", "a", DONE), ("t0", "b", DONE)])
     seen = [urgency(tree.tally(TaskId("t0")))]
     for status in (FAILED, Status.QUIET, Status.WAITING):
-        tree.mark(TaskId("t1"), status=status)
+        tree.set_status(TaskId("t1"), status)
         seen.append(urgency(tree.tally(TaskId("t0"))))
 
     assert seen == [3, 2, 1, 0]
@@ -234,7 +234,7 @@ def test_a_frame_looks_only_at_what_it_shows(wide: bool) -> None:
     numbers = itertools.count()
 
     def change(tree: Tree) -> None:
-        tree.mark(TaskId(f"t{next(numbers) % 10}"), status=FAILED)
+        tree.set_status(TaskId(f"t{next(numbers) % 10}"), FAILED)
         assert len(collapse_tree(tree, rows=30).rows) <= 30
 
     few, many = crowd(2_000), crowd(20_000)

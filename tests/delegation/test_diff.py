@@ -21,7 +21,9 @@ def run(*agents: str, tokens: int = 10, price: int | None = 5) -> Tree:
             mode=Mode.JOINED,
             at=0,
         )
-        tree.mark(task, status=Ending.SUCCEEDED, started=1.0, ended=3.0)
+        tree.start(task, 1.0)
+        tree.end(task, 3.0, "")
+        tree.set_status(task, Ending.SUCCEEDED)
         unpriced = int(price is None)
         tree.add_usage(
             task, Usage(calls=1, input_tokens=tokens, cost=price or 0, unpriced=unpriced)
@@ -57,7 +59,7 @@ def test_a_price_that_is_missing_is_marked() -> None:
 
 def test_a_task_that_failed_is_a_difference() -> None:
     one, two = run("coder"), run("coder")
-    two.mark(TaskId("t0"), status=Ending.FAILED)
+    two.set_status(TaskId("t0"), Ending.FAILED)
 
     assert changed(one, two)["/editor/coder"].failed == 1
 

@@ -43,7 +43,7 @@ def saying(words: str) -> Tree:
     tree = Tree(ROOT)
     tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=1.5, goal=words)
     tree.begin_turn(2.0)
-    tree.mark(ROOT, status=Status.RUNNING)
+    tree.set_status(ROOT, Status.RUNNING)
     for number, name in enumerate("ab"):
         tree.add(
             TaskId(name),
@@ -56,7 +56,9 @@ def saying(words: str) -> Tree:
             label=words,
             needs=[TaskId("a")] if number else [],
         )
-    tree.mark(TaskId("a"), status=Ending.FAILED, started=3.25, ended=4.0, error=words)
+    tree.start(TaskId("a"), 3.25)
+    tree.end(TaskId("a"), 4.0, words)
+    tree.set_status(TaskId("a"), Ending.FAILED)
     tree.add_usage(TaskId("a"), Usage(calls=2, input_tokens=3, cost=4, unpriced=1))
     return tree
 
@@ -78,9 +80,9 @@ def wide(children: int) -> Tree:
 def described(tree: Tree, attributes: Callable[[Any], Any]) -> "nx.DiGraph[str]":
     """Return the graph as it should be read back."""
     graph: nx.DiGraph[str] = nx.DiGraph()
-    for task in tree.graph:
-        graph.add_node(task, **attributes(tree[task]))
-    graph.add_edges_from(tree.graph.edges(data=True))
+    for task in tree:
+        graph.add_node(task, **attributes(tree[task].attributes()))
+    graph.add_edges_from(tree.to_networkx().edges(data=True))
     return graph
 
 
@@ -246,8 +248,9 @@ def test_a_trace_holds_what_agents_say_as_plain_values(words: str) -> None:
 def test_an_arrow_leads_to_who_was_asked_on_another_lane() -> None:
     """What lies inside who asked needs none."""
     tree = saying("x")
-    tree.mark(TaskId("a"), ended=9.0)
-    tree.mark(TaskId("b"), started=4.0, ended=5.0)
+    tree.end(TaskId("a"), 9.0, "")
+    tree.start(TaskId("b"), 4.0)
+    tree.end(TaskId("b"), 5.0, "")
     events = json.loads(tree.to_trace(now=10.0))["traceEvents"]
     flows = [it for it in events if it["ph"] in "sf"]
 
@@ -262,11 +265,9 @@ def test_an_arrow_leads_to_who_was_asked_on_another_lane() -> None:
 @given(trees(most=200))
 def test_on_a_lane_of_a_trace_nothing_overlaps_but_by_nesting(tree: Tree) -> None:
     """Viewers draw what overlaps otherwise wrongly, or not at all."""
-    now = last_moment(tree, tree.graph)
+    now = last_moment(tree, tree)
     slices = pack_lanes(tree, now=now)
-    assert {it.task for it in slices} == {
-        task for task in tree.graph if tree[task]["started"] is not None
-    }
+    assert {it.task for it in slices} == {task for task in tree if tree[task].started is not None}
     for lane in {it.lane for it in slices}:
         on_it = [it for it in slices if it.lane == lane]
         for one in on_it:

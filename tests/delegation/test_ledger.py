@@ -237,7 +237,7 @@ def test_the_status_of_a_session_is_what_it_does(
     ]
     for fact, status in story:
         tell(fact)
-        assert ledger.sessions[S].tree[ROOT]["status"] == status, fact
+        assert ledger.sessions[S].tree[ROOT].status == status, fact
 
 
 def test_a_new_turn_does_not_show_the_error_of_the_last(
@@ -247,10 +247,10 @@ def test_a_new_turn_does_not_show_the_error_of_the_last(
     begin(PUSH)
     tell(TurnEnded(S, 1, Outcome(Ending.FAILED, error="no")))
     node = ledger.sessions[S].tree[ROOT]
-    assert (node["ended"], node["error"]) == (5.0, "no")
+    assert (node.ended, node.error) == (5.0, "no")
 
     tell(TurnStarted(S, 2, PUSH, ()))
-    assert (node["started"], node["ended"], node["error"]) == (4.0, None, "")
+    assert (node.started, node.ended, node.error) == (4.0, None, "")
 
 
 def test_a_detached_task_is_due_until_somebody_runs_it(
@@ -354,7 +354,7 @@ def test_a_quiet_task_runs_and_shows_it(
     node = ledger.sessions[S].tree[A]
     for quiet, status in ((True, "quiet"), (False, "running"), (True, "quiet")):
         tell(QuietChanged(A, quiet))
-        assert node["status"] == status
+        assert node.status == status
     assert ledger.tasks[A].is_running
 
 

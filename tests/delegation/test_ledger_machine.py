@@ -247,7 +247,7 @@ class CheckedFacts(Facts):
             status = "waiting" if session.awaits_news() else session.last
             if session.turn:
                 status = session.root.state
-            assert record.tree[session.root.id]["status"] == status
+            assert record.tree[session.root.id].status == status
             assert list(record.unsettled_detached) == ids(waits_for)
             assert list(record.undelivered) == session.undelivered
             is_busy = session.turn or session.mail or session.awaits_news()
@@ -258,25 +258,25 @@ class CheckedFacts(Facts):
         for session in self.sessions.values():
             tree = self.ledger.sessions[session.id].tree
             asked: nx.DiGraph[TaskId] = nx.DiGraph()
-            asked.add_nodes_from(tree.graph)
+            asked.add_nodes_from(tree)
             asked.add_edges_from(
                 (above, below)
-                for above, below, edge in tree.graph.edges(data=True)
+                for above, below, edge in tree.to_networkx().edges(data=True)
                 if edge["kind"] == "delegates"
             )
             assert nx.is_arborescence(asked)
-            assert nx.is_directed_acyclic_graph(tree.graph)
-            assert list(tree.graph) == ids(session.tasks)
+            assert nx.is_directed_acyclic_graph(tree.to_networkx())
+            assert list(tree) == ids(session.tasks)
             for task in session.tasks:
                 spent = [it.spent for it in session.tasks if task in it.line()]
-                assert tree[task.id]["usage"] == task.spent
-                assert tree[task.id]["total"] == sum(spent, Usage())
+                assert tree[task.id].usage == task.spent
+                assert tree[task.id].total == sum(spent, Usage())
                 assert tree.children(task.id) == ids(task.children)
                 assert tree.needs(task.id) == ids(task.needs)
                 if task is not session.root:
-                    assert tree[task.id]["status"] in self.shown(task)
+                    assert tree[task.id].status in self.shown(task)
             needs = sum(len(task.needs) for task in session.tasks)
-            assert tree.graph.number_of_edges() == len(session.tasks) - 1 + needs
+            assert tree.to_networkx().number_of_edges() == len(session.tasks) - 1 + needs
 
     def shown(self, task: Task) -> set[str]:
         """Return how a task may be shown."""

@@ -59,7 +59,7 @@ def test_a_restart_interrupts_all_that_has_not_ended(
     session = ledger.sessions[S]
 
     assert session.tree.counts() == {"interrupted": 4, "succeeded": 1}
-    assert session.tree[C]["status"] == "succeeded"
+    assert session.tree[C].status == "succeeded"
     assert session.door is None
     assert session.turn is not None
     assert session.is_interrupted
@@ -100,8 +100,8 @@ def test_a_task_that_starts_again_has_started_once(
     begin(PUSH)
     tell(requested(A), TaskStarted(A), RESTART, TaskStarted(A))
 
-    assert ledger.sessions[S].tree[A]["started"] == 6.0
-    assert ledger.sessions[S].tree[A]["status"] == "running"
+    assert ledger.sessions[S].tree[A].started == 6.0
+    assert ledger.sessions[S].tree[A].status == "running"
     assert not ledger.has_no_runner(A)
 
 

@@ -140,7 +140,7 @@ class TestRunning:
     ) -> None:
         tell(ProcessStarted(ROOT, P, "make", notify), TurnEnded(S, 1, DONE))
 
-        assert session.tree[ROOT]["status"] == status
+        assert session.tree[ROOT].status == status
         assert session.awaits_notices == notify
         assert session.has_nothing_pending != notify
 

@@ -9,7 +9,12 @@ from hypothesis import given
 from orchestrator.agents import Usage
 from orchestrator.delegation import Ending, Mode, Status, TaskId, Tree
 from orchestrator.delegation.tree.critical_path import CriticalPath, SegmentKind
-from orchestrator.delegation.tree.intervals import ConcurrencyStep, last_moment, work_intervals
+from orchestrator.delegation.tree.intervals import (
+    ConcurrencyStep,
+    end_of,
+    last_moment,
+    work_intervals,
+)
 from orchestrator.delegation.tree.progress import Progress
 from orchestrator.delegation.tree.tally import FAILURES, Tally
 from tests.delegation.reference_delays import last_end
@@ -23,15 +28,15 @@ def added_up(tree: Tree, tasks: Iterable[TaskId]) -> Tally:
         node = tree[task]
         one = Tally(
             1,
-            node["usage"].tokens,
-            node["usage"].calls,
-            node["cost"],
-            node["usage"].unpriced,
-            node["usage"].estimated,
-            node["started"],
-            node["ended"],
+            node.usage.tokens,
+            node.usage.calls,
+            node.usage.cost,
+            node.usage.unpriced,
+            node.usage.estimated,
+            node.started,
+            node.ended,
         )
-        one.status_counts[[*Status, *Ending].index(node["status"])] = 1
+        one.status_counts[[*Status, *Ending].index(node.status)] = 1
         tally.absorb(one)
     return tally
 
@@ -43,18 +48,21 @@ def planned(*tasks: tuple[Any, ...], turns: Iterable[tuple[float, float]]) -> Tr
     for begin, end in turns:
         tree.begin_turn(begin)
         tree.end_turn(end, "")
-    tree.mark(ROOT, status=Ending.SUCCEEDED)
+    tree.set_status(ROOT, Ending.SUCCEEDED)
     for name, parent, mode, requested, started, ended, *needs in tasks:
         tree.add(
             TaskId(name),
             parent=TaskId(parent),
             agent=name,
-            path=f"{tree[TaskId(parent)]['path']}/{name}[1]",
+            path=f"{tree[TaskId(parent)].path}/{name}[1]",
             mode=mode,
             at=requested,
             needs=map(TaskId, needs),
         )
-        tree.mark(TaskId(name), status=Ending.SUCCEEDED, started=started, ended=ended)
+        if started is not None:
+            tree.start(TaskId(name), started)
+        tree.end(TaskId(name), ended, "")
+        tree.set_status(TaskId(name), Ending.SUCCEEDED)
     return tree
 
 
@@ -65,7 +73,7 @@ def told(path: CriticalPath) -> list[tuple[str, str, float, float]]:
 @given(trees())
 def test_a_rollup_is_the_sum_of_all_below(tree: Tree) -> None:
     """Kept up to date or counted anew, it is the same, for every subtree."""
-    for task in tree.graph:
+    for task in tree:
         below = [*tree.descendants(task, itself=True)]
         assert tree.tally(task) == added_up(tree, below)
         assert all(task in tree.ancestors(it) for it in below if it != task)
@@ -77,21 +85,32 @@ def test_a_rollup_is_the_sum_of_all_below(tree: Tree) -> None:
 def test_a_tree_that_is_watched_adds_up_like_one_that_is_not(tree: Tree) -> None:
     """Whoever looks early, and often, sees the same in the end."""
     watched = Tree(ROOT)
-    for number, task in enumerate(tree.graph):
+    for number, task in enumerate(tree):
         node = tree[task]
-        known = {key: node[key] for key in ("parent", "agent", "path", "mode")}
-        watched.add(task, at=node["requested"], **known)
+        watched.add(
+            task,
+            parent=node.parent,
+            agent=node.agent,
+            path=node.path,
+            mode=node.mode,
+            at=node.requested,
+        )
         if number % 3:
             watched.tally()
-        watched.mark(task, status=Status.RUNNING, started=node["started"])
+        assert node.started is not None, "the whole tree was run"
+        watched.start(task, node.started)
+        watched.set_status(task, Status.RUNNING)
         if number % 2:
             watched.tally()
-        watched.add_usage(task, node["usage"])
-    for number, task in enumerate(reversed([*tree.graph])):
+        watched.add_usage(task, node.usage)
+    for number, task in enumerate(reversed([*tree])):
         if number % 4 == 0:
             watched.tally()
-        watched.mark(task, status=tree[task]["status"], ended=tree[task]["ended"])
-    for task in tree.graph:
+        ended = tree[task].ended
+        assert ended is not None, "the whole tree was run"
+        watched.end(task, ended, "")
+        watched.set_status(task, tree[task].status)
+    for task in tree:
         assert watched.tally(task) == tree.tally(task)
         for agent, siblings in watched.subtree(task).groups.items():
             same = tree.subtree(task).groups[agent]
@@ -111,8 +130,8 @@ def test_a_tree_is_asked_for_those_who_fit() -> None:
         ("c", "s", Mode.DETACHED, 5, 6, 9),
         turns=[(0, 8)],
     )
-    tree.mark(TaskId("b"), status=Ending.FAILED)
-    tree.mark(TaskId("c"), status=Ending.LOST)
+    tree.set_status(TaskId("b"), Ending.FAILED)
+    tree.set_status(TaskId("c"), Ending.LOST)
 
     assert tree.ancestors(TaskId("b")) == ["a", "s"]
     assert [*tree.descendants(TaskId("a"))] == ["b"]
@@ -172,7 +191,7 @@ def test_what_has_not_ended_goes_on_until_now() -> None:
     assert tree.critical_path().segments == ()
 
     tree.begin_turn(1.0)
-    tree.mark(ROOT, status=Status.RUNNING)
+    tree.set_status(ROOT, Status.RUNNING)
     assert tree.steps() == []
     assert tree.steps(now=5.0) == [ConcurrencyStep(1.0, 1), ConcurrencyStep(5.0, 0)]
     assert told(tree.critical_path(now=5.0)) == [("s", "works", 1.0, 5.0)]
@@ -182,9 +201,9 @@ def test_what_has_not_ended_goes_on_until_now() -> None:
 
 @given(trees())
 def test_parallelism_is_what_the_intervals_say(tree: Tree) -> None:
-    now = last_moment(tree, tree.graph)
+    now = last_moment(tree, tree)
     found, steps = tree.parallelism(), tree.steps()
-    own = [it for task in tree.graph for it in work_intervals(tree, task, now)]
+    own = [it for task in tree for it in work_intervals(tree, task, now)]
 
     assert found.work == sum(end - begin for begin, end in own)
     assert found.achieved <= found.peak <= len(tree)
@@ -243,15 +262,17 @@ def test_the_critical_path_of_a_live_tree_leads_to_what_all_wait_for(
     """The last known moment is the end of the fast one; the slow one will end later."""
     tree = planned(turns=[])
     tree.begin_turn(0.0)
-    tree.mark(ROOT, status=Status.RUNNING)
+    tree.set_status(ROOT, Status.RUNNING)
     for name in order:
         tree.add(
             TaskId(name), parent=ROOT, agent=name, path=f"/editor/{name}[1]", mode=mode, at=1.0
         )
-        tree.mark(TaskId(name), status=Status.RUNNING, started=1.0)
+        tree.start(TaskId(name), 1.0)
+        tree.set_status(TaskId(name), Status.RUNNING)
     if mode is Mode.DETACHED:
         tree.end_turn(5.0, "")
-    tree.mark(TaskId("fast"), status=Ending.SUCCEEDED, ended=5.0)
+    tree.end(TaskId("fast"), 5.0, "")
+    tree.set_status(TaskId("fast"), Ending.SUCCEEDED)
 
     assert tree.critical_path().tasks == ["s", "slow"]
     assert tree.critical_path(now=7.0).tasks == ["s", "slow"]
@@ -322,7 +343,7 @@ def test_a_task_that_never_started_was_queued_for_as_long_as_it_was_waited_for()
 @given(trees())
 def test_the_critical_path_has_no_gap_and_is_as_long_as_all_took(tree: Tree) -> None:
     """From the start of a task to the last end below it, whatever happened."""
-    for top in tree.graph:
+    for top in tree:
         path = tree.critical_path(top)
         below = [*tree.descendants(top, itself=True)]
         assert {*path.tasks} <= {*below}
@@ -330,7 +351,7 @@ def test_the_critical_path_has_no_gap_and_is_as_long_as_all_took(tree: Tree) -> 
             continue
         tally = tree.tally(top)
         last = last_moment(tree, below) if tally.unsettled else tally.ended
-        assert path.segments[0].begin == tree[top]["started"]
+        assert path.segments[0].begin == tree[top].started
         assert path.segments[-1].end == last
         for one, two in zip(path.segments, path.segments[1:], strict=False):
             assert one.end == two.begin
@@ -342,7 +363,7 @@ def test_the_critical_path_has_no_gap_and_is_as_long_as_all_took(tree: Tree) -> 
 def test_slack_is_how_much_later_a_task_could_have_ended(tree: Tree) -> None:
     """So much later and nothing ends later; a little more, and something does."""
     last = last_end(tree, ROOT, 0.0)
-    assert last == max(tree[task]["ended"] for task in tree.graph)
+    assert last == last_moment(tree, tree)
     for task, seconds in tree.slack().items():
         assert last_end(tree, task, seconds) == last
         assert last_end(tree, task, seconds + 1) > last
@@ -352,15 +373,15 @@ def test_slack_is_how_much_later_a_task_could_have_ended(tree: Tree) -> None:
 def test_whoever_ends_on_the_critical_path_has_no_slack(tree: Tree) -> None:
     """And nobody has less than none, or more than until the last end."""
     slack, path = tree.slack(), tree.critical_path()
-    last = max(tree[task]["ended"] for task in tree.graph)
+    last = last_moment(tree, tree)
 
-    assert slack.keys() == {*tree.graph}
+    assert slack.keys() == {*tree}
     for task, seconds in slack.items():
-        assert 0 <= seconds <= last - tree[task]["ended"]
+        assert 0 <= seconds <= last - end_of(tree, task, last)
     for it, after in zip(path.segments, [*path.segments[1:], None], strict=False):
         # Somebody went on because it had ended, and not because it had handed something on.
         hands_on = after is not None and it.task in tree.ancestors(after.task)
-        is_end = it.part is SegmentKind.WORKS and it.end == tree[it.task]["ended"]
+        is_end = it.part is SegmentKind.WORKS and it.end == tree[it.task].ended
         if is_end and not hands_on:
             assert slack[it.task] == 0
 
@@ -397,7 +418,8 @@ def test_there_is_no_pace_where_nothing_is_left_or_people_were_waited_for() -> N
     children = [(it, "s", Mode.JOINED, 1, 1, 5) for it in "abcd"]
     ended = planned(*children, turns=[(0, 8)])
     talked = planned(*children[:3], turns=[(0, 8), (100, 101)])
-    talked.mark(TaskId("a"), status=Status.RUNNING, ended=None)
+    talked[TaskId("a")].ended = None
+    talked.set_status(TaskId("a"), Status.RUNNING)
 
     assert ended.progress(now=9.0).seconds_left is None
     assert talked.progress(now=101.0).seconds_left is None

@@ -62,9 +62,9 @@ def test_an_interrupted_task_gets_a_slot_or_queues_for_one(
 
     tree = ledger.sessions[S].tree
     assert history(ledger, A) == ["queued", "ready", "running", "interrupted", "ready"]
-    assert tree[A]["status"] == "interrupted"
+    assert tree[A].status == "interrupted"
     assert history(ledger, B) == ["queued", "interrupted", "queued"]
-    assert tree[B]["status"] == "queued"
+    assert tree[B].status == "queued"
 
 
 def test_a_root_is_idle_between_its_turns(ledger: Ledger, tell: Tell, begin: Tell) -> None:

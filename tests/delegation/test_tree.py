@@ -1,4 +1,4 @@
-"""The executed tree as a graph: what a node says, and what it adds up to."""
+"""The executed tree: its nodes, its edges and its sums."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -50,15 +50,46 @@ def tree(ledger: Ledger, begin: Tell, tell: Tell, requested: Asked) -> Tree:
     return ledger.sessions[S].tree
 
 
-def test_a_tree_is_a_graph_that_anybody_can_query(tree: Tree) -> None:
-    """It is networkx's own, so all of its algorithms work on it."""
-    assert nx.is_arborescence(tree.graph)
-    assert nx.ancestors(tree.graph, B) == {ROOT, A}
-    assert list(tree.graph.edges(data="kind")) == [
+def test_networkx_graph_has_every_task_edge_and_attribute(tree: Tree) -> None:
+    """All algorithms of networkx work on it."""
+    graph = tree.to_networkx()
+
+    assert nx.is_arborescence(graph)
+    assert nx.ancestors(graph, B) == {ROOT, A}
+    assert list(graph.edges(data="kind")) == [
         (ROOT, A, "delegates"),
         (ROOT, C, "delegates"),
         (A, B, "delegates"),
     ]
+    assert {task: graph.nodes[task] for task in graph} == {
+        task: tree[task].attributes() for task in tree
+    }
+
+
+def test_networkx_graph_is_a_copy(tree: Tree, tell: Tell) -> None:
+    """A program may change it, and the tree changes without it."""
+    graph = tree.to_networkx()
+    graph.nodes[A]["label"] = "mine"
+    tell(TaskSettled(B, Outcome(Ending.SUCCEEDED)))
+
+    assert tree[A].label == "facts"
+    assert graph.nodes[B]["status"] == "running"
+    assert tree.to_networkx().nodes[B]["status"] == "succeeded"
+
+
+def test_children_of_an_unknown_task_are_an_error(tree: Tree) -> None:
+    with pytest.raises(KeyError, match="x"):
+        tree.children(TaskId("x"))
+
+
+def test_children_are_complete_when_a_tree_grows_after_it_was_read(
+    tree: Tree, tell: Tell, requested: Asked
+) -> None:
+    assert tree.children(A) == [B]
+    tell(requested("d", parent=A), requested("e", parent=ROOT))
+
+    assert tree.children(A) == [B, "d"]
+    assert tree.children(ROOT) == [A, C, "e"]
 
 
 def test_a_tree_tells_its_size_and_its_order(tree: Tree) -> None:
@@ -80,15 +111,15 @@ def test_a_need_is_an_edge_of_its_own(tree: Tree, tell: Tell, requested: Asked) 
     assert tree.needs(A) == []
     assert tree.children(A) == [B]
     assert tree.children(ROOT) == [A, C, task]
-    assert tree.graph.edges[C, task] == {"kind": "needs"}
+    assert tree.to_networkx().edges[C, task] == {"kind": "needs"}
 
 
-def test_a_node_has_all_there_is_to_know(tree: Tree, tell: Tell) -> None:
-    """Views and exports need nothing but the graph."""
+def test_node_has_every_attribute_of_a_task(tree: Tree, tell: Tell) -> None:
+    """Views and exports need nothing but the tree."""
     tell(ModelAnswered(A, AssistantMessage(usage=CHEAP)), TaskSettled(B, Outcome(Ending.SUCCEEDED)))
     tell(TaskSettled(A, Outcome(Ending.FAILED, "half of it", "no more paper")))
 
-    assert tree[A] == {
+    assert tree[A].attributes() == {
         "parent": ROOT,
         "agent": "researcher",
         "goal": "find it",
@@ -107,11 +138,11 @@ def test_a_node_has_all_there_is_to_know(tree: Tree, tell: Tell) -> None:
     }
 
 
-def test_the_root_is_a_node_like_any_other(tree: Tree, tell: Tell) -> None:
-    """What it is about is the first thing that it was told."""
+def test_root_is_a_node_like_any_other(tree: Tree, tell: Tell) -> None:
+    """Its goal is the first message of its session."""
     tell(MessageReceived(S, "something else"))
 
-    assert tree[ROOT] == {
+    assert tree[ROOT].attributes() == {
         "parent": None,
         "agent": "editor",
         "goal": "go",
@@ -136,11 +167,11 @@ def test_what_a_task_uses_is_in_the_total_of_all_above(tree: Tree, tell: Tell) -
     tell(ModelAnswered(B, AssistantMessage(usage=UNPRICED)))
     tell(ModelAnswered(A, AssistantMessage(usage=CHEAP)))
 
-    assert tree[B]["usage"] == tree[B]["total"] == CHEAP + UNPRICED
-    assert tree[A]["usage"] == CHEAP
-    assert tree[A]["cost"] == 7
-    assert tree[A]["total"] == tree.total == CHEAP + UNPRICED + CHEAP
-    assert tree[ROOT]["usage"] == tree[C]["total"] == Usage()
+    assert tree[B].usage == tree[B].total == CHEAP + UNPRICED
+    assert tree[A].usage == CHEAP
+    assert tree[A].usage.cost == 7
+    assert tree[A].total == tree.total == CHEAP + UNPRICED + CHEAP
+    assert tree[ROOT].usage == tree[C].total == Usage()
 
 
 def test_what_was_used_is_kept_however_it_ends(tree: Tree, tell: Tell) -> None:
@@ -169,9 +200,9 @@ def test_a_tree_counts_the_same_once_its_rollups_are_made(tree: Tree) -> None:
     assert list(tree.counts().items()) == list(before.items())
 
 
-def test_what_counts_no_differently_leaves_the_rollups_as_they_are(tree: Tree) -> None:
+def test_usage_of_nothing_leaves_the_rollups_unchanged(tree: Tree) -> None:
     before = tree.tally()
-    tree.mark(B, error="it tries again", status=tree[B]["status"])
+    tree.add_usage(B, Usage())
 
     assert tree.tally() == before
 

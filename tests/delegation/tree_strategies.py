@@ -27,7 +27,7 @@ class Grown:
     started: int = 0
     ended: int = 0
     needs: "tuple[Grown, ...]" = ()
-    ending: str = Ending.SUCCEEDED
+    ending: Ending = Ending.SUCCEEDED
     usage: Usage = NOTHING
 
 
@@ -124,16 +124,18 @@ def grown(tasks: Iterable[Grown], turns: list[tuple[int, int]], cut: int) -> Tre
     for begin, end in turns:
         if begin <= cut:
             tree.begin_turn(float(begin))
-            tree.mark(ROOT, status=Status.RUNNING)
+            tree.set_status(ROOT, Status.RUNNING)
         if end <= cut:
             tree.end_turn(float(end), "")
-            tree.mark(ROOT, status=Ending.SUCCEEDED)
+            tree.set_status(ROOT, Ending.SUCCEEDED)
     for task in tasks:
         if task.parent is not None and task.started <= cut:
-            tree.mark(task.id, status=Status.RUNNING, started=float(task.started))
+            tree.start(task.id, float(task.started))
+            tree.set_status(task.id, Status.RUNNING)
             tree.add_usage(task.id, task.usage)
         if task.parent is not None and task.ended <= cut:
-            tree.mark(task.id, status=task.ending, ended=float(task.ended))
+            tree.end(task.id, float(task.ended), "")
+            tree.set_status(task.id, task.ending)
     return tree
 
 

@@ -304,7 +304,7 @@ async def _control_all(orchestrator: Orchestrator) -> None:
     async with orchestrator.open_session(queueing()) as session:
         await session.ask("go")
         tree = orchestrator.tree(session.id)
-        one, two = [it for it in tree.graph if it != tree.root]
+        one, two = [it for it in tree if it != tree.root]
         await orchestrator.steer(one, "look closer", seconds=10)
         await orchestrator.cancel(two)
         await session.wait_idle()
@@ -314,7 +314,7 @@ async def _queue(orchestrator: Orchestrator) -> None:
     async with orchestrator.open_session(queueing()) as session:
         await session.ask("go")
         tree = orchestrator.tree(session.id)
-        *_, last = [it for it in tree.graph if it != tree.root]
+        *_, last = [it for it in tree if it != tree.root]
         await orchestrator.cancel(last)
         await session.wait_idle()
 

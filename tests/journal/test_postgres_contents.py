@@ -145,7 +145,7 @@ async def test_processes_without_a_session_in_mind_have_journals_of_their_own(
     listed = journals.sessions()
     assert [(it.journal, it.id) for it in listed.sessions] == [("run-1", one.id), ("run-2", two.id)]
     assert (listed.count, journals.sessions(newest=1).sessions[0].id) == (2, two.id)
-    child = next(task for task in one.tree.graph if task != one.tree.root)
+    child = next(task for task in one.tree if task != one.tree.root)
     assert [it.id for it in journals.sessions_with_task(child).sessions] == [one.id]
     # One that is free is used again; one in which something waits is left alone.
     async with store_at(f"{postgres}&journal=run-1").open_writer() as journal:

@@ -136,4 +136,4 @@ class AttendedTurn:
 
     def status(self, path: str) -> str:
         tree = self.session.tree
-        return next(str(tree[task]["status"]) for task in tree.graph if tree[task]["path"] == path)
+        return next(str(tree[task].status) for task in tree if tree[task].path == path)

@@ -348,7 +348,7 @@ class World:
             known = None
         async with orchestrator.open_session(root.agent, session=known) as session:
             self._sessions[root.name] = session.id
-            if not session.tree[session.tree.root]["goal"]:
+            if not session.tree[session.tree.root].goal:
                 await session.ask("go")
             await session.wait_idle()
 
@@ -356,7 +356,7 @@ class World:
         await trio.lowlevel.checkpoint()
         for _ in range(self._chance.randrange(4)):
             await trio.sleep(SECONDS * self._chance.random())
-            tasks = [task for run in orchestrator.runs for task in orchestrator.tree(run).graph]
+            tasks = [task for run in orchestrator.runs for task in orchestrator.tree(run)]
             if tasks:
                 await orchestrator.cancel(self._chance.choice(tasks))
 

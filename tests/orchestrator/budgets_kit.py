@@ -69,7 +69,7 @@ def lead(meter: Meter, count: int, delegate: Agent, **options: Any) -> Agent:
 def endings(orchestrator: Orchestrator) -> dict[str, str]:
     """Return how each task of the newest run ended, by path."""
     tree = orchestrator.tree(orchestrator.runs[-1])
-    return {tree[task]["path"]: tree[task]["status"] for task in tree.graph}
+    return {tree[task].path: tree[task].status for task in tree}
 
 
 def chatty(meter: Meter, helper: Agent) -> Agent:

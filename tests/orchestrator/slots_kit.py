@@ -25,7 +25,7 @@ async def run_under(agent: Agent[Any], **rules: Any) -> Run[Any]:
 
 
 def paths(tree: Tree) -> dict[str, str]:
-    return {tree[task]["path"]: task for task in tree.graph}
+    return {tree[task].path: task for task in tree}
 
 
 def going_on(*calls: Any, then: str = "news") -> ScriptedModel:

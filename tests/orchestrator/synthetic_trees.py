@@ -15,7 +15,8 @@ def grown(size: int) -> Tree:
     tree.add(
         tree.root, parent=None, agent="boss", path="/boss", mode=Mode.ROOT, at=BEGAN, goal="Ship it"
     )
-    tree.mark(tree.root, status=Status.RUNNING, started=BEGAN)
+    tree.start(tree.root, BEGAN)
+    tree.set_status(tree.root, Status.RUNNING)
     paths = {0: "/boss"}
     for number in range(1, size):
         # A few have many below them, and those have a few more each.
@@ -35,13 +36,11 @@ def grown(size: int) -> Tree:
         )
         is_running = number > size - 4
         ending = Ending.FAILED if number % 10 == 3 else Ending.SUCCEEDED
-        tree.mark(
-            task,
-            status=Status.RUNNING if is_running else ending,
-            started=BEGAN + 1,
-            ended=None if is_running else BEGAN + 1 + number % 50,
-            error="no route to host" if ending is Ending.FAILED and not is_running else "",
-        )
+        tree.start(task, BEGAN + 1)
+        tree.set_status(task, Status.RUNNING if is_running else ending)
+        if not is_running:
+            error = "no route to host" if ending is Ending.FAILED else ""
+            tree.end(task, BEGAN + 1 + number % 50, error)
         tree.add_usage(task, Usage(calls=1, input_tokens=100, cost=1_000))
     return tree
 
@@ -49,11 +48,11 @@ def grown(size: int) -> Tree:
 def ask_of(tree: Tree, task: str) -> ApprovalQuestion:
     """Let a task of a tree ask for an approval."""
     id_ = TaskId(task)
-    tree.mark(id_, status=Status.WAITING)
+    tree.set_status(id_, Status.WAITING)
     return ApprovalQuestion(
         id=ApprovalId("a_0123456789abcdef"),
         task=id_,
-        path=tree[id_]["path"],
+        path=tree[id_].path,
         call=ToolCall("terminal").id,
         tool="terminal",
         subject="rm -r build/",

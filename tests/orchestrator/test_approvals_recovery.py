@@ -245,7 +245,7 @@ async def test_a_question_is_asked_again_when_its_session_is_opened_again(depth:
         async with orchestrator.open_session(agent, session=session_of(journal)) as session:
             question = await session.asks.receive()
             await trio.testing.wait_all_tasks_blocked()
-            assert session.tree[question.task]["status"] == "waiting"
+            assert session.tree[question.task].status == "waiting"
             await session.answer(first.id, "once")
             await session.wait_idle()
 

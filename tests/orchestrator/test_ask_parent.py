@@ -268,11 +268,11 @@ async def test_the_child_pays_for_its_question(budget: Budget | None) -> None:
     done = await harness.run(boss, "go")
 
     (booked,) = questions(harness.entries)
-    root, child = done.tree.graph
+    root, child = done.tree
     assert booked.task == child
     assert (booked.usage, booked.text, booked.charged) == (USED, "", None)
-    assert done.tree[child]["usage"] == USED + Usage(calls=2, unpriced=2)
-    assert done.tree[root]["usage"] == Usage(calls=2, unpriced=2)
+    assert done.tree[child].usage == USED + Usage(calls=2, unpriced=2)
+    assert done.tree[root].usage == Usage(calls=2, unpriced=2)
     assert len(harness.facts(ModelCalled)) == (3 if budget else 0)
     harness.assert_laws()
 
@@ -367,7 +367,7 @@ def test_a_child_that_is_cancelled_asks_no_longer_and_has_paid(options: Any) -> 
             await asked.wait()
             (child,) = session.tree.children(session.tree.root)
             await orchestrator.cancel(child)
-            status = session.tree[child]["status"]
+            status = session.tree[child].status
             await session.replies.receive()
             return status, await orchestrator.read.transcript(child)
 

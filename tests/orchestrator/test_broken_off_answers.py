@@ -102,7 +102,7 @@ async def test_a_child_that_is_cancelled_hands_its_parent_what_it_had_said() -> 
     transcript = history.transcripts[child].messages
     assert kept.task.outcome is not None
     assert kept.task.outcome.output == SAID
-    assert tree[child]["total"].estimated == 1
+    assert tree[child].total.estimated == 1
     last = transcript[-1]
     assert isinstance(last, AssistantMessage)
     assert (last.text, last.incomplete) == (SAID, True)
@@ -123,8 +123,8 @@ async def test_a_stalled_child_and_the_loser_of_a_race_keep_it_too() -> None:
             ran = await orchestrator.run(agent, "a poem")
 
         tree, fact = ran.tree, broken_off(journal)
-        assert tree[fact.task]["status"] == ending
-        assert tree[fact.task]["usage"].estimated == 1
+        assert tree[fact.task].status == ending
+        assert tree[fact.task].usage.estimated == 1
         (settled,) = (
             it.outcome for it in facts(journal.entries, TaskSettled) if it.task == fact.task
         )

@@ -154,4 +154,4 @@ async def test_what_ran_out_and_where_is_said() -> None:
     assert run.outcome.error == (
         "the budget 'lunch' (calls=1) of /top is used up: 1 model call made"
     )
-    assert run.tree[child]["error"] == run.outcome.error
+    assert run.tree[child].error == run.outcome.error

@@ -160,8 +160,8 @@ async def test_the_seconds_of_a_child_are_its_own_and_its_parent_goes_on() -> No
     (task,) = run.tree.children(run.tree.root)
 
     assert run.output == "end"
-    assert run.tree[task]["status"] == "timed_out"
-    assert "the budget (seconds=7) of /top/child[1] is used up" in run.tree[task]["error"]
+    assert run.tree[task].status == "timed_out"
+    assert "the budget (seconds=7) of /top/child[1] is used up" in run.tree[task].error
     assert trio.current_time() == pytest.approx(7)
 
 

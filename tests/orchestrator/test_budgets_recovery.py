@@ -131,7 +131,7 @@ async def test_a_call_that_the_end_of_a_process_broke_off_counts_in_the_next(
             await again.wait_idle()
             (task,) = again.tree.children(again.tree.root)
 
-    assert again.tree[task]["status"] == "over_budget"
+    assert again.tree[task].status == "over_budget"
     # The turn that reads the news, and nothing else.
     assert meter.calls == calls + 1
 
@@ -151,7 +151,7 @@ async def test_a_crash_after_any_entry_never_books_more_than_the_budget() -> Non
             id_ = opened[0].session if opened else None
             with budget(calls=5):
                 async with orchestrator.open_session(team(), session=id_) as session:
-                    if session.tree[session.tree.root]["goal"] == "":
+                    if session.tree[session.tree.root].goal == "":
                         await session.ask("go")
                     await session.wait_idle()
         # Also those that the crash broke off: they may have been paid for.

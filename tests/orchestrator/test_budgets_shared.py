@@ -106,8 +106,8 @@ async def test_a_budget_around_one_question_is_for_its_turn_and_what_that_handed
 
     assert asked.outcome.succeeded
     # Two for the turn, two for the task; its third one was too many.
-    assert session.tree[task]["status"] == "over_budget"
-    assert session.tree[task]["usage"].calls == 2
+    assert session.tree[task].status == "over_budget"
+    assert session.tree[task].usage.calls == 2
     # The turn that reads the news was not asked for in the block.
     assert news.text == "news"
     assert meter.calls == 5
@@ -155,8 +155,8 @@ async def test_the_budget_of_an_agent_bounds_each_of_its_tasks() -> None:
     children = run.tree.children(run.tree.root)
 
     assert run.outcome.succeeded
-    assert [run.tree[task]["usage"].calls for task in children] == [2, 2, 2]
-    assert [run.tree[task]["error"] for task in children] == [
+    assert [run.tree[task].usage.calls for task in children] == [2, 2, 2]
+    assert [run.tree[task].error for task in children] == [
         f"the budget 'each' (calls=2) of /top/worker[{number}] is used up: 2 model calls made"
         for number in (1, 2, 3)
     ]
@@ -176,7 +176,7 @@ async def test_the_budget_of_an_agent_bounds_its_task_with_all_below_it() -> Non
     children = run.tree.children(run.tree.root)
 
     assert run.outcome.succeeded
-    assert [run.tree[task]["total"].calls for task in children] == [3, 3]
+    assert [run.tree[task].total.calls for task in children] == [3, 3]
     for task in ("/top/middle[1]", "/top/middle[2]"):
         assert ended[task] == "over_budget"
         below = [end for path, end in ended.items() if path.startswith(f"{task}/")]

@@ -72,7 +72,7 @@ async def test_what_a_tool_finds_closed_is_an_error_of_the_tool() -> None:
 
     (task,) = run.tree.children(run.tree.root)
     assert run.outcome.succeeded
-    assert "ClosedError" in run.tree[task]["error"]
+    assert "ClosedError" in run.tree[task].error
 
 
 async def test_a_model_that_fails_inside_a_tool_is_no_call_of_the_task() -> None:
@@ -133,7 +133,7 @@ async def test_whom_nobody_asks_for_again_after_a_crash_holds_no_place() -> None
         async with orchestrator.open_session(agent("b", "c"), session=session.id) as again:
             assert (await again.replies.receive()).text == "end"
             endings = {
-                again.tree[task]["path"]: again.tree[task]["status"]
+                again.tree[task].path: again.tree[task].status
                 for task in again.tree.children(again.tree.root)
             }
 
@@ -156,7 +156,7 @@ async def test_to_lose_on_restart_loses_what_had_begun_and_nothing_else() -> Non
     async with open_orchestrator(journal, rules=rules) as orchestrator:
         async with orchestrator.open_session(lead, session=session.id) as again:
             await again.wait_idle()
-            endings = [again.tree[task]["status"] for task in again.tree.children(again.tree.root)]
+            endings = [again.tree[task].status for task in again.tree.children(again.tree.root)]
 
     assert endings == ["lost", "succeeded"]
 
@@ -179,7 +179,7 @@ async def test_a_crash_while_a_session_is_closed_leaves_nothing_half_done() -> N
     cut = MemoryJournal(journal.entries[:closed_at])
     async with open_orchestrator(cut) as orchestrator:
         tree = await orchestrator.read_tree(session.id)
-        statuses = [tree[task]["status"] for task in tree.children(tree.root)]
+        statuses = [tree[task].status for task in tree.children(tree.root)]
 
     assert statuses == ["cancelled", "refused"]
 
@@ -201,7 +201,7 @@ async def test_a_budget_around_the_house_is_not_for_those_who_come_from_outside(
     finally:
         await opening.__aexit__(None, None, None)
 
-    assert {tree[it]["status"] for it in tree.children(tree.root)} == {"succeeded"}
+    assert {tree[it].status for it in tree.children(tree.root)} == {"succeeded"}
 
 
 async def test_what_a_tool_begins_is_paid_for_by_the_budgets_of_its_task() -> None:

@@ -15,12 +15,12 @@ from tests.kit import facts, hand_on, worker
 def paths(orchestrator: Orchestrator) -> dict[str, str]:
     """Return the id of every task of the newest run, by path."""
     tree = orchestrator.tree(orchestrator.runs[-1])
-    return {tree[task]["path"]: task for task in tree.graph}
+    return {tree[task].path: task for task in tree}
 
 
 def statuses(orchestrator: Orchestrator) -> dict[str, str]:
     tree = orchestrator.tree(orchestrator.runs[-1])
-    return {tree[task]["path"]: tree[task]["status"] for task in tree.graph}
+    return {tree[task].path: tree[task].status for task in tree}
 
 
 async def test_cancelling_a_child_ends_all_below_it_and_spares_its_siblings() -> None:
@@ -93,7 +93,7 @@ async def test_what_a_cancelled_task_had_said_and_spent_is_kept() -> None:
             await orchestrator.cancel(task)
         tree = orchestrator.tree(orchestrator.runs[-1])
 
-    assert tree[facts(journal.entries, TaskSettled)[0].task]["usage"].calls == 1
+    assert tree[facts(journal.entries, TaskSettled)[0].task].usage.calls == 1
 
 
 async def test_cancelling_a_session_ends_its_turn_and_all_it_has_in_the_background() -> None:
@@ -122,7 +122,7 @@ async def test_cancelling_what_has_ended_returns_at_once() -> None:
     top = Agent("top", model=ScriptedModel([hand_on("a"), "end"]), delegates=[worker()])
     async with open_orchestrator(":memory:") as orchestrator:
         run = await orchestrator.run(top, "go")
-        for task in run.tree.graph:
+        for task in run.tree:
             await orchestrator.cancel(task)
 
         assert run.tree.counts() == {"succeeded": 2}
@@ -179,7 +179,7 @@ async def test_a_message_that_no_turn_has_read_yet_is_cancelled_with_its_turn() 
             async with orchestrator.open_session(lead()) as session:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(ask, session)
-                    while not session.tree[session.tree.root]["goal"]:
+                    while not session.tree[session.tree.root].goal:
                         await trio.lowlevel.checkpoint()
                     await orchestrator.cancel(session.id)
                 await orchestrator.close_session(session.id)
@@ -199,7 +199,7 @@ async def test_a_cancel_that_finds_a_session_at_rest_returns_while_it_is(tmp_pat
                         await orchestrator.cancel(session.id, tree=True)
 
                         children = session.tree.children(session.tree.root)
-                        left = {session.tree[child]["status"] for child in children}
+                        left = {session.tree[child].status for child in children}
                         assert left <= {"cancelled"}
                         nursery.cancel_scope.cancel()
                     await orchestrator.close_session(session.id)

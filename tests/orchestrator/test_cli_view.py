@@ -90,9 +90,9 @@ def test_five_tasks_are_shown_whole_with_open_questions_on_top() -> None:
 def test_only_what_succeeded_is_done_and_only_what_runs_is_running() -> None:
     tree = grown(7)
     endings = [Ending.CANCELLED, Ending.REFUSED, Ending.TIMED_OUT]
-    statuses = [*endings, Status.INTERRUPTED, Status.QUIET, Status.QUEUED]
+    statuses: list[Status | Ending] = [*endings, Status.INTERRUPTED, Status.QUIET, Status.QUEUED]
     for number, status in enumerate(statuses, start=1):
-        tree.mark(TaskId(f"t_{number}"), status=status)
+        tree.set_status(TaskId(f"t_{number}"), status)
 
     header, *_ = text_of(snapshot_of(tree), Canvas(width=120, height=24)).splitlines()
 

@@ -63,7 +63,7 @@ class Done:
         self.run = run
         self.seconds = seconds
         tree = run.tree
-        self.tree = {tree[task]["path"]: str(tree[task]["status"]) for task in tree.graph}
+        self.tree = {tree[task].path: str(tree[task].status) for task in tree}
 
     @property
     def output(self) -> Any:
@@ -184,7 +184,7 @@ async def test_a_fan_out_with_a_limit_says_how_many_are_to_come() -> None:
 async def test_map_each_asks_in_the_order_of_the_list(limit: int | None) -> None:
     """The tree has the numbers of the list."""
     done = await run(map_each(echo(), limit=limit), [str(at) for at in range(50)])
-    goals = [done.run.tree[task]["goal"] for task in done.run.tree.graph][1:]
+    goals = [done.run.tree[task].goal for task in done.run.tree][1:]
 
     assert goals == [str(at) for at in range(50)]
 
@@ -346,9 +346,9 @@ async def test_map_reduce_merges_what_comes_of_each() -> None:
     grouped = await run(map_reduce(square, total, limit=2, at_once=3), list(range(8)))
     assert grouped.output == 140
     goals = [
-        grouped.run.tree[task]["goal"]
-        for task in grouped.run.tree.graph
-        if grouped.run.tree[task]["agent"] == "total"
+        grouped.run.tree[task].goal
+        for task in grouped.run.tree
+        if grouped.run.tree[task].agent == "total"
     ]
     assert goals == ["[0,1,4]", "[9,16,25]", "[36,49]", "[5,50,85]"]
     assert (await run(map_reduce(square, total), [])).output == 0

@@ -277,10 +277,10 @@ class TestTheEnd:
                 await trio.testing.wait_all_tasks_blocked()
                 tree = talk.session.tree
                 assert not is_idle.is_set()
-                assert tree[tree.root]["status"] == "waiting"
+                assert tree[tree.root].status == "waiting"
                 gate.send()
                 await talk.woken()
-            assert tree[tree.root]["status"] == "succeeded"
+            assert tree[tree.root].status == "succeeded"
 
     async def test_no_secret_is_told_in_part(self, tmp_path: Path, journal: MemoryJournal) -> None:
         """What is cut off is cut after secrets were taken out: half of one is a secret, too."""

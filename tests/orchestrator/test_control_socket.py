@@ -74,7 +74,7 @@ class Running:
 
     def task(self, agent: str) -> str:
         tree = self.orchestrator.tree(self.orchestrator.runs[-1])
-        return next(task for task in tree.graph if tree[task]["agent"] == agent)
+        return next(task for task in tree if tree[task].agent == agent)
 
     async def wait_until(self, is_so: Callable[[], bool]) -> None:
         seen = 0
@@ -117,7 +117,7 @@ async def test_a_task_is_cancelled_and_another_approved(tmp_path: Path) -> None:
         await client.request(Cancel(it.task("slow")))
         tree = it.orchestrator.tree(it.orchestrator.runs[-1])
 
-        assert tree[tree.children(tree.root)[1]]["status"] == Ending.CANCELLED
+        assert tree[tree.children(tree.root)[1]].status == Ending.CANCELLED
         await it.has_ended.wait()
 
     assert it.run is not None
@@ -167,7 +167,7 @@ async def test_of_a_session_what_is_in_the_background_ends_too(tmp_path: Path) -
         (task,) = session.tree.children(session.tree.root)
         await client.request(Cancel(session.id))
 
-        assert session.tree[task]["status"] == Ending.CANCELLED
+        assert session.tree[task].status == Ending.CANCELLED
 
 
 ANSWER = """
@@ -455,7 +455,7 @@ async def test_whoever_leaves_in_the_midst_has_still_been_heard(tmp_path: Path) 
         tree = it.orchestrator.tree(it.orchestrator.runs[-1])
         slow = tree.children(tree.root)[1]
 
-        await it.wait_until(lambda: tree[slow]["status"] == Ending.CANCELLED)
+        await it.wait_until(lambda: tree[slow].status == Ending.CANCELLED)
 
 
 async def test_only_the_owner_may_connect_and_the_socket_goes_with_the_run(tmp_path: Path) -> None:

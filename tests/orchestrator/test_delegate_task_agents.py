@@ -40,10 +40,7 @@ async def test_a_copy_has_the_tools_of_its_parent_and_may_hand_on_too() -> None:
     assert [tool.name for tool in parent.tools] == ["own", "delegate_task", "task"]
     assert [tool.name for tool in child.tools] == ["own", "delegate_task", "task"]
     assert child.instructions == "Edit."
-    assert [finished.tree[task]["path"] for task in finished.tree.graph] == [
-        "/editor",
-        "/editor/editor[1]",
-    ]
+    assert [finished.tree[task].path for task in finished.tree] == ["/editor", "/editor/editor[1]"]
 
 
 async def test_with_two_to_ask_and_none_named_a_leaf_copy_does_it() -> None:
@@ -161,4 +158,4 @@ async def test_a_copy_promises_what_its_parent_promises() -> None:
 
     assert finished.output == [2]
     (child,) = finished.tree.children(finished.tree.root)
-    assert finished.tree[child]["usage"].calls == 2  # one repair
+    assert finished.tree[child].usage.calls == 2  # one repair

@@ -166,8 +166,8 @@ async def test_tokens_and_costs_are_those_of_a_task_and_all_below_it() -> None:
     (result,) = json.loads(finished.output)["results"]
     (task,) = finished.tree.children(finished.tree.root)
     below = finished.tree.children(task)
-    own = finished.tree[task]["usage"]
-    total = sum((finished.tree[one]["usage"] for one in below), own)
+    own = finished.tree[task].usage
+    total = sum((finished.tree[one].usage for one in below), own)
     assert result["tokens"] == total.tokens > own.tokens
     assert result["cost_usd"] == pytest.approx(total.tokens / 1_000)
     assert finished.usage.cost == total.cost

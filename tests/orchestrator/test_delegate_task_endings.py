@@ -39,7 +39,7 @@ async def test_every_ending_is_told_for_what_it_is() -> None:
             nursery.start_soon(go)
             await trio.sleep(10)
             tree = orchestrator.tree(orchestrator.runs[-1])
-            (stopped,) = (id_ for id_ in tree.graph if tree[id_]["agent"] == "stopped")
+            (stopped,) = (id_ for id_ in tree if tree[id_].agent == "stopped")
             await orchestrator.cancel(stopped)
 
     results = {result["label"]: result for result in json.loads(outputs[0])["results"]}
@@ -85,7 +85,7 @@ async def test_cancelling_a_turn_leaves_what_runs_in_the_background() -> None:
     )
 
     def modes(tree: Tree) -> dict[str, str]:
-        return {tree[task]["goal"]: tree[task]["status"] for task in tree.graph}
+        return {tree[task].goal: tree[task].status for task in tree}
 
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:

@@ -127,7 +127,7 @@ async def test_a_session_that_is_closed_for_good_drops_its_mail_and_says_so() ->
             await orchestrator.close_session(session.id)
 
             (child,) = session.tree.children(session.tree.root)
-            assert session.tree[child]["status"] == "cancelled"
+            assert session.tree[child].status == "cancelled"
             with pytest.raises(ClosedError, match="is closed"):
                 await session.ask("are you there?")
         with pytest.raises(ClosedError, match="was closed for good"):

@@ -297,7 +297,7 @@ async def test_rules_that_change_with_a_restart_leave_no_task_with_two_owners() 
                 await again.wait_idle()
 
                 children = again.tree.children(again.tree.root)
-                statuses = [again.tree[child]["status"] for child in children]
+                statuses = [again.tree[child].status for child in children]
                 assert statuses == ["succeeded"] * 3
 
 

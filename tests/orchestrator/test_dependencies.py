@@ -21,7 +21,7 @@ from orchestrator.agents import (
     ToolMessage,
     Transcript,
 )
-from orchestrator.delegation import Ending, Rules, Tree
+from orchestrator.delegation import Ending, Rules, TaskNode, Tree
 from orchestrator.delegation.events import (
     Entry,
     MessageReceived,
@@ -93,12 +93,12 @@ def lead(call: ToolCall, model: Any, **options: Any) -> Agent:
     )
 
 
-def by_label(tree: Tree) -> dict[str, dict[str, Any]]:
-    return {tree[task]["label"]: tree[task] for task in tree.graph if tree[task]["label"]}
+def by_label(tree: Tree) -> dict[str, TaskNode]:
+    return {tree[task].label: tree[task] for task in tree if tree[task].label}
 
 
 def statuses(tree: Tree) -> dict[str, str]:
-    return {label: node["status"] for label, node in by_label(tree).items()}
+    return {label: node.status for label, node in by_label(tree).items()}
 
 
 async def finish(
@@ -209,7 +209,7 @@ async def test_a_task_that_needs_one_that_failed_is_refused_and_names_it(backgro
     _, tree = await finish(call, model)
 
     assert statuses(tree) == {"a": "failed", "b": "refused", "free": "succeeded"}
-    assert by_label(tree)["b"]["error"] == (
+    assert by_label(tree)["b"].error == (
         "it needs 'a' (/lead/worker[1]), which ended as failed: no such model"
     )
     assert "b" not in model.briefs
@@ -223,9 +223,7 @@ async def test_refusals_pass_on_and_each_names_the_one_before(background: bool) 
     _, tree = await finish(batch(*chain, background=background), model)
 
     assert statuses(tree) == {"a": "failed"} | dict.fromkeys("bcd", "refused")
-    assert (
-        "it needs 'c' (/lead/worker[3]), which ended as refused" in (by_label(tree)["d"]["error"])
-    )
+    assert "it needs 'c' (/lead/worker[3]), which ended as refused" in (by_label(tree)["d"].error)
     assert list(model.briefs) == ["a"]
 
 
@@ -272,8 +270,8 @@ async def test_one_need_that_failed_is_enough_and_refuses_at_once() -> None:
     _, tree = await finish(call, FunctionModel(answer))
 
     refused = by_label(tree)["c"]
-    assert refused["status"] == "refused"
-    assert refused["ended"] - refused["requested"] == pytest.approx(10)
+    assert refused.status == "refused"
+    assert refused.ended == pytest.approx(refused.requested + 10)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +290,7 @@ async def test_whatever_is_no_success_refuses_those_who_need_it(
     _, tree = await finish(call, Recorder(a=says), **options)
 
     assert statuses(tree) == {"a": ending, "b": "refused"}
-    assert f"which ended as {ending}" in by_label(tree)["b"]["error"]
+    assert f"which ended as {ending}" in by_label(tree)["b"].error
 
 
 @MODES
@@ -304,14 +302,14 @@ async def test_cancelling_what_is_needed_refuses_those_who_need_it(background: b
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(session.ask, "go")
                 await trio.sleep(1)
-                ids = {session.tree[id_]["label"]: id_ for id_ in session.tree.graph}
+                ids = {session.tree[id_].label: id_ for id_ in session.tree}
                 await orchestrator.cancel(ids["a"])
 
                 assert statuses(session.tree) == {"a": "cancelled", "b": "refused", "c": "running"}
                 assert trio.current_time() == pytest.approx(1)
             await session.wait_idle()
 
-    assert "which ended as cancelled" in by_label(session.tree)["b"]["error"]
+    assert "which ended as cancelled" in by_label(session.tree)["b"].error
     assert statuses(session.tree)["c"] == "succeeded"
 
 
@@ -324,7 +322,7 @@ async def test_cancelling_who_waits_for_another_spares_the_other(background: boo
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(session.ask, "go")
                 await trio.sleep(1)
-                ids = {session.tree[id_]["label"]: id_ for id_ in session.tree.graph}
+                ids = {session.tree[id_].label: id_ for id_ in session.tree}
                 await orchestrator.cancel(ids["b"])
                 assert trio.current_time() == pytest.approx(1)
             await session.wait_idle()
@@ -417,10 +415,10 @@ async def test_a_place_is_free_again_after_a_task_that_needed_another_twice() ->
 async def test_needs_are_edges_of_the_graph_and_of_the_chart(background: bool) -> None:
     _, tree = await finish(batch(*DIAMOND, background=background), Recorder())
 
-    names = {task: tree[task]["label"] or "lead" for task in tree.graph}
+    names = {task: tree[task].label or "lead" for task in tree}
     edges = {
         (names[above], names[below], edge["kind"])
-        for above, below, edge in tree.graph.edges(data=True)
+        for above, below, edge in tree.to_networkx().edges(data=True)
     }
     assert edges == {
         *(("lead", label, "delegates") for label in "abcd"),
@@ -544,7 +542,7 @@ async def test_a_crash_after_any_entry_runs_everything_exactly_once(
         requested = Counter(fact.request.label for fact in facts(entries, TaskRequested))
         settled = Counter(fact.task for fact in facts(entries, TaskSettled))
         answered = Counter(
-            tree[fact.task]["label"]
+            tree[fact.task].label
             for fact in facts(entries, ModelAnswered)
             if fact.task != tree.root
         )

@@ -61,7 +61,7 @@ def first_then(call: ToolCall, answer: str) -> ScriptedModel:
 
 def task_of(orchestrator: Orchestrator, agent: str) -> str:
     tree = orchestrator.tree(orchestrator.runs[0])
-    return next(task for task in tree.graph if tree[task]["agent"] == agent)
+    return next(task for task in tree if tree[task].agent == agent)
 
 
 async def steer(orchestrator: Orchestrator) -> None:

@@ -359,12 +359,12 @@ async def test_an_error_while_a_task_is_cancelled_does_not_make_it_failed() -> N
             nursery.start_soon(orchestrator.run, lead, "go")
             await trio.sleep(1)
             tree = orchestrator.tree(orchestrator.runs[-1])
-            child = next(task for task in tree.graph if tree[task]["agent"] == "untidy")
+            child = next(task for task in tree if tree[task].agent == "untidy")
             await orchestrator.cancel(child)
 
-    assert tree[child]["status"] == "cancelled"
-    assert "ValueError: untidy" in tree[child]["error"]
-    assert tree[tree.root]["status"] == "succeeded"
+    assert tree[child].status == "cancelled"
+    assert "ValueError: untidy" in tree[child].error
+    assert tree[tree.root].status == "succeeded"
 
 
 async def test_an_error_while_everything_closes_leaves_a_task_interrupted() -> None:
@@ -415,7 +415,7 @@ async def test_a_task_that_was_asked_to_end_hands_nothing_on_any_more(ticks: int
                 await orchestrator.cancel(session.id, tree=True)
 
                 children = session.tree.children(session.tree.root)
-                statuses = {session.tree[child]["status"] for child in children}
+                statuses = {session.tree[child].status for child in children}
                 assert statuses <= {"cancelled"}
 
 

@@ -169,7 +169,7 @@ def test_an_interrupted_session_goes_on(copy: Path) -> None:
             async with orchestrator.open_session(resuming(), session=interrupted) as session:
                 await session.wait_idle()
                 tree = await orchestrator.read_tree(session.id)
-        return {tree.graph.nodes[task]["status"] for task in tree.graph}
+        return {tree[task].status for task in tree}
 
     states = trio.run(go_on, clock=trio.testing.MockClock(rate=100))
     assert states == {"succeeded"}

@@ -61,8 +61,8 @@ async def test_the_answer_of_the_other_agent_ends_the_turn() -> None:
 
     assert ended.output == "Refunded."
     (child,) = ended.tree.find(agent="billing")
-    assert ended.tree[child]["mode"] is Mode.JOINED
-    assert ended.tree[child]["reason"] is Reason.HANDED_OFF
+    assert ended.tree[child].mode is Mode.JOINED
+    assert ended.tree[child].reason is Reason.HANDED_OFF
 
 
 async def test_it_reads_what_was_said_and_the_goal_but_no_tool_results() -> None:

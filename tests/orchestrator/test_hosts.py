@@ -95,7 +95,7 @@ async def test_a_standby_elsewhere_never_says_that_a_command_has_ended(tmp_path:
             session = talk.orchestrator.read.ledger.sessions[SessionId(id_)]
             assert is_alive(pid)
             assert not session.is_at_rest
-            assert session.tree.nodes()[session.root.id]["status"] == Ending.SUCCEEDED
+            assert session.tree.nodes()[session.root.id].status == Ending.SUCCEEDED
         async with on(B, journal, tmp_path, id_) as talk:
             await talk.idle()
 
@@ -281,7 +281,7 @@ class TestFolders:
             with pytest.raises(SessionOpenError, match="host-a"):
                 await opened.resume(agent, run)
             tree = await opened.read_tree(run)
-            assert tree.nodes()[opened.read.ledger.sessions[run].root.id]["status"] == str(
+            assert tree.nodes()[opened.read.ledger.sessions[run].root.id].status == str(
                 Status.INTERRUPTED
             )
         async with open_orchestrator(crashed, workspace=tmp_path, host=A) as opened:

@@ -219,5 +219,4 @@ async def watched_status(journals: Journals, run: SessionId) -> str:
     assert reader.file is not None
     async with connect_control(reader.file) as client:
         assert (client is not None) == reader.has_writer
-    status: str = reader.tree[reader.tree.root]["status"]
-    return status
+    return reader.tree[reader.tree.root].status

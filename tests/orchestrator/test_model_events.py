@@ -18,7 +18,7 @@ async def test_a_subscriber_receives_the_events_of_every_task_of_a_tree() -> Non
             received = [events.receive_nowait() for _ in range(2)]
 
     assert [it.event for it in received] == [TextDelta("found"), TextDelta("merged")]
-    assert [run.tree[it.task]["agent"] for it in received] == ["worker", "editor"]
+    assert [run.tree[it.task].agent for it in received] == ["worker", "editor"]
 
 
 async def test_a_subscriber_that_falls_behind_misses_events_and_receives_how_many() -> None:

@@ -83,7 +83,7 @@ async def test_the_same_team_runs_unchanged_on_every_provider(provider: str) -> 
     assert run.output == "A trio is three of a kind."
     assert run.usage.tokens == 60
     assert run.usage.unpriced == 4
-    assert [run.tree[task]["status"] for task in run.tree.graph] == ["succeeded"] * 2
+    assert [run.tree[task].status for task in run.tree] == ["succeeded"] * 2
 
 
 async def test_the_same_team_runs_unchanged_from_a_cassette(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def echo(name: str = "echo", seconds: float = 1) -> Agent:
 def ended(orchestrator: Orchestrator, run: str) -> dict[str, str]:
     """Return how each task of a run ended, by path."""
     tree = orchestrator.tree(run)
-    return {tree[task]["path"]: tree[task]["status"] for task in tree.graph}
+    return {tree[task].path: tree[task].status for task in tree}
 
 
 async def run_once(pipeline: Agent[Any], goal: Any = "go", **opening: Any) -> Any:

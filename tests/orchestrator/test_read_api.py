@@ -20,7 +20,7 @@ async def test_a_session_is_read_from_memory_and_from_the_journal_alike() -> Non
     async with open_orchestrator(":memory:") as orchestrator:
         read = orchestrator.read
         run = await orchestrator.run(editor(), "go")
-        (child,) = [task for task in run.tree.graph if task != run.tree.root]
+        (child,) = [task for task in run.tree if task != run.tree.root]
         in_memory = await read.session(run.id)
         assert in_memory.ledger is read.ledger
         before = await read.transcript(child)
@@ -55,7 +55,7 @@ async def test_entries_are_found_by_their_session_and_by_an_id() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         run = await orchestrator.run(editor(), "go")
-        child = next(task for task in run.tree.graph if task != run.tree.root)
+        child = next(task for task in run.tree if task != run.tree.root)
         entries = await orchestrator.read.entries(run.id)
         (settled,) = await orchestrator.read.entries_naming(TaskSettled, child)
 

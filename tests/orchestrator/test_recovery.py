@@ -407,7 +407,7 @@ async def test_a_task_whose_agent_is_gone_from_the_code_fails_and_says_so() -> N
             await again.wait_idle()
             tree = again.tree
 
-    errors = {tree[task]["error"] for task in tree.graph}
+    errors = {tree[task].error for task in tree}
     assert "agent 'lead' has no delegate 'slow' any more" in errors
 
 

@@ -609,8 +609,8 @@ async def test_a_fork_asks_nothing_again_and_goes_on_live_from_a_child() -> None
     assert '"output":"new"' in fork.output
     assert opened.session == fork.id != run.id
     assert opened.forked_from == f"{run.id}/{run.tree.children(run.tree.root)[1]}"
-    assert not set(run.tree.graph) & set(fork.tree.graph)
-    assert all(it not in fork.output for it in run.tree.graph)
+    assert not set(run.tree) & set(fork.tree)
+    assert all(it not in fork.output for it in run.tree)
     copied = [it for it in facts(journal.entries, ModelAnswered) if it.copied]
     assert len(copied) == 3
 
@@ -621,7 +621,7 @@ async def test_a_fork_from_any_task_of_a_session_comes_to_the_same_end() -> None
         async with orchestrator.open_session(team()) as session:
             await session.ask("go")
             await session.wait_idle()
-        for task in list(session.tree.graph):
+        for task in list(session.tree):
             fork = await orchestrator.fork(team(), session.id, task=task)
 
             assert fork.outcome.output == "heard 2"
@@ -667,7 +667,7 @@ async def test_a_tool_that_ran_when_a_fork_parts_is_not_run_twice() -> None:
 def test_a_fork_can_be_replayed_too() -> None:
     async def live(orchestrator: Orchestrator) -> None:
         run = await orchestrator.run(team(), "go")
-        for task in list(run.tree.graph):
+        for task in list(run.tree):
             await orchestrator.fork(team(), run.id, task=task)
 
     entries = recorded(live)

@@ -313,7 +313,7 @@ async def test_an_interrupted_run_is_not_read_when_the_journal_is_opened(tmp_pat
             assert orchestrator.working == 0
     async with open_orchestrator(path) as orchestrator:
         tree = await orchestrator.read_tree(id_)
-        status = tree[tree.root]["status"]
+        status = tree[tree.root].status
         run = await orchestrator.resume(team(), id_)
 
     assert is_read == [True, False], "from then on it is a row, and nothing else"

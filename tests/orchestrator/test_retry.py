@@ -320,9 +320,9 @@ async def test_any_task_of_any_kind_can_be_retried() -> None:
         (run,) = orchestrator.runs
         tree: Tree = await orchestrator.read_tree(run)
         ended = {
-            tree[task]["path"]: tree[task]["status"]
-            for task in tree.graph
-            if task != tree.root and tree[task]["status"] != "succeeded"
+            tree[task].path: tree[task].status
+            for task in tree
+            if task != tree.root and tree[task].status != "succeeded"
         }
         assert len(ended) > 3
         for path in ended:

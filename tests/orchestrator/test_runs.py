@@ -19,7 +19,7 @@ from orchestrator.agents import (
     Transcript,
     tool,
 )
-from orchestrator.delegation import Cause, Ending, Rules, Tree
+from orchestrator.delegation import Cause, Ending, Rules, TaskNode, Tree
 from orchestrator.delegation.events import TaskSettled, TurnEnded
 from tests.kit import facts, hand_on, worker
 
@@ -29,8 +29,8 @@ async def run(agent: Agent[Any], goal: str = "go", **options: Any) -> Run[Any]:
         return await orchestrator.run(agent, goal)
 
 
-def nodes(tree: Tree) -> dict[str, dict[str, Any]]:
-    return {tree[task]["path"]: tree[task] for task in tree.graph}
+def nodes(tree: Tree) -> dict[str, TaskNode]:
+    return {tree[task].path: tree[task] for task in tree}
 
 
 def last_answer(transcript: Transcript) -> Any:
@@ -59,7 +59,7 @@ async def test_a_batch_of_children_runs_at_the_same_time_and_joins() -> None:
 
     assert trio.current_time() - before == pytest.approx(10)
     assert finished.output == "merged"
-    assert [node["goal"] for node in nodes(finished.tree).values()] == ["go", "a", "b", "c"]
+    assert [node.goal for node in nodes(finished.tree).values()] == ["go", "a", "b", "c"]
 
 
 async def test_a_background_task_joins_because_nobody_could_be_told_later() -> None:
@@ -81,7 +81,7 @@ async def test_a_background_task_joins_because_nobody_could_be_told_later() -> N
     assert seen[0]["status"] == "completed"
     assert seen[0]["results"][0]["output"] == "found"
     assert "cannot be told" in seen[0]["note"]
-    assert nodes(finished.tree)["/editor/worker[1]"]["mode"] == "joined"
+    assert nodes(finished.tree)["/editor/worker[1]"].mode == "joined"
 
 
 async def test_waiting_that_was_asked_for_needs_no_note() -> None:
@@ -107,15 +107,15 @@ async def test_every_node_says_who_what_how_and_for_how_much() -> None:
     finished = await run(editor, "the goal")
 
     root, child = nodes(finished.tree).values()
-    assert (root["agent"], root["goal"], root["mode"]) == ("editor", "the goal", "root")
-    assert (child["agent"], child["goal"], child["mode"]) == ("worker", "part", "joined")
-    assert root["status"] == child["status"] == "succeeded"
-    assert root["ended"] - root["started"] == pytest.approx(7)
-    assert child["ended"] - child["started"] == pytest.approx(5)
-    assert child["usage"].calls == 1
-    assert root["total"].calls == 3
-    assert finished.usage == root["usage"] + child["usage"]
-    assert root["error"] == child["error"] == ""
+    assert (root.agent, root.goal, root.mode) == ("editor", "the goal", "root")
+    assert (child.agent, child.goal, child.mode) == ("worker", "part", "joined")
+    assert root.status == child.status == "succeeded"
+    assert root.seconds() == pytest.approx(7)
+    assert child.seconds() == pytest.approx(5)
+    assert child.usage.calls == 1
+    assert root.total.calls == 3
+    assert finished.usage == root.usage + child.usage
+    assert root.error == child.error == ""
 
 
 async def test_children_delegate_further_down() -> None:
@@ -242,7 +242,7 @@ async def test_a_task_that_uses_up_its_time_takes_its_children_with_it() -> None
 
     assert trio.current_time() - before == pytest.approx(30)
     assert finished.outcome.ending is Ending.TIMED_OUT
-    assert nodes(finished.tree)["/editor/worker[1]"]["status"] == "cancelled"
+    assert nodes(finished.tree)["/editor/worker[1]"].status == "cancelled"
 
 
 async def test_no_time_at_all_is_honoured() -> None:
@@ -297,7 +297,7 @@ async def test_runs_side_by_side_do_not_meet() -> None:
 
     for one in finished:
         mark = one.output.removeprefix("whole ")
-        goals = [node["goal"] for node in nodes(one.tree).values()]
+        goals = [node.goal for node in nodes(one.tree).values()]
         assert goals == [f"goal {mark}", f"part {mark}"]
 
 

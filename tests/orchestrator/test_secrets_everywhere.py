@@ -786,4 +786,4 @@ async def test_a_weak_password_stops_nobody(field: Field) -> None:
 
     assert json.loads(run.output)["results"][0]["status"] == "succeeded"
     assert "*** runs" in run.output
-    assert "/boss/postgres[1]" in [run.tree[it]["path"] for it in run.tree.graph]
+    assert "/boss/postgres[1]" in [run.tree[it].path for it in run.tree]

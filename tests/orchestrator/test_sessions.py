@@ -47,7 +47,7 @@ async def test_a_detached_child_wakes_a_fresh_turn_of_its_parent() -> None:
     assert answered == before
     assert (news.text, news.turn) == ("news: found", 2)
     assert trio.current_time() - before == pytest.approx(60)
-    assert [session.tree[task]["mode"] for task in session.tree.graph] == ["root", "detached"]
+    assert [session.tree[task].mode for task in session.tree] == ["root", "detached"]
 
 
 async def test_the_receipt_says_what_will_happen() -> None:
@@ -94,7 +94,7 @@ async def test_a_child_of_a_detached_task_is_joined() -> None:
             await session.ask("go")
             await session.wait_idle()
 
-    modes = {session.tree[task]["path"]: session.tree[task]["mode"] for task in session.tree.graph}
+    modes = {session.tree[task].path: session.tree[task].mode for task in session.tree}
     assert modes["/top/middle[1]"] == "detached"
     assert modes["/top/middle[1]/leaf[1]"] == "joined"
 

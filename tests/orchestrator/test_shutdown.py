@@ -56,7 +56,7 @@ def statuses(journal: MemoryJournal) -> dict[str, str]:
         ledger.fold(entry)
     ledger.fold(Entry(ledger.last_seq + 1, 0, SessionId(""), JournalOpened("test")))
     tree = next(iter(ledger.sessions.values())).tree
-    return {tree[task]["path"]: tree[task]["status"] for task in tree.graph}
+    return {tree[task].path: tree[task].status for task in tree}
 
 
 async def test_what_runs_may_finish_and_drain_says_that_it_has() -> None:

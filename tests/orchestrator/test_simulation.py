@@ -148,7 +148,7 @@ def test_agents_hand_on_what_the_fan_out_says_and_leaves_answer() -> None:
     settings = SimulationSettings(fan_out="2,3", output_tokens=10)
     run = simulate_once(team(), "go", settings, seed=1)
 
-    assert [run.tree[it]["agent"] for it in run.tree.children(run.tree.root)] == (["lead"] * 2)
+    assert [run.tree[it].agent for it in run.tree.children(run.tree.root)] == (["lead"] * 2)
     assert run.tasks == 1 + 2 + 2 * 3
     assert run.outcome.succeeded
 
@@ -158,7 +158,7 @@ def test_delegates_take_turns_and_all_of_a_large_fan_out_are_asked() -> None:
     lead = Agent("lead", model="a:b", delegates=helpers)
     settings = SimulationSettings(fan_out="150", output_tokens=10)
     run = simulate_once(lead, "go", settings, seed=1)
-    names = [run.tree[it]["agent"] for it in run.tree.children(run.tree.root)]
+    names = [run.tree[it].agent for it in run.tree.children(run.tree.root)]
 
     assert sorted(names) == ["one"] * 50 + ["three"] * 50 + ["two"] * 50
 
@@ -222,7 +222,7 @@ def test_a_transcript_that_grows_too_long_is_compacted_as_usual() -> None:
 
     assert run.outcome.succeeded
     assert run.tasks == 21
-    own, read = (it.tree[it.tree.root]["usage"].input_tokens for it in (run, whole))
+    own, read = (it.tree[it.tree.root].usage.input_tokens for it in (run, whole))
     assert own < read
 
 
@@ -283,7 +283,8 @@ def test_the_chain_goes_back_by_what_ended_last() -> None:
     """By hand: a root that asks two, of whom the slower one had waited for room."""
     tree = Tree(TaskId("root"))
     tree.add(TaskId("root"), parent=None, agent="r", path="/r", mode=Mode.ROOT, at=0.0)
-    tree.mark(TaskId("root"), started=0.0, ended=30.0)
+    tree.start(TaskId("root"), 0.0)
+    tree.end(TaskId("root"), 30.0, "")
     for name, started, ended in (("quick", 5.0, 9.0), ("slow", 12.0, 22.0)):
         tree.add(
             TaskId(name),
@@ -293,7 +294,8 @@ def test_the_chain_goes_back_by_what_ended_last() -> None:
             mode=Mode.JOINED,
             at=5.0,
         )
-        tree.mark(TaskId(name), started=started, ended=ended)
+        tree.start(TaskId(name), started)
+        tree.end(TaskId(name), ended, "")
     chain = longest_chain(
         tree,
         {

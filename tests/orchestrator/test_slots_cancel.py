@@ -142,7 +142,7 @@ async def test_cancelling_a_session_with_its_tree_ends_what_waits_in_line() -> N
                 await orchestrator.cancel(session.id, tree=True)
 
                 children = session.tree.children(session.tree.root)
-                assert {session.tree[task]["status"] for task in children} == {"cancelled"}
+                assert {session.tree[task].status for task in children} == {"cancelled"}
             await session.wait_idle()
 
     assert len(counter.goals) == 2

@@ -105,8 +105,8 @@ async def test_who_fails_or_is_stopped_gives_its_place_back() -> None:
             nursery.start_soon(orchestrator.run, lead, "go")
             await trio.sleep(15)
             tree = orchestrator.tree(orchestrator.runs[-1])
-            running = [task for task in tree.graph if tree[task]["status"] == "running"]
-            leaf = max(running, key=lambda task: len(tree[task]["path"]))
+            running = [task for task in tree if tree[task].status == "running"]
+            leaf = max(running, key=lambda task: len(tree[task].path))
             await orchestrator.cancel(leaf)
 
     assert tree.counts() == {"succeeded": 1 + 4 + 3, "failed": 4, "cancelled": 1}

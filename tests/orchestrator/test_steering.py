@@ -605,8 +605,8 @@ async def test_steering_gives_a_task_no_more_model_calls() -> None:
             await session.wait_idle()
 
     assert len(child.shown) == 4
-    assert session.tree[task]["status"] == "over_budget"
-    assert "4 model calls" in session.tree[task]["error"]
+    assert session.tree[task].status == "over_budget"
+    assert "4 model calls" in session.tree[task].error
 
 
 async def test_steering_gives_a_typed_answer_no_second_repair() -> None:
@@ -617,7 +617,7 @@ async def test_steering_gives_a_typed_answer_no_second_repair() -> None:
     assert receipt == Receipt("seen", 2)
     assert len(child.shown) == 2
     assert "could not be read" in child.shown[1][-1].text
-    assert session.tree[task]["status"] == "failed"
+    assert session.tree[task].status == "failed"
 
 
 def improved(transcript: Transcript) -> str:
@@ -766,9 +766,9 @@ async def test_after_a_restart_whoever_has_ended_is_gone(tmp_path: Path) -> None
     async with open_orchestrator(path) as orchestrator:
         agent = Agent("lead", model=model, delegates=[worker()])
         run = await orchestrator.run(agent, "go")
-        before = [await orchestrator.steer(task, "hello") for task in run.tree.graph]
+        before = [await orchestrator.steer(task, "hello") for task in run.tree]
     async with open_orchestrator(path) as orchestrator:
-        after = [await orchestrator.steer(task, "hello") for task in run.tree.graph]
+        after = [await orchestrator.steer(task, "hello") for task in run.tree]
 
     assert before == after == [Receipt("gone")] * 2
 

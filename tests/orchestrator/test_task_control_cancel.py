@@ -26,7 +26,7 @@ from tests.orchestrator.task_control_kit import (
 
 def statuses(orchestrator: Orchestrator, session: str) -> dict[str, str]:
     tree = orchestrator.tree(session)
-    return {tree[task]["path"]: tree[task]["status"] for task in tree.graph}
+    return {tree[task].path: tree[task].status for task in tree}
 
 
 def untidy(seconds: float, log: list[str], name: str = "tidy") -> Tool:
@@ -338,11 +338,11 @@ async def test_after_a_restart_what_has_ended_can_be_cancelled_as_before(tmp_pat
     agent = Agent("lead", model=model, delegates=[worker()])
     async with open_orchestrator(path) as orchestrator:
         run = await orchestrator.run(agent, "go")
-        for task in run.tree.graph:
+        for task in run.tree:
             await orchestrator.cancel(task)
     async with open_orchestrator(path) as orchestrator:
         assert orchestrator.runs == [run.id]
-        for task in run.tree.graph:
+        for task in run.tree:
             await orchestrator.cancel(task)
         await orchestrator.cancel(run.id, tree=True)
 

@@ -48,7 +48,7 @@ async def test_the_task_of_another_session_is_no_task(verb: dict[str, Any]) -> N
                     )
                     # Not even to the one that is its own.
                     assert mine.tree.counts() == {"succeeded": 2}
-            assert theirs.tree[task]["status"] == "running"
+            assert theirs.tree[task].status == "running"
             await theirs.wait_idle()
 
     assert facts(journal.entries, CancelRequested) == []
@@ -101,9 +101,7 @@ async def test_a_child_looks_after_its_own_descendants_only() -> None:
     session = await hold(agent)
 
     mine = next(
-        session.tree[task]["path"]
-        for task in session.tree.graph
-        if session.tree[task]["agent"] == "middle"
+        session.tree[task].path for task in session.tree if session.tree[task].agent == "middle"
     )
     assert sorted(listed) == [f"{mine}/leaf[1]", f"{mine}/leaf[2]"]
 
@@ -157,7 +155,7 @@ async def test_after_a_restart_everybody_reaches_the_same_tasks(tmp_path: Path) 
         async with opened as again:
             await again.ask("stop it")
             await again.wait_idle()
-        now = orchestrator.tree(theirs.id)[TaskId(foreign)]["status"]
+        now = orchestrator.tree(theirs.id)[TaskId(foreign)].status
 
     assert [task["task_id"] for task in lead.answers[1]["tasks"]] == [own]
     assert lead.answers[2] == f"there is no such task: {foreign!r}; nothing was done"

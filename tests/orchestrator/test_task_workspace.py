@@ -815,7 +815,7 @@ async def test_however_a_task_ends_its_worktree_is_closed(
         if way == "timed_out":
             mock_clock.jump(101)
         elif way == "cancelled":
-            (task,) = [it for it in session.tree.graph if it != session.tree.root]
+            (task,) = [it for it in session.tree if it != session.tree.root]
             await orchestrator.cancel(task)
         said = (await session.replies.receive()).text
 

@@ -53,7 +53,7 @@ async def test_a_report_of_an_interrupted_run_ends_with_its_last_fact() -> None:
         pass
 
     history = history_of(journal, session.id)
-    assert history.tree[history.tree.root]["status"] == Status.INTERRUPTED
+    assert history.tree[history.tree.root].status == Status.INTERRUPTED
     assert history.last_at - history.began == pytest.approx(7, abs=0.1)
 
 
@@ -93,4 +93,4 @@ async def test_commands_show_the_same_time_of_an_interrupted_run_a_day_later(
 
     assert before == after
     tree = session.tree
-    assert active_at - tree[tree.root]["requested"] < 60
+    assert active_at - tree[tree.root].requested < 60

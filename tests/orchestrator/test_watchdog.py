@@ -91,7 +91,7 @@ class Observed:
     @property
     def status(self) -> str:
         tree = self.orchestrator.tree(self.orchestrator.runs[-1])
-        return str(tree[self.child]["status"])
+        return str(tree[self.child].status)
 
     @property
     def changes(self) -> list[bool]:
@@ -243,7 +243,7 @@ async def settled_of(child: Agent, path: str) -> tuple[TaskSettled, list[Entry]]
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         run = await orchestrator.run(lead(child), "go")
-    (task,) = (task for task in run.tree.graph if run.tree[task]["path"] == path)
+    (task,) = (task for task in run.tree if run.tree[task].path == path)
     (fact,) = (it for it in facts(journal.entries, TaskSettled) if it.task == task)
     return fact, journal.entries
 
@@ -291,7 +291,7 @@ async def test_a_quiet_child_does_not_make_its_parent_quiet() -> None:
             nursery.start_soon(orchestrator.run, lead(middle), "go")
             await trio.sleep(1_500)
             tree = orchestrator.tree(orchestrator.runs[-1])
-            seen = {tree[task]["path"]: str(tree[task]["status"]) for task in tree.graph}
+            seen = {tree[task].path: str(tree[task].status) for task in tree}
 
     assert seen == {
         "/top": "running",

@@ -99,11 +99,11 @@ def tasks_of(session: SessionRecord) -> list[dict[str, Any]]:
             "id": task,
             **{
                 name: attrs.asdict(value) if name in {"usage", "total"} else value
-                for name, value in tree[task].items()
+                for name, value in tree[task].attributes().items()
             },
             "needs": tree.needs(task),
         }
-        for task in tree.graph
+        for task in tree
     ]
 
 
@@ -245,12 +245,12 @@ def test_the_columns_carry_the_tree(some: Written, opened: Opened) -> None:
     for task in there:
         node = some.tree[TaskId(task["id"])]
         for name in ("parent", "agent", "label", "path", "mode", "reason", "error"):
-            assert task[name] == node[name]
-        assert task["status"] == node["status"]
-        assert task["usage"] == attrs.asdict(node["usage"])
-        assert task["total"] == attrs.asdict(node["total"])
+            assert task[name] == getattr(node, name)
+        assert task["status"] == node.status
+        assert task["usage"] == attrs.asdict(node.usage)
+        assert task["total"] == attrs.asdict(node.total)
         for name in ("requested", "started", "ended"):
-            assert task[name] == pytest.approx(node[name], abs=0.0015)
+            assert task[name] == pytest.approx(getattr(node, name), abs=0.0015)
 
 
 def test_both_show_a_status_in_the_same_way(page: Page) -> None:

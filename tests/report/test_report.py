@@ -58,7 +58,7 @@ def test_the_summary_has_the_figures(some: Written) -> None:
     for group in failure_groups(tree):
         assert f"{len(group.tasks):,} " in html
         for task in group.tasks[:3]:
-            assert f">{tree[task]['path']}<" in html
+            assert f">{tree[task].path}<" in html
 
 
 def test_a_summary_is_as_short_as_it_says(many: Written) -> None:

@@ -103,7 +103,7 @@ def test_a_tree_that_is_all_open_is_no_larger_a_page(many: Written, opened: Open
 
 def test_sums_are_those_of_the_journal(many: Written, opened: Opened) -> None:
     page = opened(many)
-    ids = random.Random(1).sample([*many.tree.graph], 200)
+    ids = random.Random(1).sample([*many.tree], 200)
 
     there = page.run(
         f"{json.dumps(ids)}.map(id => {VIEWER}.model.task({VIEWER}.model.numbers.get(id)))"
@@ -111,9 +111,9 @@ def test_sums_are_those_of_the_journal(many: Written, opened: Opened) -> None:
 
     for task in there:
         node = many.tree[TaskId(task["id"])]
-        assert task["total"] == attrs.asdict(node["total"])
-        assert task["usage"] == attrs.asdict(node["usage"])
-        assert task["cost"] == node["cost"]
+        assert task["total"] == attrs.asdict(node.total)
+        assert task["usage"] == attrs.asdict(node.usage)
+        assert task["cost"] == node.usage.cost
 
 
 def test_the_details_say_own_and_subtree(some: Written, opened: Opened) -> None:
@@ -156,7 +156,7 @@ def test_a_wide_fan_out_is_one_group_whose_counts_add_up(many: Written, opened: 
         "}})()"
     )
     root = many.tree.root
-    members = [it for it in many.tree.children(root) if many.tree[it]["agent"] == "coder"]
+    members = [it for it in many.tree.children(root) if many.tree[it].agent == "coder"]
     tallies = [many.tree.tally(it) for it in members]
 
     assert group["members"] == len(members) > 8
@@ -174,7 +174,7 @@ def test_next_failed_opens_nothing_but_its_path(many: Written, opened: Opened) -
     chosen = TaskId(page.run(f"{VIEWER}.active"))
     line = many.tree.ancestors(chosen)
     is_open = set(page.run(f"[...{VIEWER}.collapsed.expanded]"))
-    assert many.tree[chosen]["status"] in {"failed", "timed_out"}
+    assert many.tree[chosen].status in {"failed", "timed_out"}
     assert {it for it in is_open if "/" not in it} == set(line)
     assert "failed" in active(page)["text"] or "timed out" in active(page)["text"]
 
@@ -194,7 +194,7 @@ def test_a_search_shows_what_is_found_and_all_above_and_escape_restores(
     page.press("/")
     page.type("oauth scopes #1")
 
-    hits = {task for task in some.tree.graph if "OAuth scopes #1" in some.tree[task]["label"]}
+    hits = {task for task in some.tree if "OAuth scopes #1" in some.tree[task].label}
     above = {it for hit in hits for it in some.tree.ancestors(hit)}
     assert set(shown(page)) == hits | above
     assert f"{len(hits)} found" in page.run("document.querySelector('.rows').innerText")
@@ -209,7 +209,7 @@ def test_a_filter_shows_one_status_and_all_above(some: Written, opened: Opened) 
     before = shown(page)
     page.click("[data-group=waiting]")
 
-    hits = {it for it in some.tree.graph if some.tree[it]["status"] == "waiting"}
+    hits = {it for it in some.tree if some.tree[it].status == "waiting"}
     assert set(shown(page)) == hits | {it for hit in hits for it in some.tree.ancestors(hit)}
     assert (
         page.run("document.querySelector('[data-group=waiting]').getAttribute('aria-pressed')")
@@ -279,7 +279,7 @@ def test_keys_act_as_soon_as_the_page_is_there(some: Written, opened: Opened) ->
     page.press("n")
 
     chosen = TaskId(page.run(f"{VIEWER}.active"))
-    assert some.tree[chosen]["status"] in {"failed", "timed_out"}
+    assert some.tree[chosen].status in {"failed", "timed_out"}
 
 
 def test_a_transcript_reads_as_a_chat_with_its_tool_calls_as_cards(
@@ -383,8 +383,8 @@ def test_a_bar_is_where_its_time_is(some: Written, opened: Opened) -> None:
     page = opened(some)
     failed = next(
         task
-        for task in some.tree.graph
-        if some.tree[task]["status"] == "failed" and not some.tree.children(task)
+        for task in some.tree
+        if some.tree[task].status == "failed" and not some.tree.children(task)
     )
     page.run(f"{VIEWER}.reveal({VIEWER}.model.numbers.get('{failed}'))")
     page.settle()
@@ -394,15 +394,17 @@ def test_a_bar_is_where_its_time_is(some: Written, opened: Opened) -> None:
         ".getBoundingClientRect(); return [x, width]})()"
     )
     node = some.tree[failed]
+    assert node.started is not None
+    assert node.ended is not None
     whole = some.history.last_at - some.history.began
-    share = (node["started"] - some.history.began) / whole
+    share = (node.started - some.history.began) / whole
 
     # Some pixels are left free at both ends.
     free = min(12, 0.02 * column[1])
     left = column[0] + free + share * (column[1] - 2 * free)
     assert bar["x"] == pytest.approx(left, abs=2.5)
     assert bar["width"] == pytest.approx(
-        max(2, (node["ended"] - node["started"]) / whole * (column[1] - 24)), abs=2
+        max(2, (node.ended - node.started) / whole * (column[1] - 24)), abs=2
     )
     middle = page.pixel(bar["x"] + bar["width"] / 2, bar["y"])
     assert middle == (0xDF, 0x42, 0x38)

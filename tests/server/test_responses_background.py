@@ -83,7 +83,7 @@ async def test_cancel_returns_when_every_task_is_settled() -> None:
         async def cancel() -> None:
             cancelled.append(await responses.cancel(begun.id))
             tree = served.orchestrator.tree(served.orchestrator.runs[0])
-            assert {tree[task]["status"] for task in tree.descendants()} == {"cancelled"}
+            assert {tree[task].status for task in tree.descendants()} == {"cancelled"}
 
         async with trio.open_nursery() as nursery:
             for _ in range(3):

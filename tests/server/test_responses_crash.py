@@ -185,7 +185,7 @@ async def test_a_chat_that_died_with_its_server_is_listed_and_can_be_resumed() -
         async with serving(AGENT, journal=journal) as served:
             shown.append((await served.http.get(f"/v1/runs/{id_}")).json())
             tree = await served.orchestrator.read_tree(id_)
-            assert tree[tree.root]["status"] == "interrupted"
+            assert tree[tree.root].status == "interrupted"
             events = await served.http.get(f"/v1/runs/{id_}/events")
             assert events.status_code == 200, "the stream of what has no more facts ends"
     assert not facts(journal.entries, TurnEnded)

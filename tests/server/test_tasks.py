@@ -26,7 +26,7 @@ async def until(served: Served, run: str, path: str, status: str) -> str:
     with trio.fail_after(10):
         while True:
             found = tree.at(path)
-            if found is not None and tree[found]["status"] == status:
+            if found is not None and tree[found].status == status:
                 return found
             seq = await served.orchestrator.wait_changed(after=seq)
 
@@ -141,7 +141,7 @@ async def test_cancelling_a_task_joins_all_below_it() -> None:
         await until(served, run, "/boss/helper[1]/leaf[1]", "running")
         answer = await served.http.post(f"/v1/tasks/{task}/cancel")
         tree = served.orchestrator.tree(run)
-        below = [tree[it]["status"] for it in tree.descendants(tree.at(task))]
+        below = [tree[it].status for it in tree.descendants(tree.at(task))]
         again = await served.http.post(f"/v1/tasks/{task}/cancel")
         state = (await served.http.get(f"/v1/runs/{run}")).json()["status"]
 

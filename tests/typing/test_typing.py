@@ -12,7 +12,7 @@ ROOT = HERE.parent.parent
 
 
 def files() -> list[Path]:
-    return [HERE / f"{it}.py" for it in ("joins", "outputs", "deps", "ways_in")]
+    return [HERE / f"{it}.py" for it in ("joins", "outputs", "deps", "trees", "ways_in")]
 
 
 def refused() -> int:

@@ -8,7 +8,6 @@ from orchestrator.delegation.notices import usd
 from orchestrator.delegation.task import Mode, TaskId
 from orchestrator.delegation.tree.collapse import CollapsedRow, RowKind, collapse_tree
 from orchestrator.delegation.tree.glyphs import glyph
-from orchestrator.delegation.tree.rows import seconds_of
 from orchestrator.delegation.tree.safe_text import one_line, printable
 
 if TYPE_CHECKING:
@@ -103,11 +102,11 @@ def _box(tree: "Tree", row: CollapsedRow, name: str, above: str | None, now: flo
         name=name,
         above=above,
         row=row,
-        title=printable(node["path"].rpartition("/")[2]),
-        status=node["status"],
-        mode=node["mode"],
-        seconds=seconds_of(node, now),
-        money=usd(node["total"]),
-        about=one_line(node["error"] or node["label"] or node["goal"]),
+        title=printable(node.path.rpartition("/")[2]),
+        status=node.status,
+        mode=node.mode,
+        seconds=node.seconds(now),
+        money=usd(node.total),
+        about=one_line(node.error or node.label or node.goal),
         collapsed=row.summary,
     )

@@ -34,9 +34,9 @@ class Slice:
 
 def trace(tree: "Tree", *, now: float | None = None) -> str:
     """Return the JSON of a trace, whatever its size."""
-    until = last_moment(tree, tree.graph) if now is None else now
+    until = last_moment(tree, tree) if now is None else now
     slices = {it.task: it for it in pack_lanes(tree, now=until)}
-    begun = tree[tree.root]["requested"]
+    begun = tree[tree.root].requested
     events = [
         *_names(tree, slices),
         *(_complete(tree, it) for it in slices.values()),
@@ -50,17 +50,17 @@ def trace(tree: "Tree", *, now: float | None = None) -> str:
 
 def pack_lanes(tree: "Tree", *, now: float) -> list[Slice]:
     """Return when each started task ran, on lanes where all that overlaps is nested."""
-    begun = tree[tree.root]["requested"]
+    begun = tree[tree.root].requested
     spans = [
-        (_micro(node["started"] - begun), _micro(end_of(tree, task, now) - begun), task)
+        (_micro(node.started - begun), _micro(end_of(tree, task, now) - begun), task)
         for task in tree.descendants(itself=True)
-        if (node := tree[task])["started"] is not None
+        if (node := tree[task]).started is not None
     ]
     # By begin, and then the longest first: parents come before what lies inside them.
     spans.sort(key=lambda span: (span[0], -span[1]))
     packing = _Packing()
     return [
-        Slice(task, begin, end, packing.place(task, tree[task]["parent"], begin, end))
+        Slice(task, begin, end, packing.place(task, tree[task].parent, begin, end))
         for begin, end, task in spans
     ]
 
@@ -127,7 +127,7 @@ def _complete(tree: "Tree", it: Slice) -> dict[str, Any]:
         "X",
         it.lane,
         name=_name(tree, it.task),
-        cat=tree[it.task]["agent"],
+        cat=tree[it.task].agent,
         ts=it.begin,
         dur=it.end - it.begin,
         args=_about(tree, it.task),
@@ -135,41 +135,41 @@ def _complete(tree: "Tree", it: Slice) -> dict[str, Any]:
 
 
 def _name(tree: "Tree", task: TaskId) -> str:
-    name: str = tree[task]["path"].rpartition("/")[2]
-    return name
+    return tree[task].path.rpartition("/")[2]
 
 
 def _about(tree: "Tree", task: TaskId) -> dict[str, Any]:
     node = tree[task]
     about = {
         "task": task,
-        "path": node["path"],
-        "status": node["status"],
-        "mode": node["mode"],
-        "about": one_line(node["label"] or node["goal"]),
-        "tokens": node["usage"].tokens,
-        "tokens with all below": node["total"].tokens,
-        "micro-dollars with all below": node["total"].cost,
-        "calls without a price": node["total"].unpriced,
-        "estimated calls": node["total"].estimated,
+        "path": node.path,
+        "status": node.status,
+        "mode": node.mode,
+        "about": one_line(node.label or node.goal),
+        "tokens": node.usage.tokens,
+        "tokens with all below": node.total.tokens,
+        "micro-dollars with all below": node.total.cost,
+        "calls without a price": node.total.unpriced,
+        "estimated calls": node.total.estimated,
     }
-    return about | ({"error": one_line(node["error"])} if node["error"] else {})
+    return about | ({"error": one_line(node.error)} if node.error else {})
 
 
 def _never_started(
     tree: "Tree", slices: dict[TaskId, Slice], begun: float
 ) -> Iterator[dict[str, Any]]:
     """Yield a mark at the request of each task that never ran."""
-    for task in tree.graph:
+    for task in tree:
         if task in slices:
             continue
-        parent = slices.get(tree[task]["parent"])
+        node = tree[task]
+        parent = None if node.parent is None else slices.get(node.parent)
         yield _event(
             "i",
             parent.lane if parent is not None else 0,
-            name=f"{_name(tree, task)}: {tree[task]['status']}",
+            name=f"{_name(tree, task)}: {node.status}",
             s="t",
-            ts=_micro(tree[task]["requested"] - begun),
+            ts=_micro(node.requested - begun),
             args=_about(tree, task),
         )
 
@@ -181,7 +181,7 @@ def _arrows(tree: "Tree", slices: dict[TaskId, Slice], begun: float) -> Iterator
         one, two = slices[above], slices[below]
         if kind == "delegates" and one.lane == two.lane:
             continue  # what lies inside needs no arrow
-        asked = _micro(tree[below]["requested"] - begun)
+        asked = _micro(tree[below].requested - begun)
         at = asked if kind == "delegates" else one.end
         # An arrow begins within a slice, and not after its last moment.
         at = max(one.begin, min(at, one.end - 1))

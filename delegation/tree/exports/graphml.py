@@ -47,7 +47,7 @@ def flat(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lines(tree: "Tree") -> Iterator[str]:
-    nodes = {task: flat(tree[task]) for task in tree.graph}
+    nodes = {task: flat(node.attributes()) for task, node in tree.nodes().items()}
     names = dict.fromkeys(name for node in nodes.values() for name in node)
     keys = {name: f"d{number}" for number, name in enumerate(names)}
     yield HEAD

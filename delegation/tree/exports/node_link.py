@@ -20,7 +20,7 @@ def node_link(tree: "Tree") -> dict[str, Any]:
         "directed": True,
         "multigraph": False,
         "graph": {"root": tree.root, "turns": [list(turn) for turn in tree.turns]},
-        "nodes": [{"id": task, **plain(tree, task)} for task in tree.graph],
+        "nodes": [{"id": task, **plain(tree, task)} for task in tree],
         "edges": [
             {"source": above, "target": below, "kind": kind} for above, below, kind in tree.edges()
         ],
@@ -29,7 +29,7 @@ def node_link(tree: "Tree") -> dict[str, Any]:
 
 def plain(tree: "Tree", task: Any) -> dict[str, Any]:
     """Return the attributes of a task as JSON has types for them."""
-    attributes: dict[str, Any] = msgspec.to_builtins(tree[task])
+    attributes: dict[str, Any] = msgspec.to_builtins(tree[task].attributes())
     return attributes
 
 

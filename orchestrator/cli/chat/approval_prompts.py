@@ -60,10 +60,9 @@ class ApprovalPrompts:
         """Return whether the turn waits for the answer; a detached task can wait longer."""
         tree = self._session.tree
         node = tree[ask.task]
-        while node["mode"] == Mode.JOINED:
-            node = tree[node["parent"]]
-        is_root: bool = node["mode"] == Mode.ROOT
-        return is_root
+        while node.mode == Mode.JOINED and node.parent is not None:
+            node = tree[node.parent]
+        return node.mode == Mode.ROOT
 
     async def _answer(self, ask: ApprovalQuestion, verdict: ApprovalVerdict, reason: str) -> None:
         await trio.lowlevel.checkpoint()

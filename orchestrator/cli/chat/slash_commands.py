@@ -119,9 +119,9 @@ class SlashCommands:
         await trio.lowlevel.checkpoint()
         tree = self._session.tree
         by_agent: dict[str, Usage] = {}
-        for task in tree.graph:
+        for task in tree:
             node = tree[task]
-            by_agent[node["agent"]] = by_agent.get(node["agent"], Usage()) + node["usage"]
+            by_agent[node.agent] = by_agent.get(node.agent, Usage()) + node.usage
         rows = [*by_agent.items(), ("all", tree.total)]
         width = max(len(name) for name, _ in rows)
         for name, used in rows:
@@ -140,15 +140,15 @@ class SlashCommands:
         elif found := [it for it in running if name and self._is_named(it, name)]:
             await self._cancel_one(found[0])
         else:
-            names = (self._session.tree[it]["path"].rpartition("/")[2] for it in running)
+            names = (self._session.tree[it].path.rpartition("/")[2] for it in running)
             self._say(f"Say which: /cancel {' | '.join(names)} | all")
 
     async def _cancel_one(self, task: TaskId) -> None:
         await self._orchestrator.cancel(task)
-        self._say(f"cancelled: {self._session.tree[task]['path']}")
+        self._say(f"cancelled: {self._session.tree[task].path}")
 
     def _is_named(self, task: TaskId, name: str) -> bool:
-        path = self._session.tree[task]["path"]
+        path = self._session.tree[task].path
         return name in (task, path, path.rpartition("/")[2])
 
     async def _model(self, name: str) -> ChangeModel | None:
@@ -182,8 +182,4 @@ class SlashCommands:
 
 def background_tasks(tree: Tree) -> list[TaskId]:
     """Return the detached tasks that have not ended, oldest first."""
-    return [
-        task
-        for task in tree.graph
-        if tree[task]["mode"] == Mode.DETACHED and tree[task]["ended"] is None
-    ]
+    return [task for task in tree if tree[task].mode == Mode.DETACHED and tree[task].ended is None]

@@ -167,13 +167,13 @@ class TerminalChat:
         if not self._shows_tasks:
             return
         node = self._session.tree[event.task]
-        name = node["path"].rpartition("/")[2]
+        name = node.path.rpartition("/")[2]
         match event:
             case TaskDelegated(mode=mode, goal=goal, parent=self._root):
                 self._end_answer()
                 where = ", in the background" if mode == Mode.DETACHED else ""
                 self._say(f"· {name}{where}: {one_line(goal)}")
-            case TaskEnded(outcome=outcome) if node["mode"] == Mode.DETACHED:
+            case TaskEnded(outcome=outcome) if node.mode == Mode.DETACHED:
                 self._end_answer()
                 line = f"· {name} {outcome.ending}"
                 if outcome.error:
@@ -271,8 +271,8 @@ class TerminalChat:
         names: list[str] = []
         for task in tasks[:most]:
             node = self._session.tree[task]
-            started = node["started"]
+            started = node.started
             took = "" if started is None else f" {format_seconds(now - started)}"
-            names.append(f"{node['path'].rpartition('/')[2]}{took}")
+            names.append(f"{node.path.rpartition('/')[2]}{took}")
         more = f" and {len(tasks) - most} more" if len(tasks) > most else ""
         return f"{', '.join(names)}{more}"

@@ -142,8 +142,8 @@ class _Talk:
         if self.session is None:
             return 0
         tree = self.session.tree
-        nodes = [tree[task] for task in tree.graph if task != tree.root]
-        return sum(node["status"] in RUNNING_STATUSES for node in nodes)
+        nodes = [tree[task] for task in tree if task != tree.root]
+        return sum(node.status in RUNNING_STATUSES for node in nodes)
 
 
 Converse: TypeAlias = Callable[

@@ -40,9 +40,9 @@ def cancel(task: str, /, *, run: str | None = None, journal: JournalOption = Non
     """
     found, tree, id_ = find_task(journals_of(journal), task, run)
     node = tree[id_]
-    if node["ended"] is not None and not tree.tally(id_).unsettled:
-        return _report_not_done(f"{node['path']} has ended already: {node['status']}")
-    return _do(found, Cancel(id_), f"cancelled: {node['path']}")
+    if node.ended is not None and not tree.tally(id_).unsettled:
+        return _report_not_done(f"{node.path} has ended already: {node.status}")
+    return _do(found, Cancel(id_), f"cancelled: {node.path}")
 
 
 def pause(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
@@ -57,7 +57,7 @@ def pause(task: str, /, *, run: str | None = None, journal: JournalOption = None
         run: The run in which a path is looked for; by default the newest.
     """
     found, tree, id_ = find_task(journals_of(journal), task, run)
-    done = f"paused: no new task starts below {tree[id_]['path']}"
+    done = f"paused: no new task starts below {tree[id_].path}"
     return _do(found, Pause(id_, paused=True), done)
 
 
@@ -72,7 +72,7 @@ def unpause(task: str, /, *, run: str | None = None, journal: JournalOption = No
         run: The run in which a path is looked for; by default the newest.
     """
     found, tree, id_ = find_task(journals_of(journal), task, run)
-    return _do(found, Pause(id_, paused=False), f"unpaused: {tree[id_]['path']}")
+    return _do(found, Pause(id_, paused=False), f"unpaused: {tree[id_].path}")
 
 
 def message(
@@ -91,7 +91,7 @@ def message(
     if not text.strip():
         raise CommandError("there is nothing to tell: the message is empty")
     found, tree, id_ = find_task(journals_of(journal), task, run)
-    path = tree[id_]["path"]
+    path = tree[id_].path
     return _do(found, Steer(id_, text), f"told: {path} reads it before its next model call", path)
 
 

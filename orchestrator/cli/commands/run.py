@@ -212,7 +212,7 @@ def _run_json(run: Run[Any]) -> str:
         "error": outcome.error,
         "kind": outcome.kind,
         "usage": _usage_json(run.usage),
-        "tree": [_task_json(run.tree, task) for task in run.tree.graph],
+        "tree": [_task_json(run.tree, task) for task in run.tree],
     }
     return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
@@ -239,19 +239,19 @@ def _usage_json(usage: Usage) -> dict[str, Any]:
 
 def _task_json(tree: Tree, task: TaskId) -> dict[str, Any]:
     node = tree[task]
-    times: list[float | None] = [node["started"], node["ended"]]
+    times: list[float | None] = [node.started, node.ended]
     return {
         "id": task,
-        "parent": node["parent"],
-        "path": node["path"],
-        "agent": node["agent"],
-        "goal": node["goal"],
-        "label": node["label"],
-        "mode": node["mode"],
-        "status": node["status"],
-        "error": node["error"],
+        "parent": node.parent,
+        "path": node.path,
+        "agent": node.agent,
+        "goal": node.goal,
+        "label": node.label,
+        "mode": node.mode,
+        "status": node.status,
+        "error": node.error,
         "seconds": _seconds(*times),
-        "usage": _usage_json(node["total"]),
+        "usage": _usage_json(node.total),
     }
 
 

@@ -14,7 +14,16 @@ from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
 from orchestrator.cli.terminal.style import STATUS_COLOURS
 from orchestrator.cli.terminal.transcript import transcript_lines, wrapped
 from orchestrator.cli.watch.journal_tail import is_about
-from orchestrator.delegation import SessionRecord, TaskId, Tree, encode, one_line, printable, usd
+from orchestrator.delegation import (
+    SessionRecord,
+    TaskId,
+    TaskNode,
+    Tree,
+    encode,
+    one_line,
+    printable,
+    usd,
+)
 from orchestrator.delegation.events import Entry
 from orchestrator.delegation.tree.exports.node_link import plain
 from orchestrator.delegation.tree.safe_text import json_text
@@ -78,16 +87,16 @@ def _task_lines(
     tree = session.tree
     node = tree[task]
     tally = tree.tally(task)
-    status = node["status"]
-    yield Text.assemble((node["path"], "bold"), f"  {task}  run {session.id}")
-    yield _line("agent", node["agent"])
+    status = node.status
+    yield Text.assemble((node.path, "bold"), f"  {task}  run {session.id}")
+    yield _line("agent", node.agent)
     yield Text.assemble((f"{'status':<10}", "dim"), (status, STATUS_COLOURS[status]))
-    if node["reason"]:
-        yield _line("mode", f"{node['mode']}, {node['reason'].replace('_', ' ')}")
-    if node["label"]:
-        yield _line("label", printable(node["label"]))
+    if node.reason:
+        yield _line("mode", f"{node.mode}, {node.reason.replace('_', ' ')}")
+    if node.label:
+        yield _line("label", printable(node.label))
     yield _line("times", " · ".join(_times(node)))
-    yield _line("own", f"{node['usage'].tokens_text} tok, {usd(node['usage'])}")
+    yield _line("own", f"{node.usage.tokens_text} tok, {usd(node.usage)}")
     seconds = tally.seconds(now)
     took = "" if seconds is None else f", {seconds:,.1f} s"
     yield _line(
@@ -95,10 +104,10 @@ def _task_lines(
         f"{tally.tasks:,} tasks ({tally.glyph_counts()}), {tally.usage.tokens_text} tok,"
         f" {usd(tally.usage)}{took}",
     )
-    if node["error"]:
-        yield _line("error", printable(node["error"]), "red")
+    if node.error:
+        yield _line("error", printable(node.error), "red")
     for need in tree.needs(task):
-        yield _line("needs", f"{tree[need]['path']} ({tree[need]['status']})")
+        yield _line("needs", f"{tree[need].path} ({tree[need].status})")
     children = tree.children(task)
     for child in children[:SHOWN_CHILDREN]:
         yield _child(tree, child)
@@ -114,17 +123,18 @@ def _line(name: str, words: str, style: str = "") -> Text:
 
 def _child(tree: Tree, child: TaskId) -> Text:
     node = tree[child]
-    name = node["path"].rpartition("/")[2]
-    about = one_line(node["error"] or node["label"] or node["goal"])
+    name = node.path.rpartition("/")[2]
+    about = one_line(node.error or node.label or node.goal)
     return Text.assemble(
         (f"{'asked':<10}", "dim"),
         f"{name}  ",
-        (node["status"], STATUS_COLOURS[node["status"]]),
+        (node.status, STATUS_COLOURS[node.status]),
         (f"  {child}  {about}", "dim"),
     )
 
 
-def _times(node: dict[str, Any]) -> Iterator[str]:
-    for moment in ("requested", "started", "ended"):
-        if (at := node[moment]) is not None:
-            yield f"{moment} {dt.datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}"
+def _times(node: TaskNode) -> Iterator[str]:
+    moments = {"requested": node.requested, "started": node.started, "ended": node.ended}
+    for name, at in moments.items():
+        if at is not None:
+            yield f"{name} {dt.datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}"

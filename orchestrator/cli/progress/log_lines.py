@@ -149,7 +149,7 @@ class ProgressLog:
     def _path_and_depth(self, session: SessionId, task: TaskId) -> tuple[str, int]:
         """Return the path and the depth of a task."""
         tree = self._tree_of(session)
-        path: str = task if tree is None else tree[task]["path"]
+        path: str = task if tree is None else tree[task].path
         return path, path.count("/") - 1
 
     def write_heartbeat(self, now: float) -> None:

@@ -93,14 +93,14 @@ def _of_damaged(head: str) -> str:
 
 
 def _began(session: SessionRecord) -> str:
-    at = session.tree[session.root.id]["requested"]
+    at = session.tree[session.root.id].requested
     return f"{dt.datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"
 
 
 def _status(session: SessionRecord) -> str:
     # No agent works in a record, so it is in no state.
     is_record = session.labels.get(KIND) == RECORD
-    return "" if is_record else str(session.tree[session.root.id]["status"])
+    return "" if is_record else str(session.tree[session.root.id].status)
 
 
 def _glyph(session: SessionRecord) -> str:
@@ -109,6 +109,6 @@ def _glyph(session: SessionRecord) -> str:
 
 
 def _goal(session: SessionRecord) -> str:
-    goal = one_line(session.tree[session.root.id]["goal"])
+    goal = one_line(session.tree[session.root.id].goal)
     link = session.forked_from
     return f"[fork of {link}] {goal}" if link else goal

@@ -6,7 +6,7 @@ costs the same for a tree of any size.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from rich.cells import cell_len
@@ -16,7 +16,7 @@ from orchestrator.agents import ToolCall
 from orchestrator.cli.terminal.approvals import one_line_subject
 from orchestrator.cli.terminal.style import STATUS_COLOURS, format_seconds
 from orchestrator.cli.terminal.task_line import Canvas, TaskLine, head_line, mark_of, name_of
-from orchestrator.delegation import Ending, Status, TaskId, Tree, one_line
+from orchestrator.delegation import Ending, Status, TaskId, TaskNode, Tree, one_line
 from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.delegation.tree.collapse import (
     DEFAULT_STATE,
@@ -123,7 +123,7 @@ def _first_shown(rows: Sequence[CollapsedRow], space: int, selected: str | None,
 
 def _header(snapshot: RunSnapshot, canvas: Canvas, heading: str) -> Text:
     tally = snapshot.tree.tally()
-    is_idle = snapshot.tree[snapshot.tree.root]["status"] == Status.WAITING
+    is_idle = snapshot.tree[snapshot.tree.root].status == Status.WAITING
     number_of = Counter(tally.counts)
     counts = (
         (Status.RUNNING, number_of[Status.RUNNING] + number_of[Status.QUIET], "running"),
@@ -179,17 +179,17 @@ def _row(row: CollapsedRow, snapshot: RunSnapshot, canvas: Canvas, *, is_selecte
     style = "reverse" if is_selected else ""
     if row.kind is RowKind.TASK:
         node = snapshot.tree[row.task]
-        mark, colour = mark_of(node["status"], node["mode"], canvas.tick)
+        mark, colour = mark_of(node.status, node.mode, canvas.tick)
         about, about_style = _about(row, node, snapshot)
         return TaskLine(
             branch=row.branch,
             mark=mark,
             colour=colour,
-            name=name_of(node["path"], node["mode"]),
+            name=name_of(node.path, node.mode),
             about=about,
             about_style=about_style,
             usage=row.tally.usage,
-            seconds=_seconds(node, snapshot.now),
+            seconds=node.seconds(snapshot.now),
             style=style,
         ).render(canvas)
     mark = "▾" if row.is_expanded else "▸"
@@ -206,19 +206,19 @@ def _row(row: CollapsedRow, snapshot: RunSnapshot, canvas: Canvas, *, is_selecte
     ).render(canvas)
 
 
-def _about(row: CollapsedRow, node: dict[str, Any], snapshot: RunSnapshot) -> tuple[str, str]:
+def _about(row: CollapsedRow, node: TaskNode, snapshot: RunSnapshot) -> tuple[str, str]:
     """Return the most important text about a task, and its style."""
     if row.summary:
         return row.summary, ""
-    if node["error"]:
-        return one_line(node["error"]), STATUS_COLOURS.get(node["status"], "")
-    if node["status"] in {Status.RUNNING, Status.QUIET}:
+    if node.error:
+        return one_line(node.error), STATUS_COLOURS.get(node.status, "")
+    if node.status in {Status.RUNNING, Status.QUIET}:
         calls = [call for call in snapshot.calls(row.task) if call.name != DELEGATE_TASK]
         if calls and (place := snapshot.place(row.task)):
             return f"{calls_text(calls)}: waits for a worker at {place!r}", "yellow"
         if calls:
             return calls_text(calls), "cyan"
-    return one_line(node["label"] or node["goal"]), ""
+    return one_line(node.label or node.goal), ""
 
 
 def calls_text(calls: Sequence[ToolCall]) -> str:
@@ -226,10 +226,3 @@ def calls_text(calls: Sequence[ToolCall]) -> str:
     words = (value for value in calls[0].arguments.values() if isinstance(value, str))
     line = one_line(f"{calls[0].name} {next(words, '')}".strip())
     return f"{line} (+{len(calls) - 1})" if len(calls) > 1 else line
-
-
-def _seconds(node: dict[str, Any], now: float) -> float | None:
-    if node["started"] is None:
-        return None
-    ended: float = now if node["ended"] is None else node["ended"]
-    return ended - float(node["started"])

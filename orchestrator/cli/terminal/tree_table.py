@@ -49,7 +49,7 @@ def print_collapsed(tree: Tree, console: Console, *, rows: int, now: float | Non
         text = tree.to_text(rows=rows, now=now)
         console.print(text, markup=False, highlight=False, soft_wrap=True)
         return
-    until: float = now or tree[tree.root]["ended"] or 0.0
+    until: float = now or tree[tree.root].ended or 0.0
     snapshot = RunSnapshot(tree=tree, questions=(), calls=lambda _: [], now=until, active_at=until)
     for line in render_frame(snapshot, _canvas(console, rows + 3)).lines:
         console.print(line)
@@ -74,10 +74,10 @@ def _task_line(tree: Tree, row: Row) -> TaskLine:
         branch=row.branch,
         mark=mark,
         colour=colour,
-        name=name_of(node["path"], row.mode),
+        name=name_of(node.path, row.mode),
         about=" · ".join(filter(None, (row.collapsed, row.about))),
-        about_style=colour if node["error"] else "",
-        usage=node["total"],
+        about_style=colour if node.error else "",
+        usage=node.total,
         seconds=row.seconds,
     )
 
@@ -85,10 +85,10 @@ def _task_line(tree: Tree, row: Row) -> TaskLine:
 def print_reasons(tree: Tree, console: Console) -> None:
     """Print which tasks were joined, which were detached, and why."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for task in tree.graph:
+    for task in tree:
         node = tree[task]
-        if node["mode"] != Mode.ROOT:
-            groups.setdefault((node["mode"], node["reason"]), []).append(node["path"])
+        if node.mode != Mode.ROOT:
+            groups.setdefault((node.mode, node.reason), []).append(node.path)
     for (mode, reason), paths in groups.items():
         line = Text(f"{mode:<10}", style="bold")
         line.append(_listed(paths), style="not bold")

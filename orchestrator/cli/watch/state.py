@@ -125,9 +125,9 @@ class WatchState:
     def _render_transcript(self, snapshot: RunSnapshot, canvas: Canvas) -> list[Text]:
         assert self.shown_task is not None, "a transcript is shown"
         node = snapshot.tree[self.shown_task]
-        about = one_line(node["label"] or node["goal"])
-        head = Text(f"{node['path']}  ", "bold")
-        head.append(f"{node['status']}  ", "not bold")
+        about = one_line(node.label or node.goal)
+        head = Text(f"{node.path}  ", "bold")
+        head.append(f"{node.status}  ", "not bold")
         head.append(about, "not bold dim")
         width, lines = self._wrapped
         if width != canvas.width:
@@ -228,10 +228,10 @@ class WatchState:
             self._start_answer(key, snapshot)
         elif (task := self._task) is None:
             self.note = "these are several tasks: open them, and choose one"
-        elif snapshot.tree[task]["ended"] is not None and not snapshot.tree.tally(task).unsettled:
+        elif snapshot.tree[task].ended is not None and not snapshot.tree.tally(task).unsettled:
             self.note = "it has ended already"
         elif key == "x":
-            open_, path = (snapshot.tree.tally(task).unsettled, snapshot.tree[task]["path"])
+            open_, path = (snapshot.tree.tally(task).unsettled, snapshot.tree[task].path)
             others = f" and {open_ - 1:,} below it" if open_ > 1 else ""
             self._ask_key(
                 f"Cancel {path}{others}?",
@@ -242,13 +242,13 @@ class WatchState:
             self._start_pause(task, snapshot)
         else:
             self._ask_line(
-                f"Tell {snapshot.tree[task]['path']}, which reads it before its next model call",
+                f"Tell {snapshot.tree[task].path}, which reads it before its next model call",
                 "> ",
                 lambda text: Steer(task, text) if text.strip() else None,
             )
 
     def _start_pause(self, task: TaskId, snapshot: RunSnapshot) -> None:
-        path = snapshot.tree[task]["path"]
+        path = snapshot.tree[task].path
         pauses = task not in snapshot.paused
         start = "Start no new tasks below" if pauses else "Start tasks again below"
         kept = "what runs goes on" if pauses else "those that wait come first"
@@ -374,12 +374,12 @@ class WatchState:
 
     def _matches_search(self, tree: Tree, task: TaskId) -> bool:
         node = tree[task]
-        texts = (task, node["path"].rpartition("/")[2], node["label"], node["goal"])
-        return any(self._search_text in text.lower() for text in (*texts, node["error"]))
+        texts = (task, node.path.rpartition("/")[2], node.label, node.goal)
+        return any(self._search_text in text.lower() for text in (*texts, node.error))
 
     def _find(self, tree: Tree, matches: Callable[[Tree, TaskId], bool], otherwise: str) -> None:
         """Select the next task that matches, in the order of delegation."""
-        tasks = list(tree.graph)
+        tasks = list(tree)
         row = self._row
         start = tasks.index(row.task) + 1 if row is not None else 0
         for task in (*tasks[start:], *tasks[:start]):
@@ -393,9 +393,9 @@ class WatchState:
         self._selected = task
         state = self._collapse_state
         child: TaskId = task
-        while (parent := tree[child]["parent"]) is not None:
+        while (parent := tree[child].parent) is not None:
             branch = tree.subtree(parent)
-            group = branch.groups[tree[child]["agent"]]
+            group = branch.groups[tree[child].agent]
             state = state.expand(parent)
             shown = SHOWN_PER_GROUP
             while child not in {member.task for member in group.most_important(shown)}:
@@ -406,8 +406,8 @@ class WatchState:
 
 
 def _has_failed(tree: Tree, task: TaskId) -> bool:
-    return tree[task]["status"] in FAILURES
+    return tree[task].status in FAILURES
 
 
 def _is_waiting(tree: Tree, task: TaskId) -> bool:
-    return tree[task]["status"] == Status.WAITING and task != tree.root
+    return tree[task].status == Status.WAITING and task != tree.root

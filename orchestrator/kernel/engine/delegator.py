@@ -200,7 +200,7 @@ class OrchestratorDelegator:
     def start(self, task: TaskRecord) -> bool:
         """Post that a task starts; after a crash, return whether it does at all."""
         node = self._book.ledger.sessions[task.session].tree[task.id]
-        was_begun = node["started"] is not None
+        was_begun = node.started is not None
         on_restart = self._registry.on_restart(task) if was_begun else "resume"
         if on_restart == "lose":
             self._settlement.settle(task, PROCESS_DIED)

@@ -105,12 +105,12 @@ def read_history(
             **builder.transcripts,
             **builder.unsettled_transcripts(tree),
         }.items()
-        if wants_transcript(tree[task]["status"])
+        if wants_transcript(tree[task].status)
     }
     return RunHistory(
         run=run,
         tree=tree,
-        began=tree[tree.root]["requested"],
+        began=tree[tree.root].requested,
         last_at=last,
         facts=len(entries),
         digest=builder.hash.hexdigest(),
@@ -187,7 +187,7 @@ class _HistoryBuilder:
                 self.last_outcome if task == root else None,
                 self.record(task).incidents,
             )
-            for task in tree.graph
+            for task in tree
             if task not in self.transcripts
         }
 
@@ -196,7 +196,7 @@ class _HistoryBuilder:
             task: [
                 question for question in self.record(task).questions.values() if question.is_open
             ]
-            for task in tree.graph
+            for task in tree
             if self.record(task).questions
         }
         return {

@@ -68,7 +68,7 @@ async def test_entries_are_found_by_an_id_in_them(store: JournalStore) -> None:
         run = await orchestrator.run(editor(), "go")
         other = await orchestrator.run(editor(), "go")
         await orchestrator.read.wait_durable()
-        child = next(task for task in run.tree.graph if task != run.tree.root)
+        child = next(task for task in run.tree if task != run.tree.root)
         with store.open_reader() as reader:
             naming = reader.naming(child)
             requested = reader.naming(child, kind="TaskRequested")

@@ -54,7 +54,7 @@ def _history_of(tree: Tree) -> RunHistory:
     return RunHistory(
         run=SessionId(tree.root),
         tree=tree,
-        began=tree[tree.root]["requested"],
+        began=tree[tree.root].requested,
         last_at=last,
         facts=0,
         digest="",

@@ -40,7 +40,7 @@ class StringTable:
 def columns_of(history: RunHistory) -> dict[str, Any]:
     """Return a run as columns, each parent before its children."""
     tree, start = history.tree, history.began
-    numbers = {TaskId(task): number for number, task in enumerate(tree.graph)}
+    numbers = {task: number for number, task in enumerate(tree)}
     strings = StringTable()
     columns: dict[str, list[Any]] = {name: [] for name in _NAMES}
     usage: dict[str, list[int]] = {field.name: [] for field in attrs.fields(Usage)}
@@ -48,29 +48,29 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
     last_requested = 0
     for task, number in numbers.items():
         node = tree[task]
-        parent = node["parent"]
-        requested = _since(start, node["requested"])
+        parent = node.parent
+        requested = _since(start, node.requested)
         row = (
             0 if parent is None else number - numbers[parent],
-            strings(node["agent"]),
-            strings(node["goal"], GOAL_CHARACTERS),
-            strings(node["label"]),
-            strings(node["mode"]),
-            strings(node["reason"]),
-            strings(node["status"]),
+            strings(node.agent),
+            strings(node.goal, GOAL_CHARACTERS),
+            strings(node.label),
+            strings(node.mode),
+            strings(node.reason),
+            strings(node.status),
             strings(_error(history, task), ERROR_CHARACTERS + TRACEBACK_CHARACTERS),
             strings(history.models.get(task, "")),
             strings(history.questions.get(task, ""), ERROR_CHARACTERS),
             None if history.tools is None else history.tools.get(task, 0),
             requested - last_requested,
-            _since_or_never(start, node["started"], requested),
-            _since_or_never(start, node["ended"], requested),
+            _since_or_never(start, node.started, requested),
+            _since_or_never(start, node.ended, requested),
         )
         last_requested = requested
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
         for name, amounts in usage.items():
-            amounts.append(getattr(node["usage"], name))
+            amounts.append(getattr(node.usage, name))
         if needed := tree.needs(task):
             needs[str(number)] = [numbers[need] for need in needed]
     return {
@@ -109,7 +109,7 @@ _NAMES: Final = (
 
 def _error(history: RunHistory, task: TaskId) -> str:
     """Return the error of a task, with the end of its traceback, where it was raised."""
-    error: str = history.tree[task]["error"]
+    error = history.tree[task].error
     trace = history.tracebacks.get(task)
     if not (error and trace):
         return error

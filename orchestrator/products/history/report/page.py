@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 import msgspec
 
-from orchestrator.delegation import TaskId, one_line
+from orchestrator.delegation import one_line
 from orchestrator.kernel.journal.run_history import RunHistory
 from orchestrator.products.history.report.packed_tree import columns_of, pack
 from orchestrator.products.history.report.summary import summary_of
@@ -94,11 +94,11 @@ def build_report(history: RunHistory, *, version: str, transcripts: Transcripts)
 
 def _title(history: RunHistory) -> str:
     node = history.tree[history.tree.root]
-    return f"{node['agent']}: {one_line(node['goal'])}" if node["goal"] else node["agent"]
+    return f"{node.agent}: {one_line(node.goal)}" if node.goal else node.agent
 
 
 def _about(history: RunHistory, title: str, transcripts: PackedTranscripts) -> dict[str, object]:
-    numbers = {TaskId(task): number for number, task in enumerate(history.tree.graph)}
+    numbers = {task: number for number, task in enumerate(history.tree)}
     return {
         "title": title,
         "run": history.run,

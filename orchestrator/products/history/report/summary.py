@@ -73,7 +73,7 @@ def summary_of(history: RunHistory, title: str, *, version: str, transcripts: st
         transcripts: a sentence on the transcripts in the report.
     """
     tree = history.tree
-    glyph, word, group = STATUS_DISPLAY[tree[tree.root]["status"]]
+    glyph, word, group = STATUS_DISPLAY[tree[tree.root].status]
     began = dt.datetime.fromtimestamp(history.began, dt.UTC)
     return "\n".join(
         [
@@ -183,7 +183,7 @@ def _failures(history: RunHistory) -> Iterator[str]:
         (
             [
                 _text(group.error),
-                _status(history.tree[group.tasks[0]]["status"], len(group.tasks)),
+                _status(history.tree[group.tasks[0]].status, len(group.tasks)),
                 "".join(_name(history, task) for task in group.tasks[:TASKS_SHOWN])
                 + _left_out(len(group.tasks) - TASKS_SHOWN, "task", "see the tree"),
             ]
@@ -228,8 +228,8 @@ def _costs(history: RunHistory) -> Iterator[str]:
 def _costliest(history: RunHistory) -> Iterator[str]:
     tree = history.tree
     whole = tree.total
-    below = [TaskId(task) for task in tree.graph if task != tree.root]
-    below.sort(key=lambda task: _weight(tree[task]["total"]), reverse=True)
+    below = [task for task in tree if task != tree.root]
+    below.sort(key=lambda task: _weight(tree[task].total), reverse=True)
     yield "<h2>Costliest subtrees</h2>"
     if not below:
         yield "<p>Nothing was delegated.</p>"
@@ -241,9 +241,9 @@ def _costliest(history: RunHistory) -> Iterator[str]:
             [
                 _name(history, task),
                 f"{tree.tally(task).tasks:,}",
-                tree[task]["total"].tokens_text,
-                _text(dollars(tree[task]["total"])),
-                _share(tree[task]["total"], whole, by_cost=by_cost),
+                tree[task].total.tokens_text,
+                _text(dollars(tree[task].total)),
+                _share(tree[task].total, whole, by_cost=by_cost),
             ]
             for task in below[:SUBTREES_SHOWN]
         ),
@@ -291,9 +291,9 @@ def _critical(history: RunHistory) -> Iterator[str]:
 
 def _name(history: RunHistory, task: TaskId) -> str:
     node = history.tree[task]
-    about = one_line(node["label"] or node["goal"])
-    name = f"<b>{_text(node['agent'])}</b> {_text(about)}"
-    path = _text(_short(node["path"], PATH_CHARACTERS))
+    about = one_line(node.label or node.goal)
+    name = f"<b>{_text(node.agent)}</b> {_text(about)}"
+    path = _text(_short(node.path, PATH_CHARACTERS))
     return (
         f'<a href="#task={quote(task)}" data-task="{escape(task)}">{name}</a>'
         f'<span class="path">{path}</span>'
@@ -367,11 +367,11 @@ def failure_groups(tree: Tree) -> list[FailureGroup]:
     """
     groups: dict[str, FailureGroup] = {}
     tasks: dict[str, list[TaskId]] = {}
-    for task in map(TaskId, tree.graph):
+    for task in tree:
         node = tree[task]
-        if node["status"] not in FAILURES:
+        if node.status not in FAILURES:
             continue
-        error = one_line(node["error"][:ERROR_CHARACTERS]) or node["status"]
+        error = one_line(node.error[:ERROR_CHARACTERS]) or node.status
         key = _NUMBERS.sub("#", error)
         members = tasks.setdefault(key, [])
         members.append(task)
@@ -393,12 +393,12 @@ class ModelCost:
 def model_costs(history: RunHistory) -> list[ModelCost]:
     """Return the usage of a run by agent and model, the costliest first."""
     costs: dict[tuple[str, str], ModelCost] = {}
-    for task in map(TaskId, history.tree.graph):
+    for task in history.tree:
         node = history.tree[task]
-        if not node["usage"].calls:
+        if not node.usage.calls:
             continue
-        key = node["agent"], history.models.get(task, "")
+        key = node.agent, history.models.get(task, "")
         cost = costs.setdefault(key, ModelCost(*key))
         cost.tasks += 1
-        cost.usage += node["usage"]
+        cost.usage += node.usage
     return sorted(costs.values(), key=lambda it: (-it.usage.cost, -it.usage.tokens, it.agent))

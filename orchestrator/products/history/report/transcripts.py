@@ -124,8 +124,8 @@ def _length(message: Mapping[str, Any]) -> int:
 
 def _in_order(history: RunHistory) -> Iterator[tuple[TaskId, TaskTranscript]]:
     for first in (True, False):
-        for task in history.tree.graph:
-            is_first = history.tree[task]["status"] in NOT_SUCCEEDED
+        for task in history.tree:
+            is_first = history.tree[task].status in NOT_SUCCEEDED
             transcript = history.transcripts.get(task)
             if is_first is first and transcript is not None and transcript.messages:
                 yield task, transcript

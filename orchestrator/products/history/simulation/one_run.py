@@ -3,7 +3,7 @@
 import contextvars
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -33,8 +33,10 @@ from orchestrator.products.history.simulation.wait_chain import (
     OverlapCount,
     Wait,
     WaitInterval,
+    end_of,
     longest_chain,
     overlap_counts,
+    start_of,
 )
 from orchestrator.products.history.stand_in_servers import StandInServers
 
@@ -198,12 +200,11 @@ class _Simulation:
     def _result(self, outcome: Outcome, tree: Tree, peak_places: int) -> SimulatedRun:
         tasks = self._tasks.by_id
         waits = {id_: task.waits for id_, task in tasks.items()}
-        began = float(tree[tree.root]["requested"])
-        nodes = [tree[task] for task in tree.graph]
+        root = tree[tree.root]
         queued = [
-            WaitInterval(node["requested"], start, Wait.SLOTS)
-            for node in nodes
-            if (start := _started(node)) > node["requested"]
+            WaitInterval(node.requested, start, Wait.SLOTS)
+            for node in tree.nodes().values()
+            if (start := start_of(node)) > node.requested
         ]
         intervals = [it for own in waits.values() for it in own] + queued
         failures = sum((task.failures for task in tasks.values()), Counter[str]())
@@ -212,7 +213,7 @@ class _Simulation:
             outcome=outcome,
             tree=tree,
             entries=self._journal.entries,
-            makespan=float(tree[tree.root]["ended"]) - began,
+            makespan=end_of(root) - root.requested,
             usage=tree.total,
             chain=longest_chain(tree, waits),
             waited={
@@ -227,8 +228,3 @@ class _Simulation:
             peak_places=peak_places,
             unpriced=tuple(sorted(self._models.unpriced)),
         )
-
-
-def _started(node: Mapping[str, Any]) -> float:
-    # A task that never started waited for a slot until its end.
-    return float(node["ended"] if node["started"] is None else node["started"])

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from orchestrator.delegation import TaskId, Tree
+from orchestrator.delegation import TaskId, TaskNode, Tree
 
 
 class Wait(enum.StrEnum):
@@ -68,9 +68,9 @@ class _TaskHistory:
 
 def longest_chain(tree: Tree, waits: Mapping[TaskId, Sequence[WaitInterval]]) -> dict[Wait, float]:
     """Return how long the end of a run waited for each thing, one after the other."""
-    histories = {task: _history_of(tree, task, waits.get(task, ())) for task in tree.graph}
+    histories = {task: _history_of(tree, task, waits.get(task, ())) for task in tree}
     spent: dict[Wait, list[float]] = {wait: [] for wait in Wait}
-    here, now = tree.root, float(tree[tree.root]["ended"])
+    here, now = tree.root, end_of(tree[tree.root])
     while True:
         history = histories[here]
         _skip_later(history, now)
@@ -86,8 +86,8 @@ def longest_chain(tree: Tree, waits: Mapping[TaskId, Sequence[WaitInterval]]) ->
             now, here = history.children.pop()
         else:
             spent[Wait.OTHER].append(now - history.started)
-            needed = [(float(tree[it]["ended"]), it) for it in tree.needs(here)]
-            due, cause = max([*needed, (history.requested, tree[here]["parent"])])
+            needed = [(end_of(tree[it]), it) for it in tree.needs(here)]
+            due, cause = max([*needed, (history.requested, tree[here].parent)])
             spent[Wait.SLOTS].append(history.started - due)
             if cause is None:
                 break
@@ -98,15 +98,24 @@ def longest_chain(tree: Tree, waits: Mapping[TaskId, Sequence[WaitInterval]]) ->
 
 def _history_of(tree: Tree, task: TaskId, waits: Sequence[WaitInterval]) -> _TaskHistory:
     node = tree[task]
-    ends = [(tree[child]["ended"], child) for child in tree.children(task)]
-    # A task that never started waited for a slot until its end.
-    started = node["ended"] if node["started"] is None else node["started"]
+    ends = [(tree[child].ended, child) for child in tree.children(task)]
     return _TaskHistory(
-        float(node["requested"]),
-        float(started),
+        node.requested,
+        start_of(node),
         sorted(waits, key=attrgetter("end", "begin")),
-        sorted((float(end), child) for end, child in ends if end is not None),
+        sorted((end, child) for end, child in ends if end is not None),
     )
+
+
+def end_of(node: TaskNode) -> float:
+    """Return when a task of a simulated run ended: the run is over."""
+    assert node.ended is not None, "a simulated run is over"
+    return node.ended
+
+
+def start_of(node: TaskNode) -> float:
+    """Return when a task started. A task that never did waited for a slot until its end."""
+    return end_of(node) if node.started is None else node.started
 
 
 def _skip_later(history: _TaskHistory, now: float) -> None:

@@ -74,7 +74,7 @@ async def list_resources(caller: Caller, cursor: str | None) -> Json:
 
 def _resource_of(session: SessionRecord) -> Json:
     node = session.tree[session.root.id]
-    about = one_line(node["goal"])
+    about = one_line(node.goal)
     return {
         "uri": f"run://{session.id}/tree",
         "name": f"{session.root.agent}: {about}" if about else session.root.agent,

@@ -84,15 +84,15 @@ def task_of(session: SessionRecord, questions: Sequence[ApprovalQuestion]) -> Js
     """
     node = session.tree[session.root.id]
     status, message = _status_of(session, questions)
-    updated: float = node["started"] or node["requested"]
+    updated: float = node.started or node.requested
     if status == "input_required":
         updated = max(it.asked_at for it in questions)
     elif status != "working":
-        updated = node["ended"] or updated
+        updated = node.ended or updated
     task: Json = {
         "taskId": session.id,
         "status": status,
-        "createdAt": _time(node["requested"]),
+        "createdAt": _time(node.requested),
         "lastUpdatedAt": _time(updated),
         "ttlMs": None,
         "pollIntervalMs": POLL_MS,

@@ -163,8 +163,7 @@ def changed_at(session: SessionRecord) -> float:
     """Return when a session last said something, or began to."""
     tree = session.tree
     if not tree.turns:
-        created: float = tree[tree.root]["requested"]
-        return created
+        return tree[tree.root].requested
     began, ended = tree.turns[-1]
     return began if ended is None else ended
 
@@ -200,17 +199,17 @@ def summary_of(session: SessionRecord, ledger: Ledger) -> RunSummary:
         owner=session.owner or DEFAULT,
         agent=session.root.agent,
         status=status_of(session, ledger),
-        about=one_line(node["goal"]),
+        about=one_line(node.goal),
         tasks=dict(session.tree.counts()),
         usage=session.tree.total,
         metadata=metadata_of(session),
         interrupted=session.awaits_resume and not session.closed,
         paused=session.root.id in session.slots.paused,
         forked_from=session.forked_from,
-        created=node["requested"],
+        created=node.requested,
         changed=changed_at(session),
-        started=node["started"],
-        ended=node["ended"] if is_over(session) else None,
+        started=node.started,
+        ended=node.ended if is_over(session) else None,
     )
 
 
@@ -226,7 +225,7 @@ def run_of(session: SessionRecord, ledger: Ledger, *, seq: int) -> Run:
     outcome = last_outcome_of(session) if is_over(session) else None
     return Run(
         **{name: getattr(summary, name) for name in RunSummary.__struct_fields__},
-        input=session.tree[session.root.id]["goal"],
+        input=session.tree[session.root.id].goal,
         output=None if outcome is None else outcome.output,
         error=failure_of(session),
         seq=seq,
@@ -241,22 +240,22 @@ def task_of(found: FoundTask, *, seq: int) -> Task:
     return Task(
         id=record.id,
         run=session.id,
-        path=node["path"],
-        agent=node["agent"],
-        goal=node["goal"],
-        label=node["label"],
-        status=node["status"],
+        path=node.path,
+        agent=node.agent,
+        goal=node.goal,
+        label=node.label,
+        status=node.status,
         mode=record.mode,
-        reason=node["reason"],
-        parent=node["parent"],
+        reason=node.reason,
+        parent=node.parent,
         children=list(session.tree.children(record.id)),
-        usage=node["usage"],
-        total=node["total"],
+        usage=node.usage,
+        total=node.total,
         output=None if outcome is None else outcome.output,
-        error=node["error"],
+        error=node.error,
         paused=record.id in session.slots.paused,
-        created=node["requested"],
-        started=node["started"],
-        ended=node["ended"],
+        created=node.requested,
+        started=node.started,
+        ended=node.ended,
         seq=seq,
     )

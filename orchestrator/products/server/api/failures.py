@@ -9,7 +9,7 @@ import attrs
 import msgspec
 from starlette.responses import Response
 
-from orchestrator.delegation import Ending, SessionRecord, TaskId
+from orchestrator.delegation import Ending, SessionRecord
 from orchestrator.products.server.api.lookup import read_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
@@ -66,16 +66,16 @@ async def list_failures(call: ApiCall) -> Response:
 
 def _stopped_branches(session: SessionRecord) -> list[TaskFailure]:
     nodes = session.tree.nodes()
-    bad = {task for task, node in nodes.items() if node["status"] in ENDED_BADLY}
-    above: set[TaskId] = {nodes[task]["parent"] for task in bad}
+    bad = {task for task, node in nodes.items() if node.status in ENDED_BADLY}
+    above = {nodes[task].parent for task in bad}
     return [
         TaskFailure(
             task=task,
-            path=node["path"],
-            agent=node["agent"],
-            status=node["status"],
-            error=node["error"],
-            ended=node["ended"],
+            path=node.path,
+            agent=node.agent,
+            status=node.status,
+            error=node.error,
+            ended=node.ended,
         )
         for task, node in nodes.items()
         if task in bad and task not in above

@@ -129,10 +129,10 @@ def _body_of(found: FoundSession, seq: int) -> Session:
         status=_status(found),
         turns=session.turns,
         inbox=len(session.undelivered),
-        about=one_line(tree[tree.root]["goal"]),
+        about=one_line(tree[tree.root].goal),
         usage=tree.total,
         metadata=metadata_of(session),
-        created=tree[tree.root]["requested"],
+        created=tree[tree.root].requested,
         changed=changed_at(session),
         seq=seq,
     )

@@ -5,7 +5,7 @@
 
 from typing import Any, Final
 
-from orchestrator.delegation import Ledger, SessionRecord, TaskId, Tree
+from orchestrator.delegation import Ledger, SessionRecord, TaskId, TaskNode, Tree
 
 GOAL_CHARACTERS: Final = 300
 """How many characters of a goal are in a row; the transcript has all of it."""
@@ -13,14 +13,14 @@ ERROR_CHARACTERS: Final = 2_000
 SHORT_CHARACTERS: Final = 200
 
 
-def changing_part(node: dict[str, Any]) -> list[Any]:
+def changing_part(node: TaskNode) -> list[Any]:
     """Return what may change of a task: its status, times, error and own usage."""
-    usage = node["usage"]
+    usage = node.usage
     return [
-        node["status"],
-        node["started"],
-        node["ended"],
-        _cut(node["error"], ERROR_CHARACTERS),
+        node.status,
+        node.started,
+        node.ended,
+        _cut(node.error, ERROR_CHARACTERS),
         [
             usage.calls,
             usage.input_tokens,
@@ -40,14 +40,14 @@ def fixed_part(tree: Tree, ledger: Ledger, task: TaskId) -> list[Any]:
     node = tree.nodes()[task]
     request = ledger.tasks[task].request
     return [
-        node["parent"],
-        node["agent"],
-        _cut(node["goal"], GOAL_CHARACTERS),
-        _cut(node["label"], SHORT_CHARACTERS),
-        node["path"],
-        node["mode"],
-        node["reason"],
-        node["requested"],
+        node.parent,
+        node.agent,
+        _cut(node.goal, GOAL_CHARACTERS),
+        _cut(node.label, SHORT_CHARACTERS),
+        node.path,
+        node.mode,
+        node.reason,
+        node.requested,
         [] if request is None else list(request.needs),
     ]
 

@@ -53,7 +53,7 @@ def session_error(session: SessionRecord) -> HttpError | None:
     retry_after = reason.retry_after
     if outcome.ending is Ending.OVER_BUDGET and reason.code == "quota":
         # The budget of a key is one of a day, in UTC.
-        ended = session.tree[session.root.id]["ended"] or 0
+        ended = session.tree[session.root.id].ended or 0
         retry_after = DAY_SECONDS - ended % DAY_SECONDS
     if retry_after is not None:
         headers["retry-after"] = str(math.ceil(retry_after))

@@ -121,4 +121,4 @@ def function_of(calls: Sequence[Call]) -> Function:
 
 
 def created(session: SessionRecord) -> int:
-    return int(session.tree[session.root.id]["requested"])
+    return int(session.tree[session.root.id].requested)

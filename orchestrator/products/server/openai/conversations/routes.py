@@ -223,7 +223,7 @@ async def _add(
 async def _show(call: ApiCall, session: SessionRecord) -> Response:
     """Respond with a conversation as it is now, once that is durable."""
     await trio.lowlevel.checkpoint()
-    created: float = session.tree[session.root.id]["requested"]
+    created = session.tree[session.root.id].requested
     body = Conversation(
         id=CONVERSATION.of(session), created_at=int(created), metadata=metadata_of(session)
     )

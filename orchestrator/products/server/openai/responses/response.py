@@ -85,7 +85,7 @@ def body_of(session: SessionRecord) -> ResponseBody:
     """Return the body of a response, finished or not."""
     state = status_of(session)
     is_over = state not in {"queued", "in_progress"}
-    ended: float | None = session.tree[session.root.id]["ended"]
+    ended = session.tree[session.root.id].ended
     body = initial_body(session)
     body.status = state
     body.output = output_of(session)
@@ -115,7 +115,7 @@ def status_of(session: SessionRecord) -> Status:
 def initial_body(session: SessionRecord) -> ResponseBody:
     """Return a response as it is when it has just begun."""
     labels = labels_of(session)
-    created: float = session.tree[session.root.id]["requested"]
+    created = session.tree[session.root.id].requested
     return ResponseBody(
         id=RESPONSE.of(session),
         created_at=int(created),
