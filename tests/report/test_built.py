@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-VIEWER = Path(__file__).parent.parent.parent / "orchestrator" / "viewer"
+VIEWER = Path(__file__).parent.parent.parent / "orchestrator" / "products" / "viewer"
 SCRIPTS = ("report.js", "console.js", "worker.js")
 SOURCES = re.compile(r".*\.(js|mjs|css)|package\.json")
 
