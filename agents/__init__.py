@@ -7,7 +7,7 @@ package, and the code that runs one when it is first used.
 from importlib import import_module
 
 from orchestrator.agents.agent import Agent, Compaction, is_agent
-from orchestrator.agents.approval import allow, ask, deny
+from orchestrator.agents.approval import allow, confirm, deny
 from orchestrator.agents.errors import (
     AgentError,
     DefinitionError,
@@ -121,7 +121,7 @@ __all__ = [
     "agent",
     "allow",
     "arguments_schema",
-    "ask",
+    "confirm",
     "deny",
     "ignore_event",
     "input_of",

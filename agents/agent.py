@@ -187,8 +187,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """What happens to a task that a crash interrupts: it resumes from its last step, starts
     anew, or settles as lost."""
     approve: tuple[ApprovalRule, ...] = attrs.field(default=(), kw_only=True, converter=_rules)
-    """The approval rules for its tools and those of its descendants: `allow`, `ask` and `deny`. The
-    first matching rule decides, and the rules of a descendant can only forbid more."""
+    """The approval rules for its tools and for the tools of its descendants: `allow`, `confirm` and
+    `deny`. The first matching rule decides, and the rules of a descendant can only forbid more."""
     workspace: Path | Literal["worktree"] | None = attrs.field(default=None, kw_only=True)
     """The folder of its tools. None uses the folder of the parent, and a relative path is inside
     it. `"worktree"` creates a git worktree of it for each task."""
@@ -238,7 +238,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         for rule in self.approve:
             self._require(
                 has_type(rule, ApprovalRule),
-                f"{rule!r} is no rule about approval: make one with allow, ask or deny",
+                f"{rule!r} is no rule about approval: make one with allow, confirm or deny",
             )
         self._require(
             self.workspace in {None, "worktree"} or has_type(self.workspace, Path),

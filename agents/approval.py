@@ -16,7 +16,7 @@ import attrs
 from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.type_checks import has_type
 
-ASK_SECONDS: Final = 600.0
+CONFIRM_SECONDS: Final = 600.0
 """How long a question stays open by default."""
 
 # With these, a line of shell is more than one plain command, or another than it looks.
@@ -38,7 +38,7 @@ class Verdict(enum.IntEnum):
     """The decision about a call. A greater value is stricter."""
 
     ALLOW = 0
-    ASK = 1
+    CONFIRM = 1
     DENY = 2
 
 
@@ -56,7 +56,7 @@ class Subject:
 
 @attrs.frozen(kw_only=True)
 class ApprovalRule:
-    """A verdict about matching calls. Made by `allow`, `ask` and `deny`."""
+    """A verdict about matching calls. Made by `allow`, `confirm` and `deny`."""
 
     verdict: Verdict
     tool: str
@@ -65,7 +65,7 @@ class ApprovalRule:
     """A pattern of command lines; None is all."""
     path: str | None = None
     """A pattern of files; None is all. `*` matches `/` as well."""
-    seconds: float = ASK_SECONDS
+    seconds: float = CONFIRM_SECONDS
     """How long the question stays open."""
     reason: str = ""
     """The reason: the model reads it after a denial, and people read it with the question."""
@@ -170,10 +170,14 @@ def allow(tool: str, *, command: str | None = None, path: str | None = None) -> 
     return ApprovalRule(verdict=Verdict.ALLOW, tool=tool, command=command, path=path)
 
 
-def ask(
-    tool: str, *, command: str | None = None, path: str | None = None, seconds: float = ASK_SECONDS
+def confirm(
+    tool: str,
+    *,
+    command: str | None = None,
+    path: str | None = None,
+    seconds: float = CONFIRM_SECONDS,
 ) -> ApprovalRule:
-    """Have a person decide. Without a person to ask, or without an answer, the call is denied.
+    """Let a person decide. Without a person who can, or without an answer, the call is denied.
 
     Args:
         tool: the name of a tool, or a pattern.
@@ -181,7 +185,9 @@ def ask(
         path: a pattern of files, relative to the workspace.
         seconds: how long to wait for the answer.
     """
-    return ApprovalRule(verdict=Verdict.ASK, tool=tool, command=command, path=path, seconds=seconds)
+    return ApprovalRule(
+        verdict=Verdict.CONFIRM, tool=tool, command=command, path=path, seconds=seconds
+    )
 
 
 def deny(
@@ -224,7 +230,7 @@ def default_rule(tool: str, use: str | None, *, is_wall: bool) -> ApprovalRule |
             why = "commands are not sandboxed here"
         case _:
             why = "this tool acts on the machine"
-    return attrs.evolve(ask(tool), reason=f"this agent has no approve rules, and {why}")
+    return attrs.evolve(confirm(tool), reason=f"this agent has no approve rules, and {why}")
 
 
 def matching_rule(rules: Iterable[ApprovalRule], subject: Subject) -> ApprovalRule | None:
@@ -234,7 +240,7 @@ def matching_rule(rules: Iterable[ApprovalRule], subject: Subject) -> ApprovalRu
         if rule.matches(subject):
             return rule
         is_partly_allowed |= rule.verdict is Verdict.ALLOW and rule.covers_tool(subject)
-    return ask(subject.tool) if is_partly_allowed else None
+    return confirm(subject.tool) if is_partly_allowed else None
 
 
 def strictest_rule(

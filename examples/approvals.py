@@ -1,7 +1,8 @@
 """An agent with a terminal asks before it does more than look, and the program answers.
 
-`orchestrator.asks` is a stream of the questions of all runs. A run has people to ask only where the
-caller says so: `attended=True`. Without that, and without an answer in time, the answer is no.
+`orchestrator.questions` is a stream of the questions of all runs. A run has people to ask only
+where the caller says so: `attended=True`. Without that, and without an answer in time, the
+answer is no.
 """
 
 import tempfile
@@ -17,7 +18,7 @@ from orchestrator import (
     ToolCall,
     Transcript,
     allow,
-    ask,
+    confirm,
     open_orchestrator,
 )
 from orchestrator.tools import terminal
@@ -42,13 +43,13 @@ cleaner = Agent(
         ]
     ),
     tools=[terminal],
-    approve=[allow("terminal", command="ls *"), ask("terminal", seconds=300)],
+    approve=[allow("terminal", command="ls *"), confirm("terminal", seconds=300)],
 )
 
 
 async def answer_forever(orchestrator: Orchestrator) -> None:
     """Answer as a person would: what is built can go, and sources stay."""
-    async for question in orchestrator.asks:
+    async for question in orchestrator.questions:
         is_fine = question.subject == "rm -r build"
         print(f"{question.path} wants to run {question.subject!r}")
         await orchestrator.answer(

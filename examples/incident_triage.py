@@ -1,8 +1,8 @@
 """Reports are triaged and routed to the right agent; changes of production need an approval.
 
-The rule `ask("restart")` holds for the operator and its descendants. Here a program answers, as a
-chat bot would for the engineer on call. Without an answer in time the call is denied: the agent
-reads why and goes on.
+The rule `confirm("restart")` holds for the operator and its descendants. Here a program answers,
+as a chat bot would for the engineer on call. Without an answer in time the call is denied: the
+agent reads why and goes on.
 """
 
 import json
@@ -17,7 +17,7 @@ from orchestrator import (
     Session,
     ToolCall,
     Transcript,
-    ask,
+    confirm,
     open_orchestrator,
     route,
     tool,
@@ -56,7 +56,7 @@ operator = Agent(
     instructions="Restart the service that is down. Say what came of it.",
     model=NAMED or ScriptedModel.always(mend),
     tools=[restart],
-    approve=[ask("restart", seconds=300)],
+    approve=[confirm("restart", seconds=300)],
 )
 support = Agent(
     "support",
@@ -68,7 +68,7 @@ desk = route(triage, {"outage": operator, "question": support}).named("desk")
 
 async def person_on_call(session: Session) -> None:
     """Answer whatever is asked: restart anything but the database."""
-    async for question in session.asks:
+    async for question in session.questions:
         print(f"  {question.path} wants {question.tool} {question.subject}")
         if "database" in question.subject:
             why = "a failover is under way"

@@ -8,7 +8,15 @@ import httpx2
 import trio
 from models import NAMED
 
-from orchestrator import Agent, ScriptedModel, ToolCall, Transcript, ask, open_orchestrator, tool
+from orchestrator import (
+    Agent,
+    ScriptedModel,
+    ToolCall,
+    Transcript,
+    confirm,
+    open_orchestrator,
+    tool,
+)
 from orchestrator.server import Listening, Settings, open_server
 
 TOKEN = "a-token-of-at-least-16"  # noqa: S105 (of nothing real)
@@ -52,7 +60,7 @@ ops = Agent(
     instructions="Deploy what was built.",
     model=NAMED or ScriptedModel.always(operate),
     tools=[deploy],
-    approve=[ask("deploy")],
+    approve=[confirm("deploy")],
 )
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         UserMessage,
         agent,
         allow,
-        ask,
+        confirm,
         deny,
         tool,
     )
@@ -215,9 +215,9 @@ __all__ = [
     "WrongLoopError",
     "agent",
     "allow",
-    "ask",
     "best",
     "budget",
+    "confirm",
     "delegate",
     "deny",
     "detach",
@@ -244,7 +244,7 @@ _HOMES = {
         Failure Hooks InputError LimitExceededError Limits McpCommand McpUrl
         Message Model ModelError ModelEvent ModelRequest ModelSettings OutputError Part Patience
         Pipeline Price ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall
-        ToolError ToolMessage Transcript Usage UserMessage agent allow ask deny tool
+        ToolError ToolMessage Transcript Usage UserMessage agent allow confirm deny tool
     """,
     "orchestrator.agents.tools.mcp.server_file": "McpServers",
     "orchestrator.delegation": """

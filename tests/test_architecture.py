@@ -24,7 +24,7 @@ AGENTS = """
     Patience Pipeline Price ReasoningBlock ReasoningDelta RefusedBy Retrying Sandbox
     ScriptExhaustedError
     ScriptedModel Switched TaskContext TextDelta Tool ToolCall ToolError ToolMessage Transcript
-    Usage UserMessage agent allow arguments_schema ask deny input_of is_agent new_message_id
+    Usage UserMessage agent allow arguments_schema confirm deny input_of is_agent new_message_id
     raising_one_error read_arguments read_output require_schema take_turn ignore_event
     tool unanswered_calls well_formed
 """
@@ -45,7 +45,7 @@ FROM_AGENTS = """
     ModelError
     ModelEvent ModelRequest ModelSettings OutputError Part Patience Pipeline Price
     ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall ToolError ToolMessage
-    Transcript Usage UserMessage agent allow ask deny tool
+    Transcript Usage UserMessage agent allow confirm deny tool
 """
 FROM_DELEGATION = """
     Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId Tree

@@ -52,7 +52,7 @@ class Orchestrator:
         self._history = history
         self._journals = journals
         self._durable_runs = _durable_runs(services, journals, earlier)
-        self.asks = ApprovalQuestions(services, None, is_closed=lambda: services.book.closed)
+        self.questions = ApprovalQuestions(services, None, is_closed=lambda: services.book.closed)
         """The approval questions of all runs and sessions, each once: `answer` them."""
 
     @property

@@ -22,7 +22,7 @@ from orchestrator.agents import (
     ToolMessage,
     UserMessage,
     allow,
-    ask,
+    confirm,
     deny,
     take_turn,
     tool,
@@ -68,7 +68,7 @@ def test_the_first_rule_that_fits_decides() -> None:
 
 
 def test_what_no_rule_is_about_passes() -> None:
-    rules = [deny("terminal"), ask("write_file", path="docs/*")]
+    rules = [deny("terminal"), confirm("write_file", path="docs/*")]
 
     assert matching_rule(rules, Subject(tool="read_file", path="docs/a")) is None
     assert matching_rule(rules, file("notes.txt")) is None
@@ -116,9 +116,9 @@ def test_both_patterns_of_a_rule_have_to_fit() -> None:
 
 def test_of_the_rules_of_all_above_the_strictest_decides() -> None:
     """A child may be allowed less than its parent, never more, at any depth."""
-    top = [deny("terminal", command="rm *", reason="never"), ask("write_file")]
+    top = [deny("terminal", command="rm *", reason="never"), confirm("write_file")]
     middle = [allow("terminal"), allow("write_file")]
-    leaf = [ask("terminal"), deny("write_file", path="secret*")]
+    leaf = [confirm("terminal"), deny("write_file", path="secret*")]
 
     def verdict(*policies: list[ApprovalRule], of: Subject) -> Verdict | None:
         rule = strictest_rule(policies, of)
@@ -136,7 +136,7 @@ def test_of_the_rules_of_all_above_the_strictest_decides() -> None:
 
 
 def test_who_allows_the_shortest_time_to_think_decides_about_that() -> None:
-    policies = [[ask("x", seconds=50)], [ask("x", seconds=5)], [allow("x")]]
+    policies = [[confirm("x", seconds=50)], [confirm("x", seconds=5)], [allow("x")]]
 
     rule = strictest_rule(policies, Subject(tool="x"))
 
@@ -270,7 +270,7 @@ def test_all_commands_are_allowed_by_a_rule_without_a_pattern() -> None:
         "ls #\nrm x",
     ],
 )
-@pytest.mark.parametrize("rule", [ask, deny])
+@pytest.mark.parametrize("rule", [confirm, deny])
 def test_a_part_of_a_line_is_found(rule: Callable[..., ApprovalRule], line: str) -> None:
     assert said_of([rule("terminal", command="rm *")], command(line)) is not None
 
@@ -328,7 +328,7 @@ def test_a_rule_about_commands_is_about_no_call_without_one() -> None:
 @pytest.mark.parametrize("pattern", ["git push*--force*", "*x*y*z", "rm -rf /", "?m [a-z]* x*y"])
 def test_a_huge_command_takes_no_longer_than_reading_it(pattern: str, line: str) -> None:
     """All tasks wait while a rule matches a command."""
-    rules = [rule("terminal", command=pattern) for rule in (allow, ask, deny)]
+    rules = [rule("terminal", command=pattern) for rule in (allow, confirm, deny)]
 
     def match(line: str) -> None:
         for rule in rules:
@@ -356,7 +356,7 @@ def test_a_huge_command_takes_no_longer_than_reading_it(pattern: str, line: str)
         (".", ".", True),
     ],
 )
-@pytest.mark.parametrize("rule", [allow, ask, deny])
+@pytest.mark.parametrize("rule", [allow, confirm, deny])
 def test_a_file_is_named_from_the_workspace_on_or_from_the_top(
     rule: Callable[..., ApprovalRule], pattern: str, path: str, fits: bool
 ) -> None:
@@ -365,14 +365,14 @@ def test_a_file_is_named_from_the_workspace_on_or_from_the_top(
 
 def test_a_folder_is_no_way_around_a_rule_about_what_is_in_it() -> None:
     assert deny("*", path="secrets/*").matches(file("secrets"))
-    assert ask("*", path="secrets/*").matches(file("secrets"))
+    assert confirm("*", path="secrets/*").matches(file("secrets"))
     assert not allow("*", path="docs/*").matches(file("docs"))
 
 
 def test_letters_of_another_size_are_no_way_around_a_rule() -> None:
     """There are disks on which they name the same file. Of what is allowed, none is guessed."""
     assert deny("*", path="Secrets/*").matches(file("sEcRETS/a"))
-    assert ask("*", path="secrets/*").matches(file("SECRETS"))
+    assert confirm("*", path="secrets/*").matches(file("SECRETS"))
     assert not allow("*", path="docs/*").matches(file("DOCS/a"))
 
 
@@ -386,13 +386,13 @@ def test_a_rule_about_files_is_about_no_call_without_one() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: ask(""), "names a tool"),
-        (lambda: ask(7), "names a tool"),  # type: ignore[arg-type]
-        (lambda: ask("x", seconds=0), "0 seconds are no time to think"),
-        (lambda: ask("x", seconds=-1), "no time to think"),
-        (lambda: ask("x", seconds=math.nan), "nan seconds"),
-        (lambda: ask("x", seconds=math.inf), "inf seconds"),
-        (lambda: ask("x", seconds="9"), "'9' seconds"),  # type: ignore[arg-type]
+        (lambda: confirm(""), "names a tool"),
+        (lambda: confirm(7), "names a tool"),  # type: ignore[arg-type]
+        (lambda: confirm("x", seconds=0), "0 seconds are no time to think"),
+        (lambda: confirm("x", seconds=-1), "no time to think"),
+        (lambda: confirm("x", seconds=math.nan), "nan seconds"),
+        (lambda: confirm("x", seconds=math.inf), "inf seconds"),
+        (lambda: confirm("x", seconds="9"), "'9' seconds"),  # type: ignore[arg-type]
         (lambda: deny("x", command=""), "command='' is no pattern; '\\*' is all"),
         (lambda: deny("x", command=["rm"]), "command=\\['rm'\\]"),  # type: ignore[arg-type]
         (lambda: deny("x", path=" "), "path=' ' is no pattern"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agents import DefinitionError, Sandbox, Tool, allow, ask, deny
+from orchestrator.agents import DefinitionError, Sandbox, Tool, allow, confirm, deny
 from orchestrator.agents.approval import ApprovalRule, Subject
 from orchestrator.agents.approved_call import APPROVED_CALL, ApprovedCall
 from orchestrator.agents.errors import RefusedBy, ToolError
@@ -36,7 +36,7 @@ def approve(folder: Path, tool: Tool, path: str, *rules: ApprovalRule) -> None:
     APPROVED_CALL.set(ApprovedCall(subject=subject, policies=[rules]))
 
 
-@pytest.mark.parametrize("rule", [deny("*", path="secrets/*"), ask("*")])
+@pytest.mark.parametrize("rule", [deny("*", path="secrets/*"), confirm("*")])
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [

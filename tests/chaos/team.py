@@ -8,7 +8,7 @@ from typing import Any, Final
 import trio
 
 from orchestrator import TaskFailedError, delegate
-from orchestrator.agents import Agent, CallKey, Model, Tool, agent, ask, tool
+from orchestrator.agents import Agent, CallKey, Model, Tool, agent, confirm, tool
 from orchestrator.agents.models.model import Price
 from orchestrator.agents.models.providers.openai_chat import OpenAIModel
 from orchestrator.agents.models.wrappers.prices import PriceTable, with_prices
@@ -97,7 +97,7 @@ class _Builder:
             delegates=children,
             budget=node.budget,
             on_restart=node.on_restart,
-            approve=(ask("guarded"),),
+            approve=(confirm("guarded"),),
         )
 
     def _program(self, node: Node, children: Sequence[Agent[Any]]) -> Agent[Any]:

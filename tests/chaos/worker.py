@@ -186,7 +186,7 @@ class Clients:
             self._reply(reply)
 
     async def _answer_questions(self, session: Session) -> None:
-        async for question in session.asks:
+        async for question in session.questions:
             node = self._orchestrator.read.ledger.tasks[question.task].agent
             answer = "once" if self._plan.nodes[node].approves else "deny"
             await session.answer(question.id, answer)

@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from orchestrator.agents import Agent, ScriptedModel, ToolCall, ask, tool
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, confirm, tool
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.tools.files import read_file
 from orchestrator.chat import Gateway, GatewaySettings, open_gateway
@@ -217,7 +217,7 @@ async def test_an_approval_is_asked_with_buttons_in_the_thread() -> None:
         "helper",
         model=ScriptedModel([ToolCall("deploy", {"version": "2"}), "Done."]),
         tools=(deploy,),
-        approve=(ask("deploy"),),
+        approve=(confirm("deploy"),),
     )
     async with talking(agent) as talk:
         said = talk.fake.say(f"{MENTION} deploy 2", channel=GENERAL)

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 import trio
 
-from orchestrator.agents import Agent, ScriptedModel, ToolCall, ask, tool
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, confirm, tool
 from orchestrator.agents.tools.files import read_file
 from orchestrator.chat import ChatUser, IncomingMessage, Place, open_gateway
 from orchestrator.delegation.events import (
@@ -444,7 +444,11 @@ def careful(**given: Any) -> Agent[Any]:
         return ToolCall("launch", {"where": "there"})
 
     return Agent(
-        "helper", model=ScriptedModel.always(step), tools=[launch], approve=[ask("launch")], **given
+        "helper",
+        model=ScriptedModel.always(step),
+        tools=[launch],
+        approve=[confirm("launch")],
+        **given,
     )
 
 

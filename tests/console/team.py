@@ -26,7 +26,7 @@ from orchestrator import (
     Transcript,
     Usage,
     agent,
-    ask,
+    confirm,
     delegate,
     map_each,
     tool,
@@ -158,7 +158,7 @@ operator = Agent(
     instructions="Run what is needed.",
     model=ScriptedModel.always(operate, price=PRICE),
     tools=[shell],
-    approve=[ask("shell")],
+    approve=[confirm("shell")],
 )
 coder = Agent("coder", instructions="Change one file.", model=paced(code, 6))
 researcher = Agent(

@@ -38,7 +38,7 @@ from orchestrator.agents import (
     agent,
     tool,
 )
-from orchestrator.agents.approval import ask, deny
+from orchestrator.agents.approval import confirm, deny
 from orchestrator.delegation import Rules, encode
 from orchestrator.delegation.events import SessionOpened
 from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal
@@ -131,7 +131,7 @@ def failures() -> Agent[Any]:
         ToolCall("delegate_task", {"tasks": together}),
         "all ended",
         delegates=children,
-        approve=[deny("terminal", command="rm *", reason="no"), ask("terminal")],
+        approve=[deny("terminal", command="rm *", reason="no"), confirm("terminal")],
     )
 
 
@@ -193,7 +193,7 @@ def approving() -> Agent[Any]:
         ToolCall("terminal", {"command": "make install"}),
         "built",
         tools=[terminal],
-        approve=[ask("terminal")],
+        approve=[confirm("terminal")],
     )
 
 
@@ -323,9 +323,11 @@ async def _approve(orchestrator: Orchestrator) -> None:
     async with orchestrator.open_session(approving()) as session, trio.open_nursery() as nursery:
         nursery.start_soon(session.ask, "go")
         for answer in ("once", "deny"):
-            while not session.open_asks:  # noqa: ASYNC110 (a clock that jumps)
+            while not session.open_questions:  # noqa: ASYNC110 (a clock that jumps)
                 await trio.sleep(1)
-            await session.answer(session.open_asks[0].id, answer, reason="as you like", by="Ann")
+            await session.answer(
+                session.open_questions[0].id, answer, reason="as you like", by="Ann"
+            )
         await session.wait_idle()
 
 

@@ -16,7 +16,7 @@ from orchestrator.agents import (
     ToolMessage,
     Transcript,
     agent,
-    ask,
+    confirm,
     tool,
 )
 
@@ -81,7 +81,7 @@ def _deleter(name: str, *files: str) -> Agent[str]:
         instructions="Delete files.",
         model=calls_then("It is deleted.", *calls),
         tools=[delete_file],
-        approve=[ask("delete_file")],
+        approve=[confirm("delete_file")],
     )
 
 

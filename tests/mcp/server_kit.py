@@ -20,7 +20,7 @@ from orchestrator.agents import (
     ToolCall,
     Transcript,
     agent,
-    ask,
+    confirm,
     tool,
 )
 from orchestrator.testing import GatedModel
@@ -183,7 +183,7 @@ def deleter() -> Agent[str]:
         instructions="Delete files.",
         model=calls_then("done", ToolCall("delete_file", {"filename": "a.txt"})),
         tools=[delete_file],
-        approve=[ask("delete_file")],
+        approve=[confirm("delete_file")],
     )
 
 

@@ -96,7 +96,7 @@ async def test_a_person_fills_in_a_form(call: Any) -> None:
     async with open_orchestrator(":memory:") as orchestrator, trio.open_nursery() as nursery:
 
         async def answer() -> None:
-            async for question in orchestrator.asks:
+            async for question in orchestrator.questions:
                 assert question.subject == "Which size?"
                 assert "size" in question.details
                 await orchestrator.answer(question.id, "once", reason='{"size": "XL"}')

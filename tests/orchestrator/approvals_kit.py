@@ -17,14 +17,14 @@ from orchestrator.agents import (
     ToolMessage,
     Transcript,
     UserMessage,
-    ask,
+    confirm,
     tool,
 )
 from orchestrator.agents.approval import ApprovalRule
 from orchestrator.delegation.events.approvals import ApprovalQuestion
 
 ANN = "Ann"
-ASKS = (ask("terminal"),)
+ASKS = (confirm("terminal"),)
 
 
 class Shell:
@@ -122,7 +122,7 @@ class AttendedTurn:
 
     async def question(self) -> ApprovalQuestion:
         """Wait for the next question."""
-        return await self.session.asks.receive()
+        return await self.session.questions.receive()
 
     async def answer(self, answer: str = "once", reason: str = "") -> ApprovalQuestion:
         """Wait for the next question, and answer it."""

@@ -42,7 +42,7 @@ COLOURS: Final = {
     "white": "#d5d9e0",
 }
 TEAM: Final = '''
-from orchestrator import Agent, ToolCall, Usage, ask, tool
+from orchestrator import Agent, ToolCall, Usage, confirm, tool
 from orchestrator.testing import StreamingModel, hand_on
 
 
@@ -73,7 +73,7 @@ editor = Agent(
     ),
     delegates=[researcher],
     tools=[publish],
-    approve=[ask("publish")],
+    approve=[confirm("publish")],
 )
 '''
 

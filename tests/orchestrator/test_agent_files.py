@@ -23,7 +23,7 @@ from orchestrator import (
     ScriptedModel,
     ToolCall,
     allow,
-    ask,
+    confirm,
     deny,
     load_agents,
     open_orchestrator,
@@ -116,7 +116,7 @@ agents:
     workspace: worktree
     approve:
       - {allow: Read}
-      - {ask: Bash, command: git push*, seconds: 60}
+      - {confirm: Bash, command: git push*, seconds: 60}
       - deny: "*"
         reason: not yours
 """
@@ -195,8 +195,8 @@ def test_a_team_in_one_file(tmp_path: Path) -> None:
     assert checker.workspace == "worktree"
     assert checker.approve == (
         allow("read_file"),
-        ask("terminal", command="git push*", seconds=60),
-        ask("process", command="git push*", seconds=60),
+        confirm("terminal", command="git push*", seconds=60),
+        confirm("process", command="git push*", seconds=60),
         deny("*", reason="not yours"),
     )
 
@@ -281,7 +281,7 @@ def test_a_key_of_others_is_no_mistyped_one(tmp_path: Path, key: str) -> None:
 
 def test_a_rule_may_name_the_tools_of_others_and_of_the_program(tmp_path: Path) -> None:
     """Delegates inherit it; and what no agent has is denied anyway."""
-    rules = "[{ask: Bash}, {deny: Write}, {deny: Task}, {allow: ask_parent}, {ask: 'l*'}]"
+    rules = "[{confirm: Bash}, {deny: Write}, {deny: Task}, {allow: ask_parent}, {confirm: 'l*'}]"
     folder = folder_of(
         tmp_path,
         a=f"---\ntools: Agent(b)\napprove: {rules}\n---\nx",
@@ -291,24 +291,24 @@ def test_a_rule_may_name_the_tools_of_others_and_of_the_program(tmp_path: Path) 
     agents = load_agents(folder, tools=[lookup], model="openai:gpt-5")
 
     assert agents["a"].approve == (
-        ask("terminal"),
-        ask("process"),
+        confirm("terminal"),
+        confirm("process"),
         deny("write_file"),
         deny("delegate_task"),
         allow("ask_parent"),
-        ask("l*"),
+        confirm("l*"),
     )
 
 
 def test_a_rule_means_the_same_tool_as_the_list_of_tools(tmp_path: Path) -> None:
     """A tool of the program goes before one of Claude Code's of the same name."""
     own = attrs.evolve(lookup, name="Bash")
-    folder = folder_of(tmp_path, a="---\ntools: Bash\napprove: [{ask: Bash}]\n---\nx")
+    folder = folder_of(tmp_path, a="---\ntools: Bash\napprove: [{confirm: Bash}]\n---\nx")
 
     agent = load_agents(folder, tools=[own], model="openai:gpt-5")["a"]
 
     assert names(agent) == ["Bash"]
-    assert agent.approve == (ask("Bash"),)
+    assert agent.approve == (confirm("Bash"),)
 
 
 def test_a_file_that_names_no_tools_is_told_that_it_has_none(tmp_path: Path) -> None:
@@ -351,14 +351,14 @@ MISTAKES = [
     ("---\nsettings: {warmth: 1}\n---\n", 2, "settings have no 'warmth'; there are"),
     ("---\nsettings: {temperature: 9}\n---\n", 2, "temperature"),
     ("---\napprove: [terminal]\n---\n", 2, "a rule has keys, and this is the text"),
-    ("---\napprove:\n- {path: x}\n---\n", 3, "a rule has one of allow, ask and deny"),
+    ("---\napprove:\n- {path: x}\n---\n", 3, "a rule has one of allow, confirm and deny"),
     ("---\napprove:\n- {deny: Bash, why: y}\n---\n", 3, "has no 'why'; there are: "),
     ("---\napprove:\n- {deny: Bash, path: ~/x}\n---\n", 3, "this is no rule: "),
     ("---\napprove: [{deny: Bsh}]\n---\n", 2, "no tool 'Bsh'; did you mean 'Bash'?"),
     ("---\napprove:\n- deny: Bash(rm *)\n---\n", 3, "is a tool and a rule"),
     ("---\napprove:\n- deny: Bash*\n---\n", 3, "no tool is called like 'Bash*'; a"),
     (
-        "---\ntools: Write\napprove: [{ask: Edit}]\n---\n",
+        "---\ntools: Write\napprove: [{confirm: Edit}]\n---\n",
         3,
         "no agent here has the tool 'Edit', so the rule decides nothing",
     ),

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from orchestrator import ClosedError, MemoryJournal, Orchestrator, UnknownIdError, open_orchestrator
-from orchestrator.agents import Agent, allow, ask, deny
+from orchestrator.agents import Agent, allow, confirm, deny
 from orchestrator.delegation.events import ApprovalAnswered
 from orchestrator.delegation.events.approvals import ApprovalVerdict
 from tests.kit import facts, hand_on
@@ -53,7 +53,7 @@ async def test_a_rule_that_denies_asks_nobody() -> None:
 
     async with turn_of(shell.agent(run("ls; rm x"), tool_texts, rules=rules)) as turn:
         assert await turn.reply() == ("terminal was denied: it is not yours. Do without it.")
-        assert turn.session.open_asks == []
+        assert turn.session.open_questions == []
 
 
 async def test_a_rule_that_denies_without_a_reason_says_that_it_was_a_rule() -> None:
@@ -79,7 +79,7 @@ async def test_what_is_allowed_is_run_and_the_rest_is_asked_about() -> None:
 
 async def test_nobody_answers_in_time_and_the_model_is_told() -> None:
     shell = Shell()
-    rules = [ask("terminal", seconds=60)]
+    rules = [confirm("terminal", seconds=60)]
     journal = MemoryJournal()
 
     async with open_orchestrator(journal) as orchestrator:
@@ -89,7 +89,7 @@ async def test_nobody_answers_in_time_and_the_model_is_told() -> None:
         ) as turn:
             said = await turn.reply()
             assert trio.current_time() - began == pytest.approx(60)
-            assert turn.session.open_asks == []
+            assert turn.session.open_questions == []
 
     assert said == (
         "terminal was denied by the deadline: it was not answered within 60 seconds. It was"
@@ -107,7 +107,7 @@ async def test_several_calls_of_one_answer_ask_at_once_and_are_answered_in_any_o
 
     async with turn_of(agent) as turn:
         await turn.wait_blocked()
-        asked = {it.subject: it.id for it in turn.session.open_asks}
+        asked = {it.subject: it.id for it in turn.session.open_questions}
         assert sorted(asked) == ["a", "b", "c"]
         assert turn.status("/main") == "waiting"
 
@@ -132,7 +132,7 @@ async def test_a_call_that_needs_no_approval_does_not_wait_for_one_that_does() -
         await turn.question()
         await turn.wait_blocked()
         assert shell.ran == ["ls"]
-        await turn.session.answer(turn.session.open_asks[0].id, "once")
+        await turn.session.answer(turn.session.open_questions[0].id, "once")
 
 
 async def test_a_second_answer_is_refused() -> None:
@@ -184,7 +184,7 @@ async def test_another_session_may_not_answer() -> None:
             orchestrator.open_session(shell.agent("hm")) as stranger,
         ):
             question = await turn.question()
-            assert stranger.open_asks == []
+            assert stranger.open_questions == []
             with pytest.raises(UnknownIdError, match=f"no approval '{question.id}'"):
                 await stranger.answer(question.id, "once")
             await turn.session.answer(question.id, "deny")
@@ -202,7 +202,7 @@ async def test_an_answer_to_nothing_is_refused() -> None:
 
 async def test_a_late_answer_is_refused() -> None:
     shell = Shell()
-    rules = [ask("terminal", seconds=60)]
+    rules = [confirm("terminal", seconds=60)]
 
     async with turn_of(shell.agent(run("x"), tool_texts, rules=rules)) as turn:
         question = await turn.question()

@@ -14,7 +14,7 @@ from orchestrator.agents import (
     ToolMessage,
     Transcript,
     allow,
-    ask,
+    confirm,
     tool,
 )
 from orchestrator.agents.approval import Verdict, default_rule
@@ -131,7 +131,7 @@ async def test_rules_of_an_ancestor_decide_alone(tmp_path: Path) -> None:
         "main",
         model=stepwise(hand_on("go", agent="child"), "end"),
         delegates=[child],
-        approve=[ask("terminal", command="git push*")],
+        approve=[confirm("terminal", command="git push*")],
     )
     async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
         await orchestrator.run(agent, "go")
@@ -157,7 +157,7 @@ def test_a_wall_is_what_allows_writes_and_commands(
 ) -> None:
     rule = default_rule("it", use, is_wall=is_wall)
 
-    assert (rule is not None and rule.verdict is Verdict.ASK) is asks
+    assert (rule is not None and rule.verdict is Verdict.CONFIRM) is asks
 
 
 def test_a_tool_is_marked_with_a_word_that_is_known() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator import open_orchestrator
-from orchestrator.agents import Agent, ToolCall, allow, ask, deny
+from orchestrator.agents import Agent, ToolCall, allow, confirm, deny
 from orchestrator.agents.tools.files import FILES
 from tests.orchestrator.approvals_kit import stepwise, tool_texts, turn_of
 
@@ -117,7 +117,7 @@ async def test_a_link_that_turns_elsewhere_while_somebody_thinks_is_not_followed
     link = workspace / "link"
     link.symlink_to("notes")
     call = ToolCall("write_file", {"path": "link", "content": "mine"})
-    agent = reading(workspace, call, approve=[ask("write_file")])
+    agent = reading(workspace, call, approve=[confirm("write_file")])
 
     async with turn_of(agent) as turn:
         question = await turn.question()
@@ -177,7 +177,7 @@ async def test_a_search_from_above_asks_for_no_file_and_shows_none_that_is_asked
     workspace: Path,
 ) -> None:
     call = ToolCall("search_files", {"pattern": "TOP"})
-    agent = reading(workspace, call, approve=[ask("*", path="secrets/*")])
+    agent = reading(workspace, call, approve=[confirm("*", path="secrets/*")])
 
     async with turn_of(agent) as turn:
         said = await turn.reply()
@@ -188,7 +188,7 @@ async def test_a_search_from_above_asks_for_no_file_and_shows_none_that_is_asked
 
 async def test_a_search_of_a_folder_that_was_approved_shows_what_is_in_it(workspace: Path) -> None:
     call = ToolCall("search_files", {"pattern": "TOP", "path": "secrets"})
-    agent = reading(workspace, call, approve=[ask("*", path="secrets/*")])
+    agent = reading(workspace, call, approve=[confirm("*", path="secrets/*")])
 
     async with turn_of(agent) as turn:
         await turn.answer("once")

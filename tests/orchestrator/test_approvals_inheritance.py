@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.agents import Agent, Transcript, allow, ask, deny
+from orchestrator.agents import Agent, Transcript, allow, confirm, deny
 from orchestrator.delegation.events import ApprovalAsked, TaskSettled
 from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import ASKS, Shell, run, stepwise, tool_texts, turn_of
@@ -111,7 +111,7 @@ async def test_a_detached_task_waits_for_whoever_opens_the_session_next() -> Non
         assert [it.subject for it in orchestrator.approvals] == ["x"]
 
         async with orchestrator.open_session(lead, session=session.id) as again:
-            question = await again.asks.receive()
+            question = await again.questions.receive()
             await again.answer(question.id, "once")
             await again.wait_idle()
 
@@ -141,7 +141,7 @@ def three(shell: Shell, command: str, *, top: Any = (), middle: Any = (), leaf: 
         ([deny("terminal")], [allow("terminal")], [allow("terminal")], True),
         ([allow("terminal")], [deny("terminal")], [allow("terminal")], True),
         ([allow("terminal")], [allow("terminal")], [deny("terminal")], True),
-        ([ask("terminal")], [allow("terminal")], [deny("terminal")], True),
+        ([confirm("terminal")], [allow("terminal")], [deny("terminal")], True),
         ([allow("terminal")], [allow("terminal")], [allow("terminal")], False),
         ([deny("terminal", command="rm*")], [], [], False),
     ],
@@ -264,7 +264,7 @@ async def test_handing_work_on_can_be_denied_and_asked_about_like_any_call() -> 
         "main",
         model=stepwise(hand_on("a", background=False), tool_texts),
         delegates=[child],
-        approve=[ask("delegate_task")],
+        approve=[confirm("delegate_task")],
     )
     for answer, says in (("once", '"done"'), ("deny", "delegate_task was denied by Ann")):
         async with turn_of(main) as turn:

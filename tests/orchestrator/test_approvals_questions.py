@@ -21,7 +21,7 @@ async def test_questions_come_one_after_the_other_each_once() -> None:
         async with trio.open_nursery() as nursery:
 
             async def answer_all() -> None:
-                async for question in turn.session.asks:
+                async for question in turn.session.questions:
                     seen.append(question.subject)
                     await turn.session.answer(question.id, "once")
 
@@ -47,7 +47,7 @@ async def test_the_questions_end_with_the_session(closing: str) -> None:
     async with trio.open_nursery() as nursery:
         async with open_orchestrator(":memory:") as orchestrator:
             async with orchestrator.open_session(shell.agent("hm")) as session:
-                nursery.start_soon(listen, session.asks)
+                nursery.start_soon(listen, session.questions)
                 await trio.testing.wait_all_tasks_blocked()
                 if closing == "close_session":
                     await orchestrator.close_session(session.id)
@@ -63,7 +63,7 @@ async def test_closing_the_questions_closes_nothing_else() -> None:
     shell = Shell()
 
     async with turn_of(shell.agent(run("x"), tool_texts, rules=ASKS)) as turn:
-        await turn.session.asks.aclose()
+        await turn.session.questions.aclose()
         await turn.answer("once")
 
     assert shell.ran == ["x"]
@@ -237,7 +237,7 @@ async def test_the_questions_of_all_runs_are_a_stream() -> None:
         async with open_orchestrator(":memory:") as orchestrator:
 
             async def answer_all() -> None:
-                async for question in orchestrator.asks:
+                async for question in orchestrator.questions:
                     seen.append(question.subject)
                     await orchestrator.answer(question.id, "once")
                 is_over.set()

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from orchestrator import MemoryJournal, Session, UnknownIdError, open_orchestrator
-from orchestrator.agents import Agent, allow, ask, deny
+from orchestrator.agents import Agent, allow, confirm, deny
 from orchestrator.agents.approval import ApprovalRule
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.delegation import SessionId
@@ -31,7 +31,7 @@ from orchestrator.delegation.events.approvals import ApprovalId, ApprovalVerdict
 from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import Shell, run, stepwise, tool_texts, turn_of
 
-ASKS = (ask("terminal"),)
+ASKS = (confirm("terminal"),)
 BROKEN_OFF = "broken off"
 
 
@@ -85,12 +85,12 @@ class Machine:
                         await session.ask("go")
                     await session.wait_idle()
                     nursery.cancel_scope.cancel()
-                assert session.open_asks == []
+                assert session.open_questions == []
         return self.journal.entries
 
 
 async def answer_all(session: Session, answer: str) -> None:
-    async for question in session.asks:
+    async for question in session.questions:
         # Time passes, so that each answer comes after all questions.
         await trio.sleep(1)
         await session.answer(question.id, answer, reason="so be it", by="Ann")
@@ -181,7 +181,7 @@ async def waiting(agent: Agent) -> MemoryJournal:
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(session.ask, "go")
-                    await session.asks.receive()
+                    await session.questions.receive()
                     await trio.testing.wait_all_tasks_blocked()
                     scope.cancel()
             entries = list(journal.entries)
@@ -243,7 +243,7 @@ async def test_a_question_is_asked_again_when_its_session_is_opened_again(depth:
         tree = orchestrator.tree(session_of(journal))
         assert "interrupted" in tree.to_text()
         async with orchestrator.open_session(agent, session=session_of(journal)) as session:
-            question = await session.asks.receive()
+            question = await session.questions.receive()
             await trio.testing.wait_all_tasks_blocked()
             assert session.tree[question.task].status == "waiting"
             await session.answer(first.id, "once")
@@ -310,7 +310,7 @@ async def test_what_was_answered_while_nobody_ran_is_not_run_twice_either(depth:
 @pytest.mark.parametrize("down", [10, 70])
 async def test_a_deadline_goes_on_while_nothing_runs(depth: Depth, down: float) -> None:
     shell = Shell()
-    agent = lead(depth, shell, rules=[ask("terminal", seconds=60)])
+    agent = lead(depth, shell, rules=[confirm("terminal", seconds=60)])
     journal = aged(await waiting(agent), down)
     began = trio.current_time()
 
@@ -332,7 +332,7 @@ async def test_a_deadline_goes_on_while_nothing_runs(depth: Depth, down: float) 
 async def test_a_question_whose_time_is_over_does_not_stand_before_another() -> None:
     """Its task does not run, so no fact says that it is over."""
     shell = Shell()
-    agent = lead("detached", shell, rules=[ask("terminal", seconds=60)])
+    agent = lead("detached", shell, rules=[confirm("terminal", seconds=60)])
     journal = aged(await waiting(agent), 100)
 
     async with open_orchestrator(journal) as orchestrator:
@@ -361,7 +361,7 @@ async def test_what_begins_anew_asks_anew(
             with pytest.raises(UnknownIdError):
                 await session.answer(old.id, "once")
             if on_restart == "restart":
-                question = await session.asks.receive()
+                question = await session.questions.receive()
                 await session.answer(question.id, "once")
             await session.wait_idle()
             assert orchestrator.approvals == []
@@ -376,7 +376,7 @@ async def test_what_begins_anew_asks_anew(
         ([allow("terminal")], True, "ran x"),
         ([deny("terminal", reason="no more")], False, "denied: no more"),
         ([], False, BROKEN_OFF),
-        ([ask("other")], True, "ran x"),
+        ([confirm("other")], True, "ran x"),
     ],
 )
 async def test_rules_that_were_changed_meanwhile_hold(
@@ -456,7 +456,7 @@ async def test_an_orderly_end_keeps_the_question_for_the_next_time(depth: Depth)
         async with orchestrator.open_session(agent) as session:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(session.ask, "go")
-                await session.asks.receive()
+                await session.questions.receive()
                 assert not await orchestrator.drain(5)
                 nursery.cancel_scope.cancel()
 
@@ -480,7 +480,7 @@ async def test_a_question_survives_in_a_file(tmp_path: Path) -> None:
             async with orchestrator.open_session(agent) as session:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(session.ask, "go")
-                    first = await session.asks.receive()
+                    first = await session.questions.receive()
                     nursery.cancel_scope.cancel()
         async with open_orchestrator(tmp_path / "j.db") as orchestrator:
             (question,) = orchestrator.approvals

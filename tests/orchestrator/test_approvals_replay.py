@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.agents import Agent, Patience, ToolCall, ask, deny
+from orchestrator.agents import Agent, Patience, ToolCall, confirm, deny
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import ApprovalAsked
 from orchestrator.delegation.events.approvals import ApprovalQuestion
@@ -31,7 +31,7 @@ def recorded(
                 async with trio.open_nursery() as nursery:
 
                     async def answer_all() -> None:
-                        async for question in it.session.asks:
+                        async for question in it.session.questions:
                             if (answer := answers(question)) is not None:
                                 await trio.sleep(answer[1])
                                 await it.session.answer(question.id, answer[0])
@@ -55,7 +55,7 @@ def mixed() -> Agent:
         run("no"),
         hand_on("z", background=False),
         "end",
-        rules=[deny("terminal", command="no"), ask("terminal", seconds=900)],
+        rules=[deny("terminal", command="no"), confirm("terminal", seconds=900)],
         delegates=[child],
     )
 
@@ -80,7 +80,7 @@ def test_a_run_with_approvals_is_the_same_again() -> None:
 
 def test_a_run_in_which_handing_on_was_denied_is_the_same_again() -> None:
     child = Agent("child", model=stepwise("done"))
-    for rule in (ask("delegate_task"), deny("delegate_task")):
+    for rule in (confirm("delegate_task"), deny("delegate_task")):
         agent = Agent(
             "main", model=stepwise(hand_on("a"), tool_texts), delegates=[child], approve=[rule]
         )

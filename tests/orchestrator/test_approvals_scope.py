@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.agents import Agent, ToolCall, ask, tool
+from orchestrator.agents import Agent, ToolCall, confirm, tool
 from orchestrator.agents.tools.files import FILES
 from orchestrator.delegation.events import ApprovalAsked
 from tests.kit import facts
@@ -76,7 +76,7 @@ async def test_what_is_approved_is_this_very_call(another: ToolCall) -> None:
     """The same command in another folder, or with more to it, is another one."""
     shell = Shell()
     other = attrs.evolve(shell.tool, name="other")
-    agent = shell.agent(run("make"), another, tool_texts, rules=[ask("*")], tools=[other])
+    agent = shell.agent(run("make"), another, tool_texts, rules=[confirm("*")], tools=[other])
 
     async with turn_of(agent) as turn:
         await turn.answer("session")
@@ -119,7 +119,7 @@ async def test_a_change_of_a_file_is_approved_for_this_content_only(tmp_path: Pa
             *(write("a", "1"), write("./a", "1"), write("a", "2"), write("b", "1")), "end"
         ),
         tools=FILES,
-        approve=[ask("write_file")],
+        approve=[confirm("write_file")],
         workspace=tmp_path,
     )
     with trio.fail_after(10):
@@ -154,7 +154,7 @@ async def test_of_a_tool_that_we_do_not_know_the_whole_call_is_approved() -> Non
         "main",
         model=stepwise(call("test"), call("test"), call("prod"), "end"),
         tools=[remote],
-        approve=[ask("remote", command="reboot*")],
+        approve=[confirm("remote", command="reboot*")],
     )
     async with turn_of(agent) as turn:
         await turn.answer("session")

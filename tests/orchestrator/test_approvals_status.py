@@ -5,7 +5,7 @@ import trio
 import trio.testing
 
 from orchestrator import ClosedError, MemoryJournal, UnknownIdError, open_orchestrator
-from orchestrator.agents import Agent, Limits, Patience, ask
+from orchestrator.agents import Agent, Limits, Patience, confirm
 from orchestrator.delegation.events import QuietChanged
 from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import ASKS, Shell, run, stepwise, tool_texts, turn_of
@@ -49,7 +49,7 @@ async def test_whoever_waits_for_an_approval_is_neither_quiet_nor_stalled() -> N
     child = shell.agent(
         run("x"),
         "end",
-        rules=[ask("terminal", seconds=10_000)],
+        rules=[confirm("terminal", seconds=10_000)],
         name="child",
         patience=Patience(quiet=10, stalled=20, stalled_in_tool=30),
     )
@@ -94,7 +94,7 @@ async def test_the_seconds_of_a_task_go_on_while_it_waits() -> None:
 
     async with turn_of(agent) as turn:
         assert "timed_out" in await turn.reply()
-        assert turn.session.open_asks == []
+        assert turn.session.open_questions == []
         assert turn.orchestrator.approvals == []
 
 
@@ -105,7 +105,7 @@ async def test_a_turn_that_is_cancelled_takes_its_question_along() -> None:
         question = await turn.question()
         await turn.orchestrator.cancel(turn.session.id)
         assert "cancelled" in await turn.reply()
-        assert turn.session.open_asks == []
+        assert turn.session.open_questions == []
         with pytest.raises(UnknownIdError):
             await turn.session.answer(question.id, "once")
 

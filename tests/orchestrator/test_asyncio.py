@@ -43,7 +43,7 @@ from orchestrator.agents import (
     ToolCall,
     ToolError,
     agent,
-    ask,
+    confirm,
 )
 from orchestrator.agents import tool as trio_tool
 from orchestrator.delegation import Ending
@@ -238,14 +238,14 @@ async def test_a_session_gives_replies_events_and_questions() -> None:
         "guarded",
         model=ScriptedModel([ToolCall("count", {"word": "ab"}), "Counted."]),
         tools=[count],
-        approve=[ask("count")],
+        approve=[confirm("count")],
     )
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(guarded) as session:
             async with session.events() as events:
                 asked = asyncio.create_task(session.ask("Count."))
-                question = await session.asks.receive()
-                assert await session.read_open_asks() == [question]
+                question = await session.questions.receive()
+                assert await session.read_open_questions() == [question]
                 await session.answer(question.id, "once")
                 reply = await asked
                 read = [await anext(events) for _ in range(5)]
@@ -270,17 +270,20 @@ async def test_a_session_gives_replies_events_and_questions() -> None:
 async def test_the_questions_of_runs_are_a_stream() -> None:
     call = ToolCall("count", {"word": "trio"})
     guarded = Agent(
-        "guarded", model=ScriptedModel([call, "Counted."]), tools=[count], approve=[ask("count")]
+        "guarded",
+        model=ScriptedModel([call, "Counted."]),
+        tools=[count],
+        approve=[confirm("count")],
     )
     async with open_orchestrator(":memory:") as orchestrator:
         running = asyncio.create_task(orchestrator.run(guarded, "Count.", attended=True))
-        async for question in orchestrator.asks:
+        async for question in orchestrator.questions:
             await orchestrator.answer(question.id, "once")
             break
         run = await running
 
     assert run.output == "Counted."
-    assert [question async for question in orchestrator.asks] == []
+    assert [question async for question in orchestrator.questions] == []
 
 
 @trio_tool
@@ -333,7 +336,7 @@ async def test_a_stream_answers_approvals() -> None:
         "guarded",
         model=ScriptedModel([ToolCall("count", {"word": "ab"}), "Counted."]),
         tools=[count],
-        approve=[ask("count")],
+        approve=[confirm("count")],
     )
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.stream(guarded, "go", attended=True) as run:
@@ -800,7 +803,7 @@ def public_names(of: type) -> set[str]:
     ("ours", "theirs", "left_out"),
     [
         (OnTrio, Orchestrator, NOT_FOR_ASYNCIO),
-        (SessionOnTrio, Session, {"capability", "deliver", "disconnect", "open_asks", "tree"}),
+        (SessionOnTrio, Session, {"capability", "deliver", "disconnect", "open_questions", "tree"}),
         (StreamOnTrio, StreamedRun, {"id", "take_turn", "tree"}),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from orchestrator import open_orchestrator
-from orchestrator.agents import ask
+from orchestrator.agents import confirm
 from orchestrator.cli.terminal.approvals import (
     answer_in_terminal,
     is_attended,
@@ -33,7 +33,7 @@ TEAM = """
 from pathlib import Path
 
 from orchestrator.agents import Agent, AssistantMessage, ScriptedModel, ToolCall, ToolMessage
-from orchestrator.agents import UserMessage, ask, tool
+from orchestrator.agents import UserMessage, confirm, tool
 
 
 @tool(name="terminal")
@@ -69,7 +69,7 @@ main = Agent(
     model=ScriptedModel.always(say),
     tools=[shell],
     delegates=[child],
-    approve=[ask("terminal")],
+    approve=[confirm("terminal")],
 )
 """
 
@@ -284,7 +284,7 @@ class UserAtTerminal:
         self._stdin = stdin
 
     async def run(self, *commands: str, seconds: float = 600, quiet: bool = False) -> None:
-        rules = [ask("terminal", seconds=seconds)]
+        rules = [confirm("terminal", seconds=seconds)]
         agent = self.shell.agent(*map(run, commands), tool_texts, rules=rules)
         console = Terminal(stderr=True, quiet=quiet, width=200)
         async with open_orchestrator(":memory:") as orchestrator:
@@ -349,11 +349,11 @@ async def test_where_the_input_has_ended_all_is_denied(user: UserAtTerminal, std
 async def test_a_run_does_not_ask_the_questions_of_other_runs(user: UserAtTerminal) -> None:
     """An older question waits until its session is opened again."""
     shell = Shell()
-    agent = shell.agent(run("other"), tool_texts, rules=[ask("terminal")])
+    agent = shell.agent(run("other"), tool_texts, rules=[confirm("terminal")])
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery, orchestrator.open_session(agent) as it:
             nursery.start_soon(it.ask, "go")
-            await it.asks.receive()
+            await it.questions.receive()
             console = Terminal(stderr=True, width=200)
             nursery.start_soon(
                 answer_in_terminal, orchestrator, console, pending_approvals(orchestrator)
@@ -366,7 +366,7 @@ async def test_a_run_does_not_ask_the_questions_of_other_runs(user: UserAtTermin
             seen = 0
             while not shell.ran:
                 seen = await orchestrator.wait_changed(after=seen)
-            assert [ask.id for ask in it.open_asks] == [orchestrator.approvals[0].id]
+            assert [question.id for question in it.open_questions] == [orchestrator.approvals[0].id]
             nursery.cancel_scope.cancel()
 
     assert shell.ran == ["other"]

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
 from orchestrator.agents import Agent, ModelError, ScriptedModel, ToolCall, Transcript, tool
-from orchestrator.agents.approval import ask
+from orchestrator.agents.approval import confirm
 from orchestrator.cli.progress.log_lines import new_log, write_log
 from orchestrator.delegation import Encoded, Rules, decode
 from orchestrator.delegation.events import SessionOpened, TurnEnded
@@ -133,7 +133,7 @@ async def test_a_task_that_needs_an_approval_is_always_printed() -> None:
         "boss",
         model=ScriptedModel([ToolCall("deploy"), "done"]),
         tools=[deploy],
-        approve=[ask("deploy")],
+        approve=[confirm("deploy")],
     )
     async with logged() as log, trio.open_nursery() as nursery:
 

@@ -11,7 +11,7 @@ from tests.orchestrator.terminals import DOWN, LEFT, RIGHT, UP, Terminal, termin
 
 TEAM = """
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
-from orchestrator.agents.approval import ask
+from orchestrator.agents.approval import confirm
 
 @tool
 def deploy(target: str) -> str:
@@ -35,7 +35,7 @@ boss = Agent(
     "boss",
     model=ScriptedModel([call, "all done"]),
     delegates=[worker, slow],
-    approve=[ask("deploy")],
+    approve=[confirm("deploy")],
 )
 """
 LEAVES_SCREEN = "\x1b[?1049l"
@@ -142,12 +142,12 @@ def test_a_mistake_in_the_picture_ends_no_work(home: Path) -> None:
 
 LONG = """
 from orchestrator.agents import Agent, ScriptedModel, ToolCall
-from orchestrator.agents.approval import ask
+from orchestrator.agents.approval import confirm
 from orchestrator.agents.tools.terminal import terminal
 
 command = "echo " + "harmless " * 20 + "\\nrm -rf the-end-of-it"
 model = ScriptedModel([ToolCall("terminal", {"command": command}), "all done"])
-coder = Agent("coder", model=model, tools=[terminal], approve=[ask("terminal")])
+coder = Agent("coder", model=model, tools=[terminal], approve=[confirm("terminal")])
 """
 
 

@@ -16,7 +16,7 @@ import trio
 
 from orchestrator import Orchestrator, Run, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
-from orchestrator.agents.approval import allow, ask
+from orchestrator.agents.approval import allow, confirm
 from orchestrator.agents.tools.terminal import terminal
 from orchestrator.agents.tools.terminal.process_origin import Origin
 from orchestrator.agents.tools.terminal.process_tags import new_tag, with_tag
@@ -55,7 +55,7 @@ def team() -> Agent[str]:
         "asking",
         model=ScriptedModel([ToolCall("deploy"), "deployed it"]),
         tools=[deploy],
-        approve=[ask("deploy")],
+        approve=[confirm("deploy")],
     )
     tasks = [{"goal": "a", "agent": "asking"}, {"goal": "b", "agent": "slow"}]
     call = ToolCall("delegate_task", {"tasks": tasks, "background": False})

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
-from orchestrator.agents import Agent, ScriptedModel, ToolCall, ask, tool
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, confirm, tool
 from orchestrator.delegation.events import (
     ApprovalAnswered,
     SessionClosed,
@@ -47,7 +47,7 @@ def team(ran: list[str] | None = None) -> Agent:
         "asking",
         model=first_then(ToolCall("deploy"), "deployed it"),
         tools=[deploy],
-        approve=[ask("deploy", seconds=1_000)],
+        approve=[confirm("deploy", seconds=1_000)],
     )
     tasks = [{"goal": "a", "agent": "slow"}, {"goal": "b", "agent": "asking"}]
     call = ToolCall("delegate_task", {"tasks": tasks, "background": True})

@@ -31,7 +31,7 @@ from orchestrator.agents import (
     ToolCall,
     Transcript,
     UserMessage,
-    ask,
+    confirm,
     raising_one_error,
     tool,
 )
@@ -202,7 +202,7 @@ async def test_a_call_that_waited_for_approval_waits_again_when_it_is_resumed() 
             return transcript[-1].text if len(transcript) > 1 else ToolCall("deploy")
 
         model = ScriptedModel.always(step)
-        return Agent("careful", model=model, tools=[deploy], approve=[ask("deploy")])
+        return Agent("careful", model=model, tools=[deploy], approve=[confirm("deploy")])
 
     left = MemoryJournal()
     async with open_orchestrator(left) as orchestrator, trio.open_nursery() as nursery:
@@ -501,12 +501,12 @@ async def test_equal_durable_runs_are_told_apart() -> None:
 
     async with open_orchestrator(journal, runs="durable") as orchestrator:
 
-        async def ask() -> None:
+        async def ask_again() -> None:
             found.append(await orchestrator.run(team(), "go"))
 
         async with trio.open_nursery() as nursery:
             for _ in range(4):
-                nursery.start_soon(ask)
+                nursery.start_soon(ask_again)
 
     assert len({run.id for run in found}) == 4
     assert begun < {run.id for run in found}

@@ -31,7 +31,7 @@ from orchestrator.agents import (
     Transcript,
     UserMessage,
     allow,
-    ask,
+    confirm,
     tool,
 )
 from orchestrator.agents.models.providers.scripted import ScriptStep
@@ -445,7 +445,9 @@ async def _somebody_is_asked_about_it(field: Field, orchestrator: Orchestrator) 
 
     said = field.plant("a question")
     calls = [ToolCall("send", {"text": said}), ToolCall("send", {"text": said})]
-    agent = Agent("sender", model=field.model(*calls, last), tools=[send], approve=[ask("send")])
+    agent = Agent(
+        "sender", model=field.model(*calls, last), tools=[send], approve=[confirm("send")]
+    )
     async with orchestrator.open_session(agent) as session:
         async with trio.open_nursery() as nursery:
 
@@ -454,7 +456,7 @@ async def _somebody_is_asked_about_it(field: Field, orchestrator: Orchestrator) 
                 field.got.append((await session.ask("go")).text)
 
             for answer in ("once", "deny"):
-                question = await session.asks.receive()
+                question = await session.questions.receive()
                 field.got.append(repr(question))
                 await session.answer(
                     question.id,
@@ -635,20 +637,20 @@ async def test_what_waits_for_an_approval_in_a_crash_is_not_run_with_stars(field
 
     def sender(*steps: ScriptStep) -> Agent:
         model = ScriptedModel(steps)
-        return Agent("sender", model=model, tools=[send], approve=[ask("send")])
+        return Agent("sender", model=model, tools=[send], approve=[confirm("send")])
 
     call = ToolCall("send", {"text": "password=hunter2X9zQ"})
     async with open_orchestrator(journal, environ=field.environ) as orchestrator:
         async with orchestrator.open_session(sender(call)) as session:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(session.ask, "go")
-                await session.asks.receive()
+                await session.questions.receive()
                 nursery.cancel_scope.cancel()
     async with open_orchestrator(journal, environ=field.environ, sandbox="none") as orchestrator:
         async with orchestrator.open_session(sender(last, "ok"), session=session.id) as again:
             # By now it waits at the gate again, or has been told that it cannot.
             await trio.testing.wait_all_tasks_blocked(0.05)
-            for question in again.open_asks:
+            for question in again.open_questions:
                 await again.answer(question.id, "once")
             reply = await again.replies.receive()
 

@@ -33,7 +33,7 @@ from orchestrator.agents import (
     ScriptedModel,
     TaskContext,
     ToolCall,
-    ask,
+    confirm,
     tool,
 )
 from orchestrator.delegation import Cause, Ending, Mode
@@ -316,7 +316,7 @@ async def test_a_stream_answers_approvals() -> None:
         "guarded",
         model=ScriptedModel([ToolCall("count", {"word": "a"}), "counted"]),
         tools=[count],
-        approve=[ask("count")],
+        approve=[confirm("count")],
     )
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.stream(guarded, "go", attended=True) as run:

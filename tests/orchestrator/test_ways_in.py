@@ -71,7 +71,7 @@ async def test_what_trio_must_run_says_so_to_asyncio() -> None:
                 lambda: session.ask("Hello?"),
                 session.wait_idle,
                 session.replies.receive,
-                session.asks.receive,
+                session.questions.receive,
                 lambda: opened.open_session(greeter).__aenter__(),
                 lambda: open_orchestrator(":memory:").__aenter__(),
             ]

@@ -23,7 +23,7 @@ import os
 
 import trio
 
-from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, ask, tool
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, confirm, tool
 
 
 @tool(idempotent=True)
@@ -49,7 +49,7 @@ def delegates(transcript):
 
 helper = Agent("helper", model=ScriptedModel.always(reports), tools=[report])
 editor = Agent("editor", model=ScriptedModel.always(delegates), delegates=[helper])
-RULES = (ask("report"),)
+RULES = (confirm("report"),)
 asker = Agent("asker", model=ScriptedModel.always(reports), tools=[report], approve=RULES)
 quick = Agent("quick", model=ScriptedModel.always("42"))
 '''

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from orchestrator import MemoryJournal
 from orchestrator.agents import Agent, ScriptedModel
-from orchestrator.agents.approval import ask
+from orchestrator.agents.approval import confirm
 from orchestrator.cli.app import run_command
 from orchestrator.delegation import Ledger, SessionId
 from orchestrator.kernel.journal.audit import AuditEvent, AuditLog
@@ -179,7 +179,7 @@ async def test_a_verdict_is_recorded_with_the_approval_it_is_about() -> None:
         "slow",
         model=ScriptedModel([shell_run("make"), "done"]),
         tools=[shell.tool],
-        approve=[ask("terminal")],
+        approve=[confirm("terminal")],
     )
     async with serving(slow, journal=journal) as served:
         run = (await started(served, "slow"))["id"]

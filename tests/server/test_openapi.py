@@ -14,7 +14,7 @@ import trio
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from orchestrator.agents import Agent, ScriptedModel
-from orchestrator.agents.approval import ask
+from orchestrator.agents.approval import confirm
 from orchestrator.products.server.app import OPERATIONS
 from orchestrator.products.server.keys import wrong_keys
 from tests.kit import worker
@@ -120,7 +120,7 @@ def careful() -> Agent:
         "careful",
         model=ScriptedModel.always(shell_run("make")),
         tools=[Shell().tool],
-        approve=[ask("terminal")],
+        approve=[confirm("terminal")],
     )
 
 

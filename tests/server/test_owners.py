@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from orchestrator.agents import Agent, ScriptedModel
-from orchestrator.agents.approval import ask
+from orchestrator.agents.approval import confirm
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events.jobs import JobId, JobSpec
 from orchestrator.kernel.errors import ServerSetupError
@@ -62,7 +62,7 @@ def asker() -> Agent:
         "asker",
         model=ScriptedModel.always(shell_run("make")),
         tools=[Shell().tool],
-        approve=[ask("*")],
+        approve=[confirm("*")],
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from orchestrator.agents import Agent, ScriptedModel, ToolMessage, Transcript, UserMessage
-from orchestrator.agents.approval import ask
+from orchestrator.agents.approval import confirm
 from orchestrator.delegation.events import ApprovalAnswered
 from tests.kit import hand_on, worker
 from tests.orchestrator.approvals_kit import Shell
@@ -165,7 +165,7 @@ class Slow:
             "slow",
             model=ScriptedModel.always(self._say),
             tools=[self.shell.tool],
-            approve=[ask("terminal")],
+            approve=[confirm("terminal")],
         )
 
     def _say(self, transcript: Transcript) -> Any:

@@ -10,7 +10,16 @@ import pytest
 import trio
 
 from orchestrator import budget
-from orchestrator.agents import Agent, CallKey, ScriptedModel, Tool, ToolCall, ToolError, ask, tool
+from orchestrator.agents import (
+    Agent,
+    CallKey,
+    ScriptedModel,
+    Tool,
+    ToolCall,
+    ToolError,
+    confirm,
+    tool,
+)
 from orchestrator.agents.tools.context import current_tool_context
 from orchestrator.delegation import Ending
 from orchestrator.delegation.events import CallPlaced, ToolAnswered
@@ -259,7 +268,7 @@ async def test_a_call_waits_for_approval_before_a_worker_is_needed(
         return "launched"
 
     agent = places.agents["painter"] = answering(
-        ToolCall("launch"), tools=[launch], approve=[ask("launch")]
+        ToolCall("launch"), tools=[launch], approve=[confirm("launch")]
     )
     outputs: list[str] = []
     async with places.open() as orchestrator:

@@ -6,7 +6,16 @@ import pytest
 import trio
 
 from orchestrator import budget
-from orchestrator.agents import Agent, CallKey, ScriptedModel, Tool, ToolCall, ToolError, ask, tool
+from orchestrator.agents import (
+    Agent,
+    CallKey,
+    ScriptedModel,
+    Tool,
+    ToolCall,
+    ToolError,
+    confirm,
+    tool,
+)
 from orchestrator.delegation import Ending
 from orchestrator.delegation.events import CallPlaced, ToolAnswered
 from tests.postgres import PostgresServer
@@ -276,7 +285,7 @@ async def test_a_call_waits_for_approval_before_it_is_sent(places: Places, verdi
         "painter",
         model=ScriptedModel([ToolCall("launch"), lambda transcript: transcript[-1].text]),
         tools=[launch],
-        approve=[ask("launch")],
+        approve=[confirm("launch")],
     )
     outputs: list[str] = []
     async with places.open() as orchestrator:

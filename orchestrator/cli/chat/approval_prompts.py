@@ -28,11 +28,11 @@ class ApprovalPrompts:
 
     async def show_all(self) -> None:
         """Show each question when the one before it is closed, until the session closes."""
-        async for ask in self._session.asks:
+        async for question in self._session.questions:
             self._console.print()
-            show_question(ask, self._console, slash="/")
-            self._shown = ask
-            await wait_question_closed(self._orchestrator, ask)
+            show_question(question, self._console, slash="/")
+            self._shown = question
+            await wait_question_closed(self._orchestrator, question)
             self._shown = None
 
     def is_answer(self, line: str) -> bool:
@@ -51,22 +51,24 @@ class ApprovalPrompts:
         """Deny each question that a turn waits for, until cancelled: no user is there any more."""
         seen = 0
         while True:
-            for ask in self._session.open_asks:
-                if self._is_in_turn(ask):
-                    await self._answer(ask, *UNATTENDED_DENIAL)
+            for question in self._session.open_questions:
+                if self._is_in_turn(question):
+                    await self._answer(question, *UNATTENDED_DENIAL)
             seen = await self._orchestrator.wait_changed(after=seen)
 
-    def _is_in_turn(self, ask: ApprovalQuestion) -> bool:
+    def _is_in_turn(self, question: ApprovalQuestion) -> bool:
         """Return whether the turn waits for the answer; a detached task can wait longer."""
         tree = self._session.tree
-        node = tree[ask.task]
+        node = tree[question.task]
         while node.mode == Mode.JOINED and node.parent is not None:
             node = tree[node.parent]
         return node.mode == Mode.ROOT
 
-    async def _answer(self, ask: ApprovalQuestion, verdict: ApprovalVerdict, reason: str) -> None:
+    async def _answer(
+        self, question: ApprovalQuestion, verdict: ApprovalVerdict, reason: str
+    ) -> None:
         await trio.lowlevel.checkpoint()
         try:
-            await self._session.answer(ask.id, verdict, reason=reason, by="the user")
+            await self._session.answer(question.id, verdict, reason=reason, by="the user")
         except UnknownIdError:
             print_hint(self._console, TOO_LATE)

@@ -137,12 +137,12 @@ class LiveView:
         self._live.update(Group(*frame.lines), refresh=True)
 
     def _open_questions(self) -> list[ApprovalQuestion]:
-        asks = self._orchestrator.approvals
-        return [ask for ask in asks if ask.id not in self._ignored_approvals]
+        questions = self._orchestrator.approvals
+        return [question for question in questions if question.id not in self._ignored_approvals]
 
-    def _update_question(self, asks: Sequence[ApprovalQuestion]) -> list[Text]:
+    def _update_question(self, questions: Sequence[ApprovalQuestion]) -> list[Text]:
         """Select the oldest question, and return its lines with the input line."""
-        first = asks[0] if asks else None
+        first = questions[0] if questions else None
         before = self._current_question
         if first != before:
             self._current_question, self._line.text, self._note = first, "", ""
@@ -172,32 +172,34 @@ class LiveView:
             self.draw()
         seen = 0
         while True:
-            for ask in self._open_questions():
-                await self._answer(ask, *UNATTENDED_DENIAL)
+            for question in self._open_questions():
+                await self._answer(question, *UNATTENDED_DENIAL)
             seen = await self._orchestrator.wait_changed(after=seen)
 
-    async def _handle_input(self, text: str, ask: ApprovalQuestion) -> None:
+    async def _handle_input(self, text: str, question: ApprovalQuestion) -> None:
         self._line.text, self._note = "", ""
         answer = parse_answer(text)
         if answer is not None:
-            await self._answer(ask, *answer)
+            await self._answer(question, *answer)
         else:
             self._note = f"that is no answer: {ANSWER_HINT}"
             await trio.lowlevel.checkpoint()
 
-    async def _answer(self, ask: ApprovalQuestion, answer: ApprovalVerdict, reason: str) -> None:
+    async def _answer(
+        self, question: ApprovalQuestion, answer: ApprovalVerdict, reason: str
+    ) -> None:
         await trio.lowlevel.checkpoint()
         try:
-            await self._orchestrator.answer(ask.id, answer, reason=reason, by="the user")
+            await self._orchestrator.answer(question.id, answer, reason=reason, by="the user")
         except UnknownIdError:
             return  # `_update_question` prints that it is over
-        self._answered.add(ask.id)
+        self._answered.add(question.id)
         why = f": {reason}" if reason else ""
-        self._print_line(f"{_question_summary(ask)} — {answer}{why}", "yellow")
+        self._print_line(f"{_question_summary(question)} — {answer}{why}", "yellow")
 
 
-def _question_summary(ask: ApprovalQuestion) -> str:
-    return f"{ask.path}  {ask.tool}: {one_line_subject(ask.subject)}"
+def _question_summary(question: ApprovalQuestion) -> str:
+    return f"{question.path}  {question.tool}: {one_line_subject(question.subject)}"
 
 
 def shown_tree(orchestrator: Orchestrator, run: SessionId | None = None) -> Tree | None:

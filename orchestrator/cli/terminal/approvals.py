@@ -43,16 +43,16 @@ def is_attended() -> bool:
     return os.isatty(STDIN) and os.isatty(STDERR)
 
 
-def show_question(ask: ApprovalQuestion, console: Terminal, *, slash: str = "") -> None:
+def show_question(question: ApprovalQuestion, console: Terminal, *, slash: str = "") -> None:
     """Print a question, and how to answer it."""
-    why = f": {printable(ask.why)}" if ask.why else ""
-    console.print(Text(f"{ask.path} asks for approval{why}", style="bold yellow"))
-    line = Text(f"  {ask.tool}: ", style="yellow")
+    why = f": {printable(question.why)}" if question.why else ""
+    console.print(Text(f"{question.path} asks for approval{why}", style="bold yellow"))
+    line = Text(f"  {question.tool}: ", style="yellow")
     # The subject stays in its own column, so that it cannot look like our text.
-    subject = printable(ask.subject).replace("\n", "\n    ")
+    subject = printable(question.subject).replace("\n", "\n    ")
     line.append(subject, style="not bold")
     console.print(line, soft_wrap=True)
-    if more := _other_arguments(ask):
+    if more := _other_arguments(question):
         indented = more.replace("\n", "\n    ")
         console.print(Text(f"  {indented}", style="not bold dim"), soft_wrap=True)
     hint = (
@@ -68,14 +68,16 @@ def one_line_subject(subject: str) -> str:
     return LINE_END.join(lines)
 
 
-def question_text(ask: ApprovalQuestion) -> str:
+def question_text(question: ApprovalQuestion) -> str:
     """Return a question with its whole subject and all else that the call says, line by line."""
-    lines = printable(ask.subject).expandtabs(4).splitlines()
+    lines = printable(question.subject).expandtabs(4).splitlines()
     subject = f"\n{INDENT}".join(lines)
-    more = _other_arguments(ask).expandtabs(4).splitlines()
-    if ask.why:
-        more.append(f"({printable(ask.why)})")
-    return "\n".join([f"{ask.path}  {ask.tool}: {subject}", *(f"{INDENT}{line}" for line in more)])
+    more = _other_arguments(question).expandtabs(4).splitlines()
+    if question.why:
+        more.append(f"({printable(question.why)})")
+    return "\n".join(
+        [f"{question.path}  {question.tool}: {subject}", *(f"{INDENT}{line}" for line in more)]
+    )
 
 
 def question_lines(question: str, *, width: int, most: int, hint: str = "") -> list[Text]:
@@ -99,16 +101,16 @@ def question_lines(question: str, *, width: int, most: int, hint: str = "") -> l
     return lines
 
 
-def _other_arguments(ask: ApprovalQuestion) -> str:
+def _other_arguments(question: ApprovalQuestion) -> str:
     """Return what a call says besides its subject, one argument after the other."""
-    if ask.details == ask.subject:
+    if question.details == question.subject:
         return ""
     try:
-        arguments = msgspec.json.decode(ask.details, type=dict[str, object])
+        arguments = msgspec.json.decode(question.details, type=dict[str, object])
     except (msgspec.DecodeError, RecursionError):
-        return printable(ask.details)  # it was cut, or nested to exhaust the stack
+        return printable(question.details)  # it was cut, or nested to exhaust the stack
     # The subject of a change to a file is its path, and a digest of the content.
-    subjects = (ask.subject, ask.subject.rpartition(" (content")[0])
+    subjects = (question.subject, question.subject.rpartition(" (content")[0])
     return "\n".join(
         f"{name}: {printable(_argument_text(value))}"
         for name, value in arguments.items()
@@ -127,19 +129,19 @@ def parse_answer(line: str) -> tuple[ApprovalVerdict, str] | None:
     return None if answer is None else (answer, reason.strip())
 
 
-async def wait_question_closed(orchestrator: Orchestrator, ask: ApprovalQuestion) -> None:
+async def wait_question_closed(orchestrator: Orchestrator, question: ApprovalQuestion) -> None:
     """Wait until a question is answered, expired or withdrawn."""
     seen = 0
     await trio.lowlevel.checkpoint()
-    with trio.move_on_after(max(0, ask.deadline - orchestrator.now())):
+    with trio.move_on_after(max(0, question.deadline - orchestrator.now())):
         await trio.lowlevel.checkpoint()
-        while any(question.id == ask.id for question in orchestrator.approvals):
+        while any(it.id == question.id for it in orchestrator.approvals):
             seen = await orchestrator.wait_changed(after=seen)
 
 
 def pending_approvals(orchestrator: Orchestrator) -> set[ApprovalId]:
     """Return the questions that are open now: those of earlier runs are not asked here."""
-    return {ask.id for ask in orchestrator.approvals}
+    return {question.id for question in orchestrator.approvals}
 
 
 async def answer_in_terminal(
@@ -158,7 +160,7 @@ async def answer_in_terminal(
     shown = {*ignored}
     seen = 0
     while True:
-        new = [ask for ask in orchestrator.approvals if ask.id not in shown]
+        new = [question for question in orchestrator.approvals if question.id not in shown]
         if new:
             shown.add(new[0].id)
             await _answer_one(orchestrator, new[0], lines, console)
@@ -167,27 +169,27 @@ async def answer_in_terminal(
 
 
 async def _answer_one(
-    orchestrator: Orchestrator, ask: ApprovalQuestion, lines: StdinLines, console: Terminal
+    orchestrator: Orchestrator, question: ApprovalQuestion, lines: StdinLines, console: Terminal
 ) -> None:
     # A line typed before the question is no answer to it.
     lines.discard_typed()
-    show_question(ask, console)
+    show_question(question, console)
     with trio.CancelScope() as waiting, raising_one_error():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_cancel_when_closed, orchestrator, ask, waiting)
+            nursery.start_soon(_cancel_when_closed, orchestrator, question, waiting)
             answer = await _read_answer(lines, console)
             nursery.cancel_scope.cancel(reason="the user has answered")
         with suppress(UnknownIdError):
             word, reason = answer
-            await orchestrator.answer(ask.id, word, reason=reason, by="the user")
+            await orchestrator.answer(question.id, word, reason=reason, by="the user")
             return
     console.print(Text(f"  {TOO_LATE}", style="dim"))
 
 
 async def _cancel_when_closed(
-    orchestrator: Orchestrator, ask: ApprovalQuestion, waiting: trio.CancelScope
+    orchestrator: Orchestrator, question: ApprovalQuestion, waiting: trio.CancelScope
 ) -> None:
-    await wait_question_closed(orchestrator, ask)
+    await wait_question_closed(orchestrator, question)
     waiting.cancel(reason="the question is closed")
 
 

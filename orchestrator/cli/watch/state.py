@@ -260,24 +260,26 @@ class WatchState:
 
     def _start_answer(self, key: str, snapshot: RunSnapshot) -> None:
         """Answer the selected task's question, or else the oldest one."""
-        asks = [ask for ask in snapshot.questions if ask.task == self._task] or snapshot.questions
-        if not asks:
+        questions = [
+            question for question in snapshot.questions if question.task == self._task
+        ] or snapshot.questions
+        if not questions:
             self.note = "nothing waits for an approval"
             return
-        ask: ApprovalQuestion = asks[0]
-        what = question_text(ask)
+        question: ApprovalQuestion = questions[0]
+        what = question_text(question)
         if key == "d":
             self._ask_line(
                 f"Deny {what}",
                 "because: ",
-                lambda text: AnswerApproval(ask.id, ApprovalVerdict.DENY, text.strip()),
+                lambda text: AnswerApproval(question.id, ApprovalVerdict.DENY, text.strip()),
             )
         else:
             self._ask_key(
                 f"Approve {what}?",
                 "y once · t in this task · s in this session · n not now",
                 lambda text: (
-                    AnswerApproval(ask.id, SCOPE_KEYS[text]) if text in SCOPE_KEYS else None
+                    AnswerApproval(question.id, SCOPE_KEYS[text]) if text in SCOPE_KEYS else None
                 ),
             )
 

@@ -44,7 +44,7 @@ class Session:
         self._pending: dict[int, _PendingReply] = {}
         self.replies = Replies(services)
         """The replies of turns that mail has woken, and that no `ask` waits for."""
-        self.asks = ApprovalQuestions(services, self.id, is_closed=lambda: self.replies.closed)
+        self.questions = ApprovalQuestions(services, self.id, is_closed=lambda: self.replies.closed)
         """The approval questions of the session, each once: `answer` them."""
 
     @property
@@ -124,7 +124,7 @@ class Session:
         )
 
     @property
-    def open_asks(self) -> list[ApprovalQuestion]:
+    def open_questions(self) -> list[ApprovalQuestion]:
         """The approval questions that are open now, oldest first."""
         return open_questions(self._services.book, self.id)
 

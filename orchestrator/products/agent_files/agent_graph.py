@@ -20,7 +20,7 @@ from orchestrator.agents import (
     Patience,
     Tool,
     allow,
-    ask,
+    confirm,
     deny,
 )
 from orchestrator.agents.approval import ApprovalRule
@@ -54,7 +54,11 @@ CLAUDE_MODELS: Final = {
     "haiku": "anthropic:claude-haiku-4-5",
 }
 """The short names of models in Claude Code."""
-RULES: Final[Mapping[str, Callable[..., ApprovalRule]]] = {"allow": allow, "ask": ask, "deny": deny}
+RULES: Final[Mapping[str, Callable[..., ApprovalRule]]] = {
+    "allow": allow,
+    "confirm": confirm,
+    "deny": deny,
+}
 ON_RESTART: Final = ("resume", "restart", "lose")
 SHOWN_PLACES: Final = 3
 
@@ -207,7 +211,7 @@ class _Builder:
         keys = dict(item.as_mapping("a rule", example))
         verdicts = [key for key in keys if key in RULES]
         if len(verdicts) != 1:
-            item.refuse(f"a rule has one of allow, ask and deny: write {example!r}")
+            item.refuse(f"a rule has one of allow, confirm and deny: write {example!r}")
         (verdict,) = verdicts
         make, tool = RULES[verdict], keys.pop(verdict)
         known = [it for it in signature(make).parameters if it != "tool"]

@@ -51,7 +51,7 @@ class Orchestrator:
     def __init__(self, thread: TrioThread[kernel.Orchestrator], inner: kernel.Orchestrator) -> None:
         self._thread = thread
         self._inner = inner
-        self.asks = Received(thread, inner.asks.receive)
+        self.questions = Received(thread, inner.questions.receive)
         """The approval questions of all runs and sessions, each once: `answer` them."""
 
     @overload

@@ -76,7 +76,7 @@ class Session:
         self.id: SessionId = session.id
         self.replies = Received(thread, session.replies.receive)
         """The replies of turns that mail has woken, and that no `ask` waits for."""
-        self.asks = Received(thread, session.asks.receive)
+        self.questions = Received(thread, session.questions.receive)
         """The approval questions of the session, each once: `answer` them."""
 
     def __repr__(self) -> str:
@@ -115,12 +115,12 @@ class Session:
         """Return the tree of all that this session has delegated, as it is now."""
         return await self._thread.call(lambda: copied(self._session.tree))
 
-    async def read_open_asks(self) -> list[ApprovalQuestion]:
+    async def read_open_questions(self) -> list[ApprovalQuestion]:
         """Return the approval questions that are open now, oldest first."""
 
         async def read() -> list[ApprovalQuestion]:
             await trio.lowlevel.checkpoint()
-            return self._session.open_asks
+            return self._session.open_questions
 
         return await self._thread.call(read)
 

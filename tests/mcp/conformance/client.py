@@ -140,7 +140,7 @@ async def run_agent(
 
 async def say_yes(orchestrator: Orchestrator) -> None:
     """Be the person who approves: yes to everything, and the defaults of every form."""
-    async for question in orchestrator.asks:
+    async for question in orchestrator.questions:
         await orchestrator.answer(question.id, "once")
 
 
