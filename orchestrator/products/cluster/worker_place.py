@@ -1,7 +1,7 @@
 """The place of tool calls that workers run: the writer of the journal lends them, and decides.
 
-A call is sent when it is durable. Cancelled, it returns when nothing of it runs. What runs when the
-writer closes is left to the next one, where a task can be resumed.
+A call is sent when it is durable. A cancelled call returns when all of it has ended. A closing
+writer leaves running calls to the next one, where a task can be resumed.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection
@@ -26,7 +26,7 @@ from orchestrator.products.cluster.work import Exchange, Tenure
 from orchestrator.products.cluster.worker.wire import TurnWork, Work
 
 CLOSE_SECONDS: Final = 2.0
-"""How long a writer that closes takes to say what it has recorded."""
+"""The seconds in which a closing writer reports its recorded ends."""
 
 OpenExchange: TypeAlias = Callable[[], AbstractAsyncContextManager[Exchange]]
 

@@ -1,4 +1,4 @@
-"""Opens a connection to Postgres, and says what is wrong in a sentence without the password."""
+"""Opens a connection to Postgres, and reports problems in a sentence without the password."""
 
 import re
 from collections.abc import Generator, Mapping

@@ -50,7 +50,7 @@ class Database:
         return shown_address(self._url)
 
     async def run(self, work: "Callable[[Connection], ResultT]") -> ResultT:
-        """Run statements in a thread, again if the connection breaks, and return what it returns.
+        """Run statements in a thread, again if the connection breaks, and return their result.
 
         Raises:
             JournalError: the database refuses the statement, or us.

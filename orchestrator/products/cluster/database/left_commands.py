@@ -1,7 +1,7 @@
-"""Commands that were left on a machine when the journal was taken over on another one.
+"""Commands that stayed on a machine when another one took the journal over.
 
-The new writer puts them into a table; a process on the first machine, now or at its next start,
-ends what carries their tags, and marks them. What a writer says holds only in its epoch.
+The new writer puts them into a table. A process on the first machine, now or at its next start,
+ends the processes with their tags, and marks them. The words of a writer hold only in its epoch.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -102,7 +102,7 @@ class PostgresLeftCommands:
     async def wait_ended(self) -> Sequence[str]:
         """Wait until commands have ended, and return their tags, again until they are forgotten.
 
-        It only reads: what an answer that is lost had said is read again.
+        It only reads, so a lost answer is read again.
         """
 
         def read(connection: "Connection") -> list[str]:
@@ -139,12 +139,12 @@ async def open_left_commands(
 
 
 async def _kill(tags: Sequence[str]) -> Sequence[str]:
-    """Kill what has these tags, and return those of which nothing is left."""
+    """Kill the processes with these tags, and return the tags without a process."""
     return await trio.to_thread.run_sync(lambda: [tag for tag in tags if not kill_tagged(tag)])
 
 
 class CommandsLeftHere:
-    """Ends what was left on this machine, for writers elsewhere."""
+    """Ends the leftover commands on this machine, for writers elsewhere."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class CommandsLeftHere:
         self._kill = kill
 
     async def end_now(self) -> None:
-        """End what is there now, and say so."""
+        """End the present leftovers, and report them."""
 
         def left(connection: "Connection") -> list[str]:
             _install(connection)
@@ -179,7 +179,7 @@ class CommandsLeftHere:
             await self._database.run(partial(_mark_ended, self._host, ended))
 
     async def end_forever(self) -> NoReturn:
-        """End what is there, and what is asked for from now on."""
+        """End the present leftovers, and all that are requested later."""
         with self._wakeups.bell(channel("left", self._host)) as bell:
             while True:
                 await self.end_now()
@@ -188,12 +188,12 @@ class CommandsLeftHere:
 
 @asynccontextmanager
 async def end_left_commands(url: str, host: str) -> AsyncGenerator[None]:
-    """End what was left on this machine before the block begins, and whatever is, during it.
+    """End the leftovers on this machine before the block begins, and new ones during it.
 
-    Once in each process that stays: a server, a worker.
+    Use it once in each long-lived process: a server, a worker.
 
     Raises:
-        JournalError: no connection is to be had.
+        JournalError: the database is out of reach.
     """
     application = f"orchestrator: commands left on {host}"
     with raising_one_error():

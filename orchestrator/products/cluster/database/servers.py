@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from orchestrator.products.cluster.database.connection import Connection
 
 CHANNEL: Final = ("servers", "all")
-"""What is notified when a server comes or goes, or lets go of a shard."""
+"""The channel that is notified when a server comes or goes, or releases a shard."""
 _LOCK: Final = 7_340_811_906_254_115
 _CREATE: Final[LiteralString] = """
 CREATE TABLE IF NOT EXISTS orchestrator.servers (

@@ -1,7 +1,7 @@
-"""Runs blocking statements in a thread, so that a database that never answers keeps no process.
+"""Runs blocking statements in a thread, so that a silent database holds no process.
 
-A statement goes on for a moment after its caller was cancelled: mostly it ends, and what it has
-done is known. Then its connection is broken off under it.
+A statement goes on for a moment after its caller was cancelled: mostly it ends, and its effect is
+known. Then its connection is broken off.
 """
 
 import socket
@@ -27,7 +27,7 @@ async def run_statements(
     break_off: Callable[[], None],
     limiter: trio.CapacityLimiter | None = None,
 ) -> ResultT:
-    """Run statements in a thread, and return what they return.
+    """Run statements in a thread, and return their result.
 
     Args:
         work: executes them; blocking.

@@ -79,7 +79,7 @@ class _SessionRow(msgspec.Struct):
 
 
 class EntryWriter:
-    """Writes what a commit has. It knows the last entry of each session that it wrote of."""
+    """Writes the contents of a commit. It knows the last entry of each session that it wrote."""
 
     def __init__(self, connection: FencedConnection) -> None:
         self._connection = connection
@@ -141,7 +141,7 @@ class EntryWriter:
             self._known.pop(session, None)
 
     def _row(self, sessions: dict[str, _SessionRow], session: str, seq: int) -> _SessionRow:
-        """Return the row of a session as this commit leaves it: the known one stays as it is."""
+        """Return the row of a session after this commit; known values stay."""
         row = sessions.get(session)
         if row is None:
             known = self._known.get(session)

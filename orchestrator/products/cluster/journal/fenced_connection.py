@@ -1,8 +1,8 @@
-"""The connection by which one process writes a journal, as long as its epoch is the last one.
+"""The connection that writes a journal, as long as its epoch is the last one.
 
-Every change is conditional on the epoch and has a number, in the same SQL. So what another process
-has taken over is not written any more; and after an outage the number proves whether the change
-that was under way has happened. An outage is waited through, for as long as it takes.
+Every change is conditional on the epoch and has a number, in the same SQL. So a process never
+writes a journal that another one has taken over, and after an outage the number proves whether the
+interrupted change has happened. The connection waits through an outage, however long it takes.
 """
 
 import logging
@@ -106,7 +106,7 @@ class FencedConnection:
     def transact(
         self, change: "Callable[[Connection], int]", happened: Callable[[], None] = lambda: None
     ) -> int:
-        """Make a change of several statements in one transaction, and return what it returns.
+        """Make a change of several statements in one transaction, and return its result.
 
         Args:
             change: executes them.
@@ -171,10 +171,10 @@ class FencedConnection:
                 return result_before
 
     def settle(self) -> None:
-        """Find out whether a change has happened whose caller was cancelled; else prevent it.
+        """Find out whether a cancelled change has happened, or prevent it.
 
-        It may still be under way in the database: the next change would be taken for it. Call this
-        before anything is decided that depends on what has happened.
+        It may still be under way in the database, and could be mistaken for the next change. Call
+        this before every decision that depends on it.
         """
         import psycopg
 
@@ -249,7 +249,7 @@ class FencedConnection:
             )
 
     def _require_outage(self, exc: "psycopg.Error") -> None:
-        """Forget a connection that is lost; raise what is no outage."""
+        """Forget a lost connection; raise any error that is not an outage."""
         connection = self._connection
         if not (connection.closed or connection.broken or exc.sqlstate in OUTAGES):
             raise JournalError(self._where, problem_of(self._address.url, exc)) from exc

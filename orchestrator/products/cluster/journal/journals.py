@@ -1,7 +1,7 @@
-"""All journals of a database: the shards of its servers, and those of other processes.
+"""All journals of a database: the shards of its servers, and the journals of other processes.
 
-Each has a lease of its one writer. A process that has no session in mind takes the first `run-N`
-that is free and in which nothing waits to go on, or creates the next one.
+Each has a lease of its one writer. A process without a session in mind takes the first free `run-N`
+in which no session waits, or creates the next one.
 """
 
 import re

@@ -41,7 +41,7 @@ FROM orchestrator.journals WHERE name = %s
 
 @attrs.frozen(kw_only=True)
 class Lease:
-    """What a process has that may write a journal, and where the journal ended then."""
+    """The right of a process to write a journal, and the end of the journal at that time."""
 
     journal: int
     """The number of the journal in the database."""

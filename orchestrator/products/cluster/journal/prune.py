@@ -1,9 +1,8 @@
 """Deletes sessions from a journal for good, in small steps, each a fenced transaction.
 
 A session is marked first, and is gone for every reader. Then its entries are deleted, some at a
-time, and counted in the same transaction, so that an entry that is missing for another reason is
-still found. What a crash leaves marked, the next pruning deletes. The space is used again by
-Postgres.
+time. The same transaction counts them, so that a lost entry is still noticed. The next pruning
+deletes sessions that a crash left marked. Postgres reuses the space.
 """
 
 import json
@@ -79,13 +78,13 @@ def mark_pruned(
     sessions: Sequence[SessionId],
     audited: Sequence[AuditRow] = (),
 ) -> int:
-    """Take sessions out of the lists; what they have used of shared budgets stays used.
+    """Take sessions out of the lists; their usage of shared budgets stays booked.
 
     Args:
         connection: to the database.
         journal: its number.
         sessions: all of them are idle.
-        audited: the row of the audit that says who did it.
+        audited: the row of the audit that names the actor.
     """
     write_audit(connection, journal, audited)
     used: list[object] = []
@@ -181,10 +180,11 @@ def write_audit(connection: "Connection", journal: int, rows: Sequence[AuditRow]
 def plan_audit_prune(
     connection: "Connection", where: str, row: JournalRow, before: float, audit: AuditedEvent
 ) -> tuple[AuditHead, list[AuditRow], int]:
-    """Return the last row of the audit before a time, its checkpoint, and how many rows go.
+    """Return the last row of the audit before a time, its checkpoint, and the number of rows to
+    delete.
 
     Raises:
-        JournalError: the chain is broken: what is left of it must stay.
+        JournalError: the chain is broken, so the rest of it must stay.
     """
     rows = list(read_audit_rows(connection, row.journal))
     log = AuditLog(rows=rows, head=row.audit, pruned=row.audit_pruned)
@@ -236,7 +236,7 @@ def size_of(connection: "Connection") -> int:
 
 
 def vacuum(connection: "Connection") -> None:
-    """Let Postgres use the space of deleted rows again, and give back what is at the end."""
+    """Let Postgres reuse the space of deleted rows, and release the space at the end."""
     connection.execute(
         "VACUUM orchestrator.entries, orchestrator.payloads, orchestrator.sessions,"
         " orchestrator.snapshots"

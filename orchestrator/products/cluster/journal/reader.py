@@ -1,6 +1,6 @@
 """Reads one journal of a database, beside its writer.
 
-Only what is asked for is decoded: a journal may hold a million facts of idle sessions.
+It decodes only the requested entries: a journal may hold a million facts of idle sessions.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -83,7 +83,7 @@ _AUDIT: Final[LiteralString] = (
 
 @attrs.frozen(kw_only=True)
 class JournalRow:
-    """What the row of a journal says of its contents."""
+    """The contents of a journal, by its row."""
 
     journal: int
     last: int
@@ -249,7 +249,7 @@ class PostgresReader:
         return int(self.row.last - self.row.pruned - count)
 
     def contents(self, rules: Rules) -> JournalContents:
-        """Return what the next writer must know."""
+        """Return the contents that the next writer must know."""
         with self.translated():
             self.require_complete()
             sessions = self._listed()
@@ -290,7 +290,7 @@ class PostgresReader:
             )
 
     def _listed(self) -> dict[SessionId, tuple[int, int, str | None]]:
-        """Return the first and last entry of each session, and what an idle one has used."""
+        """Return the first and last entry of each session, and the usage of an idle one."""
         sessions: dict[SessionId, tuple[int, int, str | None]] = {}
         for session, first, last, used, checksum in self._rows(
             "SELECT session, first, last, used, checksum FROM orchestrator.sessions"
@@ -413,7 +413,7 @@ class PostgresReader:
         }
 
     def stored_strings(self) -> dict[str, bool]:
-        """Return whether each long string is what was written, by name."""
+        """Return whether each long string matches its name."""
         rows = self._rows(
             "SELECT digest, encode(sha256(convert_to(string, 'UTF8')), 'hex')"
             " FROM orchestrator.payloads WHERE journal = %(journal)s"
@@ -474,7 +474,7 @@ def read_row(connection: "Connection", name: str) -> JournalRow | None:
 
 @contextmanager
 def one_moment(connection: "Connection") -> Generator[None]:
-    """Read within one transaction that sees the database as it is now, and changes nothing."""
+    """Read within one transaction that sees the present database, and changes nothing."""
     import psycopg
 
     if connection.isolation_level is None:

@@ -1,8 +1,8 @@
-"""The writer's side of all that is lent, calls and turns: sends it, hears the runs, and decides.
+"""The writer's side of lent calls and turns: sends them, hears their runs, and decides.
 
-What is lent is accepted for one run of one attempt; whatever any other run says is fenced. A run
-begins when the fact that names it is durable, so a call without that fact has never run. What has
-lost its worker is tried again if it may run twice, or has not run; else it is broken off.
+The writer accepts one run of one attempt and ignores every other run. A run begins when the fact
+that names it is durable, so a call without that fact has never run. A call that lost its worker is
+tried again if it may run twice or has not run; otherwise it is broken off.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,10 +52,10 @@ from orchestrator.products.cluster.worker.wire import (
 )
 
 STOP_SECONDS: Final = 60.0
-"""How long a cancelled call waits at most until nothing of it runs. Leases are shorter."""
+"""The longest wait of a cancelled call for the end of its processes. Leases are shorter."""
 
 WorkOf: TypeAlias = Callable[[Lent], Work | TurnWork]
-"""Returns what a worker is told when it may begin."""
+"""Returns the message that lets a worker begin."""
 
 
 class Lender:
@@ -148,7 +148,7 @@ class Lender:
                 self._reply_to_begin(request, lent)
 
     async def leave(self, lent: Lent, *, is_left_to_next: bool) -> None:
-        """Return when nothing of a call runs, its lease is over, or the next writer has it."""
+        """Return when a call has ended everywhere, its lease is over, or the next writer has it."""
         await trio.lowlevel.checkpoint()
         lent.give_up()
         try:
@@ -200,12 +200,12 @@ class Lender:
         self._finish(run, worker)
 
     def lose(self, lent: Lent, loss: Loss, said: Request | None = None) -> None:
-        """Try again what has lost its run, or break it off.
+        """Try a call again that has lost its run, or break it off.
 
         Args:
             lent: the call or turn.
             loss: why it has lost its run.
-            said: how its worker has told that; None if it has not.
+            said: the message of its worker; None without one.
         """
         if said is None and lent.run is not None:
             self.stop(lent.run, lent.worker)
@@ -217,14 +217,14 @@ class Lender:
             lent.break_off(loss, said)
 
     def _send_next(self, lent: Lent, said: Request | None) -> None:
-        """Send again what has no run any more; its worker is told when that is durable."""
+        """Send a call without a run again; its worker hears of it when that is durable."""
         self.send(lent)
         self.post(lent)
         if said is not None:
             self.ends.add_recorded(said)
 
     def post(self, lent: Lent, *, wants: str = "") -> None:
-        """Post where a call runs, or what it waits for."""
+        """Post where a call runs, or why it waits."""
         if self._book.closed or self._book.is_broken:
             return
         self._book.post(lent.fact(wants))
@@ -246,7 +246,7 @@ class Lender:
         self.reply(request, Kept() if request.number > END else Taken())
 
     def forget(self, run: RunId) -> None:
-        """Drop what is kept of a finished run, which its worker holds no more."""
+        """Drop the messages of a finished run that its worker no longer holds."""
         del self.finished[run]
         self._mailbox.forget(run)
 
@@ -295,7 +295,7 @@ class Lender:
             lent.break_off(Loss.NOT_BEGUN)
 
     def _hear(self, request: Request) -> Lent | None:
-        """Take in what a run says; return its call if the run may begin once that is durable."""
+        """Take in a message of a run; return its call if the run may begin once that is durable."""
         question = question_in(request.body)
         if question is None:
             self._hear_rubbish(request)

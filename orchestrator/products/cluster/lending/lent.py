@@ -22,7 +22,7 @@ class Loss(enum.Enum):
     STOPPED = enum.auto()
     """Its worker was stopped."""
     RUBBISH = enum.auto()
-    """What it says cannot be read."""
+    """Its message cannot be read."""
     NOT_BEGUN = enum.auto()
     """Its worker has not begun it, and no other one can."""
 
@@ -61,7 +61,7 @@ class Over:
 
 
 LentState: TypeAlias = Waiting | Running | Over
-"""A call waits and runs by turns, as often as it is tried, and then is over for good."""
+"""A call alternates between waiting and running, once for each try, and then is over for good."""
 
 
 class Lent(ABC):
@@ -147,7 +147,7 @@ class Lent(ABC):
         """
 
     def fact(self, wants: str) -> CallPlaced:
-        """Return the fact that says where it runs, or what it waits for."""
+        """Return the fact that says where it runs, or why it waits."""
         run = self.run or ""
         call = self.first_call
         return CallPlaced(self.task.id, call, self.place, self.attempt, self.worker, run, wants)

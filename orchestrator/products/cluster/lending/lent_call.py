@@ -1,4 +1,4 @@
-"""One call that is lent by itself, and what the model reads of a call that a worker has run."""
+"""One call that is lent by itself, and the text that the model reads about it."""
 
 import math
 from typing import Final, assert_never
@@ -133,7 +133,7 @@ class LentCall(Lent):
             raise self.not_taken() if self.run is None else too_late(self.tool)
 
     def result(self) -> str | ToolResult:
-        """Return what the tool has answered: `result_of`."""
+        """Return the answer of the tool: `result_of`."""
         return result_of(self.end, self.tool)
 
     def not_taken(self) -> ToolError:
@@ -155,14 +155,14 @@ def deadline_of(tool: Tool) -> float:
 
 
 def seconds_until(deadline: float) -> float | None:
-    """Return what is left of a timeout; None if there is none."""
+    """Return the rest of a timeout; None without one."""
     if math.isinf(deadline):
         return None
     return max(0.0, deadline - trio.current_time())
 
 
 def result_of(end: End | None, tool: Tool) -> str | ToolResult:
-    """Return what a tool has answered.
+    """Return the answer of a tool.
 
     Raises:
         ToolError: the model reads why.
@@ -182,12 +182,12 @@ def result_of(end: End | None, tool: Tool) -> str | ToolResult:
 
 
 def not_taken(tool: Tool, place: str) -> ToolError:
-    """Return what the model reads of a call that was not run in time."""
+    """Return the text about a call that did not run in time."""
     return ToolError(f"{_in_time(tool)}: no worker at {place!r} has taken it, so it was not run")
 
 
 def too_late(tool: Tool) -> ToolError:
-    """Return what the model reads of a call whose worker does not even say that it is over."""
+    """Return the text about a call whose worker does not report its end."""
     return ToolError(
         f"{_in_time(tool)}, nor does its worker; it may still be running, so what it does may"
         " yet happen"

@@ -81,7 +81,7 @@ class TurnCall:
         self.deadline = deadline_of(tool)
         self.end: CallEnd | None = None
         self.request: Request | None = None
-        """What has told the end, to be acknowledged."""
+        """The message with the end, to be acknowledged."""
         self.ended = trio.Event()
 
     def due(self) -> DueCall:
@@ -104,7 +104,7 @@ class LentTurn(Lent):
         self.given: set[CallId] = set()
         """Those that a run may have begun."""
         self._early: dict[CallId, tuple[CallEnd, Request]] = {}
-        """What a run has said of calls that nothing here waits for yet."""
+        """Messages of a run about calls that no task waits for yet."""
         self._asked: tuple[Request, Next] | None = None
         """What its run waits for."""
         self._asked_at = 0.0
@@ -223,7 +223,7 @@ class LentTurn(Lent):
             call.ended.set()
 
     async def wait_answer(self, call: TurnCall) -> str | ToolResult:
-        """Wait for a call of the turn, and return what the tool has answered.
+        """Wait for a call of the turn, and return the answer of the tool.
 
         Raises:
             ToolError: the model reads why.

@@ -38,7 +38,7 @@ class RecordedEnds:
 
     @contextmanager
     def subscribed(self) -> Generator[None]:
-        """Hear what is recorded, for the block."""
+        """Receive recorded ends, for the block."""
         with self._book.subscribers.subscribe_kinds(
             self._on_recorded, (ToolAnswered, TaskSettled, TurnEnded)
         ):

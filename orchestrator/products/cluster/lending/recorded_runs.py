@@ -28,7 +28,7 @@ class RecordedRuns:
         self._book = book
         self._journal = journal
         self._read: dict[RunId, bool] = {}
-        """What was read of runs whose sessions are not in memory."""
+        """Records of runs whose sessions are not in memory."""
 
     def counts(self, run: RunId) -> bool | None:
         """Return whether a run counts; None if that must be read first (`read`)."""
@@ -41,7 +41,7 @@ class RecordedRuns:
         return _counts(ledger, tasks, run)
 
     async def read(self, runs: Collection[RunId]) -> None:
-        """Read what is not known of some runs, and forget all others."""
+        """Read the unknown records of some runs, and forget all others."""
         await trio.lowlevel.checkpoint()
         self._read = {run: it for run, it in self._read.items() if run in runs}
         for run in runs:
@@ -68,7 +68,7 @@ class RecordedRuns:
         return None
 
     def _tasks_of(self, run: RunId) -> Sequence[TaskId]:
-        """Return what the task of a run may be called: a turn's number may be part of it."""
+        """Return the possible names of a run's task: a turn's number may be part of it."""
         prefix = call_prefix_in(run, self._journal)
         if prefix is None:
             return ()

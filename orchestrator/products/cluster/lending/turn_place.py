@@ -104,7 +104,7 @@ class LentTurnPlace:
         return lent
 
     async def leave(self, *, is_left_to_next: bool) -> None:
-        """Return when nothing of the turn is left at its worker, or the next writer has it."""
+        """Return when the turn has ended at its worker, or the next writer has it."""
         await trio.lowlevel.checkpoint()
         if self._lent is None:
             return

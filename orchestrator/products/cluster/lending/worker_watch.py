@@ -1,7 +1,7 @@
-"""What the writer learns by looking at workers: which are alive, and what they hold.
+"""The writer's view of workers: which are alive, and which runs they hold.
 
-Only liveness hangs on it: a call that no worker will receive any more is sent again, and a run that
-no worker holds any more is given up.
+Only liveness depends on it: a call that no worker will receive is sent again, and a run that no
+worker holds is given up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ class WorkerWatch:
         self._live: AbstractSet[WorkerId] = frozenset()
 
     async def look_forever(self) -> NoReturn:
-        """Look which workers are alive and what they hold, while any call is lent."""
+        """Watch the live workers and their runs, while any call is lent."""
         while True:
             await self._lender.wait_lent()
             await trio.sleep(LOOK_SECONDS)

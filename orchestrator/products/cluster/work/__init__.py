@@ -1,10 +1,11 @@
-"""What carries lent work between the writer of a journal and its workers.
+"""The ports that carry lent work between the writer of a journal and its workers.
 
-The writer decides, and workers ask: whatever arrives twice, late or from the dead is harmless,
-because the writer accepts one run of one attempt of a dispatch.
+The writer decides, and workers ask. A message that arrives twice, late or from a dead process is
+harmless, because the writer accepts one run of one attempt of a dispatch.
 
-`WorkQueue` hands dispatches to workers, `WriterMailbox` and `WorkerMailbox` carry what both say,
-and `Presence` tells which workers are alive and what they hold. An `Exchange` has them all.
+`WorkQueue` hands dispatches to workers, `WriterMailbox` and `WorkerMailbox` carry the messages of
+both sides, and `Presence` tells which workers are alive and which runs they hold. An `Exchange` has
+them all.
 """
 
 from orchestrator.products.cluster.work.dispatch import (

@@ -1,4 +1,4 @@
-"""Who lends, who borrows, and what is lent: ids only, never goals, arguments or keys."""
+"""The lender, the borrower and the lent work: ids only, never goals, arguments or keys."""
 
 from typing import Final, NewType
 
@@ -13,7 +13,7 @@ DispatchId = NewType("DispatchId", str)
 WorkerId = NewType("WorkerId", str)
 """A process that runs what writers lend it; another one after each start."""
 RunId = NewType("RunId", str)
-"""What a worker makes of an attempt; drawn by the worker, and accepted once by the writer."""
+"""One execution of an attempt; the worker draws its id, and the writer accepts it once."""
 
 ATTEMPTS_OF_AN_EPOCH: Final = 1000
 

@@ -1,7 +1,7 @@
 """The ports by which a worker asks the writer of a journal, and the writer answers.
 
-Nothing in between has to survive: a worker that gets no answer asks again under the same number,
-and the writer answers the same.
+No message has to survive: a worker without an answer asks again under the same number, and the
+writer answers the same.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from orchestrator.products.cluster.work.dispatch import RunId, WorkerId
 
 @attrs.frozen
 class Request:
-    """What a run asks of the writer of its journal."""
+    """A request of a run to the writer of its journal."""
 
     journal: str
     worker: WorkerId
     run: RunId
     number: int
-    """From 0 on, counted by the run: what has the same number is the same question."""
+    """From 0 on, counted by the run: the same number is the same question."""
     body: bytes
     stays: bool = False
     """It is heard also if its worker has left meanwhile. Else it is withdrawn when the worker waits
@@ -43,7 +43,7 @@ class WorkerMailbox(Protocol):
         ...
 
     def forget(self, run: RunId) -> None:
-        """Drop what is kept of a run that has ended, but for what stays."""
+        """Drop the messages of an ended run, except those that stay."""
         ...
 
 
@@ -53,8 +53,8 @@ class WriterMailbox(Protocol):
     async def receive(self) -> Sequence[Request]:
         """Wait for requests, and return them: each once, until its run is forgotten.
 
-        What is asked again after it was answered gets the same answer, without being returned.
-        After the journal was taken over, the new writer receives what has no answer yet.
+        A request that is repeated after its answer gets the same answer, and is not returned again.
+        After the journal was taken over, the new writer receives the requests without an answer.
 
         Raises:
             JournalInUseError: another process writes the journal.
@@ -78,5 +78,5 @@ class WriterMailbox(Protocol):
         ...
 
     def forget(self, run: RunId) -> None:
-        """Drop what is kept of a run that has ended: its answers, and that it must stop."""
+        """Drop the messages of an ended run: its answers, and its stop."""
         ...

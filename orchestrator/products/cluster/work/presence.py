@@ -1,7 +1,7 @@
 """The port that tells which workers are alive, and which runs they hold, by one clock.
 
-Only liveness hangs on it. A run of a dead worker, or one that a live worker holds no more, is
-sent again as the next attempt; what the old run says later is fenced.
+Only liveness depends on it. A run of a dead worker, or one that a live worker no longer holds, is
+sent again as the next attempt; later messages of the old run are ignored.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from orchestrator.products.cluster.work.dispatch import RunId, WorkerId
 
 @attrs.frozen(kw_only=True)
 class Beat:
-    """What a worker says of itself every few seconds."""
+    """The report of a worker about itself, every few seconds."""
 
     worker: WorkerId
     host: str
@@ -23,7 +23,7 @@ class Beat:
     version: str
     """That of the file of agents it has loaded."""
     runs: frozenset[RunId] = frozenset()
-    """What it holds, from before the first request of a run on."""
+    """The runs that it holds, from before the first request of a run on."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +31,7 @@ class WorkerSeen:
     """A worker as the others see it."""
 
     beat: Beat
-    """What it said last."""
+    """Its last report."""
     beats: int
     """How often it has said something. A run that began at beat n is in beat n + 2, or lost."""
     since: float
@@ -49,7 +49,7 @@ class Presence(Protocol):
     """Which workers are there."""
 
     async def beat(self, beat: Beat, *, seconds: float) -> None:
-        """Say that a worker is alive, and will be for so many seconds without another beat."""
+        """Report that a worker is alive, and for how many seconds without another beat."""
         ...
 
     async def leave(self, worker: WorkerId) -> None:

@@ -1,6 +1,6 @@
 """The port of a work queue: the foreign engine that hands dispatches to workers.
 
-A queue delivers at least once and decides nothing. `tests/workers/contract` says what it must do.
+A queue delivers at least once and decides nothing. `tests/workers/contract` tests its duties.
 """
 
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""Runs the tools of agents on a worker: what they answer or raise is an end that can be sent."""
+"""Runs the tools of agents on a worker: an answer or an error becomes an end that can be sent."""
 
 from collections.abc import Awaitable, Sequence
 from typing import Any
@@ -53,7 +53,7 @@ class WorkerCalls:
         self._redactor = redactor
 
     def lineage(self, work: Work | TurnWork) -> Sequence[Agent[Any]]:
-        """Return the agents on the way down to that of a call or turn.
+        """Return the agents on the path down to the agent of a call or turn.
 
         Raises:
             DefinitionError: the agent is not here, or another version of it.

@@ -69,7 +69,7 @@ class TurnCommands(OwnCommands):
         return ()
 
     async def close(self) -> str:
-        """End all that run, with what they have started; return a note about them, if any."""
+        """End all running commands with their descendants; return a note about them, if any."""
         left = self._running()
         for command in left:
             command.stop(TASK_ENDED)

@@ -1,8 +1,8 @@
 """The context of the calls that a worker runs: its own workspace, sandbox and environment.
 
-It is that of a local call as far as a machine goes: the agents on the way down to the task decide
-what its tools may touch. A call that is lent by itself ends with all that it began. The calls of a
-turn share one context, in which commands run in the background until the turn ends.
+It matches the context of a local call as far as the machine goes: the agents on the path down to
+the task decide the rights of its tools. A call that is lent by itself ends with all its processes.
+The calls of a turn share one context, and its background commands run until the turn ends.
 """
 
 import os
@@ -158,16 +158,7 @@ class TurnContext:
         """What was left, once it is closed."""
 
     def begin_call(self, call: ToolCall, key: CallKey, seconds: float | None) -> None:
-        """Set what is particular to a call, for the rest of this trio task.
-
-        Args:
-            call: the call.
-            key: its name.
-            seconds: what is left of its timeout.
-
-        Raises:
-            ToolError: this machine forbids what was approved elsewhere.
-        """
+        """The leftovers, once it is closed."""
         approved = _approved(call, self._lineage, self._sandbox, walled=self._walled)
         set_current_call(key, approved, seconds)
 

@@ -1,8 +1,8 @@
-"""A worker: runs the calls that writers lend it, each in a context of its own, and whole turns.
+"""A worker: runs the calls that writers lend it, each in its own context, and whole turns.
 
-It asks before it begins and says how it ended, and acts on the world only in between. Its beats
-come from this very loop: a worker that hangs is not alive. What it holds is in its beats from
-before the first question until the end is taken.
+It asks before it begins and reports its end, and acts on the world only in between. Its beats come
+from this very loop: a worker that hangs is not alive. Its beats list a run from before the first
+question until the writer has taken the end.
 """
 
 import math
@@ -106,7 +106,7 @@ class Worker:
         self._lease = lease
         self._tell = tell
         self._runs: set[RunId] = set()
-        """What it holds."""
+        """The runs that it holds."""
         self._running = 0
         self._alive_until = math.inf
         """Until when it is taken for alive."""

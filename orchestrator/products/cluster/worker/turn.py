@@ -33,8 +33,9 @@ from orchestrator.products.cluster.worker.wire import (
 )
 
 SILENT_SECONDS: Final = 3600.0
-"""How long a worker keeps a turn of which no writer says anything. A writer that is there says
-something every ten minutes."""
+"""How long a worker keeps a turn without a word of its writer. A present writer sends one every ten
+minutes.
+"""
 
 
 class WorkerTurn:

@@ -1,8 +1,8 @@
-"""What a worker and the writer of a journal say to each other about one call, or one turn.
+"""The messages of a worker and the writer of a journal about one call, or one turn.
 
-A run asks whether it may begin, and says when it has ended. In between, the run of a turn asks for
-calls, and says how each has ended. Every answer is the writer's, and given when the journal is
-durable. What cannot be read is an error of its sender, never a crash.
+A run asks whether it may begin, and reports its end. In between, the run of a turn asks for calls,
+and reports the end of each. The writer answers when the journal is durable. An unreadable message
+is an error of its sender, never a crash.
 """
 
 import hashlib
@@ -56,11 +56,11 @@ class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """The run was told to end, or had to: nothing of it runs any more."""
+    """The run was told to end, or had to: all of it has ended."""
 
     dispatch: str
     note: str = ""
-    """What was left on the machine, for the parent of the task: of a turn."""
+    """The leftovers of a turn on the machine, for the parent of the task."""
 
 
 class Unfit(msgspec.Struct, frozen=True, tag="unfit"):
@@ -99,7 +99,7 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
     """Yes, and this is the call."""
 
     agent: tuple[str, ...]
-    """Names from an agent of the file down to that of the task."""
+    """Names from an agent of the file down to the agent of the task."""
     version: str
     """The fingerprint of that agent."""
     tool: str
@@ -107,7 +107,7 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
     call: str
     key: str
     seconds: float | None
-    """What is left of the timeout."""
+    """The rest of the timeout."""
     session: str
     path: str
     context: dict[str, str]
@@ -120,7 +120,7 @@ class TurnWork(msgspec.Struct, frozen=True, tag="turn"):
     """Yes: ask for the calls of this turn."""
 
     agent: tuple[str, ...]
-    """Names from an agent of the file down to that of the task."""
+    """Names from an agent of the file down to the agent of the task."""
     version: str
     """The fingerprint of that agent."""
     session: str
@@ -139,7 +139,7 @@ class DueCall(msgspec.Struct, frozen=True):
     call: str
     key: str
     seconds: float | None
-    """What is left of the timeout."""
+    """The rest of the timeout."""
 
 
 class Calls(msgspec.Struct, frozen=True, tag="calls"):
@@ -176,7 +176,7 @@ def encoded(value: Question | Reply) -> bytes:
 
 
 def question_in(body: bytes) -> Question | None:
-    """Return what a worker says; None if it cannot be read."""
+    """Return the message of a worker; None if it is unreadable."""
     try:
         question: Question = _QUESTIONS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -185,7 +185,7 @@ def question_in(body: bytes) -> Question | None:
 
 
 def reply_in(body: bytes) -> Reply | None:
-    """Return what a writer says; None if it cannot be read."""
+    """Return the message of a writer; None if it is unreadable."""
     try:
         reply: Reply = _REPLIES.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -194,7 +194,7 @@ def reply_in(body: bytes) -> Reply | None:
 
 
 def dispatch_id(prefix: str, call: CallId) -> DispatchId:
-    """Return the name of a call at work queues, which does not show what a model wrote.
+    """Return the name of a call at work queues, without the text of a model.
 
     Args:
         prefix: `TaskRecord.call_prefix`.

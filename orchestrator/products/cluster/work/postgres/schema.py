@@ -1,4 +1,4 @@
-"""The two tables by which writers and workers meet, and how they get into a database.
+"""The two tables in which writers and workers meet, and their installation.
 
 `letters` is not logged: it costs no flush, and Postgres empties it after a crash. `workers` is
 logged, or else a crash would make every worker look dead.

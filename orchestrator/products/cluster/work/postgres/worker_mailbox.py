@@ -26,7 +26,7 @@ LOOK_SECONDS: Final = 5.0
 """How often a worker that waits for an answer looks without a wake-up."""
 IDLE_SECONDS: Final = 30.0
 CLOSE_SECONDS: Final = 3.0
-"""How long a mailbox that closes takes to send what is left."""
+"""The seconds in which a closing mailbox sends its last messages."""
 
 # An answer counts for as long as its writer writes the journal: what a writer said that was fenced
 # meanwhile is not heard.
@@ -103,7 +103,7 @@ class _WorkerMailbox:
         self._bell.ring()
 
     async def carry_forever(self) -> None:
-        """Send what is asked, and hand out answers, in as few statements as there can be."""
+        """Send requests and hand out answers, in as few statements as possible."""
         while True:
             await self.carry()
             await self._bell.wait(LOOK_SECONDS if self._runs else IDLE_SECONDS)

@@ -76,7 +76,7 @@ class _WriterMailbox:
         self._news = trio.Event()
         self._fenced: JournalInUseError | None = None
         self._connection: Connection | None = None
-        """The one of which the last reply arrived."""
+        """The run whose last reply arrived."""
 
     async def receive(self) -> Sequence[Request]:
         await trio.lowlevel.checkpoint()

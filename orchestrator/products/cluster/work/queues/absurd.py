@@ -32,7 +32,7 @@ VERSION: Final = "0.5.1"
 _LOCK: Final = 7_340_811_906_254_116
 RELEASE_SECONDS: Final = 2.0
 KEEP_SECONDS: Final = 600
-"""How long ended dispatches are kept, by which one that is sent again is known."""
+"""How long ended dispatches are kept, to recognize a repeated one."""
 SWEEP_SECONDS: Final = 60.0
 
 _SEND: Final[LiteralString] = """
@@ -273,7 +273,7 @@ class _Claims:
                 await self._execute(_FINISH, ids=runs)
 
     async def release(self) -> None:
-        """Give back what is claimed, also that of which the answer was lost."""
+        """Give back the claimed dispatches, also those whose answer was lost."""
         await self._execute(_RELEASE, channel=channel("place", self._place))
 
     async def _execute(self, statement: LiteralString, **parameters: object) -> None:

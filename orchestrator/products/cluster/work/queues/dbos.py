@@ -1,8 +1,8 @@
 """DBOS as the work queue: each attempt of a dispatch is a workflow without steps.
 
 Writers speak SQL only. A worker runs the threads of DBOS, which claim workflows and wait here until
-their dispatch is finished: they meet trio in `_Deliveries`, and nowhere else. Claims are no leases,
-so what the dead have claimed is *stranded*, and the writer sends its next attempt.
+their dispatch is finished: they meet trio in `_Deliveries` only. Claims are no leases, so the
+claims of dead workers are *stranded*, and the writer sends the next attempt.
 """
 
 from collections import deque
@@ -35,7 +35,7 @@ POOL: Final = 3
 """How many connections the threads of DBOS share in a worker."""
 RELEASE_SECONDS: Final = 10.0
 KEEP_SECONDS: Final = 600
-"""How long ended dispatches are kept, by which one that is sent again is known."""
+"""How long ended dispatches are kept, to recognize a repeated one."""
 
 _SEND: Final[LiteralString] = """
 with mine as materialized (
@@ -98,9 +98,9 @@ class _Payload(msgspec.Struct):
 
 
 class _ReleasedError(BaseException):
-    """A worker ends with a dispatch in its hands.
+    """A worker ends while it holds a dispatch.
 
-    DBOS records no outcome for what is not an `Exception`: the workflow stays claimed.
+    DBOS records no outcome for an error that is not an `Exception`: the workflow stays claimed.
     """
 
 
@@ -168,7 +168,7 @@ class _DbosQueue:
             deliveries.release()
 
     async def _wait_recorded(self, worker: WorkerId, deliveries: "_Deliveries") -> None:
-        """Wait until the threads of DBOS have recorded what is finished; they do not tell."""
+        """Wait until the threads of DBOS have recorded the finished dispatches; they do not tell."""
         while True:
             row = await self._database.run(
                 lambda it: it.execute(_CLAIMED, {"worker": worker}).fetchone()
@@ -249,7 +249,7 @@ class _Deliveries:
         return len(self._open)
 
     def release(self) -> None:
-        """End the threads that wait, and leave what they have claimed stranded."""
+        """End the waiting threads, and leave their claims stranded."""
         self._released = True
         for it in list(self._open):
             it.finished.set_exception(_ReleasedError())
