@@ -168,7 +168,7 @@ class _DbosQueue:
             deliveries.release()
 
     async def _wait_recorded(self, worker: WorkerId, deliveries: "_Deliveries") -> None:
-        """Wait until the threads of DBOS have recorded the finished dispatches; they do not tell."""
+        """Wait until the threads of DBOS have recorded the finished dispatches."""
         while True:
             row = await self._database.run(
                 lambda it: it.execute(_CLAIMED, {"worker": worker}).fetchone()
