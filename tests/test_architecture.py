@@ -1,4 +1,4 @@
-"""The public names of each room, and the rules for modules, folders and prose."""
+"""The public names of each room, and the rules for modules and folders."""
 
 import ast
 import re
@@ -11,9 +11,6 @@ from orchestrator import agents, delegation
 
 ROOT = Path(__file__).parent.parent
 AT_MOST = 66
-VAGUE = re.compile(r"\b(?:whoever|somebody|nobody|anybody|everybody)\b", re.IGNORECASE)
-# An address, a text of the demonstration, a decision.
-VAGUE_AT_MOST = 3
 
 AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
@@ -105,12 +102,9 @@ def test_documentation_names_public_modules_alone() -> None:
     assert {name: found for name, found in named.items() if found} == {}
 
 
-def test_every_module_has_a_docstring_that_names_its_subject() -> None:
-    for file in sources():
-        docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
-        first = docstring.partition("\n")[0]
-        assert first, file
-        assert not VAGUE.search(first), file
+def test_every_module_has_a_docstring() -> None:
+    missing = [it for it in sources() if not ast.get_docstring(ast.parse(it.read_text()))]
+    assert missing == []
 
 
 def test_every_folder_is_a_package() -> None:
@@ -123,15 +117,6 @@ def test_modules_are_named_after_things() -> None:
     """A gerund names an activity, and nothing that a reader could look for."""
     gerunds = {file.name for file in sources() if file.stem.endswith("ing")}
     assert gerunds == set()
-
-
-def test_sentences_name_who_does_what() -> None:
-    """The caller, the parent, the client, the reader, the model, the task."""
-    files = [*sources(), *documents()]
-    found = {str(it.relative_to(ROOT)): VAGUE.findall(it.read_text()) for it in files}
-    assert sum(map(len, found.values())) <= VAGUE_AT_MOST, {
-        name: words for name, words in found.items() if words
-    }
 
 
 def test_importing_the_library_stays_light() -> None:

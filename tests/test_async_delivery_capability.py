@@ -78,14 +78,14 @@ class TestAsyncDeliverySupported:
         finally:
             clear_session_vars(tokens)
 
-    def test_who_says_nothing_of_it_can(self) -> None:
+    def test_async_delivery_is_supported_by_default(self) -> None:
         tokens = set_session_vars(platform="discord", chat_id="9")
         try:
             assert async_delivery_supported() is True
         finally:
             clear_session_vars(tokens)
 
-    def test_what_was_cleared_is_not_a_stateless_door(self) -> None:
+    def test_cleared_variables_restore_async_delivery(self) -> None:
         tokens = set_session_vars(platform="api_server", session_key="s1", async_delivery=False)
         assert async_delivery_supported() is False
 
@@ -160,7 +160,7 @@ class TestDoors:
 class TestSenders:
     """A sender that cannot be told later says so with its message, which the turn then keeps to."""
 
-    async def test_what_it_delegates_is_joined_with_a_note_and_replied_at_once(self) -> None:
+    async def test_a_stateless_turn_joins_its_tasks_with_a_note(self) -> None:
         journal = MemoryJournal()
         spy = SpyModel([hand_on("a"), "first", hand_on("b"), "second", "told"])
         lead = Agent("lead", model=spy, delegates=[worker(seconds=5)])
@@ -261,7 +261,7 @@ coder = Agent(
 class TestTerminalNotifyGate:
     """`terminal(background=True, notify_on_complete=True)` behind each of the three doors."""
 
-    async def test_nobody_to_tell_no_watcher_and_a_note(self, tmp_path: Path) -> None:
+    async def test_a_run_registers_no_watcher_and_gets_a_note(self, tmp_path: Path) -> None:
         journal = MemoryJournal()
         with (
             pipe(tmp_path / "gate") as gate,

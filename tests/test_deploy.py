@@ -55,7 +55,7 @@ def test_our_command_line_takes_each_command(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda it: it.name)
-def test_systemd_finds_nothing_wrong_with_a_unit(unit: Path, tmp_path: Path) -> None:
+def test_systemd_accepts_every_unit(unit: Path, tmp_path: Path) -> None:
     """It wants the program to be there: ours is, elsewhere."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not here")
@@ -74,7 +74,7 @@ def test_systemd_finds_nothing_wrong_with_a_unit(unit: Path, tmp_path: Path) -> 
     assert [line for line in done.stderr.splitlines() if name in line] == []
 
 
-def test_the_containers_name_what_is_there() -> None:
+def test_the_containers_name_existing_files() -> None:
     services = compose()["services"]
     assert {"database", "server-a", "server-b", "worker"} <= set(services)
     for service in services.values():

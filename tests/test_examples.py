@@ -67,7 +67,7 @@ def run_example(
 
 
 @pytest.mark.parametrize("file", PROGRAMS, ids=lambda file: file.name)
-def test_an_example_prints_what_it_says(
+def test_an_example_prints_its_documented_output(
     file: Path, environ: dict[str, str], python: list[str]
 ) -> None:
     _, marker, expected = file.read_text().partition("\n# prints:\n")
@@ -106,7 +106,7 @@ def test_the_flag_names_a_real_model(provider: dict[str, str], python: list[str]
         (["--model", "openai:gpt-5"], "model 'openai:gpt-5' needs a key"),
     ],
 )
-def test_what_is_wrong_with_the_flag_is_said_in_a_line(
+def test_a_wrong_flag_is_reported_in_one_line(
     options: list[str], complaint: str, environ: dict[str, str], python: list[str]
 ) -> None:
     done = run_example(EXAMPLES / "hello.py", *options, environ=environ, python=python)
@@ -150,7 +150,7 @@ def test_an_example_can_be_run_from_the_command_line(
     assert "Insulate the roof first." in done.stdout
 
 
-def test_the_guide_names_every_example_and_nothing_else() -> None:
+def test_the_guide_names_exactly_the_examples() -> None:
     named = re.findall(r"\]\((\w+\.py)\)", (EXAMPLES / "README.md").read_text())
 
     assert sorted(named) == sorted(file.name for file in EXAMPLES.glob("*.py"))

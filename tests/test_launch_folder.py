@@ -15,7 +15,7 @@ worker = Agent("worker", model=MODEL)
 """
 
 
-def test_command_imports_nothing_from_its_working_folder(tmp_path: Path) -> None:
+def test_the_command_does_not_import_from_its_working_folder(tmp_path: Path) -> None:
     """Only the file of the agent, which the user names, may import its neighbours."""
     for name in HOSTILE:
         (tmp_path / f"{name}.py").write_text("raise SystemExit('hostile')\n")

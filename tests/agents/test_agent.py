@@ -111,7 +111,7 @@ def test_only_a_name_and_a_model_are_needed() -> None:
     assert editor.limits == Limits(model_calls=100, seconds=None)
 
 
-def test_what_an_agent_is_made_of_cannot_be_changed_either() -> None:
+def test_the_parts_of_an_agent_are_immutable() -> None:
     parts: list[tuple[Tool | ToolCall | Limits, str]] = [
         (look, "name"),
         (ToolCall("look"), "name"),

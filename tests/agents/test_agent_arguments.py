@@ -110,14 +110,14 @@ def test_a_goal_is_made_of_arguments_that_fit(
     assert takes.goal(arguments) == goal
 
 
-def test_all_problems_are_named_and_what_is_missing() -> None:
+def test_agent_arguments_report_every_problem_and_every_missing_name() -> None:
     takes = AgentArguments.of(shop)
 
     assert takes.missing({"count": 2}) == ["item"]
     assert len(takes.problems({"count": "many"})) == 2
 
 
-def test_what_only_the_type_knows_is_a_problem_too() -> None:
+def test_agent_arguments_report_a_problem_that_only_the_type_finds() -> None:
     (problem,) = AgentArguments.of(meet).problems({"day": "some day"})
 
     assert "Invalid RFC3339" in problem

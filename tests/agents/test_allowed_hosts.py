@@ -32,7 +32,7 @@ def reaches(entry: str, host: str, port: int, address: str = PUBLIC[0]) -> bool:
         ("bücher.de", "xn--bcher-kva.de", 443),
     ],
 )
-def test_what_is_named_is_reached(entry: str, host: str, port: int) -> None:
+def test_a_host_is_reached_when_an_entry_names_it(entry: str, host: str, port: int) -> None:
     assert reaches(entry, host, port)
 
 
@@ -51,7 +51,7 @@ def test_what_is_named_is_reached(entry: str, host: str, port: int) -> None:
         ("pypi", "pypi.org.evil.net", 443),
     ],
 )
-def test_what_is_not_named_is_not_reached(entry: str, host: str, port: int) -> None:
+def test_a_host_is_not_reached_unless_an_entry_names_it(entry: str, host: str, port: int) -> None:
     assert not reaches(entry, host, port)
 
 
@@ -78,7 +78,7 @@ def test_the_credentials_of_the_machine_are_reached_by_their_address_alone(addre
 @pytest.mark.parametrize(
     "host", ["0x7f.1", "2130706433", "0177.0.0.1", "127.1", "a..b", "a b", "*", "é" * 70]
 )
-def test_what_is_an_address_in_disguise_or_no_name_is_no_host(host: str) -> None:
+def test_normal_host_refuses_disguised_addresses_and_invalid_names(host: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         normal_host(host)
 
@@ -90,7 +90,7 @@ def test_what_is_an_address_in_disguise_or_no_name_is_no_host(host: str) -> None
         *("http://a.com", "a.com/x", "*.*", "*.1.2.3.4", "**", "a.*.com", "[::1", "::1"),
     ],
 )
-def test_what_names_no_host_is_refused_when_it_is_written(entry: str) -> None:
+def test_an_entry_that_names_no_host_is_refused_at_definition(entry: str) -> None:
     with pytest.raises(DefinitionError, match="pypi"):
         AllowedHosts.parse([entry])
 
@@ -117,7 +117,7 @@ def test_what_names_no_host_is_refused_when_it_is_written(entry: str) -> None:
         ("[::1]:80", "[::1]", ("[::1]:80",)),
     ],
 )
-def test_down_the_tree_only_that_is_left_which_both_allow(
+def test_nested_allowed_hosts_are_the_intersection_of_both_lists(
     own: str, outer: str, both: tuple[str, ...]
 ) -> None:
     within = AllowedHosts.parse([own]).within(AllowedHosts.parse([outer]))

@@ -137,7 +137,7 @@ async def test_a_flood_is_malformed_by_the_limit_that_it_exceeds(
     assert len(str(error)) < 1000
 
 
-async def test_what_was_said_before_the_flood_stays(server: FakeProvider) -> None:
+async def test_an_answer_over_its_limit_keeps_the_text_before_it(server: FakeProvider) -> None:
     flood = Flood(piece=chunk(text_event(OpenAIModel, "x" * 400)))
 
     error = await failure(OpenAIModel, server, flood)

@@ -196,7 +196,7 @@ def stop(reason: str) -> dict[str, object]:
         (event("content_block_delta", index="x"), Failure.MALFORMED),
     ],
 )
-async def test_an_answer_that_fails_midway_keeps_what_was_said(
+async def test_an_answer_that_fails_midway_keeps_its_partial_text(
     server: FakeProvider, model: AnthropicModel, end: object, kind: Failure
 ) -> None:
     server.replies = [stream(text_delta("so"), end)]
@@ -277,7 +277,7 @@ async def test_the_server_hears_how_long_the_answer_may_be(
     assert server.heard[0].body["max_tokens"] == received
 
 
-async def test_what_an_answer_that_is_cut_off_has_used_is_told(
+async def test_a_cut_off_answer_reports_its_usage(
     server: FakeProvider, model: AnthropicModel
 ) -> None:
     server.replies = [Say(text="so", stop="max_tokens", read=20, wrote=5)]

@@ -67,7 +67,7 @@ def test_the_first_rule_that_fits_decides() -> None:
     assert said_of(last, command("ls -l")) is DENY
 
 
-def test_what_no_rule_is_about_passes() -> None:
+def test_a_call_without_a_matching_rule_passes() -> None:
     rules = [deny("terminal"), confirm("write_file", path="docs/*")]
 
     assert matching_rule(rules, Subject(tool="read_file", path="docs/a")) is None
@@ -75,7 +75,7 @@ def test_what_no_rule_is_about_passes() -> None:
     assert matching_rule([], command("ls")) is None
 
 
-def test_what_is_only_partly_allowed_is_asked_about_otherwise() -> None:
+def test_a_call_outside_an_allow_rule_needs_approval() -> None:
     """To allow some calls does not allow the others."""
     rules = [allow("terminal", command="git *")]
 
@@ -363,7 +363,7 @@ def test_a_file_is_named_from_the_workspace_on_or_from_the_top(
     assert rule("write_file", path=pattern).matches(file(path)) is fits
 
 
-def test_a_folder_is_no_way_around_a_rule_about_what_is_in_it() -> None:
+def test_a_rule_about_the_files_of_a_folder_covers_the_folder() -> None:
     assert deny("*", path="secrets/*").matches(file("secrets"))
     assert confirm("*", path="secrets/*").matches(file("secrets"))
     assert not allow("*", path="docs/*").matches(file("docs"))
@@ -408,7 +408,7 @@ def test_a_rule_that_can_never_hold_is_refused(make: Callable[[], ApprovalRule],
         make()
 
 
-def test_an_agent_takes_rules_and_nothing_else() -> None:
+def test_an_agent_accepts_only_approval_rules() -> None:
     model = ScriptedModel([])
     rules = [allow("x"), deny("y")]
 
@@ -513,7 +513,7 @@ async def test_calls_of_one_answer_wait_at_the_same_time() -> None:
     assert sorted(post.sent) == ["a", "b", "c"]
 
 
-async def test_nobody_is_asked_about_a_tool_that_there_is_not() -> None:
+async def test_a_call_of_an_unknown_tool_needs_no_approval() -> None:
     gate = Gatekeeper()
 
     steps = await take(ScriptedModel([ToolCall("nope", {}), "end"]), gate)
@@ -522,7 +522,7 @@ async def test_nobody_is_asked_about_a_tool_that_there_is_not() -> None:
     assert "there is no tool 'nope'" in steps[1].text
 
 
-async def test_nobody_is_asked_about_a_call_that_is_repeated_in_vain() -> None:
+async def test_a_call_refused_for_repetition_needs_no_approval() -> None:
     """What is refused for being the same again needs no approval; each denial counts."""
     post, gate = Post(), Gatekeeper()
     calls = [send("no", str(i)) for i in range(4)]

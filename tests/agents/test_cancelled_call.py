@@ -85,5 +85,5 @@ async def test_a_cancelled_thread_goes_no_step_further(steps: Steps, tmp_path: P
     assert await trio.to_thread.run_sync(partial(told.get, timeout=60)) == "it ended"
 
 
-def test_outside_of_a_call_nothing_stops() -> None:
+def test_stop_if_cancelled_does_not_stop_outside_of_a_call() -> None:
     stop_if_cancelled()

@@ -224,7 +224,7 @@ async def test_a_cassette_can_be_read_by_people(file: Path) -> None:
     assert exchange["answer"]["text"] == "42"
 
 
-async def test_what_a_transcript_cost_is_no_part_of_the_request(file: Path) -> None:
+async def test_a_cassette_matches_requests_without_the_cost_of_their_messages(file: Path) -> None:
     """A new table of prices does not make old cassettes useless."""
     output = AssistantMessage("so", usage=Usage(calls=1, cost=5), model="openai:a")
     await record(file, "42", request=attrs.evolve(REQUEST, transcript=(output,)))
@@ -360,7 +360,7 @@ async def test_a_difference_shows_no_secret(file: Path) -> None:
     assert KEY not in str(caught.value)
 
 
-async def test_a_turn_goes_on_with_what_is_left_of_an_answer(file: Path) -> None:
+async def test_a_turn_continues_with_the_redacted_answer_of_a_cassette(file: Path) -> None:
     """The second request holds the first answer, once with its secret and once without."""
     script = ScriptedModel([ToolCall("look", {"where": KEY}), "42"])
     texts: list[str] = []
@@ -432,7 +432,7 @@ async def test_how_long_an_answer_may_be_is_part_of_the_request(file: Path) -> N
     assert (await ReplayModel(file).answer(capped)).text == "42"
 
 
-async def test_what_a_failed_call_had_used_is_played_back(file: Path) -> None:
+async def test_a_replayed_failure_reports_the_recorded_usage(file: Path) -> None:
     capped = attrs.evolve(REQUEST, max_output=1)
     with pytest.raises(ModelError) as recorded:
         await record(file, "a long answer", request=capped)

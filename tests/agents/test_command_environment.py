@@ -24,7 +24,7 @@ LONG = "swordfish"
         *("DOCKER_AUTH_CONFIG", "GITHUB_PAT", "OPENAI_API_KEY_2", "my_password"),
     ],
 )
-def test_a_variable_whose_name_says_so_is_secret(name: str) -> None:
+def test_a_variable_with_a_telling_name_is_secret(name: str) -> None:
     environ = {name: LONG}
 
     assert without_secret_variables(environ) == {}
@@ -41,7 +41,7 @@ def test_a_variable_whose_name_says_so_is_secret(name: str) -> None:
         *("STRIPE_PUBLISHABLE_KEY", "COMPASS", "PATTERN", "HOME", "LANG", "_", "1"),
     ],
 )
-def test_a_variable_whose_name_says_nothing_is_handed_on(name: str) -> None:
+def test_a_variable_with_an_ordinary_name_is_passed_on(name: str) -> None:
     environ = {name: LONG}
 
     assert without_secret_variables(environ) == environ
@@ -49,7 +49,7 @@ def test_a_variable_whose_name_says_nothing_is_handed_on(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["SSH_AUTH_SOCK", "DOCKER_HOST", "KUBECONFIG"])
-def test_what_leads_to_credentials_is_not_handed_on_but_no_secret(name: str) -> None:
+def test_a_variable_that_points_to_credentials_is_withheld_but_not_secret(name: str) -> None:
     environ = {name: "/run/user/1000/it"}
 
     assert without_secret_variables(environ) == {}
@@ -90,7 +90,7 @@ def test_a_path_is_no_secret(tmp_path: Path) -> None:
     assert without_secret_variables(environ) == environ
 
 
-def test_what_begins_like_a_path_and_is_none_is_secret() -> None:
+def test_a_secret_value_may_begin_like_a_path() -> None:
     environ = {"AWS_SECRET_ACCESS_KEY": "/" + "aB3+" * 100, "API_KEY": "/a\0bcdefgh"}
 
     assert secret_values(environ) == [*environ.values()]
@@ -101,21 +101,21 @@ def test_a_plain_word_is_no_secret(value: str) -> None:
     assert secret_values({"USE_TOKEN": value}) == []
 
 
-def test_what_is_short_is_not_handed_on_and_not_looked_for() -> None:
+def test_a_short_secret_variable_is_withheld_but_not_redacted() -> None:
     environ = {"DB_PASSWORD": "abc1234"}
 
     assert without_secret_variables(environ) == {}
     assert secret_values(environ) == []
 
 
-def test_what_somebody_names_is_secret() -> None:
+def test_a_declared_variable_is_secret() -> None:
     environ = {"A": "abcd", "B": "abc", "C": "abcd"}
 
     assert secret_values(environ, declared=["A", "B"]) == ["abcd"]
     assert without_secret_variables(environ, declared=["A", "B"]) == {"C": "abcd"}
 
 
-def test_what_somebody_hands_on_is_handed_on() -> None:
+def test_a_variable_named_in_hand_on_is_passed_on() -> None:
     environ = {"GITHUB_TOKEN": LONG, "NPM_TOKEN": LONG}
 
     assert without_secret_variables(environ, hand_on=["GITHUB_TOKEN"]) == {"GITHUB_TOKEN": LONG}
@@ -127,7 +127,7 @@ def test_of_two_secrets_the_longer_comes_first() -> None:
     assert secret_values(environ) == ["swordfishes", "swordfish"]
 
 
-def test_what_is_not_handed_on_is_taken_out_of_texts() -> None:
+def test_a_withheld_variable_is_redacted_from_texts() -> None:
     redactor = Redactor(secret_values({"X_TOKEN": LONG, "HOME": "/root"}))
 
     assert redactor.redact("the swordfish in /root") == "the *** in /root"

@@ -93,7 +93,7 @@ class Runner:
         return said.splitlines(), process
 
 
-async def test_a_command_reaches_what_is_named_and_nothing_else(
+async def test_a_command_reaches_only_the_named_hosts(
     tmp_path: Path, backend: SandboxBackend
 ) -> None:
     runner = Runner(tmp_path, backend)

@@ -81,7 +81,7 @@ def compactions(events: list[ModelEvent]) -> list[Compacted]:
     return [event for event in events if isinstance(event, Compacted)]
 
 
-def test_it_is_called_what_the_model_is_called() -> None:
+def test_a_compacting_model_keeps_the_name_of_its_model() -> None:
     assert with_compaction(ScriptedModel([]), window=WINDOW).name == "scripted"
 
 
@@ -91,7 +91,7 @@ def test_a_window_without_room_is_refused(window: int, keep_last: int) -> None:
         with_compaction(ScriptedModel([]), window=window, keep_last=keep_last)
 
 
-async def test_what_fits_is_asked_as_it_is() -> None:
+async def test_a_transcript_that_fits_is_sent_unchanged() -> None:
     model, events = spy(), list[ModelEvent]()
     transcript = steps(10, result=2000)
 
@@ -134,7 +134,7 @@ async def test_the_next_requests_begin_like_the_one_before() -> None:
     assert third[: len(second)] == second
 
 
-async def test_a_failure_and_a_short_result_stay_what_they_are() -> None:
+async def test_compaction_keeps_failures_and_short_results() -> None:
     model = spy()
     failed = ToolMessage(CallId("0.0"), "f" * 20_000, failed=True)
     transcript = [
@@ -192,7 +192,7 @@ async def test_without_a_summarizer_the_model_writes_its_summaries() -> None:
     assert answer.usage.calls == 2
 
 
-async def test_a_summarizer_reads_what_happened_in_pieces_that_fit() -> None:
+async def test_a_summarizer_reads_the_transcript_in_pieces_that_fit() -> None:
     writer = spy("so far")
     transcript: list[Message] = [GOAL, UserMessage("a" * 90_000), *steps(3)[1:]]
     await ask(with_compaction(spy(), window=WINDOW, summarizer=writer), transcript)
@@ -290,7 +290,7 @@ async def test_the_oldest_of_too_many_summaries_is_forgotten() -> None:
     assert len(writer.requests) > asked
 
 
-async def test_what_a_summary_cost_is_told_by_the_answer_it_was_written_for() -> None:
+async def test_an_answer_or_its_failure_reports_the_cost_of_its_summary() -> None:
     """Or by its failure: the next answer is given with a summary that is paid for."""
     busy = ModelError("busy", kind=Failure.OVERLOADED)
     compact = with_compaction(ScriptedModel([busy, "42"]), window=WINDOW, summarizer=spy("short"))
@@ -349,7 +349,7 @@ async def test_a_failure_of_the_writer_that_may_heal_is_raised() -> None:
         pytest.param([GOAL, UserMessage("n" * 40_000)], id="long news"),
     ],
 )
-async def test_what_cannot_fit_is_too_long_and_costs_nothing(transcript: list[Message]) -> None:
+async def test_a_request_that_cannot_fit_fails_before_it_is_sent(transcript: list[Message]) -> None:
     model = with_compaction(ScriptedModel([]), window=WINDOW)
     request = ModelRequest(
         instructions="i" * (40_000 if not transcript else 0), transcript=transcript, tools=()
@@ -509,7 +509,7 @@ async def test_a_provider_that_refuses_is_asked_once_more_with_less() -> None:
     assert [event.summarized for event in compactions(events)] == [False]
 
 
-async def test_a_provider_may_refuse_what_we_think_is_short() -> None:
+async def test_a_transcript_is_compacted_when_the_provider_finds_it_too_long() -> None:
     """Four characters a token is a guess, and far off for some scripts."""
     model = spy(refuses_over=3_000)
 
@@ -549,7 +549,7 @@ async def test_a_script_of_one_token_a_letter_bricks_no_conversation() -> None:
         transcript.append(await ask(compact, transcript))
 
 
-async def test_what_the_provider_said_is_kept_when_no_more_can_be_left_out() -> None:
+async def test_a_failed_compaction_keeps_the_error_of_the_provider_as_its_cause() -> None:
     model = spy(refuses_over=0)
 
     with pytest.raises(ModelError, match="listens has a window") as caught:
@@ -688,7 +688,7 @@ turns = st.lists(st.tuples(texts, st.lists(worked, max_size=3), texts), min_size
     window=st.sampled_from([2_000, 3_000, 5_000]),
     summary=st.sampled_from(["", "short", "w" * 9_000]),
 )
-def test_every_turn_whose_own_message_fits_is_answered(
+def test_every_turn_is_answered_if_its_own_message_fits(
     turns: list[tuple[str, list[tuple[str, list[str]]], str]], window: int, summary: str
 ) -> None:
     """Whatever came before: documents, results, answers and summaries of any length."""

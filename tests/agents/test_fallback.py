@@ -61,7 +61,7 @@ async def test_most_failures_move_on_and_say_so(kind: Failure) -> None:
 
 
 @pytest.mark.parametrize("kind", STAYS)
-async def test_what_is_wrong_with_the_request_is_wrong_everywhere(kind: Failure) -> None:
+async def test_a_bad_request_does_not_fall_back_to_another_model(kind: Failure) -> None:
     other = named("b", "two")
     events: list[ModelEvent] = []
 
@@ -129,7 +129,7 @@ async def test_a_model_that_asks_others_says_who_of_them_answered() -> None:
     assert (await ask(with_fallback(named("a", Failure.AUTH), inner))).model == "c"
 
 
-async def test_what_a_broken_stream_had_said_is_taken_back() -> None:
+async def test_the_text_of_a_broken_stream_is_retracted() -> None:
     cut = ModelError("cut", kind=Failure.CONNECTION)
     breaks_off = StreamingModel.always("ha", cut, name="a")
     events: list[ModelEvent] = []

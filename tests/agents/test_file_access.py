@@ -48,7 +48,7 @@ def approve(folder: Path, tool: Tool, path: str, *rules: ApprovalRule) -> None:
         (search_files, {"path": "link", "pattern": "TOP"}),
     ],
 )
-async def test_a_link_that_turns_after_it_was_judged_leads_to_nothing_denied(
+async def test_a_link_redirected_after_approval_reaches_no_denied_file(
     folder: Path, tool: Tool, arguments: dict[str, str], rule: ApprovalRule
 ) -> None:
     approve(folder, tool, "notes", rule)
@@ -61,7 +61,7 @@ async def test_a_link_that_turns_after_it_was_judged_leads_to_nothing_denied(
     assert (folder / "secrets" / "key").read_text() == "TOP\n"
 
 
-async def test_what_a_link_leads_to_by_now_may_be_allowed_as_well(folder: Path) -> None:
+async def test_a_link_redirected_to_an_allowed_file_is_followed(folder: Path) -> None:
     approve(folder, read_file, "notes", deny("*", path="docs/*"))
 
     assert "TOP" in await Worker(folder).use(read_file, path="link")
@@ -94,7 +94,7 @@ def hiding(folder: Path) -> Worker:
 
 
 @pytest.mark.parametrize("path", ["journal.db", "./journal.db", "journal", "same", "state/api_key"])
-async def test_what_is_hidden_is_not_read_by_any_name(hiding: Worker, path: str) -> None:
+async def test_a_hidden_file_is_unreadable_under_any_name(hiding: Worker, path: str) -> None:
     for tool, more in ((read_file, {}), (search_files, {"pattern": "facts"})):
         try:
             said = await hiding.use(tool, path=path, **more)
@@ -105,7 +105,7 @@ async def test_what_is_hidden_is_not_read_by_any_name(hiding: Worker, path: str)
 
 
 @pytest.mark.parametrize("path", ["journal.db-wal", "state/new/key", "notes"])
-async def test_what_is_hidden_or_read_only_is_not_written(
+async def test_hidden_and_read_only_files_are_not_written(
     folder: Path, hiding: Worker, path: str
 ) -> None:
     refused = await hiding.refused(write_file, path=path, content="mine")
@@ -115,7 +115,7 @@ async def test_what_is_hidden_or_read_only_is_not_written(
     assert not (folder / "state" / "new").exists()
 
 
-async def test_what_is_hidden_is_left_out_of_a_search_and_a_listing(hiding: Worker) -> None:
+async def test_hidden_files_are_left_out_of_searches_and_listings(hiding: Worker) -> None:
     found = await hiding.use(search_files, pattern="facts", glob="*")
     listed = await hiding.use(list_files)
 
@@ -125,7 +125,7 @@ async def test_what_is_hidden_is_left_out_of_a_search_and_a_listing(hiding: Work
     assert "hides them: 2" in listed
 
 
-def test_a_sandbox_names_nothing_outside_by_a_link_in_the_workspace(
+def test_a_sandbox_path_must_not_link_out_of_the_workspace(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     (folder / "build").symlink_to(tmp_path_factory.mktemp("outside"))

@@ -31,7 +31,7 @@ async def edited(tmp_path: Path, before: bytes, old: str, new: str) -> bytes:
     return file.read_bytes()
 
 
-def test_what_only_looks_may_be_run_again() -> None:
+def test_only_reading_file_tools_are_idempotent() -> None:
     assert [used.name for used in FILES if used.idempotent] == [
         "read_file",
         "list_files",
@@ -138,7 +138,7 @@ async def test_bytes_that_are_no_text_are_said_to_be(tmp_path: Path, worker: Wor
         (b"who knows", "binary of 109 bytes"),
     ],
 )
-async def test_what_is_no_text_is_refused_with_its_kind(
+async def test_a_binary_file_is_refused_with_its_kind(
     tmp_path: Path, worker: Worker, begin: bytes, kind: str
 ) -> None:
     (tmp_path / "data").write_bytes(begin + bytes(100))
@@ -158,7 +158,9 @@ async def test_not_even_a_page_of_a_private_key_is_read(tmp_path: Path, worker: 
     assert "aB3d" not in await worker.use(search_files, pattern="aB3d")
 
 
-async def test_what_is_not_there_is_said_with_near_names(tmp_path: Path, worker: Worker) -> None:
+async def test_a_missing_file_is_reported_with_similar_names(
+    tmp_path: Path, worker: Worker
+) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/app.py").touch()
     (tmp_path / "README.md").touch()
@@ -213,7 +215,7 @@ async def test_a_new_file_is_written_with_its_folders(tmp_path: Path, worker: Wo
 @pytest.mark.parametrize(
     "path", [".git", ".git/config", "part/.GIT/info/attributes", ".hg/hgrc", "link/config"]
 )
-async def test_nothing_of_version_control_is_written(
+async def test_files_of_version_control_are_not_written(
     tmp_path: Path, worker: Worker, path: str
 ) -> None:
     """Its settings name commands, which git runs as us."""
@@ -256,7 +258,7 @@ async def test_permissions_stay_with_a_file(tmp_path: Path, worker: Worker, mode
     assert stat.S_IMODE(file.stat().st_mode) == mode
 
 
-async def test_a_file_that_nobody_may_write_stays(tmp_path: Path, worker: Worker) -> None:
+async def test_a_read_only_file_is_not_replaced(tmp_path: Path, worker: Worker) -> None:
     """Another one could be put in its place, which is not what its owner meant."""
     file = tmp_path / "kept"
     file.write_text("kept")
@@ -286,7 +288,7 @@ async def test_who_reads_meanwhile_sees_the_old_file_or_the_new(
     assert file.read_text() == "new and longer"
 
 
-async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, worker: Worker) -> None:
+async def test_a_failed_write_leaves_no_temporary_file(tmp_path: Path, worker: Worker) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/file").write_text("old")
     await worker.use(read_file, path="folder/file")
@@ -313,7 +315,7 @@ async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, worker: 
         (b"a.*b\n", ".*", "\\1", b"a\\1b\n"),
     ],
 )
-async def test_an_edit_keeps_all_but_what_it_replaces(
+async def test_an_edit_changes_only_the_replaced_text(
     tmp_path: Path, before: bytes, old: str, new: str, after: bytes
 ) -> None:
     """Line endings and the mark at the beginning too, whatever the model writes."""
@@ -375,7 +377,7 @@ async def test_an_edit_that_fits_nowhere_shows_the_nearest_lines(
         ("\ud800", "x", "stands for no character"),
     ],
 )
-async def test_an_edit_that_means_nothing_is_refused(
+async def test_an_edit_without_effect_is_refused(
     tmp_path: Path, worker: Worker, old: str, new: str, why: str
 ) -> None:
     (tmp_path / "file").write_text("a\n")

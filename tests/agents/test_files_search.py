@@ -92,7 +92,7 @@ async def test_a_long_list_says_how_much_is_left_out(tmp_path: Path, worker: Wor
     assert note == "[122 more; ask for a part of it, by path or pattern]"
 
 
-async def test_nothing_is_said_to_be_nothing(worker: Worker) -> None:
+async def test_an_empty_listing_names_the_folder_and_the_pattern(worker: Worker) -> None:
     assert await worker.use(list_files, path="src", pattern="*.c") == "[nothing in src fits '*.c']"
     assert (
         await worker.refused(list_files, path="README.md") == "'README.md' is a file, not a folder"
@@ -249,7 +249,7 @@ def test_a_search_ends_when_its_time_is_up_and_says_so(tmp_path: Path, path: str
     )
 
 
-async def test_what_cannot_be_entered_is_named(tmp_path: Path, worker: Worker) -> None:
+async def test_a_listing_names_folders_that_are_too_deep(tmp_path: Path, worker: Worker) -> None:
     """Folders in folders without an end, which a program made by mistake."""
     deepest = tmp_path
     for _ in range(105):
@@ -265,7 +265,7 @@ async def test_what_cannot_be_entered_is_named(tmp_path: Path, worker: Worker) -
     "pattern",
     ["^DB_PASSWORD=9f8e", "9f8e7d6c", r"PASSWORD=\*\*\*x|=9f8e", "MIIEpAIBAAKCAQEA7Q1W2e3R4"],
 )
-async def test_what_is_hidden_cannot_be_searched_for(tmp_path: Path, pattern: str) -> None:
+async def test_a_search_does_not_match_hidden_secrets(tmp_path: Path, pattern: str) -> None:
     """Else a search says whether, and so spells a secret letter by letter."""
     lines = ["USER=ann", "DB_PASSWORD=9f8e7d6c5b4a39281706", "# " + "text " * 50]
     lines += ["x = 1"] * 200

@@ -127,7 +127,7 @@ def test_a_problem_is_one_line_that_is_not_long() -> None:
         ({"$defs": {"a": {"$id": "urn:a"}}}, "a part of it has an $id"),
     ],
 )
-def test_what_is_no_schema_is_refused_with_the_reason(schema: Any, why: str) -> None:
+def test_an_invalid_schema_is_refused_with_the_reason(schema: Any, why: str) -> None:
     with pytest.raises(DefinitionError) as caught:
         require_schema(schema)
 
@@ -152,14 +152,14 @@ def test_what_is_no_schema_is_refused_with_the_reason(schema: Any, why: str) -> 
         ({"dependentSchemas": {"a": {"required": ["b"]}}}, '{"a": 1, "b": 2}'),
     ],
 )
-def test_what_else_a_schema_may_say(schema: dict[str, Any], text: str) -> None:
+def test_a_schema_may_use_these_other_keywords(schema: dict[str, Any], text: str) -> None:
     require_schema(schema)
 
     assert schema_problems(schema, text) == ()
 
 
 @pytest.mark.realtime
-async def test_nothing_is_ever_fetched() -> None:
+async def test_checking_a_schema_fetches_no_url() -> None:
     asked: list[bytes] = []
 
     async def note(stream: trio.SocketStream) -> None:
@@ -262,7 +262,7 @@ def test_an_answer_that_doubles_with_every_level_is_not_checked(keyword: str) ->
     assert problem.startswith("it cannot be checked in reasonable time")
 
 
-def test_what_is_left_unevaluated_doubles_too() -> None:
+def test_nested_unevaluated_properties_are_too_slow_to_check() -> None:
     schema: dict[str, Any] = {"properties": {"a": True}}
     for _ in range(40):
         schema = {"allOf": [schema], "unevaluatedProperties": False}

@@ -209,13 +209,13 @@ def test_the_chat_has_instructions_calls_and_results() -> None:
     ]
 
 
-def test_the_chat_leaves_out_what_is_empty() -> None:
+def test_the_chat_leaves_out_empty_messages() -> None:
     empty = ModelRequest(instructions="", transcript=[HELLO, AssistantMessage()], tools=())
 
     assert chat_messages(empty) == [ChatMessage("user", "hello")]
 
 
-def test_what_fits_is_not_cut() -> None:
+def test_rows_that_fit_are_not_cut() -> None:
     rows = [ChatMessage("user", "a" * 500), ChatMessage("assistant", "b" * 500)]
 
     assert cut_to_fit(rows, 1000) == rows
@@ -273,7 +273,7 @@ def pretended_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("pretended_engine")
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_local_model_refuses_a_missing_or_invalid_file(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("no weights")
 
@@ -394,7 +394,7 @@ async def test_cancelling_stops_it_soon_and_leaves_it_usable(
 
 @needs_weights
 @pytest.mark.realtime
-async def test_what_is_too_long_is_cut_until_it_fits(narrow: LocalModel) -> None:
+async def test_a_request_that_is_too_long_is_cut_until_it_fits(narrow: LocalModel) -> None:
     """Digits have more tokens than letters let expect."""
     numbers = UserMessage("7 1 4 9 " * 1000)
 
@@ -418,7 +418,9 @@ async def test_an_answer_that_is_cut_off_is_malformed(narrow: LocalModel) -> Non
 
 @needs_weights
 @pytest.mark.realtime
-async def test_what_goes_wrong_is_told_in_a_sentence(model: LocalModel, tmp_path: Path) -> None:
+async def test_a_local_model_reports_failures_in_a_sentence(
+    model: LocalModel, tmp_path: Path
+) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))
 
@@ -471,7 +473,7 @@ async def test_a_real_model_keeps_to_how_long_its_answer_may_be(model: LocalMode
 
 @needs_weights
 @pytest.mark.realtime
-async def test_what_an_answer_that_is_cut_off_has_used_is_told(model: LocalModel) -> None:
+async def test_a_cut_off_answer_reports_its_usage(model: LocalModel) -> None:
     with pytest.raises(ModelError, match="broke off its JSON") as caught:
         await model.answer(request(output={"type": "string"}, max_output=2))
 

@@ -46,7 +46,7 @@ class Answers:
         (("a", -1.0, None, [("b", -2.0)]), "TokenOptions"),
     ],
 )
-def test_what_is_no_log_probability_is_refused(given: tuple[Any, ...], problem: str) -> None:
+def test_an_invalid_log_probability_is_refused(given: tuple[Any, ...], problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
         TokenLogprob(*given)
 

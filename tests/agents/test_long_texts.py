@@ -23,9 +23,7 @@ def text_of(characters: int) -> str:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("characters", [LONG_TEXT, VERY_LONG_TEXT])
-async def test_a_text_that_was_searched_ahead_is_what_a_search_in_place_makes_of_it(
-    characters: int,
-) -> None:
+async def test_searching_a_text_ahead_gives_the_same_redaction(characters: int) -> None:
     text = text_of(characters)
     redactor = Redactor([SECRET])
 

@@ -78,7 +78,7 @@ def test_only_the_last_answer_has_open_calls() -> None:
     assert unanswered_calls(transcript) == [B]
 
 
-def test_what_was_said_cannot_be_changed() -> None:
+def test_a_message_is_immutable() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         USER.text = "stop"  # type: ignore[misc]
 
@@ -159,9 +159,7 @@ def test_a_journal_from_before_there_were_ids_can_be_read(
 
 
 @pytest.mark.realtime
-async def test_a_cassette_is_asked_for_what_was_said_and_not_by_which_message(
-    tmp_path: Path,
-) -> None:
+async def test_a_cassette_matches_messages_by_content_and_not_by_id(tmp_path: Path) -> None:
     file = tmp_path / "one.jsonl"
     asked = ModelRequest(instructions="", transcript=MESSAGES, tools=())
     first = await RecordingModel(ScriptedModel(["42"]), file).answer(asked)

@@ -166,7 +166,7 @@ async def test_messages_have_words_of_their_own_for_the_choice_of_tools(
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("kind", [OpenAIModel, ResponsesModel, AnthropicModel])
-async def test_a_request_without_tools_says_nothing_of_calls(
+async def test_a_request_without_tools_has_no_settings_for_calls(
     server: FakeProvider, kind: type[HttpModel]
 ) -> None:
     """Every provider refuses that."""
@@ -298,7 +298,7 @@ def test_a_setting_that_makes_no_sense_is_refused(wrong: dict[str, Any], problem
         ("local:smollm2", {"reasoning_effort": "low"}, "it has no reasoning_effort"),
     ],
 )
-def test_what_a_provider_cannot_do_is_an_error_where_the_agent_is_made(
+def test_an_agent_refuses_settings_that_its_provider_does_not_support(
     model: str, settings: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(DefinitionError, match=problem) as caught:
@@ -359,7 +359,7 @@ def test_settings_of_a_request_are_put_over_those_of_an_agent() -> None:
     assert hash(both) == hash(requested.over(agents))
 
 
-def test_only_what_is_given_is_a_field() -> None:
+def test_only_settings_with_a_value_become_fields() -> None:
     settings = ModelSettings(temperature=0, parallel_tool_calls=False, stop=["a"])
 
     assert settings.as_fields() == {"temperature": 0, "parallel_tool_calls": False, "stop": ["a"]}
@@ -447,7 +447,7 @@ async def test_messages_are_marked_where_they_are_to_be_cached(
 
 
 @pytest.mark.realtime
-async def test_what_was_read_from_and_written_to_a_cache_is_counted() -> None:
+async def test_tokens_read_from_and_written_to_a_cache_are_counted() -> None:
     async with open_provider(Say(text="hi", read=100, cached=40, wrote=5)) as server:
         model = AnthropicModel("m", key="sk-0123456789", base_url=server.url)
         request = ModelRequest(instructions="", transcript=[UserMessage("hello")], tools=())

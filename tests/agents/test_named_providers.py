@@ -187,7 +187,7 @@ async def test_bedrock_takes_a_bearer_key() -> None:
         ),
     ],
 )
-def test_a_signature_is_that_of_botocore(url: str, token: str, signature: str) -> None:
+def test_a_signature_equals_the_one_of_botocore(url: str, token: str, signature: str) -> None:
     """The signatures were made with botocore 1.44.0, for the same request at the same time."""
     keys = AwsKeys(
         access_key="AKIDEXAMPLE",
@@ -259,7 +259,7 @@ async def test_vertex_is_asked_with_a_token() -> None:
     assert (answer.text, other.text) == ("so", "so")
 
 
-async def test_the_official_client_of_vertex_reads_what_our_server_says() -> None:
+async def test_the_official_client_of_vertex_reads_the_answers_of_our_server() -> None:
     async with open_provider(Say(text="so", read=20, wrote=5)) as server:
         async with anthropic.AsyncAnthropicVertex(
             base_url=server.url,
@@ -297,7 +297,7 @@ async def test_the_official_client_of_vertex_reads_what_our_server_says() -> Non
         ),
     ],
 )
-def test_an_address_is_made_of_what_the_environment_says(
+def test_the_base_url_is_built_from_environment_variables(
     name: str, variables: dict[str, str], url: str
 ) -> None:
     assert PROVIDERS[name].base_url(f"{name}:m", variables) == url
@@ -458,7 +458,7 @@ async def test_secret_headers_of_a_service_are_in_no_error() -> None:
     assert TOKEN not in texts_of(error)
 
 
-async def test_openrouter_says_what_a_call_has_cost() -> None:
+async def test_openrouter_reports_the_cost_of_a_call() -> None:
     chunk = {
         "choices": [{"delta": {"content": "so"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "cost": 0.00125},

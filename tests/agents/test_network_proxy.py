@@ -166,7 +166,7 @@ async def test_a_tunnel_carries_bytes_both_ways_and_each_end_by_itself() -> None
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("entry", ["example.com", "*", "public:localhost:PORT", "127.0.0.1:1"])
-async def test_what_is_not_named_is_refused_with_a_sentence(entry: str) -> None:
+async def test_the_proxy_refuses_an_unnamed_host_with_a_sentence(entry: str) -> None:
     async with open_site(entry) as site:
         for target in (f"localhost:{site.port}", f"127.0.0.1:{site.port}"):
             answer = await site.get(target)
@@ -251,7 +251,7 @@ async def test_a_host_that_does_not_listen_is_a_bad_gateway() -> None:
 
 
 @pytest.mark.realtime
-async def test_without_the_password_nothing_is_served() -> None:
+async def test_the_proxy_refuses_requests_without_the_password() -> None:
     async with open_site("localhost:PORT", password="swordfish") as site:
         target = f"localhost:{site.port}"
         right = "Proxy-Authorization: Basic c2FuZGJveDpzd29yZGZpc2g="
@@ -288,7 +288,7 @@ async def test_without_the_password_nothing_is_served() -> None:
         b"GET http://localhost:PORT/" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
-async def test_what_is_no_clear_request_to_a_proxy_reaches_no_host(request_: bytes) -> None:
+async def test_the_proxy_forwards_no_malformed_request(request_: bytes) -> None:
     async with open_site("localhost:PORT") as site:
         answer = await site.send(request_)
 
@@ -393,7 +393,7 @@ async def test_an_answer_that_breaks_off_breaks_off() -> None:
 # An address is looked up without a thread, during which the clock would jump.
 
 
-async def test_a_client_that_says_nothing_is_closed() -> None:
+async def test_the_proxy_closes_a_silent_client() -> None:
     async with open_site("127.0.0.1:PORT") as site:
         async with await site.connect() as stream:
             await stream.send_all(b"GET http://loc")
@@ -402,7 +402,7 @@ async def test_a_client_that_says_nothing_is_closed() -> None:
         assert trio.current_time() < proxy_module.IDLE_SECONDS
 
 
-async def test_a_tunnel_in_which_nothing_is_said_is_closed() -> None:
+async def test_the_proxy_closes_a_silent_tunnel() -> None:
     async def be_silent(stream: trio.SocketStream) -> None:
         async with stream:
             await trio.sleep_forever()

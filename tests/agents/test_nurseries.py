@@ -82,7 +82,7 @@ async def test_a_request_to_stop_counts_more_than_an_error(stop: BaseException) 
     assert caught.value.__notes__ == ["also: ValueError: a"]
 
 
-async def test_what_led_to_an_error_is_still_told_and_nothing_else() -> None:
+async def test_an_error_raised_from_a_group_keeps_its_own_cause_and_context() -> None:
     """The group is no cause of its own part."""
     error, cause, context = ValueError("a"), KeyError("b"), OSError("c")
     error.__cause__, error.__context__ = cause, context
@@ -127,7 +127,7 @@ async def test_a_cancellation_comes_out_as_a_cancellation() -> None:
     assert scope.cancelled_caught
 
 
-def test_what_is_no_group_passes() -> None:
+def test_an_error_outside_of_a_group_passes_unchanged() -> None:
     with pytest.raises(ValueError, match="a"), raising_one_error():
         raise ValueError("a")
 

@@ -61,7 +61,7 @@ def chunk(finish_reason: str | None = None, **delta: object) -> dict[str, object
     return {"choices": [{"delta": delta, "finish_reason": finish_reason}]}
 
 
-async def test_the_server_hears_who_asks_which_model_for_what(
+async def test_a_request_names_the_key_and_the_model(
     server: FakeProvider, model: OpenAIModel
 ) -> None:
     server.replies = [Say(text="hi")]
@@ -129,7 +129,7 @@ async def test_a_tool_call_goes_there_and_back(server: FakeProvider, model: Open
     ]
 
 
-async def test_what_was_said_is_said_again_as_it_was(
+async def test_a_transcript_is_sent_in_its_original_order_and_wording(
     server: FakeProvider, model: OpenAIModel
 ) -> None:
     look = ToolCall("look", {"at": "ä"}, id=CallId("a"))
@@ -186,7 +186,7 @@ async def test_an_answer_that_is_no_object_is_asked_for_inside_one(
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-async def test_servers_have_two_names_for_what_a_model_thinks(
+async def test_reasoning_is_read_from_either_field_name(
     server: FakeProvider, model: OpenAIModel, field: str
 ) -> None:
     emitted: list[ModelEvent] = []
@@ -283,7 +283,7 @@ async def test_no_arguments_are_written_in_many_ways(
         ([chunk(content="so"), {"choices": [7]}], Failure.MALFORMED),
     ],
 )
-async def test_an_answer_that_fails_midway_keeps_what_was_said(
+async def test_an_answer_that_fails_midway_keeps_its_partial_text(
     server: FakeProvider, model: OpenAIModel, events: list[object], kind: Failure
 ) -> None:
     server.replies = [stream(*events)]
@@ -305,7 +305,7 @@ async def test_an_answer_that_fails_midway_keeps_what_was_said(
         Raw(b'{"choices":[{"message":{"content":"\xff"}}]}'),
     ],
 )
-async def test_what_has_no_choices_is_no_completion(
+async def test_an_answer_without_choices_is_malformed(
     server: FakeProvider, model: OpenAIModel, reply: Raw
 ) -> None:
     server.replies = [reply]
@@ -398,7 +398,7 @@ def test_the_old_name_is_for_everybody_else(url: str, field: str) -> None:
 @pytest.mark.parametrize(
     ("stop", "kind"), [("length", Failure.CUT_OFF), ("content_filter", Failure.FILTERED)]
 )
-async def test_what_an_answer_of_no_use_has_used_is_told(
+async def test_an_unusable_answer_reports_its_usage(
     server: FakeProvider, model: OpenAIModel, stop: str, kind: Failure, *, is_plain: bool
 ) -> None:
     """In a stream, the count comes after the reason for the end."""

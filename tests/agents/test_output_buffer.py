@@ -23,14 +23,14 @@ def kept(*chunks: bytes, head: int = 50, tail: int = 50) -> OutputBuffer:
     return output
 
 
-def test_what_is_short_is_kept_as_it_is() -> None:
+def test_short_output_is_kept_unchanged() -> None:
     output = kept("grün\n".encode(), b"\tlast line")
 
     assert output.text() == "grün\n\tlast line"
     assert (output.total, output.dropped) == (15, 0)
 
 
-def test_of_what_is_long_the_beginning_and_the_end_are_kept() -> None:
+def test_long_output_keeps_its_beginning_and_its_end() -> None:
     output = kept(*[b"%03d " % number for number in range(250)], head=8, tail=12)
 
     assert output.text() == ("000 001 \n[983 of 1000 characters are left out here]\n 248 249 ")
@@ -88,7 +88,7 @@ def test_how_it_was_cut_into_chunks_makes_no_difference(printed: bytes, cuts: li
 
 
 @given(st.one_of(OUTPUTS, st.binary()))
-def test_nothing_that_is_kept_moves_a_cursor(printed: bytes) -> None:
+def test_kept_output_holds_no_control_characters(printed: bytes) -> None:
     text = kept(printed, head=10_000).text()
 
     assert all(char in "\n\t" or ord(char) >= 32 for char in text)
@@ -114,7 +114,7 @@ def test_escape_sequences_leave_no_trace(sequence: bytes) -> None:
     assert kept(b"be" + sequence + b"fore").text() == "before"
 
 
-def test_a_sequence_without_an_end_does_not_swallow_what_follows() -> None:
+def test_an_unterminated_escape_sequence_does_not_swallow_later_output() -> None:
     """A stray escape would otherwise hide all that the command says after it."""
     printed = b"\x1b]0;never ended" + b"x" * 10_000 + b"\nseen"
 
@@ -122,7 +122,7 @@ def test_a_sequence_without_an_end_does_not_swallow_what_follows() -> None:
     assert kept(printed[:6000], printed[6000:], head=20_000).text().endswith("x\nseen")
 
 
-def test_what_is_held_back_at_the_end_is_shown_as_what_it_is() -> None:
+def test_incomplete_characters_at_the_end_of_output_are_shown() -> None:
     assert kept(b"half \xe2\x82").text() == "half \ufffd"
     assert kept(b"line\r").text() == "line\n"
     assert kept(b"bold \x1b[1").text() == "bold \ufffd[1"
@@ -142,7 +142,7 @@ def test_writing_returns_the_text_that_was_taken_in() -> None:
 
 
 class TestSince:
-    def test_each_time_only_what_is_new_is_returned(self) -> None:
+    def test_output_since_a_mark_is_only_the_new_text(self) -> None:
         output = OutputBuffer(head=3, tail=5)
         output.write(b"abcd")
         first, mark = output.since(0)
@@ -152,7 +152,7 @@ class TestSince:
         assert (first, second) == ("abcd", "ef")
         assert output.since(mark) == ("", mark)
 
-    def test_what_was_dropped_between_is_said(self) -> None:
+    def test_output_since_a_mark_counts_the_dropped_characters(self) -> None:
         output = OutputBuffer(head=3, tail=5)
         output.write(b"abcd")
         _, mark = output.since(0)
@@ -209,12 +209,12 @@ class TestLooseEnds:
     @pytest.mark.parametrize(
         ("mark", "before"), [(3, "bc"), (5, "de"), (50, ""), (94, ""), (97, "vw")]
     )
-    def test_what_came_before_a_mark_is_found_if_it_is_kept(self, mark: int, before: str) -> None:
+    def test_text_before_a_mark_is_found_while_it_is_kept(self, mark: int, before: str) -> None:
         output = kept(b"abcde", b"-" * 89, b"uvwxyz", head=5, tail=6)
 
         assert output.before(mark, 2) == before
 
-    def test_what_came_before_a_mark_is_found_where_all_is_kept(self) -> None:
+    def test_text_before_a_mark_may_span_head_and_tail(self) -> None:
         output = kept(b"abcdefgh", head=4, tail=4)
 
         assert output.before(6, 4) == "cdef"

@@ -43,7 +43,7 @@ async def test_a_file_that_would_be_imported_in_place_of_a_module_is_refused(
     assert not (project / path).exists()
 
 
-async def test_what_a_command_writes_is_imported_in_place_of_no_module(
+async def test_a_module_written_by_a_command_never_shadows_an_import(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may make a module that this process has not imported yet."""
@@ -81,7 +81,7 @@ async def test_other_code_is_written_as_always(project: Path, path: str) -> None
     assert "created" in await Worker(project).use(write_file, path=path, content="x = 1\n")
 
 
-async def test_a_module_that_hides_nothing_is_written_at_the_end_of_the_path(
+async def test_a_module_at_the_end_of_the_path_may_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There `orchestrator run FILE` has the folder of the file."""
@@ -93,7 +93,7 @@ async def test_a_module_that_hides_nothing_is_written_at_the_end_of_the_path(
 @pytest.mark.parametrize(
     "path", ["agent.py", "models/providers/new_one.py", "a_package_that_is/imported_later.py"]
 )
-async def test_what_runs_here_is_not_written(path: str) -> None:
+async def test_the_code_that_runs_here_is_not_written(path: str) -> None:
     package = Path(agents.__file__).parent
     worker = Worker(package)
     before = (package / "agent.py").read_bytes()

@@ -139,7 +139,7 @@ async def test_the_end_of_a_storm_is_no_stampede() -> None:
     assert max(together) <= 2 * FIRST_CALLS
 
 
-async def test_a_provider_that_refuses_nothing_is_soon_asked_by_all() -> None:
+async def test_a_provider_that_refuses_no_call_soon_gets_all_of_them() -> None:
     """What may be unanswered doubles in each round trip, and long answers hold up none."""
     provider = Provider(lambda _: False, seconds=100)
 
@@ -174,7 +174,7 @@ async def test_a_limit_of_the_provider_is_found_and_kept() -> None:
     assert trio.current_time() < 60 * 3
 
 
-async def test_calls_that_wait_pass_in_the_order_in_which_they_came() -> None:
+async def test_waiting_calls_pass_in_the_order_of_their_arrival() -> None:
     provider = Provider(storm(5))
     model = asked(provider, Pace(first_calls=1))
 
@@ -263,7 +263,7 @@ async def test_a_provider_that_refuses_for_ever_is_left_after_a_minute(
     assert await ask_together(with_fallback(model, asked(other)), 100) == 100
 
 
-async def test_another_failure_holds_nothing_back() -> None:
+async def test_a_failure_without_a_rate_limit_slows_no_other_call() -> None:
     """A request that the server cannot digest is no reason to slow down the others."""
 
     class Failing(Provider):

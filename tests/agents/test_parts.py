@@ -98,7 +98,7 @@ async def ask(build: Build, server: FakeProvider, request: ModelRequest) -> Assi
         (lambda: UserMessage("x", ("cat.png",)), "a tuple of Part"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_part_is_refused_by_a_sentence(
+def test_an_invalid_part_is_refused_with_a_sentence(
     wrong: Callable[[], object], problem: str
 ) -> None:
     with pytest.raises(DefinitionError, match=problem):
@@ -278,7 +278,7 @@ async def test_a_message_may_be_parts_alone(server: FakeProvider, build: Build) 
         (anthropic, Part("image/png", url="http://localhost/a.png"), "from https:// only"),
     ],
 )
-async def test_what_a_protocol_cannot_say_is_refused_before_it_is_sent(
+async def test_a_part_that_a_protocol_lacks_is_refused_before_sending(
     server: FakeProvider, build: Build, part: Part, problem: str
 ) -> None:
     with pytest.raises(ModelError, match=problem) as failed:
@@ -290,7 +290,7 @@ async def test_what_a_protocol_cannot_say_is_refused_before_it_is_sent(
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("build", [openai, anthropic])
-async def test_a_file_with_nothing_to_read_says_so(server: FakeProvider, build: Build) -> None:
+async def test_a_file_without_text_is_sent_as_a_note(server: FakeProvider, build: Build) -> None:
     await ask(build, server, request(Part("text/plain", data=b" \n", name=" ")))
 
     (received,) = server.heard
@@ -299,7 +299,7 @@ async def test_a_file_with_nothing_to_read_says_so(server: FakeProvider, build: 
     assert NOTHING in (shown.get("text") or shown["source"]["data"])
 
 
-def test_a_local_model_is_told_what_it_cannot_read() -> None:
+def test_a_local_model_is_told_about_files_that_it_cannot_read() -> None:
     assert chat_messages(request(PDF, PNG)) == [
         ChatMessage(
             "user",

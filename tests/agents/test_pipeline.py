@@ -190,7 +190,7 @@ async def test_a_function_without_parameters_takes_anything() -> None:
     assert brief.as_goal(5) == "5"
 
 
-def test_models_read_what_a_function_takes() -> None:
+def test_the_instructions_of_a_function_agent_describe_its_input() -> None:
     """A model that delegates to it must write that JSON."""
 
     @agent
@@ -203,7 +203,7 @@ def test_models_read_what_a_function_takes() -> None:
     assert '"words"' in brief.instructions
 
 
-def test_what_a_function_gives_must_be_what_it_promises() -> None:
+def test_the_output_of_a_function_must_match_its_annotation() -> None:
     @agent
     async def number(goal: str) -> int:
         return len(goal)
@@ -224,7 +224,7 @@ def test_what_a_function_gives_must_be_what_it_promises() -> None:
         number.encode_output(5, {"maximum": 4})
 
 
-async def test_nothing_is_a_promise_too() -> None:
+async def test_a_function_may_promise_to_return_none() -> None:
     @agent
     async def do(goal: str) -> None:
         del goal
@@ -280,7 +280,7 @@ def test_an_agent_is_not_called() -> None:
     assert brief.function is not None
 
 
-def test_those_whom_a_function_names_are_its_team() -> None:
+def test_the_agents_that_a_function_names_are_its_team() -> None:
     """So their models are looked for before anything begins."""
     near = Agent("near", model=MODEL)
     inside = Agent("inside", model=MODEL)
@@ -308,7 +308,7 @@ def test_joined_agents_are_one_sequence_however_they_are_joined() -> None:
     assert [part.name for part in named.parts] == ["both", "c"]
 
 
-def test_a_sequence_takes_what_its_first_takes_and_gives_what_its_last_gives() -> None:
+def test_a_sequence_has_the_input_of_its_first_and_the_output_of_its_last_agent() -> None:
     @agent
     async def outline(topic: Topic) -> list[str]:
         return [topic.name]
@@ -319,14 +319,14 @@ def test_a_sequence_takes_what_its_first_takes_and_gives_what_its_last_gives() -
     assert (whole.input, whole.output) == (Topic, Data)
 
 
-def test_what_is_no_agent_cannot_come_next() -> None:
+def test_only_an_agent_may_follow_in_a_sequence() -> None:
     not_an_agent: Any = len
 
     with pytest.raises(DefinitionError, match="it is no agent"):
         Agent("a", model=MODEL) >> not_an_agent
 
 
-def test_an_agent_may_be_written_with_what_it_gives_alone() -> None:
+def test_agent_may_be_subscripted_with_its_output_alone() -> None:
     """`Agent[Report]` takes anything, also where Python cannot know that by itself."""
     assert Agent[int] == Agent[int, Any]
     assert get_args(Pipeline[str, int]) == (str, int)

@@ -55,7 +55,7 @@ class Provider:
 USED = Usage(calls=1, input_tokens=100, output_tokens=10, unpriced=1, cached_tokens=40)
 
 
-async def test_a_known_model_costs_what_the_table_says() -> None:
+async def test_a_known_model_is_priced_by_the_table() -> None:
     model = with_prices(Provider("openai:a", USED), TABLE)
 
     answer = await model.answer(REQUEST)
@@ -181,7 +181,7 @@ WRITES = Price(
 )
 
 
-def test_what_is_written_to_a_cache_has_a_price_of_its_own() -> None:
+def test_tokens_written_to_a_cache_have_their_own_price() -> None:
     used = Usage(1, 300, 10, unpriced=1, cached_tokens=100, cache_written_tokens=100)
 
     cost = WRITES.applied_to(used).cost
@@ -196,7 +196,7 @@ def test_what_is_written_to_a_cache_has_a_price_of_its_own() -> None:
     assert most == 375
 
 
-def test_the_bound_of_several_models_is_that_of_the_most_expensive() -> None:
+def test_the_price_of_several_models_is_the_most_expensive_one() -> None:
     cheap = ScriptedModel(["so"], price=Price(input=1, output=30))
     both = with_fallback(cheap, ScriptedModel(["so"], price=WRITES))
 
@@ -225,7 +225,7 @@ async def test_a_cache_of_an_hour_costs_more(caching: Any, cost: int) -> None:
 
 
 @pytest.mark.parametrize(("own", "cost"), [({}, 7), ({"openai:a": Price(input=1)}, 100)])
-async def test_what_a_provider_says_goes_before_any_table_but_ones_own(
+async def test_the_cost_from_a_provider_wins_over_every_table_but_our_own(
     own: dict[str, Price], cost: int
 ) -> None:
     table = PriceTable(source="a test", models=own, look_up=lambda _: Price(input=9))
@@ -245,13 +245,13 @@ def test_without_the_package_no_price_is_known(monkeypatch: pytest.MonkeyPatch) 
         genai_prices_data._snapshot.cache_clear()
 
 
-def test_what_was_cached_costs_what_the_rest_does_unless_said_otherwise() -> None:
+def test_cached_tokens_cost_the_input_price_by_default() -> None:
     price = Price(input=2, output=10)
 
     assert price.cost_of(input_tokens=100, output_tokens=0, cached_tokens=90) == 200
 
 
-def test_what_was_cached_is_never_more_than_all() -> None:
+def test_cached_tokens_are_at_most_all_input_tokens() -> None:
     price = Price(input=2, output=10, cached=1)
 
     assert price.cost_of(input_tokens=10, output_tokens=0, cached_tokens=1_000) == 10
@@ -298,7 +298,7 @@ def test_a_sum_of_costs_is_off_by_the_rounding_of_each_call_at_most(
 
 
 @pytest.mark.parametrize(("name", "cost"), [("openai:a", 300), ("openai:b", 0)])
-async def test_what_a_failed_call_has_used_is_priced_too(name: str, cost: int) -> None:
+async def test_the_usage_of_a_failed_call_is_priced(name: str, cost: int) -> None:
     class Failing:
         async def answer(self, _: ModelRequest) -> AssistantMessage:
             await trio.lowlevel.checkpoint()
@@ -315,7 +315,7 @@ async def test_what_a_failed_call_has_used_is_priced_too(name: str, cost: int) -
     assert used == attrs.evolve(USED, cost=cost, unpriced=int(not cost))
 
 
-async def test_a_failed_call_that_has_used_nothing_costs_nothing() -> None:
+async def test_a_failed_call_without_usage_costs_no_money() -> None:
     with pytest.raises(ModelError) as caught:
         await with_prices(ScriptedModel([ModelError("down")]), TABLE).answer(REQUEST)
 

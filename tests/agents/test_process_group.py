@@ -141,7 +141,7 @@ class TestOutputAndExit:
     async def test_the_number_of_a_signal_is_negative(self, commands: Commands) -> None:
         assert await commands.result("kill -USR1 $$") == (-signal.SIGUSR1, "")
 
-    async def test_a_command_that_does_not_exist_is_what_the_shell_says(
+    async def test_an_unknown_command_reports_the_error_of_the_shell(
         self, commands: Commands
     ) -> None:
         code, printed = await commands.result("no-such-program-anywhere")
@@ -162,9 +162,7 @@ class TestOutputAndExit:
         names = {variable.partition("=")[0] for variable in variables}
         assert names - {"PWD", "SHLVL", "_", "OLDPWD"} == {"A", "PATH", "ORCHESTRATOR_PROCESS"}
 
-    async def test_what_leaves_the_shell_for_a_moment_is_still_heard(
-        self, commands: Commands
-    ) -> None:
+    async def test_output_of_a_process_substitution_is_still_read(self, commands: Commands) -> None:
         """No shell waits for what it substitutes a process with."""
         code, printed = await commands.result(
             "exec > >(sleep 0.05; cat; echo end); echo begin; exit 4"
@@ -283,7 +281,9 @@ class TestEnding:
         assert tagged_processes(process.tag) == {process.tag: []}
         assert [pid for pid in seen if is_alive(pid)] == []
 
-    async def test_cancelled_at_any_moment_nothing_is_left(self, commands: Commands) -> None:
+    async def test_cancelling_a_command_at_any_moment_leaves_no_process(
+        self, commands: Commands
+    ) -> None:
         """While it starts, while it runs, while it ends: the fixture looks what is left."""
         for attempt in range(100):
             with trio.move_on_after(attempt * 0.0001):
@@ -315,7 +315,7 @@ class TestEnding:
     @only_on_linux
     @pytest.mark.filterwarnings("ignore::ResourceWarning")
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-    async def test_what_the_kernel_does_not_let_go_of_keeps_nobody(
+    async def test_a_process_that_the_kernel_cannot_kill_does_not_block_the_caller(
         self, commands: Commands, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A test cannot make a disk hang, so signals have no effect instead."""
@@ -345,7 +345,7 @@ class TestLeftBehind:
 
     @only_on_linux
     @pytest.mark.parametrize("start", ["", "setsid"])
-    async def test_a_job_that_holds_nothing_is_noticed_as_well(
+    async def test_a_background_job_with_closed_pipes_is_noticed(
         self, commands: Commands, start: str
     ) -> None:
         async with commands.run(
@@ -356,7 +356,9 @@ class TestLeftBehind:
             assert process.left_behind
             assert not is_alive(int(await commands.line()))
 
-    async def test_who_leaves_nothing_behind_is_not_blamed(self, commands: Commands) -> None:
+    async def test_a_command_that_leaves_no_process_is_not_reported(
+        self, commands: Commands
+    ) -> None:
         async with commands.run("yes | head -n 3; sleep 0.01 & wait") as process:
             assert await process.wait() == 0
 
@@ -366,7 +368,7 @@ class TestLeftBehind:
 
 @pytest.mark.realtime
 class TestStdin:
-    async def test_what_is_written_is_read_until_it_is_closed(self, commands: Commands) -> None:
+    async def test_a_process_reads_its_stdin_until_it_is_closed(self, commands: Commands) -> None:
         async with commands.run("cat; echo end", stdin=True) as process:
             await process.write("grün\n")
             assert await commands.line() == "grün"
@@ -379,7 +381,7 @@ class TestStdin:
                 await process.write("more")
         assert process.output.text() == "grün\nno end of lineend\n"
 
-    async def test_without_it_there_is_nothing_to_read(self, commands: Commands) -> None:
+    async def test_a_process_without_stdin_refuses_writes(self, commands: Commands) -> None:
         async with commands.run("cat; echo end") as process:
             assert await process.wait() == 0
             with pytest.raises(ToolError, match="without a stdin"):
@@ -395,7 +397,7 @@ class TestStdin:
 
             assert await process.wait() == 0
 
-    async def test_who_does_not_read_keeps_nobody_when_it_is_ended(
+    async def test_ending_a_process_that_does_not_read_unblocks_the_writers(
         self, commands: Commands
     ) -> None:
         problems: list[str] = []
@@ -486,7 +488,9 @@ class TestNotStarted:
             await commands.result("true " + "x" * 5_000_000)
 
     @pytest.mark.parametrize("character", ["\0", "\ud800"])
-    async def test_with_what_no_command_can_hold(self, commands: Commands, character: str) -> None:
+    async def test_a_command_with_an_impossible_character_is_refused(
+        self, commands: Commands, character: str
+    ) -> None:
         with pytest.raises(ToolError, match="holds a character that none can hold"):
             await commands.result(f"echo {character}")
 

@@ -39,14 +39,14 @@ def grandchild(environ: dict[str, str]) -> Generator[int]:
             os.kill(pid, 9)
 
 
-def test_what_this_process_has_started_is_a_command_and_itself_is_not() -> None:
+def test_a_descendant_of_this_process_is_a_command_and_this_process_is_not() -> None:
     with grandchild(dict(os.environ)) as pid:
         assert origin_of(pid) is Origin.COMMAND
     assert origin_of(os.getpid()) is Origin.ELSEWHERE
     assert origin_of(os.getppid()) is Origin.ELSEWHERE
 
 
-def test_what_has_ended_is_unknown() -> None:
+def test_an_ended_process_has_an_unknown_origin() -> None:
     with subprocess.Popen(["true"]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
         assert origin_of(ended.pid) is Origin.UNKNOWN  # a zombie
@@ -54,7 +54,7 @@ def test_what_has_ended_is_unknown() -> None:
     assert origin_of(0) is Origin.UNKNOWN
 
 
-def test_what_is_below_a_tagged_process_is_a_command_of_any_orchestrator() -> None:
+def test_a_descendant_of_a_tagged_process_is_a_command_of_any_orchestrator() -> None:
     with (
         grandchild(with_tag(os.environ, new_tag())) as tagged,
         grandchild(dict(os.environ)) as free,

@@ -79,7 +79,7 @@ def test_who_left_group_session_and_parent_is_found_and_ended(start: Start) -> N
     assert tagged_processes(tag) == {tag: []}
 
 
-def test_nobody_else_is_touched(start: Start) -> None:
+def test_killing_a_tag_spares_processes_of_other_tags(start: Start) -> None:
     mine, other = new_tag(), new_tag()
     end_it = start("exec sleep 1000", mine)
     leave_it = start("exec sleep 1000", other)
@@ -212,7 +212,7 @@ def test_who_cannot_be_ended_is_told_in_time(start: Start, monkeypatch: pytest.M
         assert time.monotonic() - began < 60
 
 
-def test_where_nothing_shows_processes_nothing_is_found(
+def test_kill_tagged_finds_no_process_without_a_process_folder(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tag = new_tag()

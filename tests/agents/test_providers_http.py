@@ -89,7 +89,7 @@ CALLS = (
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
-async def test_an_answer_comes_whole_and_with_what_it_used(
+async def test_an_answer_is_complete_and_reports_its_usage(
     server: FakeProvider, model: CloseableModel, *, is_plain: bool
 ) -> None:
     """Also from a server that streams nothing. The price is unknown."""
@@ -145,7 +145,7 @@ async def test_a_server_need_not_count(server: FakeProvider, model: CloseableMod
     assert (await ask(model)).usage == Usage(calls=1, unpriced=1)
 
 
-async def test_a_stream_that_breaks_keeps_what_was_said(
+async def test_a_broken_stream_keeps_its_partial_text(
     server: FakeProvider, model: CloseableModel
 ) -> None:
     for then in (Then.HANG_UP, Then.END):
@@ -332,7 +332,7 @@ async def test_a_server_that_is_not_there_cannot_be_reached(maker: Make) -> None
 @pytest.mark.parametrize(
     "url", ["127.0.0.1/v1", "nowhere://at-all", "http://[oops", "http://a:b:c"]
 )
-async def test_an_address_that_is_none_is_nothing_to_wait_for(maker: Make, url: str) -> None:
+async def test_an_invalid_address_fails_without_waiting(maker: Make, url: str) -> None:
     model = maker("some-model", key=KEY, base_url=url)
 
     error = await failure(model)
@@ -407,7 +407,7 @@ async def test_a_cancelled_request_hangs_up_and_leaves_the_model_usable(
     assert server.connections == 3
 
 
-async def test_the_server_hears_at_once_that_nobody_listens(
+async def test_cancelling_a_request_closes_its_connection_at_once(
     server: FakeProvider, model: CloseableModel
 ) -> None:
     with trio.fail_after(5):
@@ -514,7 +514,7 @@ def test_certificates_are_only_loaded_where_there_are_any() -> None:
         ("http://a:b:c", False),
     ],
 )
-def test_what_is_on_this_machine(url: str, *, is_here: bool) -> None:
+def test_is_on_loopback_recognizes_addresses_of_this_machine(url: str, *, is_here: bool) -> None:
     assert is_on_loopback(url) is is_here
 
 

@@ -174,7 +174,7 @@ def test_two_definitions_of_one_name_get_two_names() -> None:
     assert week["properties"]["days"]["items"] == {"$ref": "#/$defs/Day_2"}
 
 
-def test_what_is_written_is_the_same_in_every_process() -> None:
+def test_encoded_sets_are_sorted_in_every_process() -> None:
     class Nested(pydantic.BaseModel):
         names: set[str]
         groups: dict[str, list[frozenset[str]]]
@@ -319,7 +319,9 @@ def test_an_old_pydantic_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         codec_of(Fresh)
 
 
-def test_what_pydantic_must_check_is_refused_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_type_that_pydantic_must_check_is_refused_without_pydantic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pydantic", None)
 
     with pytest.raises(DefinitionError, match="pip install pydantic"):

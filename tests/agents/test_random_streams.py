@@ -207,7 +207,7 @@ def test_a_text_without_secrets_is_shown_as_it_comes(text: str) -> None:
         "signs",
     ],
 )
-def test_what_may_be_a_secret_is_held_back_for_so_long(text: str, most: int) -> None:
+def test_a_possible_secret_is_held_back_up_to_a_bound(text: str, most: int) -> None:
     stream = StreamRedactor(REDACTOR)
     for piece in cut(f"{text}\n", random.Random(1)):
         stream.add(piece)

@@ -47,7 +47,7 @@ def on_a_jumping_clock(main: Callable[[], Awaitable[None]]) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_a_limited_model_is_called_what_the_model_is_called() -> None:
+def test_a_limited_model_keeps_the_name_of_its_model() -> None:
     assert with_rate_limit(worker_model(), Limiter()).name == "worker"
 
 
@@ -202,7 +202,7 @@ async def test_tokens_are_reserved_before_the_call() -> None:
     assert worker.called_at == pytest.approx([0, 0, 30, 60])
 
 
-async def test_what_a_call_did_not_use_is_given_back() -> None:
+async def test_tokens_that_a_call_did_not_use_are_given_back() -> None:
     """A waiting call begins at once."""
     worker = worker_model(seconds=1, uses=1)
     limiter = Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE)
@@ -214,7 +214,7 @@ async def test_what_a_call_did_not_use_is_given_back() -> None:
     assert worker.called_at[4] == pytest.approx(2, abs=0.2)
 
 
-async def test_what_a_call_used_beyond_its_estimate_is_owed() -> None:
+async def test_tokens_that_a_call_used_beyond_its_estimate_are_owed() -> None:
     worker = worker_model(uses=10 * OUTPUT_ALLOWANCE)
     model = with_rate_limit(worker, Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE))
 
@@ -249,7 +249,7 @@ async def test_a_request_larger_than_a_minute_waits_for_a_full_bucket() -> None:
         (Limiter(in_flight=0), "in_flight"),
     ],
 )
-async def test_none_means_none(limiter: Limiter, limit: str) -> None:
+async def test_a_limit_of_zero_fails_at_once(limiter: Limiter, limit: str) -> None:
     """No waiting heals that, so it fails at once, and a fallback moves on."""
     worker = worker_model()
 
@@ -261,7 +261,7 @@ async def test_none_means_none(limiter: Limiter, limit: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["requests_per_minute", "tokens_per_minute"])
-def test_less_than_none_is_a_mistake(limit: str) -> None:
+def test_a_negative_limit_is_refused(limit: str) -> None:
     with pytest.raises(DefinitionError, match=f"{limit} cannot be -1"):
         Limiter(**{limit: -1})
 
@@ -302,7 +302,7 @@ arrivals = st.lists(st.floats(0, 200), min_size=1, max_size=40)
 
 @settings(deadline=None)
 @given(arrivals=arrivals, per_minute=st.integers(1, 20), seconds=st.floats(0, 5))
-def test_in_no_window_more_pass_than_a_bucket_and_what_flows_in(
+def test_no_window_passes_more_calls_than_the_bucket_and_its_inflow(
     arrivals: Sequence[float], per_minute: int, seconds: float
 ) -> None:
     worker = worker_model(seconds)

@@ -127,7 +127,7 @@ async def test_a_call_without_a_thought_turns_thinking_off_until_the_next_questi
     assert later["thinking"]["type"] == "enabled"
 
 
-async def test_thoughts_are_not_sent_where_none_are_wanted() -> None:
+async def test_reasoning_is_not_sent_back_when_reasoning_is_off() -> None:
     async with open_provider(Say(text="so")) as server:
         block = ReasoningBlock(NAME, ENCRYPTED_THOUGHT)
         body = await sent_messages(server, called(block), reasoning_effort="none")
@@ -237,7 +237,7 @@ SIGNED = {"google": {"thought_signature": "c2lnbmVk"}}
         ("groq", [{"reasoning": "Let me see"}], (), {}),
     ],
 )
-async def test_services_with_chat_completions_get_what_each_wants_back(
+async def test_each_chat_completions_service_gets_its_own_reasoning_back(
     name: str, deltas: list[Any], where: tuple[Any, ...], back: dict[str, Any]
 ) -> None:
     call = {**CALL, **(back if name == "gemini" else {})}

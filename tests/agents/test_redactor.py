@@ -56,7 +56,7 @@ q1W2e3R4t5
         ("-----BEGIN PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nq1W2", "***\nq1W2"),
     ],
 )
-def test_what_looks_like_a_secret_is_taken_out(text: str, left: str) -> None:
+def test_a_text_that_looks_like_a_secret_is_redacted(text: str, left: str) -> None:
     assert redacted(text) == left
 
 
@@ -74,11 +74,11 @@ def test_what_looks_like_a_secret_is_taken_out(text: str, left: str) -> None:
         "use sk-learn",
     ],
 )
-def test_what_does_not_look_like_one_stays(text: str) -> None:
+def test_an_ordinary_text_is_not_redacted(text: str) -> None:
     assert redacted(text) == text
 
 
-def test_what_is_known_to_be_secret_is_taken_out_whatever_it_looks_like() -> None:
+def test_a_known_secret_is_redacted_even_if_it_looks_ordinary() -> None:
     assert redacted("the swordfish swims", ["swordfish"]) == "the *** swims"
 
 
@@ -98,7 +98,7 @@ def test_a_tree_is_freed_of_secrets_in_all_its_texts() -> None:
     assert left == {"***": ["***", {"a": ["***", 1, None, 1.5, True]}], "say": "***"}
 
 
-def test_what_has_a_telling_name_is_taken_out_whatever_it_is() -> None:
+def test_a_field_with_a_telling_name_is_redacted_with_any_value() -> None:
     tree = {"password": "x", "API-Key": 1234, "Authorization": "y", "user": "me"}
 
     left = redacted_tree(tree)
@@ -129,7 +129,7 @@ def test_a_schema_that_speaks_of_passwords_stays() -> None:
         base64.urlsafe_b64encode(SECRET.encode()).decode(),
     ],
 )
-def test_what_is_known_is_found_however_it_is_written(written: str) -> None:
+def test_a_known_secret_is_found_in_every_encoding(written: str) -> None:
     redactor = Redactor([SECRET])
 
     left = redactor.redact(f"see {written}.")
@@ -187,7 +187,7 @@ class Thorough(Redactor):
 
 
 @given(trees, st.sampled_from(["swordfish", 'sw"ord\\fish', "schwärtfisch"]))
-def test_what_is_not_suspected_has_no_secret(tree: object, known: str) -> None:
+def test_a_body_that_is_not_suspected_holds_no_secret(tree: object, known: str) -> None:
     """Only what is suspected is looked at closely."""
     redactor, thorough = Redactor([known]), Thorough([known])
     for body in (msgspec.json.encode(tree), json.dumps(tree).encode()):

@@ -165,7 +165,7 @@ GO = [
 
 
 @pytest.mark.parametrize(("text", "left"), GO)
-def test_what_is_secret_goes_and_nothing_else(text: str, left: str) -> None:
+def test_only_the_secret_part_of_a_text_is_redacted(text: str, left: str) -> None:
     assert Redactor().redact(text) == left
 
 

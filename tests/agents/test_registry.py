@@ -29,7 +29,7 @@ def test_a_name_without_a_provider_and_a_model_is_refused(name: str) -> None:
         ("antropic:claude-sonnet-5", "anthropic:claude-sonnet-5"),
     ],
 )
-def test_a_name_that_was_mistyped_is_told_what_was_meant(name: str, meant: str) -> None:
+def test_a_mistyped_model_name_gets_a_suggestion(name: str, meant: str) -> None:
     with pytest.raises(DefinitionError, match=f"did you mean '{meant}'"):
         model_named(name, KEY)
 

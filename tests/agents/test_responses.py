@@ -49,7 +49,7 @@ async def ask(model: ResponsesModel, *transcript: Message, **more: Any) -> Assis
     return await model.answer(ModelRequest(**{**given, **more}))
 
 
-async def test_the_server_hears_the_whole_conversation_and_keeps_none_of_it(
+async def test_the_server_gets_the_whole_conversation_and_stores_no_part_of_it(
     server: FakeProvider, model: ResponsesModel
 ) -> None:
     @tool
@@ -165,7 +165,7 @@ HALF = event("response.output_text.delta", delta="so", output_index=0)
         (b"[DONE]", Failure.CONNECTION),
     ],
 )
-async def test_an_answer_that_fails_midway_keeps_what_was_said(
+async def test_an_answer_that_fails_midway_keeps_its_partial_text(
     server: FakeProvider, model: ResponsesModel, end: object, kind: Failure
 ) -> None:
     server.replies = [stream(HALF, end)]
@@ -221,7 +221,7 @@ async def test_a_server_may_say_all_arguments_at_once(
     assert (await ask(model)).calls == (CALL,)
 
 
-async def test_a_summary_of_what_it_thinks_is_told_too(
+async def test_a_reasoning_summary_is_emitted_too(
     server: FakeProvider, model: ResponsesModel
 ) -> None:
     events: list[ModelEvent] = []
@@ -271,7 +271,7 @@ async def test_the_server_hears_how_long_the_answer_may_be(
     assert "max_output_tokens" not in second
 
 
-async def test_what_an_answer_that_is_cut_off_has_used_is_told(
+async def test_a_cut_off_answer_reports_its_usage(
     server: FakeProvider, model: ResponsesModel
 ) -> None:
     server.replies = [Say(text="so", stop="max_output_tokens", read=20, wrote=5)]

@@ -72,7 +72,7 @@ async def test_of_a_long_answer_the_model_reads_both_ends_and_where_the_rest_is(
 
 
 @pytest.mark.realtime
-async def test_nothing_of_a_long_answer_is_lost(spill: Spill) -> None:
+async def test_a_long_answer_is_saved_whole(spill: Spill) -> None:
     file, character, byte = saved_in(await use(answering(LONG, limit=400, spill=spill)))
 
     assert file.read_text() == LONG
@@ -105,7 +105,7 @@ async def test_an_answer_comes_also_when_it_cannot_be_kept(full_disk: Spill) -> 
 
 
 @pytest.mark.realtime
-async def test_what_stands_for_no_character_can_be_kept(spill: Spill) -> None:
+async def test_a_lone_surrogate_is_saved_as_a_question_mark(spill: Spill) -> None:
     answer = await use(answering("\udcff" * 500, limit=400, spill=spill))
 
     assert saved_in(answer)[0].read_text() == "?" * 500
@@ -124,12 +124,12 @@ async def test_there_is_a_limit_unless_it_is_lifted(spill: Spill) -> None:
     assert "[1 of 50001 characters" in await use(answering(text + "x", spill=spill))
 
 
-def test_a_limit_below_nothing_is_refused() -> None:
+def test_a_negative_answer_limit_is_refused() -> None:
     with pytest.raises(DefinitionError, match="tool 'answer': no answer has -1"):
         answering("", limit=-1)
 
 
-def test_only_the_user_can_read_what_is_kept(spill: Spill) -> None:
+def test_only_the_user_can_read_saved_answers(spill: Spill) -> None:
     file = spill.save("mine")
 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -150,7 +150,7 @@ def test_a_file_that_is_not_whole_is_written_anew(spill: Spill) -> None:
     assert spill.save("whole").read_text() == "whole"
 
 
-def test_a_write_that_fails_leaves_nothing_behind(spill: Spill) -> None:
+def test_a_failed_write_leaves_no_temporary_file(spill: Spill) -> None:
     file = spill.save("whole")
     file.unlink()
     file.mkdir()
@@ -160,7 +160,7 @@ def test_a_write_that_fails_leaves_nothing_behind(spill: Spill) -> None:
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_nothing_is_kept_where_others_can_write(tmp_path: Path) -> None:
+def test_answers_are_not_saved_in_a_folder_that_others_can_write(tmp_path: Path) -> None:
     """Among the temporary files, another user may have made the folder first."""
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
@@ -192,7 +192,7 @@ def test_without_a_folder_it_is_the_users_own_temporary_one(
 
 
 @given(st.text(min_size=2), st.data())
-def test_what_is_shown_and_what_is_left_out_make_the_whole(text: str, data: st.DataObject) -> None:
+def test_the_shown_and_the_omitted_text_make_up_the_whole(text: str, data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, len(text) - 1))
 
     answer = shortened(text, limit, Path("file"))
@@ -222,7 +222,7 @@ def test_a_field_that_has_no_value_is_left_out() -> None:
     assert as_text("look", Parcel(3)) == '{"weight":3}'
 
 
-def test_what_contains_itself_is_the_developers_error() -> None:
+def test_a_result_that_contains_itself_is_a_definition_error() -> None:
     endless: list[object] = []
     endless.append(endless)
 

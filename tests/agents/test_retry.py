@@ -59,7 +59,7 @@ async def ask(model: Model, emitted: list[ModelEvent] | None = None) -> Assistan
     return await model.answer(ModelRequest(instructions="", transcript=(), tools=(), tell=tell))
 
 
-def test_a_retrying_model_is_called_what_the_model_is_called() -> None:
+def test_a_retrying_model_keeps_the_name_of_its_model() -> None:
     assert with_retries(ScriptedModel([])).name == "scripted"
 
 
@@ -72,14 +72,14 @@ async def test_an_answer_at_once_is_just_passed_on() -> None:
 
 
 @pytest.mark.parametrize("kind", HEALS)
-async def test_what_can_heal_is_asked_again(kind: Failure) -> None:
+async def test_a_transient_failure_is_retried(kind: Failure) -> None:
     model = with_retries(ScriptedModel([ModelError("no", kind=kind), "42"]))
 
     assert (await ask(model)).text == "42"
 
 
 @pytest.mark.parametrize("kind", STAYS)
-async def test_what_cannot_heal_is_raised_at_once(kind: Failure) -> None:
+async def test_a_permanent_failure_is_raised_at_once(kind: Failure) -> None:
     error = ModelError("no", kind=kind)
     emitted = Told()
 
@@ -161,7 +161,7 @@ async def test_it_waits_at_least_as_long_as_the_provider_asks() -> None:
     assert trio.current_time() == 100.5
 
 
-async def test_an_event_says_what_failed_before_the_wait_begins() -> None:
+async def test_an_event_reports_the_failure_before_the_wait_begins() -> None:
     heard_at: list[float] = []
 
     def tell(event: ModelEvent) -> None:
@@ -232,7 +232,7 @@ async def test_who_is_cancelled_while_the_model_fails_is_cancelled() -> None:
         breaks_off(partial="ha"),
     ],
 )
-async def test_what_a_broken_stream_had_said_is_taken_back(model: StreamingModel) -> None:
+async def test_the_text_of_a_broken_stream_is_retracted(model: StreamingModel) -> None:
     emitted = Told()
 
     assert (await ask(with_retries(model), emitted)).text == "whole"
@@ -241,7 +241,7 @@ async def test_what_a_broken_stream_had_said_is_taken_back(model: StreamingModel
     assert event.error == "cut" + RETRACTED
 
 
-async def test_what_was_taken_back_already_is_not_taken_back_again() -> None:
+async def test_a_retracted_text_is_not_retracted_twice() -> None:
     model = breaks_off(TextDelta("ha"), Retrying(Failure.TIMEOUT, "slow", 1))
     emitted = Told()
 

@@ -23,12 +23,12 @@ WIDE = Sandbox(network=True, write=["/a", "/b"], processes=None, disk=None)
         {"disk": "much"},
     ],
 )
-def test_what_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
+def test_a_contradictory_sandbox_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match=r"[sS]andbox"):
         Sandbox(**wrong)
 
 
-def test_an_agent_takes_a_sandbox_and_nothing_else() -> None:
+def test_an_agent_accepts_only_a_sandbox() -> None:
     with pytest.raises(DefinitionError, match="Sandbox"):
         Agent("a", model=ScriptedModel([]), sandbox=False)  # type: ignore[arg-type]
 
@@ -53,7 +53,7 @@ def test_an_agent_takes_a_sandbox_and_nothing_else() -> None:
         ),
     ],
 )
-def test_a_sandbox_within_another_allows_what_both_allow(
+def test_a_nested_sandbox_allows_the_intersection_of_both(
     own: Sandbox, parent: Sandbox, both: dict[str, Any]
 ) -> None:
     within = own.within(parent)

@@ -151,9 +151,7 @@ async def test_a_command_neither_reads_nor_writes_the_terminals_of_the_user(
         os.close(theirs)
 
 
-async def test_what_is_hidden_cannot_be_read_wherever_it_is(
-    folder: Path, wall: SandboxBackend
-) -> None:
+async def test_a_hidden_file_cannot_be_read_anywhere(folder: Path, wall: SandboxBackend) -> None:
     for name in ("state", "work/state"):
         (folder / name).mkdir()
         (folder / name / "journal.db").write_text("secret")
@@ -180,7 +178,7 @@ async def test_a_workspace_in_a_hidden_folder_is_all_that_is_seen_of_it(
     assert "secret" not in said
 
 
-async def test_only_what_is_named_can_be_read_where_names_are_given(
+async def test_a_sandbox_with_read_paths_shows_no_other_file(
     folder: Path, wall: SandboxBackend
 ) -> None:
     (folder / "other").write_text("secret")
@@ -247,7 +245,7 @@ async def test_root_changes_no_setting_of_the_kernel(folder: Path, wall: Sandbox
     assert code
 
 
-async def test_nothing_is_sent_that_connects_by_itself(folder: Path, wall: SandboxBackend) -> None:
+async def test_a_sandbox_blocks_tcp_fast_open(folder: Path, wall: SandboxBackend) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         address = server.getsockname()
         (folder / "work" / "it.py").write_text(
@@ -258,7 +256,9 @@ async def test_nothing_is_sent_that_connects_by_itself(folder: Path, wall: Sandb
     assert code
 
 
-async def test_what_is_in_no_namespace_is_forbidden(folder: Path, wall: SandboxBackend) -> None:
+async def test_a_sandbox_forbids_system_calls_that_no_namespace_confines(
+    folder: Path, wall: SandboxBackend
+) -> None:
     """Sockets of virtual machines, keyrings of the user, and io_uring, which makes sockets, too."""
     numbers = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}
     (folder / "work" / "it.py").write_text(
@@ -301,7 +301,7 @@ async def test_a_command_can_neither_signal_nor_read_other_processes(
             other.kill()
 
 
-async def test_nothing_outlives_its_command_whatever_it_does_to_its_environment(
+async def test_no_process_outlives_its_command_in_any_environment(
     folder: Path, backend: SandboxBackend
 ) -> None:
     await run(
@@ -470,7 +470,7 @@ async def test_a_worktree_can_be_committed_and_other_worktrees_are_read_only(
     assert (others.parent / "work" / "commondir").read_text() == "../..\n"
 
 
-def test_landlock_is_no_wall_where_the_workspace_has_what_we_run(folder: Path) -> None:
+def test_landlock_is_no_wall_for_a_workspace_with_our_own_code(folder: Path) -> None:
     backend = backend_named("landlock")
     place = TaskSandbox(backend=backend, sandbox=Sandbox(), workspace=folder)
     own = folder / "team.py"
@@ -513,7 +513,7 @@ def test_a_program_that_only_looks_like_bubblewrap_does_not_work(
         detect("bubblewrap")
 
 
-def test_a_name_that_is_none_is_refused() -> None:
+def test_an_unknown_sandbox_backend_is_refused() -> None:
     with pytest.raises(DefinitionError, match="bubblewrap"):
         SandboxChoice("docker")
     with pytest.raises(DefinitionError, match="macOS"):

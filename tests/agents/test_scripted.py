@@ -80,7 +80,7 @@ async def test_an_exception_is_raised() -> None:
 @pytest.mark.parametrize(
     "said", ["go", ToolCall("go", id=CallId("1")), [ToolCall("go", id=CallId("1"))]]
 )
-async def test_a_function_says_what_it_would_be_as_a_step(said: Any) -> None:
+async def test_a_function_step_answers_like_a_plain_step(said: Any) -> None:
     assert await ask(ScriptedModel([lambda _: said])) == await ask(ScriptedModel([said]))
 
 
@@ -109,7 +109,7 @@ async def test_a_function_may_fail_like_a_provider() -> None:
         await ask(ScriptedModel([lambda _: ModelError("overloaded")]))
 
 
-async def test_a_step_that_says_nothing_known_is_the_developers_error() -> None:
+async def test_a_function_step_must_return_a_step() -> None:
     def forgets_to_return(_: Transcript) -> Any:
         return None
 
@@ -289,7 +289,7 @@ async def test_an_answer_that_just_fits_is_whole(step: Any) -> None:
     assert answer.text == (step if isinstance(step, str) else "")
 
 
-async def test_it_counts_what_it_will_read_and_says_what_it_costs() -> None:
+async def test_a_scripted_model_counts_its_input_and_knows_its_price() -> None:
     price = Price(input=3)
     model = ScriptedModel(["42"], price=price)
     request = ModelRequest(instructions="Be brief.", transcript=[UserMessage("go")], tools=())

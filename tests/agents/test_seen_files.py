@@ -56,7 +56,7 @@ CHANGES = [
 
 @pytest.mark.realtime
 @pytest.mark.parametrize(("used", "arguments"), CHANGES)
-async def test_what_was_never_read_is_not_changed(
+async def test_a_task_cannot_change_a_file_that_it_has_not_read(
     file: Path, siblings: tuple[Worker, Worker], used: Tool, arguments: dict[str, str]
 ) -> None:
     first, second = siblings
@@ -73,7 +73,7 @@ async def test_what_was_never_read_is_not_changed(
 
 @pytest.mark.realtime
 @pytest.mark.parametrize(("used", "arguments"), CHANGES)
-async def test_what_a_sibling_changed_is_refused_by_its_name(
+async def test_a_file_changed_by_a_sibling_is_refused_with_its_name(
     file: Path, siblings: tuple[Worker, Worker], used: Tool, arguments: dict[str, str]
 ) -> None:
     first, second = siblings
@@ -95,7 +95,7 @@ async def test_what_a_sibling_changed_is_refused_by_its_name(
 
 @pytest.mark.realtime
 @pytest.mark.parametrize(("used", "arguments"), CHANGES)
-async def test_what_a_stranger_changed_is_refused_without_a_name(
+async def test_a_file_changed_from_outside_is_refused_without_a_name(
     file: Path, siblings: tuple[Worker, Worker], used: Tool, arguments: dict[str, str]
 ) -> None:
     """Also where a sibling had changed it before: it is not theirs any more."""
@@ -142,7 +142,9 @@ async def test_a_file_that_was_only_touched_has_not_changed(
 
 
 @pytest.mark.realtime
-async def test_a_task_knows_what_it_wrote(tmp_path: Path, siblings: tuple[Worker, Worker]) -> None:
+async def test_a_task_may_change_a_file_that_it_wrote(
+    tmp_path: Path, siblings: tuple[Worker, Worker]
+) -> None:
     first, second = siblings
     await first.use(write_file, path="new.py", content="a = 1\n")
     await first.use(edit_file, path="new.py", old="1", new="2")
@@ -153,7 +155,7 @@ async def test_a_task_knows_what_it_wrote(tmp_path: Path, siblings: tuple[Worker
 
 
 @pytest.mark.realtime
-async def test_what_was_removed_may_be_written_anew(
+async def test_a_removed_file_may_be_written_again(
     file: Path, siblings: tuple[Worker, Worker]
 ) -> None:
     first, _ = siblings
@@ -258,7 +260,7 @@ async def test_workspaces_in_each_other_share_their_files(tmp_path: Path, file: 
 
 
 @pytest.mark.realtime
-async def test_a_long_file_is_known_by_what_the_system_says_of_it(tmp_path: Path) -> None:
+async def test_a_long_file_is_compared_by_its_metadata(tmp_path: Path) -> None:
     """To read all of it would take too long."""
     file = tmp_path / "long"
     file.write_bytes(b"line\n" * 3_000_000)

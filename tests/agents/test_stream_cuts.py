@@ -75,7 +75,7 @@ def shown_of(value: str, shown: str) -> int:
     return max((size for size in range(1, len(tail) + 1) if tail[-size:] in shown), default=0)
 
 
-def test_thousands_of_streams_leak_nothing_wherever_they_are_cut() -> None:
+def test_thousands_of_streams_leak_no_secret_at_any_cut() -> None:
     draw = random.Random(SEED)
     for number in range(STREAMS):
         value, text = secret(draw)
@@ -118,7 +118,7 @@ PATIENCE = {
 
 
 @pytest.mark.parametrize("name", texts())
-def test_what_is_held_back_is_bounded_in_characters_and_in_time(name: str) -> None:
+def test_held_back_text_is_bounded_in_characters_and_pieces(name: str) -> None:
     """Time is pieces: a model that writes on is shown again after so many of them."""
     text, most = texts()[name], PATIENCE.get(name, 30)
     stream = StreamRedactor(REDACTOR)

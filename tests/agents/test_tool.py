@@ -79,7 +79,7 @@ async def paint(
     return f"{what} is {colour.name} {coats} times at {where}"
 
 
-def test_the_model_reads_what_the_docstring_says() -> None:
+def test_the_docstring_becomes_the_description_of_the_tool() -> None:
     assert paint.name == "paint"
     assert paint.description == "Paint a thing.\n\nIt dries by itself."
 
@@ -124,7 +124,7 @@ def test_a_schema_is_plain_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(paint.parameters)) == paint.parameters
 
 
-def test_a_function_may_say_nothing_of_itself() -> None:
+def test_a_function_without_a_docstring_has_no_description() -> None:
     def wait() -> None: ...
 
     silent = tool(wait)
@@ -161,7 +161,7 @@ def test_a_tool_may_be_called_otherwise_than_its_function() -> None:
     assert (paint_it.name, paint_it.idempotent) == ("brush", True)
 
 
-def test_nothing_is_safe_to_repeat_unless_it_says_so() -> None:
+def test_a_tool_is_not_idempotent_by_default() -> None:
     async def run(call: ToolCall) -> str:
         await trio.lowlevel.checkpoint()
         return call.name
@@ -180,7 +180,7 @@ async def test_arguments_arrive_as_the_types_they_are_hinted_as() -> None:
     assert painted == "wall is BLUE 3 times at Place(town='Ulm', floor=2)"
 
 
-async def test_what_is_left_out_has_its_default() -> None:
+async def test_an_omitted_argument_takes_its_default() -> None:
     assert await use(paint, what="wall") == "wall is RED 1 times at None"
 
 
@@ -258,7 +258,7 @@ async def test_keys_that_are_numbers_arrive_as_numbers() -> None:
         ({"what": "wall", "size": 1}, "unknown field `size`"),
     ],
 )
-async def test_the_model_reads_what_does_not_fit_and_where(
+async def test_an_argument_error_names_the_problem_and_the_place(
     arguments: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ToolError) as caught:
@@ -268,7 +268,7 @@ async def test_the_model_reads_what_does_not_fit_and_where(
     assert complaint in str(caught.value)
 
 
-async def test_the_model_reads_what_a_validator_says() -> None:
+async def test_an_argument_error_holds_the_message_of_the_validator() -> None:
     with pytest.raises(ToolError, match=r"'floor' must be < 100: 300 - at `\$.where`"):
         await use(paint, what="wall", where={"town": "Ulm", "floor": 300})
 
@@ -316,7 +316,7 @@ async def test_a_result_that_is_no_json_is_the_developers_error() -> None:
 
 
 @pytest.mark.parametrize("error", [ToolError("not today"), ValueError("oops")])
-async def test_what_a_tool_raises_comes_out(error: Exception) -> None:
+async def test_the_error_of_a_tool_is_raised_unchanged(error: Exception) -> None:
     @tool
     async def refuse() -> None:
         await trio.lowlevel.checkpoint()
@@ -401,7 +401,7 @@ async def test_a_parameter_may_have_any_name() -> None:
 
 
 @pytest.mark.parametrize("error", [TimeoutError("slow net"), trio.TooSlowError()])
-async def test_what_a_tool_itself_finds_too_slow_is_its_own_error(error: Exception) -> None:
+async def test_a_timeout_error_of_the_tool_itself_is_raised_unchanged(error: Exception) -> None:
     @tool(timeout=5)
     async def lookup() -> None:
         await trio.lowlevel.checkpoint()
@@ -614,7 +614,7 @@ async def test_a_thread_that_is_too_slow_has_no_grace(set_grace: Callable[[float
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("seconds", [None, 60])
-async def test_what_a_thread_raises_comes_out_as_itself(seconds: float | None) -> None:
+async def test_the_error_of_a_threaded_tool_is_raised_unchanged(seconds: float | None) -> None:
     error = ValueError("oops")
 
     @tool(timeout=seconds)
@@ -629,13 +629,13 @@ async def test_what_a_thread_raises_comes_out_as_itself(seconds: float | None) -
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "x"])
-def test_a_timeout_that_nothing_can_keep_is_refused(timeout: Any) -> None:
+def test_an_impossible_timeout_is_refused(timeout: Any) -> None:
     with pytest.raises(DefinitionError, match="'look_at': its timeout"):
         tool(timeout=timeout)(look_at)
 
 
 @pytest.mark.parametrize("wrong", [{"limit": "x"}, {"limit": -1}, {"name": 3}])
-def test_a_limit_and_a_name_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_limit_or_name_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match=r"no answer has|cannot be the name"):
         tool(**wrong)(look_at)
 
@@ -694,7 +694,7 @@ class Looking:
     "not_a_function", [functools.partial(look_at, words=[]), Looking(), Looking, 1]
 )
 @pytest.mark.parametrize("make", [tool, tool(name="look")])
-def test_what_is_no_function_is_refused(make: Any, not_a_function: object) -> None:
+def test_a_value_that_is_not_a_function_is_refused(make: Any, not_a_function: object) -> None:
     """It has no type hints of its own, or no name."""
     with pytest.raises(DefinitionError, match="is no function: write one"):
         make(not_a_function)

@@ -54,7 +54,7 @@ async def where_async() -> str:
     return str(current_tool_context().workspace)
 
 
-def test_where_nobody_runs_an_agent_there_is_no_scene() -> None:
+def test_a_tool_context_is_missing_outside_of_an_agent() -> None:
     """A caller without a context reads what is missing, not a `LookupError`."""
     with pytest.raises(DefinitionError, match="orchestrator") as caught:
         current_tool_context()
@@ -96,7 +96,7 @@ async def test_scenes_of_tasks_at_the_same_time_are_never_mixed() -> None:
     assert found == {f"/{index}": [f"/{index}"] * 2 for index in range(10)}
 
 
-async def test_what_a_tool_starts_is_in_the_same_scene() -> None:
+async def test_tasks_and_threads_of_a_tool_share_its_context() -> None:
     """A tool may use a nursery or a thread of its own."""
 
     @tool
@@ -117,14 +117,14 @@ async def test_what_a_tool_starts_is_in_the_same_scene() -> None:
         assert await both.run(ToolCall("both")) == '["/here","/here"]'
 
 
-def test_what_may_be_written_down_is_for_the_scene_to_say() -> None:
+def test_the_tool_context_redacts_its_secrets() -> None:
     assert redact_secrets("the pin is 4711") == "the pin is 4711"
     with use_tool_context(scene_of("/here", secret="4711")):
         assert redact_secrets("the pin is 4711") == "the pin is ***"
 
 
 @pytest.mark.parametrize("place", range(150, 170))
-async def test_what_is_saved_has_no_secret_wherever_the_cut_is(tmp_path: Path, place: int) -> None:
+async def test_a_saved_answer_holds_no_secret_at_any_cut(tmp_path: Path, place: int) -> None:
     """Cut first, half a key would be left on either side, and neither looks like one."""
     key = "0123456789abcdefghijklmnopqrstuvwxyz"
     output = f"{'-' * (place - len(key))}{key}{'-' * 400}"

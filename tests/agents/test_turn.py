@@ -101,7 +101,7 @@ async def test_a_final_answer_ends_the_turn() -> None:
     assert [step.text for step in turn.steps] == ["42"]
 
 
-async def test_an_agent_that_was_told_nothing_may_speak_first() -> None:
+async def test_an_agent_with_an_empty_transcript_may_speak_first() -> None:
     assert await Turn(ScriptedModel(["hello"]), transcript=()).take() == "hello"
 
 
@@ -239,7 +239,7 @@ async def test_the_last_call_that_is_allowed_may_give_the_answer() -> None:
     assert await Turn(model, double, limits=Limits(model_calls=2)).take() == "2"
 
 
-async def test_a_resumed_turn_has_used_what_it_used_before() -> None:
+async def test_a_resumed_turn_keeps_the_model_calls_it_has_used() -> None:
     """A limit that began again with every crash would be none."""
     model = ScriptedModel.always(ToolCall("double", {"number": 1}))
     limits = Limits(model_calls=3)
@@ -359,7 +359,7 @@ async def test_the_model_hears_steps_in_the_order_they_are_kept_in() -> None:
     assert model.requests[-1].transcript == (GO, *turn.steps[:-1])
 
 
-async def test_nothing_happens_that_cannot_be_recorded() -> None:
+async def test_a_turn_stops_when_a_step_cannot_be_recorded() -> None:
     """It would be unknown after a crash."""
 
     def lose(_: Step) -> Step:
@@ -373,7 +373,7 @@ async def test_nothing_happens_that_cannot_be_recorded() -> None:
     assert trio.current_time() == 0
 
 
-async def test_nothing_happens_that_cannot_be_made_safe() -> None:
+async def test_a_turn_stops_when_its_steps_cannot_be_made_durable() -> None:
     async def lose() -> None:
         await trio.lowlevel.checkpoint()
         raise OSError("the disk is full")
@@ -515,7 +515,7 @@ async def test_the_same_call_with_the_same_answer_is_refused_in_the_end() -> Non
     assert "this very call 3 times" in model.requests[-1].transcript[-1].text
 
 
-async def test_a_call_whose_answer_changes_may_be_repeated() -> None:
+async def test_a_call_with_changing_answers_may_be_repeated() -> None:
     runs: list[int] = []
 
     @tool
@@ -597,7 +597,7 @@ async def test_a_call_that_whoever_asked_runs_ends_the_turn() -> None:
     assert unanswered_calls([GO, asked, answered]) == [asked.calls[0]]
 
 
-async def test_what_holds_for_one_turn_stands_behind_the_instructions() -> None:
+async def test_extra_instructions_follow_the_instructions_of_the_agent() -> None:
     for own, events in (("Edit.", "Edit.\n\nBe brief."), ("", "Be brief.")):
         model = ScriptedSpy("42")
         await take_turn(

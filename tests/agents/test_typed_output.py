@@ -49,7 +49,7 @@ class Row(TypedDict):
         (int | str, '"text in JSON"', "text in JSON"),
     ],
 )
-def test_an_answer_is_read_as_what_was_promised(promised: Any, text: str, output: object) -> None:
+def test_an_answer_is_read_as_its_promised_type(promised: Any, text: str, output: object) -> None:
     assert read_output(promised, text) == output
     assert (output_schema(promised) is None) is (promised is str)
 

@@ -95,13 +95,13 @@ def test_a_quote_is_one_call_of_so_many_tokens_at_the_full_price() -> None:
 
 
 @pytest.mark.parametrize("model", [Parrot(), Reader(None)])
-def test_a_price_that_nobody_knows_is_not_guessed(model: Model) -> None:
+def test_an_unknown_price_is_not_guessed(model: Model) -> None:
     quoted = quote(model, EMPTY, answer_tokens=100)
 
     assert (quoted.cost, quoted.unpriced) == (0, 1)
 
 
-def test_a_model_that_costs_nothing_is_known_to_cost_nothing() -> None:
+def test_a_free_model_is_quoted_as_free() -> None:
     quoted = quote(ScriptedModel([]), EMPTY, answer_tokens=100)
 
     assert (quoted.cost, quoted.unpriced) == (0, 0)
@@ -144,7 +144,7 @@ def test_half_a_character_is_counted_too() -> None:
         (Part("application/pdf", url="https://example.org/a.pdf"), TOKENS_PER_IMAGE),
     ],
 )
-def test_what_comes_with_a_message_is_part_of_the_quote(part: Part, tokens: int) -> None:
+def test_the_parts_of_a_message_count_in_the_quote(part: Part, tokens: int) -> None:
     without = quote(Parrot(), asked(UserMessage("")), answer_tokens=0)
     quoted = quote(Parrot(), asked(UserMessage("", (part,))), answer_tokens=0)
 
@@ -199,9 +199,7 @@ async def test_no_answer_uses_more_than_its_quote(
 @pytest.mark.parametrize(
     "wrap", [*WRAPPED, lambda model: RecordingModel(model, Path("never.jsonl"))]
 )
-def test_whoever_asks_another_model_quotes_what_that_one_does(
-    wrap: Callable[[Model], Model],
-) -> None:
+def test_a_wrapped_model_quotes_like_its_inner_model(wrap: Callable[[Model], Model]) -> None:
     request = asked(UserMessage("x" * 3_000))
     for model in (Reader(), Reader(None), Parrot(), ScriptedModel([], price=PRICE)):
         quoted = quote(model, request, answer_tokens=100)
@@ -215,7 +213,7 @@ def test_a_table_knows_the_price_of_a_model_that_does_not() -> None:
     assert (quoted.cost, quoted.unpriced) == (1_500, 0)
 
 
-def test_a_table_holds_against_what_a_model_says() -> None:
+def test_a_price_table_wins_over_the_price_of_a_model() -> None:
     """As for its answers."""
     quoted = quote(with_prices(Reader(Price()), TABLE), EMPTY, answer_tokens=100)
 
@@ -239,7 +237,7 @@ def test_of_several_models_the_dearest_counts_piece_by_piece() -> None:
     )
 
 
-def test_of_several_models_none_has_a_price_where_one_has_none() -> None:
+def test_a_fallback_with_an_unpriced_model_is_unpriced() -> None:
     model = with_fallback(Reader(), Parrot())
 
     assert quote(model, EMPTY, answer_tokens=100).unpriced == 1
@@ -254,7 +252,7 @@ def test_of_several_models_one_that_does_not_count_may_read_most() -> None:
 
 
 @pytest.mark.parametrize("model", [Parrot(), ScriptedModel([])])
-def test_what_is_made_shorter_is_read_up_to_the_window(model: Model) -> None:
+def test_a_compacting_model_quotes_at_most_its_window(model: Model) -> None:
     long = asked(UserMessage("x" * 300_000))
 
     quoted = quote(with_compaction(model, window=2_000), long, answer_tokens=0)
@@ -262,7 +260,7 @@ def test_what_is_made_shorter_is_read_up_to_the_window(model: Model) -> None:
     assert quoted.input_tokens == 2_000
 
 
-def test_what_was_recorded_has_a_price_that_nobody_knows(tmp_path: Path) -> None:
+def test_a_replayed_model_is_unpriced(tmp_path: Path) -> None:
     quoted = quote(ReplayModel(tmp_path / "one"), EMPTY, answer_tokens=0)
 
     assert quoted == Usage(calls=1, unpriced=1)

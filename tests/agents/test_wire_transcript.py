@@ -168,7 +168,7 @@ def built(build: Build, transcript: list[Message]) -> dict[str, Any] | ModelErro
 
 @settings(deadline=None)
 @given(histories(parts))
-def test_what_is_in_order_is_sent_as_it_is(transcript: list[Message]) -> None:
+def test_a_well_formed_transcript_is_sent_unchanged(transcript: list[Message]) -> None:
     """Projecting what a projection says changes nothing more."""
     once = wire_transcript(transcript)
     again: list[Message] = []
@@ -249,13 +249,13 @@ OPEN = AnsweredCall("a", "look", {}, INTERRUPTED, failed=True)
         ),
     ],
 )
-def test_what_a_provider_would_refuse_is_mended(
+def test_a_transcript_that_a_provider_would_refuse_is_repaired(
     transcript: list[Message], parts: list[WireUserMessage | WireAssistantMessage]
 ) -> None:
     assert wire_transcript(transcript) == parts
 
 
-def test_an_id_that_comes_again_is_answered_by_what_follows_it() -> None:
+def test_a_repeated_call_id_is_answered_by_its_next_result() -> None:
     """Some servers count their calls anew in every answer."""
     first, second = wire_transcript(
         [
@@ -287,7 +287,7 @@ class Folder:
     note: str | None = None
 
 
-def test_a_strict_schema_says_less_and_nothing_else() -> None:
+def test_a_strict_schema_requires_every_field_and_describes_the_bounds() -> None:
     """Every field is required, no other is allowed, and bounds are in the description."""
     shape = provider_schema(msgspec.json.schema(Folder))
 
@@ -300,7 +300,7 @@ def test_a_strict_schema_says_less_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("type_", [int, list[Leaf], Folder | None, Literal["a", "b"]])
-def test_what_is_no_object_is_asked_for_inside_one(type_: Any) -> None:
+def test_a_schema_other_than_an_object_is_wrapped_in_one(type_: Any) -> None:
     shape = provider_schema(msgspec.json.schema(type_))
 
     assert shape.is_strict
@@ -309,14 +309,14 @@ def test_what_is_no_object_is_asked_for_inside_one(type_: Any) -> None:
 
 
 @pytest.mark.parametrize("type_", [dict[str, int], Any, dict[str, Any], list[Any], tuple[int, str]])
-def test_what_no_strict_schema_can_say_is_sent_as_it_is(type_: Any) -> None:
+def test_a_schema_that_cannot_be_strict_is_sent_unchanged(type_: Any) -> None:
     shape = provider_schema(msgspec.json.schema(type_))
 
     assert not shape.is_strict
     assert shape.schema["type"] == "object"
 
 
-def test_a_constant_and_a_word_that_nobody_knows() -> None:
+def test_a_constant_is_strict_and_an_unknown_keyword_is_not() -> None:
     assert provider_schema({"const": 7}).is_strict
     assert not provider_schema({"type": "integer", "not": {"const": 7}}).is_strict
     assert not provider_schema({"$ref": "#/$defs/Nothing"}).schema.get("$defs")

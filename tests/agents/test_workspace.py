@@ -128,7 +128,7 @@ async def test_an_absolute_path_next_to_the_workspace_is_outside(
         assert "leads out" in await worker.refused(read_file, path=str(path))
 
 
-async def test_what_is_refused_does_not_tell_whether_it_is_there(inside: Path) -> None:
+async def test_a_refusal_does_not_reveal_whether_the_file_exists(inside: Path) -> None:
     worker = Worker(inside)
 
     there = await worker.refused(read_file, path="out/secret.txt")
@@ -216,7 +216,7 @@ async def test_a_home_is_not_looked_up(inside: Path, path: str) -> None:
         ("sub/..", "'.' is a folder"),
     ],
 )
-async def test_what_cannot_be_a_file_is_refused_with_the_reason(
+async def test_an_impossible_file_name_is_refused_with_the_reason(
     inside: Path, path: str, why: str
 ) -> None:
     assert why in await Worker(inside).refused(write_file, path=path, content="")
@@ -265,7 +265,7 @@ async def test_a_walk_passes_special_files_by(inside: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("path", ["/proc/self/environ", "/proc/1/mem", "/sys/kernel", "/dev/zero"])
-async def test_what_the_system_makes_up_is_no_file(path: str) -> None:
+async def test_pseudo_files_of_the_system_are_refused(path: str) -> None:
     """It looks like one, and may be endless; or contain what must stay private."""
     answer = await Worker(Path("/")).refused(read_file, path=path)
 
@@ -363,7 +363,7 @@ async def test_a_file_that_becomes_a_link_is_not_followed(inside: Path, outside:
     assert SECRET.encode() not in seen
 
 
-def test_what_is_written_lands_in_the_folder_that_was_found(inside: Path, outside: Path) -> None:
+def test_a_write_lands_in_the_folder_that_was_opened(inside: Path, outside: Path) -> None:
     """Even if its name leads elsewhere by now."""
     before = content_of(outside)
 

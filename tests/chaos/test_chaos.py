@@ -15,7 +15,7 @@ pytestmark = pytest.mark.realtime
 SEEDS: Final = (14, 27, 29, 41)
 
 
-async def test_what_the_outside_has_seen_agrees_with_the_journal(tmp_path: Path) -> None:
+async def test_outside_effects_agree_with_the_journal(tmp_path: Path) -> None:
     async with serving(CountingProvider()) as provider, open_spawner() as spawner:
         for seed in SEEDS:
             home = tmp_path / str(seed)

@@ -24,7 +24,7 @@ from tests.chat.fakes.discord import (
 )
 
 
-async def test_what_is_said_is_heard_in_order() -> None:
+async def test_messages_are_received_in_order() -> None:
     async with connected() as chat:
         for number in range(20):
             await chat.fake.say(str(number))
@@ -79,7 +79,9 @@ async def test_a_connection_that_does_not_answer_heartbeats_is_left_and_resumed(
 
 
 @pytest.mark.parametrize("how", ["cut", "asked", "invalid but resumable", 4000, 4008])
-async def test_a_lost_connection_is_resumed_and_what_was_missed_is_repeated(how: str | int) -> None:
+async def test_a_lost_connection_is_resumed_and_missed_messages_are_repeated(
+    how: str | int,
+) -> None:
     async with connected() as chat:
         await chat.fake.say("before")
         await chat.inbox.wait_events(1)
@@ -161,7 +163,7 @@ async def test_a_command_of_the_history_is_not_obeyed() -> None:
         assert chat.inbox.texts == ["before", "go on"]
 
 
-async def test_history_that_cannot_be_read_keeps_nothing_waiting() -> None:
+async def test_an_unreadable_history_blocks_no_other_channel() -> None:
     async with connected() as chat:
         await _say_everywhere(chat, "before")
         await chat.fake.cut_sockets()
@@ -203,7 +205,7 @@ async def test_a_session_of_the_file_that_is_over_is_no_trouble(tmp_path: Path) 
         assert fake.identified == 1
 
 
-async def test_what_is_older_than_a_day_is_not_answered() -> None:
+async def test_a_message_older_than_a_day_is_not_answered() -> None:
     async with open_fake_discord(lambda: 1_700_000_000.0) as fake:
         old = fake.write("first")
         fake.write("two days ago")
@@ -277,7 +279,7 @@ async def test_a_bot_that_is_refused_ends(code: int) -> None:
         assert TOKEN not in str(caught.value)
 
 
-async def test_a_bot_without_the_intent_for_messages_says_what_to_switch_on() -> None:
+async def test_a_bot_without_the_message_intent_names_the_setting() -> None:
     async with open_platform() as (fake, platform):
         fake.disallowed_intents = MESSAGE_CONTENT
         with pytest.raises(RevokedError, match="Message Content Intent"):
@@ -291,7 +293,7 @@ async def test_a_wrong_token_ends_it() -> None:
         assert fake.connections == 0
 
 
-async def test_no_session_is_begun_when_none_is_left() -> None:
+async def test_no_session_begins_after_the_last_allowed_start() -> None:
     """One too many, and Discord revokes the token."""
     async with open_platform() as (fake, platform):
         fake.session_starts = 0
@@ -310,7 +312,7 @@ async def test_no_session_is_begun_when_none_is_left() -> None:
 @pytest.mark.parametrize(
     "frame", ["{}", "[1]", "no JSON", '{"op": 0, "t": "READY", "s": 1, "d": {}}']
 )
-async def test_a_frame_that_is_none_costs_a_connection_and_no_more(frame: str) -> None:
+async def test_a_malformed_frame_costs_only_the_connection(frame: str) -> None:
     async with connected() as chat:
         for it in list(chat.fake._open):
             await it.socket.send_message(frame)

@@ -33,7 +33,7 @@ async def opened() -> AsyncGenerator[tuple[Lanes, Handled]]:
         nursery.cancel_scope.cancel()
 
 
-async def test_nothing_is_noted_before_all_that_came_before_it_is_handled() -> None:
+async def test_a_position_is_noted_after_all_earlier_events_are_handled() -> None:
     async with opened() as (lanes, handled):
         gates = {number: trio.Event() for number in (1, 2, 3)}
         for number, gate in gates.items():

@@ -54,7 +54,7 @@ def test_a_short_text_stays_as_it_is() -> None:
     assert split(text) == [text]
 
 
-def test_a_text_of_nothing_has_no_part() -> None:
+def test_an_empty_text_has_no_part() -> None:
     assert split("") == split(" \n\t\n") == []
 
 
@@ -93,7 +93,7 @@ def test_bold_text_that_is_cut_is_bold_in_both_parts() -> None:
     assert all(it.startswith("**") and it.endswith("**") for it in parts)
 
 
-def test_what_stands_within_a_word_or_alone_is_no_mark() -> None:
+def test_a_mark_within_a_word_or_alone_is_plain_text() -> None:
     parts = split("snake_case 2 * 3 " * 300)
     assert not any(it.endswith(("_", "*")) for it in parts)
 

@@ -79,7 +79,7 @@ async def test_mentions_are_names() -> None:
         assert await heard_texts(chat) == ["ask @Bob of <@404>"]
 
 
-async def test_what_is_no_text_is_said_in_words() -> None:
+async def test_a_message_without_text_is_described_in_words() -> None:
     forwarded: dict[str, Any] = {
         "message_reference": {"type": 1, "message_id": "1", "channel_id": GENERAL},
         "message_snapshots": [{"message": {"content": "old news", "attachments": []}}],

@@ -143,7 +143,7 @@ async def test_an_outage_leaves_open_whether_a_message_was_taken() -> None:
         assert fake.texts() == ["hello"]
 
 
-async def test_without_a_network_nothing_was_sent() -> None:
+async def test_an_unreachable_network_raises_not_sent() -> None:
     async with open_discord(TOKEN, url="http://127.0.0.1:9/api/v10") as platform:
         with pytest.raises(NotSentError) as caught:
             await send(platform)
@@ -207,7 +207,7 @@ async def test_a_global_limit_keeps_all_silent(*, is_json: bool) -> None:
         assert fake.typed == []
 
 
-async def test_typing_waits_for_nothing_and_fails_nothing() -> None:
+async def test_show_typing_never_waits_and_never_fails() -> None:
     typing = "POST /channels/{}/typing"
     async with open_platform() as (fake, platform):
         for fault in ({"status": 500}, {"status": 403}, {"lost": "before"}):
@@ -259,7 +259,7 @@ async def test_a_file_that_is_too_large_is_refused() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b"[]", b"null", b"<html>"])
-async def test_an_answer_that_is_none_is_an_error_of_the_port(answer: bytes) -> None:
+async def test_a_malformed_answer_is_unreachable(answer: bytes) -> None:
     async with open_platform() as (fake, platform):
         fake.fail(MESSAGES, status=200, body=answer, times=3)
         with pytest.raises(UnreachableError):

@@ -349,7 +349,7 @@ async def test_two_platforms_of_one_name_are_refused() -> None:
 # Commands.
 
 
-async def test_new_ends_what_runs_and_begins_another_conversation() -> None:
+async def test_new_ends_the_running_turn_and_begins_another_conversation() -> None:
     gate = GatedModel("never")
     async with talking(Agent("helper", model=gate)) as (talk, fake):
         fake.say("work")

@@ -36,7 +36,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_a_usage_error_is_reported(
     options: list[str], complaint: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["gateway", str(file), *options]) == 2
@@ -103,7 +103,7 @@ SLACK = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1", "SLACK_SIGNIN
         (["--slack-events", "--host", "0.0.0.0"], {}, "other machines could connect to 0.0.0.0"),
     ],
 )
-def test_what_slack_needs_is_said(
+def test_a_missing_slack_setting_is_reported(
     options: list[str],
     changed: dict[str, str],
     complaint: str,
@@ -129,7 +129,7 @@ def test_what_slack_needs_is_said(
         ("ü", "DISCORD_BOT_TOKEN is no token of a bot"),
     ],
 )
-def test_what_discord_needs_is_said(
+def test_a_missing_discord_setting_is_reported(
     token: str,
     complaint: str,
     *,

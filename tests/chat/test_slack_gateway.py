@@ -298,7 +298,7 @@ async def test_a_command_of_the_past_is_not_obeyed_again() -> None:
 
 
 @pytest.mark.parametrize("way", ["socket", "requests"])
-async def test_what_was_said_while_the_gateway_was_away_is_heard(way: Way) -> None:
+async def test_messages_sent_while_the_gateway_was_away_are_read_later(way: Way) -> None:
     """Slack tells of a message for some minutes only."""
     async with open_fake_slack() as fake:
         talk = Talk(fake, way)

@@ -59,7 +59,7 @@ async def test_a_mention_is_told_twice_and_is_one_message(bot: Bot) -> None:
     assert not first.is_private
 
 
-async def test_a_thread_is_a_place_and_its_messages_say_whom_they_address(bot: Bot) -> None:
+async def test_a_thread_is_a_place_and_knows_its_addressee(bot: Bot) -> None:
     root = bot.fake.say(f"{MENTION} look", channel=GENERAL)
     await bot.fake.wait_told()
     bot.inbox.events.clear()
@@ -70,7 +70,7 @@ async def test_a_thread_is_a_place_and_its_messages_say_whom_they_address(bot: B
     assert not heard.is_addressed
 
 
-async def test_an_answer_to_what_we_wrote_is_for_us(bot: Bot) -> None:
+async def test_a_reply_in_the_thread_of_our_message_is_addressed_to_us(bot: Bot) -> None:
     """A job has delivered to a channel: what people answer in its thread has no mention."""
     (part,) = bot.slack.split("the report")
     sent = await bot.slack.send(Place("slack", GENERAL), part, key="1")
@@ -94,7 +94,7 @@ async def test_an_answer_to_what_we_wrote_is_for_us(bot: Bot) -> None:
         {"text": None},
     ],
 )
-async def test_what_no_person_writes_is_not_heard(others: dict[str, object]) -> None:
+async def test_events_that_no_person_wrote_are_ignored(others: dict[str, object]) -> None:
     async with bot_by_socket() as bot:
         event = {"user": ADA, "channel": DIRECT, "ts": "1.2", "text": "x", **others}
         bot.fake.tell("message", channel_type="im", **event)
@@ -103,7 +103,7 @@ async def test_what_no_person_writes_is_not_heard(others: dict[str, object]) -> 
         assert bot.inbox.lines == []
 
 
-async def test_what_is_said_in_a_channel_to_others_is_not_heard(bot: Bot) -> None:
+async def test_channel_messages_without_a_mention_are_ignored(bot: Bot) -> None:
     bot.fake.say("good morning", channel=GENERAL)
     await bot.fake.wait_told()
     assert bot.inbox.events == []
@@ -118,7 +118,7 @@ async def test_other_events_are_acknowledged(bot: Bot) -> None:
     assert bot.inbox.lines == []
 
 
-async def test_what_is_not_understood_is_told_and_acknowledged(bot: Bot) -> None:
+async def test_an_unreadable_event_is_reported_and_acknowledged(bot: Bot) -> None:
     id_ = bot.fake.tell("message", channel={"id": "C9"}, ts=5)
     await bot.fake.wait_told()
     assert bot.fake.attempts[id_] == 1
@@ -146,7 +146,7 @@ async def test_a_request_that_was_not_taken_is_no_success() -> None:
         assert len(bot.inbox.messages) == 1
 
 
-async def test_a_button_is_heard_with_what_was_given_for_it(bot: Bot) -> None:
+async def test_a_button_press_carries_the_data_of_its_button(bot: Bot) -> None:
     said = bot.fake.say(f"{MENTION} go", channel=GENERAL)
     await bot.fake.wait_told()
     await bot.slack.send_buttons(
@@ -198,7 +198,7 @@ async def test_a_request_with_a_wrong_signature_is_401_and_not_heard() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff", b'"x"'])
-async def test_what_is_no_json_is_400(body: bytes) -> None:
+async def test_an_invalid_json_body_is_answered_with_400(body: bytes) -> None:
     async with bot_by_requests() as bot:
         answer = await bot.fake.post_signed(body)
         form = {"content-type": "application/x-www-form-urlencoded"}

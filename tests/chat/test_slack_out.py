@@ -98,16 +98,14 @@ async def test_formatting_that_is_refused_is_left_out_and_that_is_said(code: str
         ("internal_error", SlackUnreachableError),
     ],
 )
-async def test_each_refusal_says_what_becomes_of_the_message(
-    code: str, error: type[Exception]
-) -> None:
+async def test_each_refusal_code_maps_to_its_error(code: str, error: type[Exception]) -> None:
     async with bot_by_requests() as bot:
         bot.fake.fail("chat.postMessage", error=code)
         with pytest.raises(error, match=code):
             await send(bot.slack)
 
 
-async def test_what_the_workspace_is_like_is_refused_as_slack_does() -> None:
+async def test_the_fake_workspace_refuses_like_slack() -> None:
     async with bot_by_requests() as bot:
         with pytest.raises(GoneError, match="channel_not_found"):
             await send(bot.slack, place=Place("slack", "C0NONE"))
@@ -137,7 +135,9 @@ async def test_a_limit_of_the_rate_says_for_how_long() -> None:
 @pytest.mark.parametrize(
     "fault", [{"status": 500}, {"status": 503}, {"lost": "before"}, {"lost": "after"}]
 )
-async def test_what_may_have_arrived_is_no_certain_refusal(fault: dict[str, Any]) -> None:
+async def test_a_message_that_may_have_arrived_is_not_reported_as_unsent(
+    fault: dict[str, Any],
+) -> None:
     async with bot_by_requests() as bot:
         bot.fake.fail("chat.postMessage", **fault)
         with pytest.raises(SlackError) as raised:
@@ -189,7 +189,7 @@ async def test_buttons_go_when_they_are_answered() -> None:
         await bot.slack.close_buttons(CHANNEL, sent.id, "Approved by Ada.")
 
 
-async def test_only_the_person_who_pressed_reads_what_came_of_it() -> None:
+async def test_only_the_person_who_pressed_reads_the_answer() -> None:
     async with bot_by_requests() as bot:
         press = ButtonPress(
             id="1", place=CHANNEL, user=ChatUser(BOB), data="x", message="1.2", is_private=False
@@ -273,7 +273,7 @@ async def test_the_token_goes_to_hosts_of_slack_only(monkeypatch: pytest.MonkeyP
         ("", False),
     ],
 )
-def test_which_hosts_are_slack(url: str, *, is_slack: bool) -> None:
+def test_is_host_of_recognizes_hosts_of_slack(url: str, *, is_slack: bool) -> None:
     assert is_host_of(API_URL, url) == is_slack
 
 
@@ -300,7 +300,7 @@ def _attachment(id_: str) -> Attachment:
     return Attachment(name="x", reference=id_)
 
 
-async def test_the_fake_refuses_what_slack_refuses(fake: FakeSlack) -> None:
+async def test_the_fake_refuses_the_calls_that_slack_refuses(fake: FakeSlack) -> None:
     """Otherwise the tests above would prove nothing."""
     async with open_slack_api(BOT_TOKEN, url=fake.api_url) as api:
         for method, arguments, code in (

@@ -42,7 +42,7 @@ def test_styles_and_links_are_values() -> None:
     ]
 
 
-def test_what_would_be_markup_of_slack_is_text() -> None:
+def test_slack_markup_in_an_answer_is_sent_as_text() -> None:
     """A model can mention no person, no channel, and not all of them."""
     wanted = "<!channel> <@U0ADA> <#C0GENERAL> *a* &lt;"
     (section,) = elements("<!channel> <@U0ADA> <#C0GENERAL> \\*a\\* &amp;lt;")
@@ -74,7 +74,7 @@ def test_lists_keep_their_depth_and_their_numbers() -> None:
     assert (second["style"], second["offset"]) == ("ordered", 3)
 
 
-def test_what_slack_has_no_form_for_is_text() -> None:
+def test_markdown_without_a_slack_form_becomes_text() -> None:
     heading, table, quote = elements(
         "# Title\n\n| a | long |\n|---|---|\n| bb | c |\n\n> one\n> - two\n"
     )
@@ -106,7 +106,7 @@ def test_4096_emoji_are_all_there() -> None:
             assert not piece.text.endswith("\u200d")
 
 
-def test_a_text_of_nothing_is_no_message() -> None:
+def test_an_empty_text_makes_no_message() -> None:
     assert rich_texts("") == rich_texts(" \n\n ") == rich_texts("<!-- -->"[:0]) == []
 
 

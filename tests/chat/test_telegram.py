@@ -219,7 +219,7 @@ async def test_another_poller_is_said_once_and_polled_again() -> None:
     assert second == "telegram: heard again"
 
 
-async def test_a_webhook_that_is_set_is_taken_away_and_nothing_dropped() -> None:
+async def test_an_existing_webhook_is_removed_and_no_update_is_dropped() -> None:
     async with FakeTelegram().open() as fake:
         fake.say("before")
         fake.webhook = {"url": "http://127.0.0.1:1/gone"}
@@ -257,7 +257,7 @@ async def test_a_user_who_blocks_us_is_left_alone_and_welcome_again() -> None:
     assert fake.texts() == ["one", "two"]
 
 
-async def test_no_network_is_said_once_and_nothing_is_lost() -> None:
+async def test_a_network_failure_is_reported_once_and_no_message_is_lost() -> None:
     async with talking(echoing()) as (talk, fake):
         fake.say("one")
         await fake.wait_sent(1)
@@ -597,7 +597,7 @@ async def test_new_drops_the_rest_of_a_reply() -> None:
     assert [it[:12] for it in fake.texts()] == ["Paragraph 0.", "A new conver"]
 
 
-async def test_what_comes_while_the_gateway_stops_is_heard_by_the_next() -> None:
+async def test_messages_during_shutdown_are_read_by_the_next_gateway() -> None:
     async with FakeTelegram().open() as fake:
         talk = Talk(fake, echoing())
         async with talk.open():
@@ -635,7 +635,7 @@ async def test_a_reply_waits_until_its_platform_is_there_again() -> None:
 # What people send besides text.
 
 
-async def test_what_is_no_message_to_us_is_passed_over() -> None:
+async def test_updates_that_are_not_messages_to_the_bot_are_ignored() -> None:
     async with talking(echoing()) as (talk, fake):
         first = fake.say("one")
         await fake.wait_sent(1)

@@ -29,7 +29,7 @@ def test_each_client_is_recorded_and_each_check_has_its_row() -> None:
     assert features == set(FEATURES)
 
 
-def test_what_clients_are_installed_from_is_pinned_by_hash_without_an_address() -> None:
+def test_client_requirements_are_pinned_by_hash_without_an_address() -> None:
     for client in CLIENTS:
         if client.is_python:
             text = (PINS / f"{client.pins}.txt").read_text().replace("\\\n", "")
@@ -58,9 +58,7 @@ def test_a_failure_is_a_note_of_the_table() -> None:
     assert "2. one, *another*: fails: KeyError: 'x'.\n" in made
 
 
-def test_a_machine_without_node_is_told_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_or_old_node_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingNodeError, match="node 22 or newer with npm, and there is none"):
@@ -74,7 +72,7 @@ def test_a_machine_without_node_is_told_what_is_missing(
 
 
 @pytest.mark.realtime
-async def test_the_official_client_does_what_is_recorded(tmp_path: Path) -> None:
+async def test_the_official_client_passes_the_recorded_checks(tmp_path: Path) -> None:
     recorded = read_record()["openai (Python)"]
     command = [sys.executable, str(PROGRAMS / "openai_checks.py")]
     async with server_process(tmp_path, AGENTS) as server:

@@ -117,7 +117,7 @@ def test_a_server_that_is_killed_while_it_answers_ends_the_answer_after_its_star
     assert page.run("document.querySelectorAll('.pending').length") == 0
 
 
-def test_a_message_whose_receipt_was_lost_is_said_once(page: Page, server: ConsoleServer) -> None:
+def test_a_message_with_a_lost_receipt_is_sent_once(page: Page, server: ConsoleServer) -> None:
     del server
     new_chat(page, "hostile")
     page.run(
@@ -197,9 +197,7 @@ def test_a_conversation_is_renamed_found_and_deleted(page: Page, server: Console
     assert kept == {"title": "Tea & <b>biscuits</b>"}
 
 
-def test_what_a_provider_does_wrong_is_said_where_it_happened(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_provider_failures_are_shown_where_they_happened(page: Page, server: ConsoleServer) -> None:
     del server
     new_chat(page, "troubled")
     say(page, "try it " * 250)
@@ -240,7 +238,7 @@ def test_a_call_that_waits_says_for_how_long(page: Page, server: ConsoleServer) 
     wait(page, f"!{notice}")
 
 
-def test_what_a_model_thinks_is_folded_and_stays(page: Page, server: ConsoleServer) -> None:
+def test_reasoning_is_folded_and_survives_a_reload(page: Page, server: ConsoleServer) -> None:
     del server
     new_chat(page, "thinker")
     say(page, "think")
@@ -296,7 +294,7 @@ def test_a_reply_that_comes_while_the_tab_is_hidden_stays_unread(
     wait(page, f"{mine} === 0")
 
 
-def test_stopping_keeps_what_was_said(page: Page, server: ConsoleServer) -> None:
+def test_stopping_keeps_the_partial_answer(page: Page, server: ConsoleServer) -> None:
     del server
     new_chat(page, "writer")
     say(page, "write")

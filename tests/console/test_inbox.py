@@ -11,7 +11,7 @@ def page(browser: Browser, server: ConsoleServer) -> Page:
     return sign_in(browser, server, width=390, height=844)
 
 
-def test_what_waits_is_counted_everywhere_and_answered_without_the_tree(
+def test_open_approvals_are_counted_everywhere_and_answered_in_the_inbox(
     page: Page, server: ConsoleServer
 ) -> None:
     runs = [server.begin("operator", f"clean up {it}") for it in range(2)]
@@ -31,7 +31,9 @@ def test_what_waits_is_counted_everywhere_and_answered_without_the_tree(
     assert [server.approvals(run) for run in runs] == [[], []]
 
 
-def test_the_number_is_what_waits_and_what_was_not_read(page: Page, server: ConsoleServer) -> None:
+def test_the_inbox_count_adds_approvals_and_unread_messages(
+    page: Page, server: ConsoleServer
+) -> None:
     run = server.begin("operator", "clean up")
     with server.http() as http:
         session = http.post("/v1/sessions", json={"model": "hostile"}).json()["id"]

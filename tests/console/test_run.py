@@ -87,7 +87,7 @@ def test_a_message_to_a_task_has_a_receipt_and_stays_text(
     assert page.run("document.title") != "owned"
 
 
-def test_cancelling_a_subtree_says_what_stops_and_leaves_its_sibling(
+def test_cancelling_a_subtree_names_its_tasks_and_leaves_its_sibling(
     page: Page, server: ConsoleServer
 ) -> None:
     run = server.begin("pair")
@@ -107,9 +107,7 @@ def test_cancelling_a_subtree_says_what_stops_and_leaves_its_sibling(
     wait(page, "!orchestrator.page.isWorking")
 
 
-def test_what_a_model_writes_is_seen_as_it_is_written_and_becomes_its_message(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_streamed_text_is_shown_and_becomes_the_message(page: Page, server: ConsoleServer) -> None:
     run = server.begin("writer")
     opened(page, run)
     wait(page, "document.querySelector('.writing:not([hidden]) .text')?.innerText.length > 20")
@@ -194,7 +192,7 @@ def test_the_selection_stays_while_the_run_grows(page: Page, server: ConsoleServ
     server.cancel(run)
 
 
-def test_a_tab_that_is_gone_ends_nothing_and_the_report_shows_the_same(
+def test_a_closed_tab_ends_no_run_and_the_report_shows_the_same(
     page: Page, server: ConsoleServer, browser: Browser, tmp_path: Path
 ) -> None:
     run = server.begin("quick", "ship 5 items")
@@ -231,7 +229,7 @@ def test_a_fan_out_that_asks_one_by_one_says_how_far_it_has_come(
     assert page.run(words) == "13 of 13"
 
 
-def test_the_critical_path_grows_with_the_run_and_is_that_of_the_report(
+def test_the_critical_path_grows_with_the_run_and_equals_the_report(
     page: Page, server: ConsoleServer, browser: Browser, tmp_path: Path
 ) -> None:
     run = server.begin("pair")

@@ -92,7 +92,7 @@ def test_runs_are_searched_and_filtered_and_the_address_says_so(
     assert "<b>bold</b>" in page.run(f"{ROWS}[0].innerText"), "text is text"
 
 
-def test_a_filtered_list_takes_up_what_fits_and_nothing_else(
+def test_a_filtered_list_adds_only_matching_runs(
     page: Page, server: ConsoleServer, runs: list[str]
 ) -> None:
     show(page, "#/runs?agent=quick")
@@ -143,7 +143,7 @@ GOAL = 'It\'s `new`: $HOME \\ "x"'
 BLOCKS = "[...document.querySelectorAll('.same pre')].map(it => it.textContent)"
 
 
-def test_the_commands_that_are_shown_do_what_the_page_does(
+def test_the_shown_commands_start_the_same_run_as_the_page(
     page: Page, server: ConsoleServer, tmp_path: Path
 ) -> None:
     """With files, another model, instructions, a budget, and words that shells like to change."""
@@ -213,7 +213,7 @@ def test_a_simulation_shows_time_price_and_bottleneck_and_begins_nothing(
     assert page.run("document.querySelector('.simulated').hidden"), "it was stopped"
 
 
-def test_what_the_server_refuses_is_said_in_the_form(page: Page) -> None:
+def test_a_refusal_of_the_server_is_shown_in_the_form(page: Page) -> None:
     show(page, "#/new?agent=hostile&goal=x")
     wait(page, "orchestrator.page.goal?.value === 'x'")
     page.run(

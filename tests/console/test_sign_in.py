@@ -90,7 +90,7 @@ async def test_no_other_page_can_use_the_cookie(headers: Mapping[str, str]) -> N
         assert own.status_code == 202
 
 
-async def test_a_cookie_is_worth_nothing_where_it_was_changed() -> None:
+async def test_a_changed_cookie_is_rejected() -> None:
     async with serving(worker()) as served, client(served) as http:
         await signed_in(http, code=served.server.state.sign_ins.new_link())
         [(name, value)] = http.cookies.items()

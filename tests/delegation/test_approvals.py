@@ -86,7 +86,9 @@ def status(ledger: Ledger, task: TaskId = A) -> str:
 
 
 @pytest.mark.usefixtures("working")
-def test_a_question_is_what_was_asked_when_where_and_until_when(ledger: Ledger, tell: Tell) -> None:
+def test_an_approval_question_records_its_call_place_and_deadline(
+    ledger: Ledger, tell: Tell
+) -> None:
     tell(asks())
 
     ask = ApprovalQuestion(
@@ -143,7 +145,7 @@ def test_an_answer_holds_for_the_call_the_task_or_the_session(
     assert ledger.tasks[A].approved == task
 
 
-def test_what_was_denied_was_certainly_not_run() -> None:
+def test_a_denied_call_was_certainly_not_run() -> None:
     ask = ApprovalQuestion(
         id=FIRST_ASK,
         task=A,
@@ -261,7 +263,7 @@ def test_a_turn_that_ends_takes_its_questions_and_its_approvals_along(
 
 
 @pytest.mark.usefixtures("working")
-def test_what_begins_anew_has_asked_nobody(ledger: Ledger, tell: Tell) -> None:
+def test_a_task_that_starts_afresh_has_no_questions(ledger: Ledger, tell: Tell) -> None:
     tell(asks(), answers(ApprovalVerdict.TASK), asks(A, SECOND_ASK, SECOND), RESTART)
     tell(DoorOpened(S, PUSH), TaskStarted(A, afresh=True))
 
@@ -283,7 +285,7 @@ def test_a_turn_that_begins_anew_has_asked_nobody(ledger: Ledger, begin: Tell, t
 
 
 @pytest.mark.usefixtures("working")
-def test_an_answer_while_nobody_works_is_heard_by_the_next_who_does(
+def test_an_answer_to_an_interrupted_task_is_kept_until_it_resumes(
     ledger: Ledger, tell: Tell
 ) -> None:
     """The call was certainly not run, until somebody goes on with the task."""
@@ -418,7 +420,7 @@ IMPOSSIBLE: Mapping[str, tuple[Event, str]] = {
 
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_what_cannot_be_is_refused_and_changes_nothing(
+def test_an_impossible_fact_is_refused_and_leaves_the_ledger_unchanged(
     ledger: Ledger, snapshot: Snapshot, what: str
 ) -> None:
     fact, because = IMPOSSIBLE[what]

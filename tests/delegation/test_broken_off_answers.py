@@ -74,7 +74,7 @@ def test_a_silent_message_resumes_behind_it(ledger: Ledger, begin: Tell, tell: T
     assert texts(ledger, ROOT) == [("Roses are", True)]
 
 
-def test_a_turn_that_is_resumed_forgets_it_and_not_what_was_said_before(
+def test_a_resumed_turn_forgets_its_broken_off_answer_and_keeps_earlier_ones(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
     begin(PUSH)
@@ -100,7 +100,7 @@ def test_a_task_that_is_resumed_forgets_it_too(
 
 @pytest.mark.parametrize("door", [PUSH, NONE])
 @pytest.mark.parametrize("can", [True, False])
-def test_a_turn_promises_what_both_its_door_and_its_senders_can(
+def test_a_turn_promises_delivery_if_its_door_and_its_senders_support_it(
     ledger: Ledger, begin: Tell, tell: Tell, door: DeliveryCapability, can: bool
 ) -> None:
     begin(PUSH)

@@ -246,7 +246,7 @@ def test_a_tree_of_five_calls_makes_five_however_many_want_one(tasks: int) -> No
         ),
     ],
 )
-def test_what_ran_out_is_said_with_the_budget_and_the_path(
+def test_a_refusal_names_the_exhausted_limit_the_budget_and_the_path(
     *, budget: Budget, spent: list[Usage], quote: Usage, ran_out: str, sentence: str
 ) -> None:
     """Whoever reads it knows which number to change, and where it stands."""
@@ -261,7 +261,7 @@ def test_what_ran_out_is_said_with_the_budget_and_the_path(
 
 
 @pytest.mark.parametrize("nothing", [{"calls": 0}, {"tokens": 0}, {"usd": 0}])
-def test_a_budget_of_nothing_pays_for_nothing(nothing: dict[str, Any]) -> None:
+def test_a_budget_of_zero_pays_for_no_call(nothing: dict[str, Any]) -> None:
     """0 means none at all."""
     with pytest.raises(OverBudgetError):
         fits_budget(account_of(Budget(**nothing)), Reserved(), A_CALL)

@@ -152,7 +152,7 @@ def test_a_fact_survives_being_written(kind: type[Event], data: st.DataObject) -
     assert decode(written) == fact
 
 
-def test_what_is_written_is_json_that_people_can_read() -> None:
+def test_a_written_fact_is_readable_json() -> None:
     """Any tool reads a journal, and so does whoever comes after us."""
     call = ToolCall("look", {"for": "keys"}, id=CallId("call_1"))
     written = encode(ModelAnswered(TaskId("a"), AssistantMessage("hm", (call,))))
@@ -169,7 +169,7 @@ def test_what_is_written_is_json_that_people_can_read() -> None:
     "argument",
     [pytest.param("caf\udce9", id="half a character"), pytest.param(object(), id="no data at all")],
 )
-def test_what_json_cannot_carry_is_refused_by_its_name(argument: object) -> None:
+def test_a_fact_that_json_cannot_carry_is_refused_by_name(argument: object) -> None:
     """It is found before it is believed, and not when the disk is written."""
     answer = AssistantMessage(calls=(ToolCall("look", {"for": argument}),))
 

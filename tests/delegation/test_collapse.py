@@ -97,7 +97,7 @@ def test_many_of_a_kind_are_one_row_that_opens_as_those_that_matter() -> None:
     assert collapse_tree(tree, rows=8).footer == "6 of 48 tasks are shown; the rest is folded"
 
 
-def test_rows_are_spent_on_what_is_most_urgent() -> None:
+def test_collapsed_rows_go_to_the_most_urgent_tasks() -> None:
     """Who waits before who runs before who failed before what is large."""
     tree = team(
         [("s", agent, DONE) for agent in ("large", "failed", "running", "waiting")]
@@ -112,14 +112,14 @@ def test_rows_are_spent_on_what_is_most_urgent() -> None:
     assert shown == [set(), {"t13"}, {"t13", "t12"}, {"t13", "t12", "t11"}]
 
 
-def test_what_does_not_fit_is_shown_in_part_if_it_is_urgent() -> None:
+def test_an_urgent_task_is_shown_when_its_group_does_not_fit() -> None:
     tree = team([("s", f"agent{number}", DONE) for number in range(9)])
     tree.set_status(TaskId("t6"), FAILED)
 
     assert drawn(collapse_tree(tree, rows=4)) == ["s", "├─ t0", "├─ t6", "└─ … 7 more ✓7"]
 
 
-def test_rows_that_nobody_else_needs_show_more_of_what_is_urgent() -> None:
+def test_spare_rows_show_more_of_the_urgent_tasks() -> None:
     """A batch of forty that runs is worth the room; forty that have ended are not."""
     running = team([("s", "coder", Status.RUNNING)] * 40)
     done = team([("s", "coder", DONE)] * 40)
@@ -129,7 +129,7 @@ def test_rows_that_nobody_else_needs_show_more_of_what_is_urgent() -> None:
     assert len(collapse_tree(done, rows=30).rows) == 2 + SHOWN_PER_GROUP + 1
 
 
-def test_what_is_opened_and_closed_by_hand_stays_so() -> None:
+def test_rows_opened_and_closed_by_hand_stay_so() -> None:
     """The budget decides only what nobody has decided."""
     tree = team([("s", "coder", DONE)] * 20 + [("t5", "tester", FAILED)] * 3)
     state = CollapseState().expand("s/coder").expand("t5")
@@ -151,7 +151,7 @@ def test_a_subtree_is_folded_like_a_tree() -> None:
 
 
 @given(trees(most=300), st.integers(1, 60))
-def test_the_rows_and_what_they_hide_add_up_to_the_tree(tree: Tree, rows: int) -> None:
+def test_shown_and_hidden_rows_add_up_to_the_tree(tree: Tree, rows: int) -> None:
     """Of every status, however much or little room there is."""
     collapsed = collapse_tree(tree, rows=rows)
     whole = Tally()
@@ -221,7 +221,7 @@ def test_how_urgent_a_subtree_is_is_how_urgent_the_worst_of_it_is() -> None:
 
 
 @pytest.mark.parametrize("wide", [True, False], ids=["side by side", "in teams"])
-def test_a_frame_looks_only_at_what_it_shows(wide: bool) -> None:
+def test_drawing_a_frame_visits_only_the_shown_rows(wide: bool) -> None:
     """After a change, 20,000 tasks in 30 rows take no longer than 2,000: it is no scan of all."""
 
     def crowd(count: int) -> Tree:

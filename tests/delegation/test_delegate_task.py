@@ -110,7 +110,7 @@ async def use(delegate: Tool, **arguments: object) -> str:
     return answer
 
 
-def test_the_tool_shows_whom_to_ask_and_the_limit_that_holds(memory: Memory) -> None:
+def test_the_delegate_tool_describes_the_team_and_the_limit(memory: Memory) -> None:
     """A model knows only what it is told, and is told it anew in every turn."""
     shown = tool_of(TEAM, memory, children=7)
 
@@ -249,9 +249,7 @@ async def test_a_batch_is_handed_on_as_one(memory: Memory) -> None:
     ]
 
 
-async def test_what_is_said_once_holds_for_each_of_a_batch_that_says_nothing_else(
-    memory: Memory,
-) -> None:
+async def test_shared_arguments_apply_to_every_task_without_its_own(memory: Memory) -> None:
     """A model need not repeat itself, and what it says of one task wins."""
     await use(
         tool_of(TEAM, memory),
@@ -305,7 +303,7 @@ async def test_a_team_of_one_needs_no_name(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("agent", [TEAM, COPIES, BOTH])
-async def test_no_name_means_a_copy_where_there_is_nobody_or_more_than_one_to_ask(
+async def test_an_omitted_agent_means_a_copy_unless_there_is_exactly_one(
     memory: Memory, agent: Agent[Any]
 ) -> None:
     """The copy has the tools of whoever asks, and no more."""
@@ -415,7 +413,7 @@ async def test_as_many_as_the_limit_allows_are_allowed(memory: Memory) -> None:
         pytest.param({"goal": 42}, "Expected `str`, got `int`", id="a number as goal"),
     ],
 )
-async def test_what_does_not_fit_is_told_to_the_model_and_nothing_is_handed_on(
+async def test_invalid_arguments_are_refused_and_no_task_is_delegated(
     memory: Memory, arguments: Mapping[str, object], reason: str
 ) -> None:
     """It reads what is wrong, and asks again."""
@@ -426,7 +424,7 @@ async def test_what_does_not_fit_is_told_to_the_model_and_nothing_is_handed_on(
     assert memory.asked == []
 
 
-async def test_a_limit_of_none_lets_nothing_through(memory: Memory) -> None:
+async def test_a_limit_of_zero_children_refuses_every_task(memory: Memory) -> None:
     """0 means none at all."""
     with pytest.raises(
         ToolError, match="one call may ask for 0 tasks at most, and this one asks for 1"

@@ -62,7 +62,7 @@ def test_a_task_starts_when_all_that_it_needs_have_succeeded_and_hears_of_them(
     ]
 
 
-def test_what_is_needed_may_have_succeeded_already(
+def test_a_dependency_may_have_succeeded_before(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """A call that a crash interrupted asks for the rest of its tasks later."""
@@ -86,7 +86,7 @@ def test_who_names_a_need_twice_needs_it_once(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_what_did_not_succeed_leaves_who_needs_it_without_hope(
+def test_a_failed_dependency_makes_the_task_unstartable(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, *, when: str
 ) -> None:
     """It never starts, and the reason names what was missing; then it is hopeless no more."""
@@ -122,7 +122,7 @@ def test_hope_is_lost_down_the_chain(
     assert ledger.sessions[S].tree.counts() == {"running": 1, "cancelled": 1, "refused": 2}
 
 
-def test_who_has_ended_is_not_told_of_what_it_needed(
+def test_an_ended_task_does_not_get_the_result_of_its_dependency(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """It was cancelled while it waited."""
@@ -134,7 +134,7 @@ def test_who_has_ended_is_not_told_of_what_it_needed(
     assert ledger.tasks[B].transcript == []
 
 
-def test_what_was_missing_before_a_crash_is_missing_after_it(
+def test_an_unmet_dependency_stays_unmet_after_a_crash(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Only what waits for nothing else waits for room again."""
@@ -165,7 +165,7 @@ def test_who_waits_for_room_waits_once_however_often_the_door_opens(
 
 
 @pytest.mark.parametrize("rules", [Rules(live_tasks=1)])
-def test_what_was_started_under_other_rules_has_started(
+def test_tasks_started_under_other_rules_keep_their_slots(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Rules say who may run from now on, and nothing of what has happened."""

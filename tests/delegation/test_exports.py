@@ -145,7 +145,7 @@ def test_any_words_make_the_round_trip_in_json_and_are_well_formed_in_xml(words:
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_an_svg_shows_what_agents_say_and_obeys_none_of_it(words: str) -> None:
+def test_an_svg_escapes_the_words_of_agents(words: str) -> None:
     """One root, no script, no element that we did not draw, no control character."""
     svg = saying(words).to_svg()
     root = ET.fromstring(svg)
@@ -158,7 +158,7 @@ def test_an_svg_shows_what_agents_say_and_obeys_none_of_it(words: str) -> None:
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_dot_keeps_what_agents_say_in_its_quotes(words: str) -> None:
+def test_dot_quotes_the_words_of_agents(words: str) -> None:
     """Every line is ours: outside its quotes there is nothing that an agent has said."""
     lines = saying(words).to_dot().splitlines()
     outside = [re.sub(r'"(?:[^"\\]|\\.)*"', "", line) for line in lines[4:]]
@@ -176,7 +176,7 @@ def test_dot_keeps_what_agents_say_in_its_quotes(words: str) -> None:
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_mermaid_keeps_what_agents_say_in_its_labels(words: str) -> None:
+def test_mermaid_keeps_the_words_of_agents_in_labels(words: str) -> None:
     lines = saying(words).to_mermaid().splitlines()
     outside = [re.sub(r'\["[^"<>{}|`\\]*(<br/>[^"<>{}|`\\]*)*"\]', "", it) for it in lines]
 
@@ -192,7 +192,7 @@ def test_mermaid_keeps_what_agents_say_in_its_labels(words: str) -> None:
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_no_export_holds_what_a_terminal_obeys_in_a_name(words: str) -> None:
+def test_no_export_holds_control_characters_of_a_name(words: str) -> None:
     """A journal of a stranger may name agents and runs as it likes."""
     tree = Tree(TaskId(words))
     name = words.replace("/", "")
@@ -236,7 +236,7 @@ def test_text_folds_only_when_asked_to() -> None:
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_a_trace_holds_what_agents_say_as_plain_values(words: str) -> None:
+def test_a_trace_holds_the_words_of_agents_as_plain_values(words: str) -> None:
     trace = json.loads(saying(words).to_trace())
 
     assert trace["otherData"] == {"run": "s", "tasks": 3, "never started": 1}
@@ -263,7 +263,7 @@ def test_an_arrow_leads_to_who_was_asked_on_another_lane() -> None:
 
 
 @given(trees(most=200))
-def test_on_a_lane_of_a_trace_nothing_overlaps_but_by_nesting(tree: Tree) -> None:
+def test_slices_on_a_lane_of_a_trace_overlap_only_by_nesting(tree: Tree) -> None:
     """Viewers draw what overlaps otherwise wrongly, or not at all."""
     now = last_moment(tree, tree)
     slices = pack_lanes(tree, now=now)

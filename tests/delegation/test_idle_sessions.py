@@ -65,14 +65,14 @@ def told(events: Sequence[Event]) -> Ledger:
     return ledger
 
 
-def test_what_a_session_has_used_alone_is_nobody_elses_business() -> None:
+def test_a_session_without_a_shared_budget_reports_no_shared_use() -> None:
     ledger = told(life_of(A, budget=ALONE))
 
     assert ledger.accounts["a"].used.tokens == 7
     assert encode_shared_use(ledger.sessions[A]) == ""
 
 
-def test_what_it_has_used_of_a_shared_budget_is_told_to_others() -> None:
+def test_the_shared_use_of_an_idle_session_is_registered() -> None:
     first = told(life_of(A, TOGETHER))
     used = encode_shared_use(first.sessions[A])
     later = Ledger()
@@ -107,7 +107,7 @@ def test_the_seconds_of_a_budget_begin_with_the_earliest_of_all() -> None:
     assert later.accounts[TOGETHER.id].started_at == 1.0
 
 
-def test_a_session_that_has_used_nothing_shared_is_known_all_the_same() -> None:
+def test_an_idle_session_without_shared_use_is_registered_too() -> None:
     ledger = Ledger()
     register_idle_session(ledger, A, "")
 
@@ -115,12 +115,12 @@ def test_a_session_that_has_used_nothing_shared_is_known_all_the_same() -> None:
     assert not ledger.accounts
 
 
-def test_what_cannot_be_read_is_refused() -> None:
+def test_an_unreadable_shared_use_is_refused() -> None:
     with pytest.raises(UnreadableFactError, match="what session a has used"):
         register_idle_session(Ledger(), A, '[{"grant": 1}]')
 
 
-def test_a_forgotten_session_leaves_nothing_but_what_it_has_used_of_others() -> None:
+def test_an_evicted_session_leaves_only_its_shared_use() -> None:
     ledger = told([*life_of(A, TOGETHER, budget=ALONE), *life_of(B, TOGETHER, first=6)])
     evict_session(ledger, A)
 
@@ -157,7 +157,7 @@ def test_a_recalled_session_is_as_it_was_and_books_on_the_same_accounts(
     assert ("a" in ledger.accounts) is (budget is not None)
 
 
-def test_a_recalled_session_goes_on_and_what_it_uses_is_counted_once(
+def test_a_restored_session_continues_and_its_use_is_counted_once(
     ledger: Ledger, tell: Callable[..., None]
 ) -> None:
     events = life_of(A, TOGETHER, budget=ALONE)

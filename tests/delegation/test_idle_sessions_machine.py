@@ -70,7 +70,7 @@ def fold(facts: list[Event], *, start: int = 1) -> Ledger:
     return ledger
 
 
-def test_what_is_recalled_is_what_was_forgotten(requested: Asked, snapshot: Snapshot) -> None:
+def test_a_restored_session_equals_the_evicted_one(requested: Asked, snapshot: Snapshot) -> None:
     """And what it shares with others was known all the time, and is booked once."""
     own = life(requested, S, A)
     others = life(requested, OTHER, TaskId("b"))
@@ -101,7 +101,7 @@ def in_any_order(known: object) -> object:
     ]
 
 
-def test_a_new_process_knows_what_sessions_at_rest_have_used(requested: Asked) -> None:
+def test_a_new_process_registers_the_shared_use_of_idle_sessions(requested: Asked) -> None:
     """Of budgets that others share, and of nothing else: it has not read their facts."""
     used = encode_shared_use(fold(life(requested, S, A)).sessions[S])
     ledger = fold(life(requested, OTHER, TaskId("b")), start=8)
@@ -114,7 +114,7 @@ def test_a_new_process_knows_what_sessions_at_rest_have_used(requested: Asked) -
     assert ledger.is_evicted(S)
 
 
-def test_who_comes_first_finds_what_those_at_rest_have_used(requested: Asked) -> None:
+def test_registering_an_idle_session_opens_the_shared_account(requested: Asked) -> None:
     """The account is there before anybody else has booked on it."""
     used = encode_shared_use(fold(life(requested, S, A)).sessions[S])
     ledger = Ledger()
@@ -127,7 +127,7 @@ def test_who_comes_first_finds_what_those_at_rest_have_used(requested: Asked) ->
     assert (shared.used.calls, shared.used.tasks) == (1, 1)
 
 
-def test_who_shares_no_budget_leaves_nothing_behind(
+def test_a_session_without_a_shared_budget_encodes_no_use(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
     """Of most sessions nothing has to be remembered."""
@@ -137,13 +137,13 @@ def test_who_shares_no_budget_leaves_nothing_behind(
     assert encode_shared_use(ledger.sessions[S]) == ""
 
 
-def test_what_was_damaged_is_refused_by_its_name() -> None:
+def test_a_damaged_shared_use_is_refused_with_its_session() -> None:
     """Whoever reads the message has a file to mend."""
     with pytest.raises(UnreadableFactError, match="what session s has used: "):
         register_idle_session(Ledger(), S, "[{]")
 
 
-def test_a_session_is_at_rest_when_nothing_is_due_and_nobody_talks_to_it(
+def test_a_session_is_idle_without_work_mail_replies_and_doors(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """A turn, a task, mail, a reply or an open door: each keeps it in mind."""

@@ -285,7 +285,7 @@ def test_only_the_turn_that_was_interrupted_is_resumed(
     assert refuses(TurnResumed(S, 2, PUSH))
 
 
-def test_what_was_interrupted_neither_hears_nor_asks(
+def test_an_interrupted_task_neither_hears_nor_asks(
     begin: Tell, tell: Tell, requested: Asked, refuses: Refuses
 ) -> None:
     """Whoever worked on it is gone, and nobody has taken it up yet."""
@@ -308,7 +308,7 @@ def test_a_session_that_takes_no_turn_cannot_be_cancelled(
     assert refuses(CancelRequested(ROOT))
 
 
-def test_what_runs_begins_anew_only_when_it_has_lost_its_worker(
+def test_a_running_task_starts_afresh_only_after_losing_its_worker(
     begin: Tell, tell: Tell, requested: Asked, refuses: Refuses
 ) -> None:
     begin(PUSH)
@@ -327,7 +327,7 @@ def test_what_runs_begins_anew_only_when_it_has_lost_its_worker(
     tell(TaskStarted(A, afresh=True), TaskSettled(A, DONE), RESUMED_ANEW)
 
 
-def test_what_begins_anew_has_nothing_below_it_that_has_not_ended(
+def test_a_task_starts_afresh_only_after_its_children_have_ended(
     begin: Tell, tell: Tell, requested: Asked, refuses: Refuses
 ) -> None:
     """Nobody would be left who asked for it."""

@@ -43,7 +43,7 @@ def test_a_failure_that_ends_the_task_and_a_summary_are_none(
     assert ledger.tasks[ROOT].incidents == []
 
 
-def test_what_begins_anew_forgets_them_with_its_messages(
+def test_a_turn_that_starts_afresh_forgets_its_incidents(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
     begin(PUSH)

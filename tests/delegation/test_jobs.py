@@ -63,7 +63,7 @@ def test_a_session_with_a_job_is_not_at_rest(ledger: Ledger, tell: Tell) -> None
     evict_session(ledger, S)
 
 
-def test_a_job_that_is_set_again_keeps_what_became_of_it(ledger: Ledger, tell: Tell) -> None:
+def test_a_job_that_is_set_again_keeps_its_history(ledger: Ledger, tell: Tell) -> None:
     tell(SessionOpened(S, "editor"), JobSet(S, BRIEF, 2.0), JobPaused(S, BRIEF.id, True, 3.0))
     tell(occurred(100.0))
     edited = attrs.evolve(BRIEF, schedule="0 9 * * *")

@@ -134,7 +134,7 @@ def test_a_path_numbers_the_children_of_each_name(
     assert [record.depth for record in ledger.tasks.values()] == [0, 1, 1, 1, 1, 2]
 
 
-def test_a_task_remembers_what_was_said_until_it_settles(
+def test_a_task_keeps_its_transcript_until_it_settles(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """It goes on from there after a crash; once it has ended only the journal needs it."""
@@ -215,7 +215,7 @@ def test_a_session_is_woken_when_it_can_be_told_and_has_something_to_do(
         assert (S in ledger.wakeable) is woken, fact
 
 
-def test_the_status_of_a_session_is_what_it_does(
+def test_the_status_of_a_session_follows_its_turns_and_tasks(
     ledger: Ledger, tell: Tell, requested: Asked
 ) -> None:
     """A session never ends: between turns it waits, or shows how the last one ended."""
@@ -286,7 +286,7 @@ def test_the_reply_of_a_turn_that_failed_says_why() -> None:
     assert failed.text == "failed: no more paper"
 
 
-def test_a_turn_that_nobody_is_told_of_later_leaves_no_reply(
+def test_a_turn_without_async_delivery_leaves_no_reply(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
     """Whoever asked within a turn has the answer from there."""
@@ -297,7 +297,7 @@ def test_a_turn_that_nobody_is_told_of_later_leaves_no_reply(
     assert ledger.sessions[S].last_outcome == DONE
 
 
-def test_a_session_is_idle_when_nothing_is_left_to_come(
+def test_only_mail_turns_and_tasks_keep_a_session_pending(
     ledger: Ledger, tell: Tell, requested: Asked
 ) -> None:
     """Mail, a turn and a task in the background: each keeps it busy."""
@@ -325,7 +325,7 @@ def test_one_ending_only_is_success() -> None:
     assert [it.ending for it in outcomes if it.succeeded] == [Ending.SUCCEEDED]
 
 
-def test_what_is_said_to_a_task_is_heard_before_its_next_model_call(
+def test_steering_is_read_before_the_next_model_call(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """It says who said it, and the record before which call it was seen."""
@@ -358,7 +358,7 @@ def test_a_quiet_task_runs_and_shows_it(
     assert ledger.tasks[A].is_running
 
 
-def test_what_a_failed_call_has_used_is_paid_for(
+def test_the_usage_of_a_failed_call_is_booked(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """By all who pay for the task, and nobody hears anything of it."""
@@ -385,7 +385,7 @@ MOST = Usage(calls=1, input_tokens=7, output_tokens=90, cost=30)
         ),
     ],
 )
-def test_a_call_of_which_nobody_says_what_it_used_is_charged_with_the_most(
+def test_a_call_without_a_known_usage_is_charged_its_upper_bound(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, ends: Event
 ) -> None:
     """The tree shows what is known of it."""
@@ -423,7 +423,7 @@ def test_a_call_that_was_not_made_is_no_call(
     assert account.used.calls == 1
 
 
-def test_a_session_that_is_closed_for_good_is_told_nothing_more(
+def test_a_closed_session_receives_no_more_mail(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """What it was not told is dropped, by name; what runs runs on, and tells nobody."""
@@ -460,7 +460,7 @@ def test_a_reply_that_could_not_be_delivered_waits_for_the_next_attempt(
     assert list(ledger.sessions[S].undelivered) == [1]
 
 
-def test_a_turn_and_what_it_hands_on_know_where_its_message_came_from(
+def test_a_turn_and_its_tasks_take_the_context_of_its_message(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Of the message that the turn has read, not of one that has come meanwhile."""
@@ -476,7 +476,7 @@ def test_a_turn_and_what_it_hands_on_know_where_its_message_came_from(
 @pytest.mark.parametrize(
     ("characters", "shown"), [(None, 25_000), (50_000, 25_000), (10_000, 5_000)]
 )
-def test_news_that_are_read_together_share_what_can_be_read(
+def test_notices_read_together_share_the_readable_characters(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, *, characters: int | None, shown: int
 ) -> None:
     """Each is cut alike, and says how the rest is read; letters are never cut."""
@@ -492,7 +492,7 @@ def test_news_that_are_read_together_share_what_can_be_read(
     assert sizes == [shown, shown, 60_000]
 
 
-def test_what_begins_anew_knows_its_brief_and_nothing_else(
+def test_a_task_that_starts_afresh_knows_only_its_brief(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """And asks anew under the names that it has used before."""
@@ -519,7 +519,7 @@ def test_a_task_that_never_asked_for_anything_begins_anew_too(
     assert ledger.tasks[A].transcript == [UserMessage("find it")]
 
 
-def test_what_was_said_elsewhere_comes_before_all_that_is_said(ledger: Ledger, tell: Tell) -> None:
+def test_the_history_of_a_session_precedes_its_messages(ledger: Ledger, tell: Tell) -> None:
     call = ToolCall("look", id=CallId("c"))
     history = (
         EarlierMessage(role="user", text="look"),
@@ -538,7 +538,7 @@ def test_what_was_said_elsewhere_comes_before_all_that_is_said(ledger: Ledger, t
     assert ledger.sessions[S].labels == {"kind": "chat"}
 
 
-def test_a_message_that_says_nothing_begins_a_turn_all_the_same(ledger: Ledger, tell: Tell) -> None:
+def test_a_silent_message_begins_a_turn(ledger: Ledger, tell: Tell) -> None:
     """What a tool has answered elsewhere is what there is to go on with."""
     tell(SessionOpened(S, "editor", history=(EarlierMessage(role="user", text="go"),)))
     tell(MessageReceived(S, "", context={"platform": "http"}, silent=True))

@@ -82,7 +82,7 @@ def test_a_door_brings_the_detached_tasks_of_its_session_back(
     assert list(ledger.startable) == [B, C]
 
 
-def test_a_door_that_opens_again_restarts_nothing_that_runs(
+def test_a_reopened_door_restarts_no_running_task(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Leaving only closes the door: what runs goes on."""
@@ -137,7 +137,7 @@ def test_a_turn_awaits_its_resume_if_its_caller_waited_in_it(
 
 
 @pytest.mark.parametrize("detached", [False, True])
-def test_what_a_run_has_left_behind_keeps_it_in_memory(
+def test_processes_and_detached_tasks_keep_an_interrupted_run_in_memory(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, detached: bool
 ) -> None:
     """A command has to be ended, and the notice of a detached task may come."""
@@ -168,7 +168,7 @@ def test_no_person_is_asked_about_a_run_that_awaits_its_resume(
     assert list(ledger.open_questions) == ["a_0", "a_1"]
 
 
-def test_a_budget_does_not_count_the_seconds_for_which_a_run_lay_interrupted(
+def test_the_deadline_of_a_budget_excludes_the_interruption(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """That of the whole run, and that of a task below it that goes on."""
@@ -206,7 +206,7 @@ def test_a_cancelled_session_goes_on_with_its_next_turn(
 
 
 @pytest.mark.parametrize("capability", DeliveryCapability)
-def test_what_is_torn_down_ends_for_good_if_nobody_can_take_it_up(
+def test_a_teardown_settles_the_tasks_that_cannot_be_resumed(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, capability: DeliveryCapability
 ) -> None:
     """Whoever waited inside a turn is gone with it; what is detached outlives every turn."""
@@ -222,7 +222,7 @@ def test_what_is_torn_down_ends_for_good_if_nobody_can_take_it_up(
     assert {id_ for id_ in tasks if ledger.settles_on_teardown(id_)} == for_good | {C, D}
 
 
-def test_a_session_between_two_turns_has_nothing_to_end(
+def test_a_teardown_settles_no_session_between_turns(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
     """There is always a next turn."""
@@ -232,7 +232,7 @@ def test_a_session_between_two_turns_has_nothing_to_end(
     assert not ledger.settles_on_teardown(ROOT)
 
 
-def test_nobody_runs_what_is_due_or_was_interrupted(
+def test_a_queued_or_interrupted_task_has_no_runner(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """A cancel finds nobody to tell there, and has to say itself that it has ended."""
@@ -252,7 +252,7 @@ def test_nobody_runs_what_is_due_or_was_interrupted(
     assert ledger.has_no_runner(B)
 
 
-def test_nobody_runs_a_session_whose_turn_was_interrupted(
+def test_a_session_with_an_interrupted_turn_has_no_runner(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
     """Else whoever cancels it waits for an end that nobody is there to bring."""

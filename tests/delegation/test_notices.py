@@ -29,7 +29,7 @@ A = TaskId("a")
 @pytest.mark.parametrize(
     ("context", "brief"), [("", "find it"), ("it is red", "find it\n\nContext:\nit is red")]
 )
-def test_a_task_hears_its_goal_and_what_it_must_know(
+def test_a_task_reads_its_goal_and_its_context(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, *, context: str, brief: str
 ) -> None:
     """It sees nothing of the conversation that it comes from."""
@@ -63,7 +63,7 @@ def test_a_task_hears_its_goal_and_what_it_must_know(
         ),
     ],
 )
-def test_a_completion_says_what_was_asked_when_and_what_came_of_it(
+def test_a_completion_names_the_goal_the_time_and_the_outcome(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, *, outcome: Outcome, said: str
 ) -> None:
     """The session may have talked of other things for hours."""
@@ -93,6 +93,6 @@ def test_a_completion_says_what_was_asked_when_and_what_came_of_it(
         (Usage(cost=20_000, unpriced=1), "≥ $0.0200"),
     ],
 )
-def test_money_that_nobody_knows_is_not_free(usage: Usage, money: str) -> None:
+def test_an_unknown_cost_is_not_shown_as_free(usage: Usage, money: str) -> None:
     """A sum with an unknown part is a lower bound, and says so."""
     assert usd(usage) == money

@@ -71,7 +71,7 @@ def test_beside_the_paused_task_all_start(
 
 
 @pytest.mark.parametrize("rules", [Rules(live_tasks=1)])
-def test_a_task_waits_until_nothing_above_it_is_paused(
+def test_a_task_waits_until_no_ancestor_is_paused(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Two people may have paused two parts of one tree."""
@@ -93,7 +93,7 @@ def test_a_pause_ends_with_its_task(
 
 
 @pytest.mark.parametrize("rules", [Rules(live_children=1)])
-def test_after_a_restart_what_had_begun_goes_on_and_the_others_wait(
+def test_after_a_restart_started_tasks_continue_and_paused_ones_wait(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Also if one that had not begun was asked for before it."""

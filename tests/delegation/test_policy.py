@@ -115,7 +115,7 @@ def test_the_turn_decides_and_not_the_door(
         (Rules(depth=3), "b", ""),
     ],
 )
-def test_at_the_bottom_nothing_is_handed_on(
+def test_a_task_at_the_depth_limit_delegates_no_task(
     ledger: Ledger,
     begin: Tell,
     tell: Tell,
@@ -142,7 +142,7 @@ def test_at_the_bottom_nothing_is_handed_on(
 
 @pytest.mark.parametrize("rules", [Rules(live_children=0), Rules(live_tasks=0)])
 @pytest.mark.parametrize("background", [None, True, False])
-def test_where_nothing_may_run_nothing_waits_for_it(
+def test_a_task_is_refused_when_the_rules_allow_no_running_task(
     ledger: Ledger, begin: Tell, request_of: Callable[..., TaskRequest], background: bool | None
 ) -> None:
     """0 means none at all: whoever waited for room would wait for ever."""
@@ -164,7 +164,7 @@ def test_where_nothing_may_run_nothing_waits_for_it(
         (NONE, True, Reason.CANNOT_BE_TOLD_LATER),
     ],
 )
-def test_where_nothing_may_run_in_the_background_it_is_waited_for(
+def test_a_task_is_joined_when_the_rules_allow_no_background_task(
     ledger: Ledger,
     begin: Tell,
     request_of: Callable[..., TaskRequest],
@@ -343,7 +343,7 @@ def test_a_budget_of_tasks_holds_for_all_below(
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_a_budget_under_which_it_is_asked_for_holds_for_the_call(
+def test_a_granted_budget_limits_the_call_that_brings_it(
     ledger: Ledger,
     begin: Tell,
     tell: Tell,
@@ -433,7 +433,7 @@ def test_each_is_asked_for_after_those_that_it_needs(
 
 @pytest.mark.parametrize("cancelled", ["s", "a"])
 @pytest.mark.parametrize("background", [None, True, False])
-def test_who_was_asked_to_end_hands_nothing_on(
+def test_a_cancelled_task_delegates_no_task(
     ledger: Ledger,
     begin: Tell,
     tell: Tell,

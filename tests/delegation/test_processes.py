@@ -98,7 +98,7 @@ class TestRunning:
 
         assert list(session.processes) == [P]
 
-    def test_it_ends_with_a_turn_after_which_nobody_listens(
+    def test_a_process_ends_with_a_turn_without_async_delivery(
         self, ledger: Ledger, begin: Tell, tell: Tell
     ) -> None:
         """Whoever runs it says so before, unless its process was killed."""
@@ -135,7 +135,7 @@ class TestRunning:
     @pytest.mark.parametrize(
         ("notify", "status"), [(True, Status.WAITING), (False, Ending.SUCCEEDED)]
     )
-    def test_a_session_waits_for_what_it_will_be_told(
+    def test_a_session_waits_for_a_process_with_a_notice(
         self, session: SessionRecord, tell: Tell, notify: bool, status: str
     ) -> None:
         tell(ProcessStarted(ROOT, P, "make", notify), TurnEnded(S, 1, DONE))
@@ -172,7 +172,7 @@ class TestRunning:
 class TestElsewhere:
     """The journal was taken over on a machine that cannot see the command."""
 
-    def test_nobody_waits_for_a_command_that_cannot_be_seen(
+    def test_a_session_does_not_wait_for_an_unreachable_process(
         self, ledger: Ledger, session: SessionRecord, tell: Tell
     ) -> None:
         """Its session is told once, and shows how its last turn ended."""
@@ -248,7 +248,7 @@ class TestNews:
         tell(TurnEnded(S, 1, DONE))
         assert list(ledger.wakeable) == [S]
 
-    def test_nobody_is_told_who_does_not_want_to_know(
+    def test_a_process_without_notify_sends_no_notice(
         self, ledger: Ledger, session: SessionRecord, tell: Tell
     ) -> None:
         tell(ProcessStarted(ROOT, P, "make", notify=False), TurnEnded(S, 1, DONE))
@@ -333,7 +333,7 @@ class TestNews:
 
 
 class TestToldByATool:
-    def test_what_an_answer_tells_wakes_nobody(
+    def test_a_notice_that_a_tool_has_answered_wakes_no_session(
         self, ledger: Ledger, session: SessionRecord, tell: Tell
     ) -> None:
         tell(ProcessStarted(ROOT, P, "make", notify=True))
@@ -374,7 +374,7 @@ class TestToldByATool:
         assert not session.envelopes
         assert not ledger.wakeable
 
-    def test_what_a_command_does_that_goes_on_cannot_be_told_so(
+    def test_notices_of_a_running_process_need_their_own_turn(
         self, session: SessionRecord, tell: Tell, refuses: Callable[[Event], str]
     ) -> None:
         """What was watched for and what somebody said are for a turn of their own."""
@@ -533,7 +533,7 @@ def only_text(what: str, command: str, left_out: int, *more: str) -> str:
         ),
     ],
 )
-def test_news_says_what_happened_in_words_that_need_no_history(
+def test_a_process_notice_describes_the_event_without_history(
     news: ProcessNotice, text: str
 ) -> None:
     assert news.text(2) == text

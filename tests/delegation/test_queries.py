@@ -144,7 +144,7 @@ def test_a_tree_is_asked_for_those_who_fit() -> None:
     assert tree.at("/nobody") is None
 
 
-def test_a_price_that_nobody_knows_marks_the_totals_of_all_above() -> None:
+def test_an_unknown_price_marks_the_totals_of_all_ancestors() -> None:
     """A total that misses a price says so, as a lower bound."""
     tree = planned(("a", "s", Mode.JOINED, 1, 1, 5), turns=[(0, 8)])
     tree.add_usage(TaskId("a"), Usage(calls=1, cost=5))
@@ -184,7 +184,7 @@ def test_a_session_is_not_at_work_between_its_turns() -> None:
     ]
 
 
-def test_what_has_not_ended_goes_on_until_now() -> None:
+def test_a_running_task_lasts_until_now() -> None:
     tree = Tree(ROOT)
     tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
     assert tree.parallelism().peak == 0
@@ -200,7 +200,7 @@ def test_what_has_not_ended_goes_on_until_now() -> None:
 
 
 @given(trees())
-def test_parallelism_is_what_the_intervals_say(tree: Tree) -> None:
+def test_parallelism_agrees_with_the_work_intervals(tree: Tree) -> None:
     now = last_moment(tree, tree)
     found, steps = tree.parallelism(), tree.steps()
     own = [it for task in tree for it in work_intervals(tree, task, now)]
@@ -256,7 +256,7 @@ def test_the_critical_path_follows_needs() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.JOINED, Mode.DETACHED])
 @pytest.mark.parametrize("order", [("slow", "fast"), ("fast", "slow")])
-def test_the_critical_path_of_a_live_tree_leads_to_what_all_wait_for(
+def test_the_critical_path_of_a_live_tree_leads_to_the_slowest_task(
     mode: Mode, order: tuple[str, str]
 ) -> None:
     """The last known moment is the end of the fast one; the slow one will end later."""
@@ -299,7 +299,7 @@ def test_of_a_part_of_a_tree_turns_of_the_session_do_not_matter() -> None:
     assert tree.slack(TaskId("a")) == {"a": 0, "d": 3}
 
 
-def test_a_detached_task_that_ends_last_is_what_took_so_long() -> None:
+def test_a_detached_task_that_ends_last_is_on_the_critical_path() -> None:
     """Nobody waits for it, so the session has all the time until then."""
     tree = planned(("d", "s", Mode.DETACHED, 2, 3, 20), turns=[(0, 5)])
 
@@ -414,7 +414,7 @@ def test_a_fan_out_says_how_many_are_to_come_until_its_parent_has_ended() -> Non
     assert tree.progress(now=7.0).known == 4
 
 
-def test_there_is_no_pace_where_nothing_is_left_or_people_were_waited_for() -> None:
+def test_progress_has_no_pace_after_the_end_or_a_pause_between_turns() -> None:
     children = [(it, "s", Mode.JOINED, 1, 1, 5) for it in "abcd"]
     ended = planned(*children, turns=[(0, 8)])
     talked = planned(*children[:3], turns=[(0, 8), (100, 101)])

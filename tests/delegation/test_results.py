@@ -123,7 +123,7 @@ def test_the_answer_counts_all_below(
     assert (result["tokens"], result["cost_usd"]) == (15, 0.0007)
 
 
-def test_the_receipt_of_detached_tasks_names_them_and_says_what_comes(
+def test_the_receipt_of_detached_tasks_names_them_and_announces_notices(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """A model that waits or asks again would do it for ever."""
@@ -145,7 +145,7 @@ def test_the_receipt_of_detached_tasks_names_them_and_says_what_comes(
 
 
 @pytest.mark.parametrize("rules", [Rules(detached=1)])
-def test_a_receipt_says_what_each_waits_for(
+def test_a_receipt_names_the_position_and_the_dependencies_of_a_task(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """One has room, one is the next, and one needs both of them."""
@@ -163,7 +163,7 @@ def test_a_receipt_says_what_each_waits_for(
 
 
 @pytest.mark.parametrize("rules", [Rules(detached=1)])
-def test_a_receipt_is_there_also_for_what_a_crash_interrupted(
+def test_a_receipt_names_interrupted_tasks_too(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """The call that asked is made again, whether its tasks are back or not."""
@@ -191,7 +191,7 @@ def test_who_waits_again_after_a_crash_has_a_position_again(
     assert [it.get("position") for it in answer["tasks"]] == [None, 1]
 
 
-def test_long_results_share_what_can_be_read(
+def test_long_results_share_the_readable_characters(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Each says how much of it is left out, and how the rest is read."""
@@ -215,7 +215,7 @@ def calls(number: int) -> AssistantMessage:
     )
 
 
-def test_what_can_be_read_is_what_is_left_of_the_window() -> None:
+def test_readable_characters_shrink_with_the_remaining_window() -> None:
     """Whoever has read much can read less, and calls that were made together share it."""
 
     def left(window: int | None, *said: str, together: int = 1) -> int:

@@ -91,7 +91,7 @@ def test_the_columns_stay_columns_whatever_they_say(tree: Tree, tell: Tell) -> N
     assert len({line.index("find it") for line in lines}) == 1
 
 
-def test_what_still_runs_takes_its_time_until_now(tree: Tree) -> None:
+def test_a_running_row_counts_its_seconds_until_now(tree: Tree) -> None:
     """Without a now there is none: the same facts give the same text."""
     assert [row.seconds for row in tree.rows()] == [None, 9.0, 5.0, None, None]
     assert [row.seconds for row in tree.rows(now=30.0)] == [26.0, 9.0, 5.0, 19.0, None]
@@ -164,7 +164,7 @@ def test_a_long_goal_is_cut_on_one_line() -> None:
         pytest.param("naïve 猫 ✓", "naïve 猫 ✓", id="words of all languages stay"),
     ],
 )
-def test_what_agents_say_only_shows(said: str, shown: str) -> None:
+def test_printable_removes_control_sequences(said: str, shown: str) -> None:
     """A terminal obeys control sequences, and what an agent read on the way may hold some."""
     assert printable(said) == shown
 
@@ -190,7 +190,7 @@ def test_mermaid_draws_who_needs_whom(
     ]
 
 
-def test_a_chart_draws_no_arrow_from_what_is_folded(
+def test_a_chart_draws_no_arrow_from_a_folded_task(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Who is needed may be one of many that are not drawn."""
@@ -207,7 +207,7 @@ def test_a_chart_draws_no_arrow_from_what_is_folded(
     assert footer == '  folded["7 of 121 tasks are shown; the rest is folded"]'
 
 
-def test_what_agents_say_is_never_markup(tree: Tree, tell: Tell) -> None:
+def test_the_words_of_agents_are_never_markup(tree: Tree, tell: Tell) -> None:
     """A viewer would run it: Mermaid reads HTML, and has entities of its own."""
     tell(TaskSettled(C, Outcome(Ending.FAILED, error=NASTY)))
 
@@ -235,7 +235,7 @@ def test_a_large_chart_is_folded_and_says_so(
     ]
 
 
-def test_rows_can_end_at_a_depth_and_say_what_is_below(tree: Tree) -> None:
+def test_rows_end_at_a_depth_and_count_the_tasks_below(tree: Tree) -> None:
     """What is left out is counted, with what must not be overlooked."""
     assert [(row.name, row.collapsed) for row in tree.rows(depth=1)] == [
         ("editor", ""),

@@ -12,7 +12,7 @@ LIMITS = [it.name for it in attrs.fields(Rules)]
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_a_limit_below_none_makes_no_sense(limit: str) -> None:
+def test_a_negative_rule_is_refused(limit: str) -> None:
     """It is said where it is written, and not when a task finds it."""
     with pytest.raises(DefinitionError, match=rf"Rules\({limit}=-1\) makes no sense"):
         attrs.evolve(Rules(), **{limit: -1})
@@ -26,7 +26,7 @@ def test_a_limit_is_a_number(limit: str) -> None:
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_every_limit_may_be_none_at_all(limit: str) -> None:
+def test_every_rule_may_be_zero(limit: str) -> None:
     """0 is a number like any other."""
     assert attrs.asdict(attrs.evolve(Rules(), **{limit: 0}))[limit] == 0
 

@@ -134,7 +134,7 @@ def test_three_days_without_a_process_are_one_late_run() -> None:
     assert found == Due(NOON + 3 * DAY, missed=71, next=NOON + 3 * DAY + HOUR)
 
 
-def test_what_is_later_than_it_may_be_caught_up_is_too_late() -> None:
+def test_a_run_later_than_its_catch_up_time_is_too_late() -> None:
     record = job("0 8 * * *", set_at=local("2026-11-17T12:00"))
 
     found = due(record, local("2026-11-18T10:00"))
@@ -154,7 +154,7 @@ def test_a_job_is_not_due_before_it_was_set_nor_while_it_is_paused() -> None:
     assert due(resumed, local("2026-11-18T09:00")).at is None
 
 
-def test_a_clock_that_is_set_back_makes_nothing_due_again() -> None:
+def test_a_clock_set_back_makes_no_job_due_again() -> None:
     eight = local("2026-11-18T08:00")
     record = attrs.evolve(job("0 8 * * *", set_at=NOON), last_at=eight)
 
@@ -200,7 +200,7 @@ def test_a_schedule_is_stored_in_one_form(text: str, stored: str) -> None:
 
 
 @given(st.sampled_from(["0 8 * * MON", "every 90m", "2027-01-01T00:00"]))
-def test_what_is_stored_is_read_as_it_was(text: str) -> None:
+def test_a_stored_schedule_stays_canonical(text: str) -> None:
     stored = canonical_schedule(text, BERLIN, NOON)
 
     assert canonical_schedule(stored, BERLIN, NOON) == stored
@@ -224,13 +224,13 @@ def test_what_is_stored_is_read_as_it_was(text: str) -> None:
         (f"every 1h{' 0s' * 100}", "may have 200"),
     ],
 )
-def test_what_is_no_schedule_is_refused_with_a_sentence(text: str, problem: str) -> None:
+def test_an_invalid_schedule_is_refused_with_a_sentence(text: str, problem: str) -> None:
     with pytest.raises(ScheduleError, match=problem):
         canonical_schedule(text, BERLIN, NOON)
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../etc/passwd", "Europe"])
-def test_what_is_no_time_zone_is_refused(zone: str) -> None:
+def test_an_unknown_time_zone_is_refused(zone: str) -> None:
     with pytest.raises(ScheduleError, match="no time zone"):
         canonical_schedule("0 8 * * *", zone, NOON)
 

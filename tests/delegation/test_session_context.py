@@ -62,7 +62,7 @@ def _nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @each
-def test_what_was_never_set_is_answered_by_the_environment_and_then_by_the_caller(
+def test_an_unset_variable_falls_back_to_the_environment_then_the_default(
     monkeypatch: pytest.MonkeyPatch, name: str, short: str
 ) -> None:
     """A command line, cron and tests have one session a process, and keep it there."""
@@ -76,7 +76,7 @@ def test_what_was_never_set_is_answered_by_the_environment_and_then_by_the_calle
 
 
 @each
-def test_what_is_bound_wins_over_the_environment(
+def test_a_bound_variable_wins_over_the_environment(
     monkeypatch: pytest.MonkeyPatch, name: str, short: str
 ) -> None:
     monkeypatch.setenv(name, "of the process")
@@ -89,7 +89,7 @@ def test_what_is_bound_wins_over_the_environment(
 
 
 @each
-def test_what_is_bound_to_nothing_is_nothing(
+def test_a_variable_bound_to_an_empty_text_hides_the_environment(
     monkeypatch: pytest.MonkeyPatch, name: str, short: str
 ) -> None:
     """The environment may speak of another session: nothing is the better answer."""
@@ -101,7 +101,7 @@ def test_what_is_bound_to_nothing_is_nothing(
 
 
 @each_of_a_session
-def test_what_was_set_wins_then_is_cleared_and_then_reset(
+def test_a_set_variable_wins_until_it_is_cleared_and_reset(
     monkeypatch: pytest.MonkeyPatch, name: str, short: str
 ) -> None:
     monkeypatch.setenv(name, "of the process")
@@ -116,7 +116,7 @@ def test_what_was_set_wins_then_is_cleared_and_then_reset(
     assert get_session_env(name, "nobody") == "of the process"
 
 
-def test_to_set_a_session_clears_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_a_session_clears_the_omitted_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the session before, or of the process, shines through."""
     for name in OF_A_SESSION:
         monkeypatch.setenv(name, "of the process")
@@ -137,7 +137,7 @@ def test_a_session_may_be_set_in_the_order_of_its_variables() -> None:
     assert not async_delivery_supported()
 
 
-def test_to_clear_restores_nothing_whatever_the_tokens() -> None:
+def test_clearing_ignores_its_tokens_and_restores_no_value() -> None:
     """They are only taken because callers have them."""
     outer = set_session_vars(platform="telegram")
     set_session_vars(platform="slack")
@@ -190,7 +190,7 @@ def test_a_denial_ends_with_a_reset() -> None:
     assert async_delivery_supported()
 
 
-def test_a_session_that_says_nothing_about_delivery_has_it() -> None:
+def test_a_session_delivers_asynchronously_by_default() -> None:
     set_session_vars(platform="telegram")
 
     assert async_delivery_supported()
@@ -237,7 +237,7 @@ def test_bindings_nest_and_restore() -> None:
     assert async_delivery_supported()
 
 
-def test_a_binding_of_nothing_changes_nothing() -> None:
+def test_a_binding_without_values_has_no_effect() -> None:
     nothing: SessionVars = {"platform": None, "async_delivery": None}
 
     with bind_session(platform="telegram", async_delivery=False):
@@ -246,7 +246,7 @@ def test_a_binding_of_nothing_changes_nothing() -> None:
             assert not async_delivery_supported()
 
 
-def test_what_was_never_set_or_cleared_is_so_again_after_a_binding(
+def test_a_binding_restores_the_unset_and_the_cleared_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(PLATFORM, "of the process")
@@ -289,7 +289,7 @@ def test_a_binding_undoes_whatever_was_set_inside() -> None:
         assert not async_delivery_supported()
 
 
-def test_a_binding_sees_what_is_outside_when_it_is_entered() -> None:
+def test_a_binding_extends_the_values_at_its_entry() -> None:
     """It does not matter where it was made."""
     binding = bind_session(chat_id="42")
 
@@ -379,7 +379,7 @@ async def test_tasks_that_set_and_clear_never_see_each_other() -> None:
     assert async_delivery_supported()
 
 
-async def test_a_task_keeps_what_it_was_started_with() -> None:
+async def test_a_task_keeps_the_values_of_its_start() -> None:
     """Also when whoever started it has left its binding."""
     left = trio.Event()
     seen: list[object] = []
@@ -418,7 +418,7 @@ async def test_a_task_that_is_started_unbound_inherits_from_nobody() -> None:
         tasks.start_soon(other)
 
 
-async def test_a_task_may_reset_what_it_inherits() -> None:
+async def test_a_task_may_reset_its_inherited_values() -> None:
     """And whoever started it keeps its own."""
     seen: list[object] = []
 
@@ -446,7 +446,7 @@ async def test_a_cancelled_binding_restores() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_thread_sees_what_the_task_that_started_it_sees() -> None:
+async def test_a_thread_sees_the_values_of_the_task_that_started_it() -> None:
     """A tool that blocks is still a tool of its turn."""
 
     def look() -> tuple[object, bool]:
@@ -466,7 +466,7 @@ async def test_a_thread_sees_what_the_task_that_started_it_sees() -> None:
 
 
 @pytest.mark.realtime
-async def test_what_a_thread_sets_stays_in_it() -> None:
+async def test_a_value_set_in_a_thread_stays_in_it() -> None:
     with bind_session(chat_id="42"):
         await trio.to_thread.run_sync(set_session_vars, "telegram")
 

@@ -318,17 +318,17 @@ class OfTheTree(Limits):
 SETTINGS: Final = settings(stateful_step_count=40)
 
 
-def test_whoever_comes_and_goes_no_limit_is_passed_and_nobody_waits_in_vain() -> None:
+def test_slots_never_pass_a_limit_and_never_idle_while_tasks_wait() -> None:
     """Each limit is kept at every moment, and every place is used."""
     run_state_machine_as_test(Limits, settings=SETTINGS)
 
 
-def test_what_was_let_in_under_other_rules_leaves_before_anybody_else_comes() -> None:
+def test_tasks_over_a_new_limit_leave_before_others_start() -> None:
     """What has happened is true, and the limits hold again as soon as they can."""
     run_state_machine_as_test(ForcedLimits, settings=SETTINGS)
 
 
-def test_below_a_paused_task_none_starts_and_all_others_do() -> None:
+def test_a_paused_task_stops_starts_below_it_and_no_others() -> None:
     """And whoever waited comes in its turn, as soon as nothing above it is paused."""
     run_state_machine_as_test(PausedStarts, settings=SETTINGS)
 

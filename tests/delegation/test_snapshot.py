@@ -142,7 +142,7 @@ class SnapshottedFacts(Facts):
             assert account.used == self.ledger.accounts[id_].used
 
 
-def test_a_snapshot_and_the_facts_after_it_give_what_all_facts_give(snapshot: Look) -> None:
+def test_a_snapshot_with_later_facts_equals_all_facts(snapshot: Look) -> None:
     class Machine(SnapshottedFacts):
         def __init__(self) -> None:
             super().__init__(snapshot)

@@ -184,7 +184,7 @@ async def test_whoever_is_not_below_is_nobody(
 
 
 @pytest.mark.usefixtures("family")
-async def test_one_that_is_nobody_spoils_the_call(tool_of: ToolOf, house: House) -> None:
+async def test_an_unknown_id_fails_the_whole_call(tool_of: ToolOf, house: House) -> None:
     """Half of it done would be worse than nothing."""
     with pytest.raises(ToolError, match="there is no such task: 'theirs'"):
         await use(tool_of(), action="cancel", ids=[A, "theirs"])
@@ -216,7 +216,9 @@ async def test_a_list_shows_all_that_run_and_then_its_own_that_have_ended(
 
 
 @pytest.mark.usefixtures("family")
-async def test_a_list_says_what_each_does_now(tool_of: ToolOf, tell: Tell) -> None:
+async def test_a_list_shows_the_state_and_the_steering_of_each_task(
+    tool_of: ToolOf, tell: Tell
+) -> None:
     """Also what it was told meanwhile, and whether it has seen that."""
     tell(Steered(A, MessageId("m"), "faster", "/editor"))
     tell(Steered(A, MessageId("n"), "slower", "/editor"))
@@ -293,7 +295,7 @@ async def test_a_message_is_named_by_the_call_that_says_it(tool_of: ToolOf, hous
 
 
 @pytest.mark.usefixtures("family")
-async def test_who_says_nothing_is_asked_to_say_something(tool_of: ToolOf, house: House) -> None:
+async def test_an_empty_steering_message_is_refused(tool_of: ToolOf, house: House) -> None:
     """A task would wonder what it means."""
     with pytest.raises(ToolError, match="steer: say something, in `message`"):
         await use(tool_of(), action="steer", ids=[A], message=" \n")
@@ -309,13 +311,13 @@ async def test_who_says_nothing_is_asked_to_say_something(tool_of: ToolOf, house
         (Receipt("waiting"), "not seen yet: it will be, before its next model call"),
     ],
 )
-def test_a_receipt_says_what_became_of_it(receipt: Receipt, sentence: str) -> None:
+def test_a_receipt_states_the_fate_of_its_message(receipt: Receipt, sentence: str) -> None:
     """A message is never lost without a word."""
     assert receipt.sentence == sentence
 
 
 @pytest.mark.usefixtures("family")
-async def test_a_cancel_answers_with_what_was_there(tool_of: ToolOf, house: House) -> None:
+async def test_a_cancel_returns_the_partial_results(tool_of: ToolOf, house: House) -> None:
     """The same answer as to a wait: partial results are results."""
     answer = await use(tool_of(), action="cancel", ids=[B, A])
 
@@ -393,7 +395,7 @@ def test_whatever_the_size_of_a_page_all_pages_are_the_text(text: str, share: in
 
 
 @pytest.mark.usefixtures("family")
-async def test_results_share_what_can_be_read(
+async def test_results_share_the_readable_characters(
     tool_of: ToolOf, tell: Tell, requested: Asked
 ) -> None:
     """Two long ones are half as long, and a small window makes all of them shorter."""
@@ -415,7 +417,7 @@ async def test_results_share_what_can_be_read(
 
 
 @pytest.mark.parametrize("rules", [Rules(live_tasks=1)])
-async def test_a_list_says_what_each_waits_for(
+async def test_a_list_shows_the_position_and_the_dependencies_of_each_task(
     tool_of: ToolOf, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """For room, with its position, or for tasks that it needs."""

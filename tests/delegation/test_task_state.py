@@ -77,7 +77,7 @@ def test_a_root_is_idle_between_its_turns(ledger: Ledger, tell: Tell, begin: Tel
     assert ledger.tasks[ROOT].outcome is None
 
 
-def test_a_fact_that_cannot_be_says_what_its_task_has_been_through(
+def test_an_impossible_fact_reports_the_history_of_its_task(
     tell: Tell, begin: Tell, requested: Asked
 ) -> None:
     begin(PUSH)
@@ -108,7 +108,7 @@ def test_a_status_that_came_and_went_changes_no_tally(
     assert tree.counts() == before == {"running": 2}
 
 
-def test_what_was_requested_is_read_from_the_record(
+def test_a_task_record_shows_the_options_of_its_request(
     ledger: Ledger, tell: Tell, begin: Tell, requested: Asked
 ) -> None:
     begin(PUSH)
@@ -122,7 +122,7 @@ def test_what_was_requested_is_read_from_the_record(
     assert root.requested_schema is None
 
 
-def test_what_has_ended_stays_ended_and_only_a_turn_leaves_idle() -> None:
+def test_an_ended_task_stays_ended_and_only_a_turn_leaves_idle() -> None:
     assert not TRANSITIONS[Ended]
     assert all(Idle not in TRANSITIONS[kind] for kind in (Idle, Ended))
     assert all(kind not in following for kind, following in TRANSITIONS.items())

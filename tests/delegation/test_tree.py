@@ -161,7 +161,7 @@ def test_root_is_a_node_like_any_other(tree: Tree, tell: Tell) -> None:
     }
 
 
-def test_what_a_task_uses_is_in_the_total_of_all_above(tree: Tree, tell: Tell) -> None:
+def test_the_usage_of_a_task_is_added_to_all_ancestors(tree: Tree, tell: Tell) -> None:
     """Its own usage stays apart; a price that nobody knows stays visible up to the root."""
     tell(ModelAnswered(B, AssistantMessage(usage=CHEAP)))
     tell(ModelAnswered(B, AssistantMessage(usage=UNPRICED)))
@@ -174,7 +174,7 @@ def test_what_a_task_uses_is_in_the_total_of_all_above(tree: Tree, tell: Tell) -
     assert tree[ROOT].usage == tree[C].total == Usage()
 
 
-def test_what_was_used_is_kept_however_it_ends(tree: Tree, tell: Tell) -> None:
+def test_the_usage_of_a_cancelled_task_is_kept(tree: Tree, tell: Tell) -> None:
     """A cancelled task has cost what it has cost."""
     tell(ModelAnswered(B, AssistantMessage(usage=CHEAP)), CancelRequested(A))
     tell(TaskSettled(B, Outcome(Ending.CANCELLED)))
@@ -200,7 +200,7 @@ def test_a_tree_counts_the_same_once_its_rollups_are_made(tree: Tree) -> None:
     assert list(tree.counts().items()) == list(before.items())
 
 
-def test_usage_of_nothing_leaves_the_rollups_unchanged(tree: Tree) -> None:
+def test_zero_usage_leaves_the_rollups_unchanged(tree: Tree) -> None:
     before = tree.tally()
     tree.add_usage(B, Usage())
 

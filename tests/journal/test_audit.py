@@ -156,7 +156,7 @@ def test_a_head_that_was_kept_tells_a_chain_that_was_written_anew(
 
 
 @pytest.mark.parametrize("text", ["", "7", "x:" + "0" * 64, "1:" + "z" * 64, "1:00"])
-def test_what_is_no_head_is_refused(
+def test_an_invalid_audit_head_is_refused(
     journal: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     assert run_command(["audit", "--anchor", text, "--journal", str(journal)]) == 2
@@ -303,7 +303,7 @@ def test_a_killed_process_leaves_a_row_for_each_fact_and_a_whole_chain(tmp_path:
     assert log.find_break() is None
 
 
-def test_what_is_recorded_has_no_secrets_and_a_bounded_length() -> None:
+def test_a_recorded_audit_event_is_redacted_and_bounded() -> None:
     secret = "sk-" + "a1b2c3d4" * 5
     event = AuditEvent(actor="key:ann", action="steer", target=f"x{secret}", peer="\ud800" * 900)
     clean = event.redacted(Redactor([secret]))

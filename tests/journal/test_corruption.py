@@ -9,7 +9,7 @@ from tests.journal.corruption import run_rounds
 pytestmark = pytest.mark.realtime
 
 
-def test_what_is_read_of_a_damaged_journal_is_what_was_written(tmp_path: Path) -> None:
+def test_a_damaged_journal_returns_the_written_entries_or_refuses(tmp_path: Path) -> None:
     outcomes = run_rounds(range(1, 16), tmp_path)
 
     refused = sum(count for it, count in outcomes.items() if it.endswith("refused"))

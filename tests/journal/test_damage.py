@@ -149,9 +149,7 @@ async def test_an_older_copy_of_a_closed_journal_may_be_put_back(tmp_path: Path)
     assert wrong(path) == []
 
 
-async def test_a_client_is_told_which_entry_is_damaged_and_the_server_goes_on(
-    tmp_path: Path,
-) -> None:
+async def test_a_client_is_told_the_damaged_entry_and_the_server_continues(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         bad = await orchestrator.run(worker(), "go")

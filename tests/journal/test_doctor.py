@@ -91,7 +91,7 @@ def test_a_healthy_journal_is_called_so(journal: Path, capsys: pytest.CaptureFix
         ("UPDATE entries SET body = CAST(x'ff' AS TEXT) WHERE seq = 4", "entry 4 is a damaged"),
     ],
 )
-def test_what_is_wrong_is_a_line_and_a_code(
+def test_a_finding_is_a_line_and_sets_the_exit_code(
     journal: Path, capsys: pytest.CaptureFixture[str], statement: str, says: str
 ) -> None:
     (change if "DROP" in statement else rewrite)(journal, statement)
@@ -111,7 +111,9 @@ def test_of_many_alike_only_some_are_told(
     assert "more are wrong" in out
 
 
-def test_what_costs_only_time_is_a_note(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_that_costs_only_time_is_a_note(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rewrite(journal, "UPDATE sessions SET used = NULL")
     lock_path(journal).write_text("4194305")
     out = examined(journal, capsys, code=0)
@@ -120,9 +122,7 @@ def test_what_costs_only_time_is_a_note(journal: Path, capsys: pytest.CaptureFix
     assert "process 4194305, the last one, ended without closing it" in out
 
 
-def test_a_string_that_nobody_says_is_a_note(
-    journal: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unused_string_is_a_note(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(journal, f"INSERT INTO payloads VALUES ('{digest(b'x')}', 'x')")
 
     assert "· 1 of its long strings are used by no fact" in examined(journal, capsys, code=0)
@@ -137,7 +137,7 @@ def test_a_file_that_others_may_read_is_wrong(
 
 
 @pytest.mark.parametrize("content", [b"", b"no database" * 500])
-def test_what_is_no_journal_is_said_to_be_none(
+def test_a_file_that_is_not_a_journal_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
     path = tmp_path / "file"

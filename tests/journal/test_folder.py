@@ -87,9 +87,7 @@ async def test_writers_that_begin_at_once_have_a_private_file_each(journals: Jou
         assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-async def test_a_journal_whose_runs_have_ended_is_used_again(
-    folder: str, journals: Journals
-) -> None:
+async def test_a_journal_with_only_ended_runs_is_reused(folder: str, journals: Journals) -> None:
     await write_runs(folder, "ab")
     for _ in range(3):
         await write_runs(folder, "ab")
@@ -98,7 +96,7 @@ async def test_a_journal_whose_runs_have_ended_is_used_again(
     assert journals.sessions().count == 8
 
 
-async def test_a_journal_in_which_something_waits_is_left_to_who_goes_on_with_it(
+async def test_a_journal_with_waiting_runs_is_left_to_their_owner(
     folder: str, journals: Journals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await leave_waiting(journals, "r_1") == "journal.db"
@@ -224,9 +222,7 @@ async def test_each_journal_has_an_audit_of_its_own_and_all_are_shown(
     await trio.to_thread.run_sync(in_another_thread)
 
 
-def test_a_folder_in_which_others_can_exchange_journals_is_refused(
-    folder: str, journals: Journals
-) -> None:
+def test_a_folder_that_others_can_write_is_refused(folder: str, journals: Journals) -> None:
     inner = Path(folder, "journals")
     inner.mkdir(parents=True)
     inner.chmod(0o777)

@@ -192,7 +192,7 @@ async def test_opening_reads_only_active_sessions(
         assert {entry.session for entry in entries} == {later.runs[3], ""}
 
 
-async def test_shared_budgets_count_what_idle_sessions_have_used(tmp_path: Path) -> None:
+async def test_shared_budgets_count_the_use_of_idle_sessions(tmp_path: Path) -> None:
     """Ten calls for all: three runs and what the session does, forgotten or not."""
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
@@ -289,7 +289,7 @@ async def test_replies_that_are_not_taken_wait_in_the_journal_and_not_in_memory(
     assert (second.turn, second.outcome.ending) == (1, Ending.SUCCEEDED)
 
 
-async def test_a_session_whose_replies_are_not_taken_is_not_listed_as_idle(tmp_path: Path) -> None:
+async def test_a_session_with_undelivered_replies_is_not_listed_as_idle(tmp_path: Path) -> None:
     """Or pruning would delete them."""
     async with open_sqlite_journal(tmp_path / "journal.db") as journal:
         async with open_orchestrator(journal) as orchestrator:

@@ -82,7 +82,7 @@ async def test_runs_are_pruned_while_others_are_written(tmp_path: Path) -> None:
         await orchestrator.run(worker(), "and on")
 
 
-async def test_what_is_not_idle_stays_however_old(tmp_path: Path) -> None:
+async def test_pruning_keeps_a_busy_session_of_any_age(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     model = ScriptedModel([hand_on("look", background=True), "on its way"])
     slow = Agent("slow", model=model, delegates=[worker(seconds=1000)])
@@ -130,7 +130,7 @@ async def test_a_long_string_that_is_used_again_meanwhile_stays(
     assert wrong(path) == []
 
 
-async def test_what_a_crash_leaves_of_pruned_runs_is_deleted_by_the_next_pruning(
+async def test_the_next_pruning_deletes_the_remains_of_a_crashed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "journal.db"
@@ -217,7 +217,7 @@ async def test_a_damaged_run_is_deleted_and_the_others_were_never_in_danger(
     assert wrong(path) == []
 
 
-def test_a_step_does_not_sort_what_is_left_to_delete(tmp_path: Path) -> None:
+def test_a_prune_step_does_not_sort_the_remaining_entries(tmp_path: Path) -> None:
     """Else pruning a large run would take the square of its entries."""
     with closing(sqlite_journal.connect(tmp_path / "journal.db")) as connection:
         plan = connection.execute(

@@ -140,7 +140,7 @@ def entries_in(server: PostgresServer, url: str) -> object:
     return count
 
 
-async def test_a_writer_that_lost_its_journal_writes_nothing_any_more(
+async def test_a_writer_that_lost_its_journal_stops_writing(
     journal_url: str, postgres_server: PostgresServer
 ) -> None:
     store = store_at(journal_url)
@@ -201,7 +201,7 @@ async def test_an_idle_writer_finds_out_by_its_renewal(
             await trio.sleep_forever()
 
 
-async def test_a_lease_is_renewed_while_nothing_happens(postgres: str) -> None:
+async def test_a_lease_is_renewed_while_the_writer_is_idle(postgres: str) -> None:
     """It is renewed three times a lease, so no other process gets it."""
     url = f"{postgres}&journal=one&lease=1"
     async with store_at(url).open_writer() as journal:
@@ -368,7 +368,7 @@ async def test_a_commit_that_goes_on_after_its_connection_broke_happens_once(
     assert [it.seq for it in all_entries(store)] == [1, 2]
 
 
-async def test_a_commit_whose_answer_is_lost_happens_once(
+async def test_a_commit_with_a_lost_answer_happens_once(
     journal_url: str, postgres_server: PostgresServer
 ) -> None:
     """The statement is executed; the connection breaks before the answer."""

@@ -29,7 +29,7 @@ def wrong(store: JournalStore) -> list[str]:
     return [it.text for it in store.check() if it.level is Level.WRONG]
 
 
-async def test_pruned_sessions_are_gone_and_what_they_used_stays_used(
+async def test_pruned_sessions_are_gone_and_their_use_stays_booked(
     address: str, postgres: str, postgres_server: PostgresServer
 ) -> None:
     talker = Agent("talker", model=ScriptedModel.always(LONG))

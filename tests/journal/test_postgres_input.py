@@ -210,7 +210,7 @@ async def _open(address: str) -> None:
         pass
 
 
-def test_without_psycopg_it_says_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_psycopg_is_reported_with_the_install_command(tmp_path: Path) -> None:
     (tmp_path / "psycopg.py").write_text("raise ImportError('not installed')")
     done = subprocess.run(
         [sys.executable, "-m", "orchestrator", "runs", "--journal", "postgresql://h/d"],
@@ -224,7 +224,7 @@ def test_without_psycopg_it_says_what_to_install(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_what_an_address_says() -> None:
+def test_an_address_names_the_database_the_journal_and_the_lease() -> None:
     address = parse_address(
         "postgresql://ann:a?b@h:1/d?host=/tmp&journal=run-1&lease=3&cluster=x%20y"
     )

@@ -9,7 +9,7 @@ from tests.journal.power_cuts import build_recorder, cut_power, record_work
 pytestmark = pytest.mark.realtime
 
 
-def test_what_was_acknowledged_survives_a_power_cut_at_any_write(tmp_path: Path) -> None:
+def test_acknowledged_entries_survive_a_power_cut_at_any_write(tmp_path: Path) -> None:
     recorder = build_recorder(tmp_path)
     if recorder is None:
         pytest.skip("writes are recorded with LD_PRELOAD, which takes a C compiler")

@@ -101,7 +101,7 @@ def test_numbers_are_never_used_again(tmp_path: Path, capsys: pytest.CaptureFixt
     require_healthy(path)
 
 
-def test_what_is_not_at_rest_stays_however_old_it_is(
+def test_pruning_keeps_a_busy_run_of_any_age(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "journal.db"
@@ -121,7 +121,7 @@ def test_what_is_not_at_rest_stays_however_old_it_is(
     assert ask(path, "SELECT count(*) FROM pruned") == [(0,)]
 
 
-async def test_what_was_used_of_a_shared_budget_stays_used(tmp_path: Path) -> None:
+async def test_pruning_keeps_the_use_of_a_shared_budget(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         with budget(calls=4, name="all"):
@@ -163,7 +163,7 @@ async def test_a_journal_in_use_is_not_pruned_and_its_holder_named(
 
 
 @pytest.mark.parametrize("age", ["30", "d", "-1d", "1.5d", "30 d", "1y", "", "٣d"])
-def test_an_age_that_is_none_is_one_clear_line(
+def test_an_invalid_age_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], age: str
 ) -> None:
     write_runs(tmp_path / "journal.db", "go")
@@ -173,7 +173,7 @@ def test_an_age_that_is_none_is_one_clear_line(
     assert "say how old: 12h, 30d or 2w" in err
 
 
-def test_a_dry_run_of_nothing_and_a_journal_that_is_not_there_are_mistakes(
+def test_dry_run_without_prune_and_a_missing_journal_are_usage_errors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "journal.db"

@@ -183,7 +183,7 @@ async def test_doctor_compares_a_snapshot_with_the_entries(path: Path, session: 
     assert found == (f"of its snapshots, that of run {session} is not what its entries come to")
 
 
-async def test_that_of_another_version_is_not_read(path: Path, session: SessionId) -> None:
+async def test_a_snapshot_of_another_version_is_not_read(path: Path, session: SessionId) -> None:
     before = await state_of(path, session)
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)

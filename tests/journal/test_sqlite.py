@@ -41,7 +41,7 @@ def editor() -> Agent:
     return Agent("editor", model=model, delegates=[worker()])
 
 
-async def test_what_was_run_is_read_back(tmp_path: Path) -> None:
+async def test_a_stored_run_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         run = await orchestrator.run(editor(), "go")
@@ -249,7 +249,7 @@ async def test_a_long_string_that_is_gone_is_one_clear_error(tmp_path: Path) -> 
             await later.read_tree(run.id)
 
 
-async def test_a_damaged_list_of_what_was_used_is_one_clear_error(tmp_path: Path) -> None:
+async def test_a_damaged_list_of_use_is_reported_in_one_error(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         await orchestrator.run(editor(), "go")

@@ -170,7 +170,9 @@ def test_a_disk_that_fails_ends_everything_and_loses_nothing(
 
 
 @pytest.mark.parametrize("fault", ["deleted", "replaced", "wal"])
-def test_nothing_written_to_a_removed_file_is_called_durable(tmp_path: Path, fault: str) -> None:
+def test_an_entry_written_to_a_removed_file_is_not_called_durable(
+    tmp_path: Path, fault: str
+) -> None:
     replies, problem = talk(tmp_path / "journal.db", fault)
 
     assert replies == [1, 2, 3]
@@ -226,7 +228,7 @@ def test_a_writer_that_lost_its_lock_to_another_stops_with_an_error(tmp_path: Pa
 
 
 @pytest.mark.parametrize("what", ["file", "directory"])
-def test_what_may_only_be_read_is_refused_by_name(tmp_path: Path, what: str) -> None:
+def test_a_read_only_journal_is_refused_by_name(tmp_path: Path, what: str) -> None:
     """As root without its capabilities, whom permissions bind like anybody."""
     folder = tmp_path / "folder"
     path = folder / "journal.db"
@@ -243,7 +245,7 @@ def test_what_may_only_be_read_is_refused_by_name(tmp_path: Path, what: str) -> 
     assert "ermission denied" in problem
 
 
-def test_what_may_only_be_read_is_still_shown(tmp_path: Path) -> None:
+def test_a_read_only_journal_is_still_shown(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "journal.db"
     talk(path, "lock", turns=2)
     path.chmod(0o400)
@@ -410,7 +412,7 @@ async def test_a_commit_that_the_system_fails_fails_every_wait_at_once() -> None
             nursery.start_soon(group.commit_forever, trio.CancelScope())
 
 
-async def test_a_journal_whose_commit_fails_is_one_error_and_no_reply(
+async def test_a_failed_commit_raises_one_error_and_sends_no_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "journal.db"

@@ -88,7 +88,7 @@ def test_sql_that_is_not_ours_is_refused_before_it_runs(path: Path, statements: 
     assert path.read_bytes() == before
 
 
-async def test_what_sqlite_adds_by_itself_is_read(path: Path) -> None:
+async def test_a_journal_with_tables_of_sqlite_itself_is_read(path: Path) -> None:
     change(path, "ANALYZE")
 
     read_all(path)

@@ -61,7 +61,7 @@ async def test_a_program_that_is_not_there_is_a_sentence() -> None:
     assert problem in model.requests[0].instructions
 
 
-async def test_what_is_no_message_is_passed_over() -> None:
+async def test_lines_that_are_not_messages_are_skipped() -> None:
     model = await use(hostile("--noise"), calls=[reply({"content": text("still here")})])
 
     assert model.answers[0].text == "still here"
@@ -229,7 +229,7 @@ async def test_a_listing_without_end_and_with_thousands_is_cut(tmp_path: Path) -
     assert len(model.tools) == 1_000
 
 
-async def test_an_answer_that_is_none_fails_at_once() -> None:
+async def test_a_malformed_answer_fails_at_once() -> None:
     model = await use(hostile(), calls=[reply(None), reply([1])])
 
     assert all(it.failed for it in model.answers)
@@ -304,7 +304,7 @@ async def test_a_call_that_does_no_harm_twice_is_made_again_once(tmp_path: Path)
     assert count.read_text() == "4"
 
 
-async def test_nothing_of_a_server_is_left_when_the_orchestrator_is_closed() -> None:
+async def test_closing_the_orchestrator_leaves_no_process_of_a_server() -> None:
     """Not a server that ignores TERM, and no grandchild that left its group."""
     with trio.fail_after(30):
         model = await use(hostile("--stubborn"), calls=[ToolCall("bad__grandchild")])

@@ -83,7 +83,7 @@ async def test_a_refusal_of_one_call_fails_alone() -> None:
     assert "503" in model.answers[0].text
 
 
-async def test_headers_reach_the_server_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secret_headers_reach_only_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "correct-horse-battery"
     monkeypatch.setenv("SHOP_LOGIN", secret)
     journal = MemoryJournal()

@@ -37,7 +37,7 @@ trio.run(main)
 
 
 @pytest.mark.realtime
-async def test_the_next_start_ends_what_a_kill_has_left(tmp_path: Path) -> None:
+async def test_the_next_start_ends_the_servers_of_a_killed_process(tmp_path: Path) -> None:
     """Also a server that goes on without its stdin, and a grandchild that left its group."""
     environ = {**os.environ, "ORCHESTRATOR_HOME": str(tmp_path / "home")}
     process = await trio.lowlevel.open_process(

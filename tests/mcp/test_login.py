@@ -273,7 +273,7 @@ async def test_a_logout_while_a_token_is_renewed_is_the_last_word(
     assert server.log[-1] == "revoke"
 
 
-async def test_a_person_who_refuses_leaves_what_was_there(server: LoginServer, file: Path) -> None:
+async def test_a_refused_login_keeps_the_stored_one(server: LoginServer, file: Path) -> None:
     made = await make_login(server, file)
     server.refuses = True
 
@@ -373,7 +373,7 @@ def test_an_address_has_one_form(url: str, same: str) -> None:
     assert address_of(url) == same
 
 
-def test_a_redactor_forgets_what_a_source_has_replaced() -> None:
+def test_a_redactor_forgets_the_replaced_secrets_of_a_source() -> None:
     redactor = Redactor(["given-secret"])
     redactor.learn(["at-first-1234"], source="login")
     redactor.learn(["other-secret"])

@@ -149,7 +149,7 @@ async def test_the_mode_of_an_agent_is_said_where_it_is_served(
     assert answer["resultType"] == gets
 
 
-async def test_an_agent_that_requires_tasks_runs_nothing_for_others() -> None:
+async def test_an_agent_that_requires_tasks_refuses_clients_without_them() -> None:
     settings = Settings(token=TOKEN, task_modes={"greet": TaskMode.REQUIRED})
     async with serving(greet, settings=settings) as served:
         client = rpc_of(served, can_poll=False)

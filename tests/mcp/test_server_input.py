@@ -48,7 +48,7 @@ async def test_arguments_that_are_no_object_are_refused(arguments: Any) -> None:
         assert not served.orchestrator.runs
 
 
-async def test_what_is_not_there_is_invalid() -> None:
+async def test_unknown_names_and_ids_are_invalid_parameters() -> None:
     async with serving(greet) as served:
         client = rpc_of(served)
         tool = await client.refused("tools/call", name="ghost", arguments={})
@@ -154,7 +154,7 @@ async def test_a_large_body_and_a_missing_key_do_not_reach_the_protocol() -> Non
     assert foreign.json()["error"]["data"]["code"] == "wrong_origin"
 
 
-async def test_what_another_owner_has_does_not_exist(tmp_path: Path) -> None:
+async def test_the_tasks_of_another_owner_do_not_exist(tmp_path: Path) -> None:
     async with serving_with_keys(greet, folder=tmp_path) as server:
         http = server.served.http
         ann, bob = (
@@ -188,7 +188,7 @@ async def test_what_another_owner_has_does_not_exist(tmp_path: Path) -> None:
         ("resources/read", {"uri": "run://r_0/tree"}, "read"),
     ],
 )
-async def test_each_method_needs_the_scope_of_what_it_does(
+async def test_each_method_needs_the_scope_of_its_action(
     method: str, params: dict[str, Any], scope: str, tmp_path: Path
 ) -> None:
     async with serving_with_keys(greet, folder=tmp_path) as server:
@@ -255,7 +255,7 @@ async def test_the_limits_of_a_key_hold_for_calls(tmp_path: Path) -> None:
         assert len(server.served.orchestrator.runs) == 1
 
 
-async def test_what_is_done_is_in_the_audit_and_what_is_read_is_not(tmp_path: Path) -> None:
+async def test_actions_are_audited_and_reads_are_not(tmp_path: Path) -> None:
     async with serving(deleter(), journal=tmp_path / "journal.db") as served:
         client = rpc_of(served)
         id_ = (await client.call("deleter", goal="a.txt"))["taskId"]
@@ -302,7 +302,7 @@ def test_modes_are_for_all_agents_or_for_one() -> None:
         parse_modes(["required", "optional"], agents)
 
 
-async def test_a_server_without_the_sdk_says_what_to_install(
+async def test_a_server_without_the_sdk_names_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(mcp_route, "ENDPOINT", "mcp_that_is_not_installed")

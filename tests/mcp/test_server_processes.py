@@ -160,7 +160,7 @@ async def stdio_process(folder: Path, *arguments: str) -> AsyncGenerator[Stdio]:
             await process.wait()
 
 
-async def test_stdio_carries_nothing_but_messages_and_ends_with_its_input(tmp_path: Path) -> None:
+async def test_stdio_carries_only_messages_and_ends_with_its_input(tmp_path: Path) -> None:
     async with stdio_process(tmp_path) as team:
         await team.write(b"this is no JSON")
         parse_error = await team.read()

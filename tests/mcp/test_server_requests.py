@@ -40,7 +40,7 @@ def want(method: str, params: Any = None) -> ToolCall:
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list"])
-async def test_what_was_not_named_is_refused(method: str) -> None:
+async def test_a_server_request_that_was_not_declared_is_refused(method: str) -> None:
     params = {"sampling/createMessage": SAMPLING, "elicitation/create": FORM}
     model = await use(hostile(), calls=[ask(method, params.get(method))])
 

@@ -201,7 +201,7 @@ def test_a_team_in_one_file(tmp_path: Path) -> None:
     )
 
 
-def test_a_team_file_names_what_a_folder_has_in_common(tmp_path: Path) -> None:
+def test_a_team_file_sets_defaults_for_its_folder(tmp_path: Path) -> None:
     folder_of(tmp_path, one=RESEARCHER, two=RESEARCHER)
     (tmp_path / "team.yaml").write_text("model: openai:gpt-5\nagents: agents/\n")
 
@@ -240,7 +240,9 @@ def test_the_program_gives_tools_and_a_model(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_which_tools_a_file_means(tmp_path: Path, tools: str, expected: list[str]) -> None:
+def test_the_tools_key_of_an_agent_file_selects_tools(
+    tmp_path: Path, tools: str, expected: list[str]
+) -> None:
     folder = folder_of(tmp_path, a=f"---\n{tools}\n---\nLook.")
 
     agent = load_agents(folder, model="openai:gpt-5")["a"]
@@ -256,7 +258,7 @@ def test_words_that_yaml_has_another_meaning_for_are_texts(tmp_path: Path) -> No
         assert agents["a"].description == word
 
 
-def test_what_has_no_meaning_here_is_named_once_for_all_files(tmp_path: Path) -> None:
+def test_an_unknown_key_is_reported_once_for_all_files(tmp_path: Path) -> None:
     text = "---\ncolor: red\ntools: []\n---\nx"
     folder = folder_of(tmp_path, **dict.fromkeys("abcde", text))
 
@@ -388,7 +390,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "line", "problem"), MISTAKES, ids=[it[2][:40] for it in MISTAKES])
-def test_a_mistake_is_said_with_its_line_and_what_to_write(
+def test_a_mistake_in_an_agent_file_is_reported_with_its_line(
     tmp_path: Path, text: str, line: int, problem: str
 ) -> None:
     folder = folder_of(tmp_path, a=text)
@@ -584,7 +586,7 @@ def test_a_mistake_in_a_job_is_said_with_its_line(
 
 
 @pytest.mark.parametrize("target", ["agents/", "team.yaml", "agents/editor.md"])
-def test_commands_take_what_defines_agents(
+def test_commands_accept_every_form_of_agent_definition(
     tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder_of(tmp_path, editor=EDITOR, researcher=RESEARCHER)

@@ -65,7 +65,7 @@ async def test_a_rule_that_denies_without_a_reason_says_that_it_was_a_rule() -> 
         )
 
 
-async def test_what_is_allowed_is_run_and_the_rest_is_asked_about() -> None:
+async def test_an_allowed_command_runs_and_any_other_needs_approval() -> None:
     shell = Shell()
     rules = [allow("terminal", command="git *")]
     agent = shell.agent(run("git log"), run("git log | sh"), tool_texts, rules=rules)
@@ -77,7 +77,7 @@ async def test_what_is_allowed_is_run_and_the_rest_is_asked_about() -> None:
     assert shell.ran == ["git log"]
 
 
-async def test_nobody_answers_in_time_and_the_model_is_told() -> None:
+async def test_an_unanswered_question_is_denied_at_its_deadline() -> None:
     shell = Shell()
     rules = [confirm("terminal", seconds=60)]
     journal = MemoryJournal()
@@ -192,7 +192,7 @@ async def test_another_session_may_not_answer() -> None:
     assert shell.ran == []
 
 
-async def test_an_answer_to_nothing_is_refused() -> None:
+async def test_an_answer_to_an_unknown_question_is_refused() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with pytest.raises(UnknownIdError, match="no approval 'a_0' to answer"):
             await orchestrator.answer("a_0", "once")

@@ -46,7 +46,7 @@ def working(*steps: Any, name: str = "main", **options: Any) -> Agent:
 
 
 @pytest.mark.parametrize("call", [RUN, WRITE, INPUT, ToolCall("reboot")])
-async def test_without_a_wall_and_a_person_nothing_touches_the_machine(
+async def test_a_call_without_a_wall_and_a_person_changes_no_file(
     tmp_path: Path, call: ToolCall
 ) -> None:
     refused: list[RefusedBy | None] = []
@@ -152,7 +152,7 @@ async def test_rules_of_an_ancestor_decide_alone(tmp_path: Path) -> None:
         ("other", True, True),
     ],
 )
-def test_a_wall_is_what_allows_writes_and_commands(
+def test_a_wall_permits_writes_and_commands_by_default(
     use: str | None, is_wall: bool, asks: bool
 ) -> None:
     rule = default_rule("it", use, is_wall=is_wall)

@@ -76,9 +76,7 @@ async def test_a_file_is_not_allowed_for_where_a_link_to_it_lies(
 
 
 @pytest.mark.parametrize("path", ["secrets", "secrets/", "docs/deep", "./secrets/."])
-async def test_a_folder_that_is_looked_through_is_denied_with_what_is_in_it(
-    workspace: Path, path: str
-) -> None:
+async def test_a_search_of_a_denied_folder_is_denied(workspace: Path, path: str) -> None:
     call = ToolCall("search_files", {"pattern": "TOP", "path": path})
     agent = reading(workspace, call, approve=[deny("*", path="secrets/*")])
 
@@ -89,7 +87,7 @@ async def test_a_folder_that_is_looked_through_is_denied_with_what_is_in_it(
 
 
 @pytest.mark.parametrize("arguments", [{}, {"path": "."}, {"path": ""}])
-async def test_what_a_call_leaves_out_is_what_its_tool_takes_for_it(
+async def test_a_rule_applies_to_the_default_of_an_omitted_path(
     workspace: Path, arguments: dict[str, str]
 ) -> None:
     call = ToolCall("list_files", arguments)
@@ -148,9 +146,7 @@ async def test_rules_look_at_the_workspace_of_the_message(workspace: Path, tmp_p
 
 
 @pytest.mark.parametrize("glob", ["*", "secrets/*", "**/key"])
-async def test_a_search_from_above_leaves_out_what_a_rule_denies(
-    workspace: Path, glob: str
-) -> None:
+async def test_a_search_from_above_leaves_out_denied_files(workspace: Path, glob: str) -> None:
     call = ToolCall("search_files", {"pattern": "TOP", "glob": glob})
     agent = reading(workspace, call, approve=[deny("*", path="secrets/*")])
 
@@ -162,7 +158,7 @@ async def test_a_search_from_above_leaves_out_what_a_rule_denies(
     assert "1 file" in done.output
 
 
-async def test_a_listing_from_above_leaves_out_what_a_rule_denies(workspace: Path) -> None:
+async def test_a_listing_from_above_leaves_out_denied_files(workspace: Path) -> None:
     call = ToolCall("list_files", {"pattern": "**/*"})
     agent = reading(workspace, call, approve=[deny("*", path="secrets/*")])
 
@@ -173,9 +169,7 @@ async def test_a_listing_from_above_leaves_out_what_a_rule_denies(workspace: Pat
     assert "1 file and 1 folder" in done.output
 
 
-async def test_a_search_from_above_asks_for_no_file_and_shows_none_that_is_asked_about(
-    workspace: Path,
-) -> None:
+async def test_a_search_from_above_leaves_out_files_that_need_approval(workspace: Path) -> None:
     call = ToolCall("search_files", {"pattern": "TOP"})
     agent = reading(workspace, call, approve=[confirm("*", path="secrets/*")])
 
@@ -186,7 +180,7 @@ async def test_a_search_from_above_asks_for_no_file_and_shows_none_that_is_asked
     assert "1 file" in said
 
 
-async def test_a_search_of_a_folder_that_was_approved_shows_what_is_in_it(workspace: Path) -> None:
+async def test_a_search_of_an_approved_folder_shows_its_files(workspace: Path) -> None:
     call = ToolCall("search_files", {"pattern": "TOP", "path": "secrets"})
     agent = reading(workspace, call, approve=[confirm("*", path="secrets/*")])
 

@@ -15,7 +15,7 @@ from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import ASKS, Shell, run, stepwise, tool_texts, turn_of
 
 
-async def test_in_a_run_nobody_can_be_asked_so_it_is_denied() -> None:
+async def test_an_unattended_run_denies_calls_that_need_approval() -> None:
     shell = Shell()
     journal = MemoryJournal()
 
@@ -32,7 +32,7 @@ async def test_in_a_run_nobody_can_be_asked_so_it_is_denied() -> None:
     assert facts(journal.entries, ApprovalAsked) == []
 
 
-async def test_a_joined_child_of_a_run_has_nobody_to_ask_either() -> None:
+async def test_a_joined_child_of_an_unattended_run_is_denied_too() -> None:
     shell = Shell()
     child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     lead = Agent("main", model=stepwise(hand_on("go"), tool_texts), delegates=[child])
@@ -146,7 +146,7 @@ def three(shell: Shell, command: str, *, top: Any = (), middle: Any = (), leaf: 
         ([deny("terminal", command="rm*")], [], [], False),
     ],
 )
-async def test_a_child_is_allowed_what_everybody_above_is(
+async def test_a_child_may_do_only_the_calls_that_all_its_ancestors_may(
     top: Any, middle: Any, leaf: Any, denied: bool
 ) -> None:
     shell = Shell()
@@ -159,7 +159,7 @@ async def test_a_child_is_allowed_what_everybody_above_is(
     assert shell.ran == ([] if denied else ["x"])
 
 
-async def test_what_one_above_wants_to_be_asked_about_is_asked_about() -> None:
+async def test_an_ask_rule_of_an_ancestor_applies_to_its_descendants() -> None:
     shell = Shell()
     agent = three(shell, "x", top=ASKS, middle=[allow("*")], leaf=[allow("*")])
 
@@ -206,7 +206,7 @@ async def test_a_detached_child_has_the_rules_of_all_above_after_they_have_ended
     assert shell.ran == []
 
 
-async def test_for_this_task_covers_all_below_it_and_none_beside_it() -> None:
+async def test_an_approval_for_a_task_covers_its_descendants_only() -> None:
     """Approved in `first`, it holds for the leaf of `first`, and neither above nor in `second`."""
     shell = Shell()
     leaf = shell.agent(run("x"), tool_texts, name="leaf")
@@ -227,7 +227,7 @@ async def test_for_this_task_covers_all_below_it_and_none_beside_it() -> None:
     assert shell.ran == ["x", "x"]
 
 
-async def test_what_a_session_approves_for_its_turn_holds_for_those_below() -> None:
+async def test_an_approval_for_the_turn_of_a_session_covers_its_children() -> None:
     shell = Shell()
     child = shell.agent(run("x"), tool_texts, name="child")
     main = shell.agent(

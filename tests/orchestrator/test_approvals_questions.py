@@ -59,7 +59,7 @@ async def test_the_questions_end_with_the_session(closing: str) -> None:
         await is_over.wait()
 
 
-async def test_closing_the_questions_closes_nothing_else() -> None:
+async def test_closing_the_question_stream_leaves_the_session_open() -> None:
     shell = Shell()
 
     async with turn_of(shell.agent(run("x"), tool_texts, rules=ASKS)) as turn:
@@ -70,7 +70,7 @@ async def test_closing_the_questions_closes_nothing_else() -> None:
 
 
 @pytest.mark.memory_only
-async def test_what_is_answered_before_anybody_looks_is_no_question_any_more() -> None:
+async def test_an_answered_question_is_not_delivered_any_more() -> None:
     shell = Shell()
 
     async with turn_of(shell.agent(run("a"), run("b"), tool_texts, rules=ASKS)) as turn:
@@ -141,7 +141,7 @@ async def test_a_secret_that_a_cut_goes_through_is_not_in_the_question(at: int) 
         "password='; rm -rf / ;' ls",
     ],
 )
-async def test_nothing_hides_behind_what_looks_like_a_secret(line: str) -> None:
+async def test_a_command_with_a_redacted_secret_cannot_be_approved(line: str) -> None:
     """An approval of `echo ***` does not approve what is behind it."""
     shell = Shell()
 
@@ -152,7 +152,7 @@ async def test_nothing_hides_behind_what_looks_like_a_secret(line: str) -> None:
     assert shell.ran == []
 
 
-async def test_nothing_hides_in_a_call_that_says_more_than_a_command() -> None:
+async def test_a_call_with_redacted_arguments_cannot_be_approved() -> None:
     shell = Shell()
     line = "curl -u ann:x;rm${IFS}-rf${IFS}x http://example.com"
     agent = shell.agent(run(line, host="test"), tool_texts, rules=ASKS)
@@ -172,7 +172,7 @@ async def test_a_command_that_is_longer_than_is_shown_is_not_asked_about(length:
     assert shell.ran == []
 
 
-async def test_nothing_hides_behind_blanks() -> None:
+async def test_a_question_shows_the_number_of_blanks() -> None:
     shell = Shell()
     line = f"echo building{' ' * 2_100}; id > PWNED"
 

@@ -118,7 +118,7 @@ def said_by_tools(entries: Sequence[Entry]) -> str:
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-async def test_a_crash_after_any_entry_loses_no_question_and_runs_nothing_twice(
+async def test_a_crash_after_any_entry_loses_no_question_and_repeats_no_command(
     idempotent: bool,
 ) -> None:
     """Of each command is known whether it was asked about, approved, or run by then."""
@@ -282,7 +282,7 @@ async def test_a_question_can_be_answered_before_its_session_is_opened_again(
 
 
 @DEPTHS
-async def test_what_was_answered_while_nobody_ran_is_not_run_twice_either(depth: Depth) -> None:
+async def test_a_call_approved_during_an_interruption_is_not_run_twice(depth: Depth) -> None:
     """A second crash comes while the call runs: what it has done is unknown."""
     shell = Shell(seconds=1_000)
     agent = lead(depth, shell)
@@ -308,7 +308,9 @@ async def test_what_was_answered_while_nobody_ran_is_not_run_twice_either(depth:
 
 @DEPTHS
 @pytest.mark.parametrize("down", [10, 70])
-async def test_a_deadline_goes_on_while_nothing_runs(depth: Depth, down: float) -> None:
+async def test_the_deadline_of_a_question_continues_during_an_interruption(
+    depth: Depth, down: float
+) -> None:
     shell = Shell()
     agent = lead(depth, shell, rules=[confirm("terminal", seconds=60)])
     journal = aged(await waiting(agent), down)
@@ -329,7 +331,7 @@ async def test_a_deadline_goes_on_while_nothing_runs(depth: Depth, down: float) 
     assert "it was not answered within 60 seconds" in said_by_tools(journal.entries)
 
 
-async def test_a_question_whose_time_is_over_does_not_stand_before_another() -> None:
+async def test_an_expired_question_does_not_block_the_next_one() -> None:
     """Its task does not run, so no fact says that it is over."""
     shell = Shell()
     agent = lead("detached", shell, rules=[confirm("terminal", seconds=60)])
@@ -345,7 +347,7 @@ async def test_a_question_whose_time_is_over_does_not_stand_before_another() -> 
 
 @DEPTHS
 @pytest.mark.parametrize("on_restart", ["restart", "lose"])
-async def test_what_begins_anew_asks_anew(
+async def test_a_task_that_starts_afresh_asks_again(
     depth: Depth, on_restart: Literal["restart", "lose"]
 ) -> None:
     """The call that was asked about will never be made, so it cannot be approved."""

@@ -78,7 +78,7 @@ def test_a_run_with_approvals_is_the_same_again() -> None:
     assert replayed.difference is None, replayed.difference
 
 
-def test_a_run_in_which_handing_on_was_denied_is_the_same_again() -> None:
+def test_a_run_with_a_denied_delegation_replays_identically() -> None:
     child = Agent("child", model=stepwise("done"))
     for rule in (confirm("delegate_task"), deny("delegate_task")):
         agent = Agent(
@@ -109,7 +109,7 @@ def test_whoever_waited_long_for_an_approval_is_not_stalled_when_it_is_done_agai
 
 
 @pytest.mark.memory_only
-async def test_in_a_fork_of_an_attended_run_nobody_is_asked() -> None:
+async def test_a_fork_of_an_attended_run_is_unattended() -> None:
     shell = Shell()
     agent = shell.agent(run("x"), tool_texts, rules=ASKS)
 

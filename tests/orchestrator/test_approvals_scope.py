@@ -47,7 +47,7 @@ async def test_an_approval_for_the_session_holds_in_later_turns_and_after_a_rest
     assert len(facts(journal.entries, ApprovalAsked)) == 1
 
 
-async def test_an_approval_for_a_session_is_none_for_another() -> None:
+async def test_an_approval_for_a_session_does_not_cover_another() -> None:
     shell = Shell()
     agent = shell.agent(run("a"), tool_texts, rules=ASKS)
 
@@ -72,7 +72,7 @@ async def test_an_approval_for_a_session_is_none_for_another() -> None:
     ],
     ids=repr,
 )
-async def test_what_is_approved_is_this_very_call(another: ToolCall) -> None:
+async def test_an_approval_covers_only_the_identical_call(another: ToolCall) -> None:
     """The same command in another folder, or with more to it, is another one."""
     shell = Shell()
     other = attrs.evolve(shell.tool, name="other")

@@ -117,7 +117,7 @@ async def test_a_joined_child_asks_the_parent_that_waits_for_it() -> None:
     assert not unanswered_calls(asked.transcript)
 
 
-async def test_the_parent_reads_nothing_of_it_and_the_child_a_tool_result() -> None:
+async def test_a_question_to_the_parent_stays_out_of_its_transcript() -> None:
     model = SpyModel(ScriptedModel([ASK, "done"]))
     boss = parent_on(hand_on("count"), "done", child=child_on(model))
     await run(boss)
@@ -211,7 +211,7 @@ async def test_a_parent_that_fails_or_is_silent_does_not_end_the_child() -> None
         assert done.tree.counts() == {"succeeded": 2}
 
 
-async def test_the_hooks_of_the_parent_hold_for_what_it_is_asked() -> None:
+async def test_the_hooks_of_the_parent_apply_to_questions_of_its_child() -> None:
     seen: list[tuple[str, str]] = []
 
     def before(context: TaskContext[Any], request: ModelRequest) -> ModelRequest:
@@ -416,7 +416,7 @@ async def crash_and_resume(
 
 
 @pytest.mark.parametrize("options", [*BUDGETS, {"budget": Budget(calls=2)}])
-def test_a_replay_reads_the_answer_and_books_what_it_cost(options: Any) -> None:
+def test_a_replay_reads_the_answer_of_the_parent_and_books_its_cost(options: Any) -> None:
     """The result of `delegate_task` has the tokens; a budget of two has none left for a third."""
     harness, asked = Harness(), Counter[str]()
     in_trio(harness.run, team(asked, **options), "go")

@@ -185,7 +185,7 @@ async def test_a_timeout_of_asyncio_ends_a_run() -> None:
 
 
 @on_asyncio
-async def test_closing_ends_what_others_still_wait_for() -> None:
+async def test_closing_ends_runs_that_others_await() -> None:
     waiting = Waiting()
     async with open_orchestrator(":memory:") as orchestrator:
         task = asyncio.create_task(orchestrator.run(waiting.agent, "go"))
@@ -405,7 +405,7 @@ async def test_a_tool_of_asyncio_is_cancelled_with_its_task() -> None:
 
 
 @on_asyncio
-async def test_what_a_tool_of_asyncio_raises_reaches_the_model() -> None:
+async def test_the_error_of_an_asyncio_tool_reaches_the_model() -> None:
     @tool
     async def refuse() -> str:
         """Refuse."""
@@ -513,7 +513,7 @@ async def test_a_pipeline_reaches_asyncio() -> None:
     assert run.output == "42"
 
 
-async def test_a_tool_of_asyncio_on_trio_says_what_to_do() -> None:
+async def test_an_asyncio_tool_on_trio_names_the_fix() -> None:
     @tool
     async def fetch() -> str:
         """Fetch."""
@@ -582,7 +582,7 @@ def with_future() -> Agent[Any, Any]:
     "make", [with_tool, with_instructions, with_hook, with_check, with_function, with_future]
 )
 @on_asyncio
-async def test_a_function_that_trio_runs_and_that_needs_asyncio_says_what_to_do(
+async def test_an_asyncio_function_run_by_trio_names_the_fix(
     make: Callable[[], Agent[Any, Any]],
 ) -> None:
     async with open_orchestrator(":memory:") as orchestrator:
@@ -703,7 +703,7 @@ class Resource:
 
 
 @on_asyncio
-async def test_cancelling_what_opens_waits_until_it_is_closed_again() -> None:
+async def test_cancelling_an_opening_waits_until_it_is_closed_again() -> None:
     resource = Resource()
     thread = TrioThread(resource.open)
     opening = asyncio.create_task(thread.open())
@@ -718,7 +718,7 @@ async def test_cancelling_what_opens_waits_until_it_is_closed_again() -> None:
 
 
 @on_asyncio
-async def test_cancelling_what_opens_cancels_the_opening() -> None:
+async def test_cancelling_an_opening_cancels_the_resource() -> None:
     resource = Resource()
     opening = asyncio.create_task(TrioThread(resource.open).open())
     try:
@@ -746,7 +746,7 @@ async def test_an_opening_that_is_cancelled_before_trio_runs_opens_nothing() -> 
 
 
 @on_asyncio
-async def test_cancelling_what_opens_beside_an_orchestrator_cancels_it() -> None:
+async def test_cancelling_an_opening_beside_an_orchestrator_cancels_it() -> None:
     outer, inner = Resource(), Resource()
     outer.gate.set()
     thread = TrioThread(outer.open)
@@ -768,7 +768,7 @@ async def test_cancelling_what_opens_beside_an_orchestrator_cancels_it() -> None
 
 
 @on_asyncio
-async def test_what_goes_wrong_in_the_thread_is_raised_where_it_is_read() -> None:
+async def test_an_error_in_the_thread_is_raised_in_the_reader() -> None:
     resource = Resource()
     resource.gate.set()
     thread = TrioThread(resource.open)

@@ -52,7 +52,7 @@ def broken_off(journal: MemoryJournal) -> ModelFailed:
     return fact
 
 
-async def test_what_was_said_before_a_timeout_is_kept_with_what_it_used() -> None:
+async def test_a_timed_out_answer_keeps_its_partial_text_and_usage() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         ran = await orchestrator.run(poet(limits=Limits(seconds=5)), "a poem")
@@ -83,7 +83,7 @@ async def test_a_tree_shows_the_same_of_it_under_any_budget(limits: dict[str, An
     assert ran.usage.cost == 25_000
 
 
-async def test_a_child_that_is_cancelled_hands_its_parent_what_it_had_said() -> None:
+async def test_a_cancelled_child_hands_its_partial_text_to_its_parent() -> None:
     spy = SpyModel([hand_on("a poem", agent="poet", background=False), "end"])
     lead = Agent("lead", model=spy, delegates=[poet()])
     journal = MemoryJournal()
@@ -131,7 +131,7 @@ async def test_a_stalled_child_and_the_loser_of_a_race_keep_it_too() -> None:
         assert settled.output == fact.text == SAID
 
 
-async def test_the_next_turn_reads_what_was_said_in_the_one_that_was_cancelled() -> None:
+async def test_the_next_turn_reads_the_partial_text_of_a_cancelled_one() -> None:
     spy = SpyModel(StreamingModel([(*PIECES, 3_600), ("are blue",)]))
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(Agent("poet", model=spy)) as session:
@@ -149,7 +149,7 @@ async def test_the_next_turn_reads_what_was_said_in_the_one_that_was_cancelled()
 @pytest.mark.parametrize(
     ("pieces", "said"), [((), ""), (("Violets ",), "Violets ")], ids=["nothing", "some"]
 )
-async def test_a_cancelled_turn_has_what_it_said_and_nothing_of_the_turn_before(
+async def test_a_cancelled_turn_returns_only_its_own_text(
     pieces: tuple[str, ...], said: str
 ) -> None:
     model = StreamingModel([("Roses are red.",), (*pieces, 3_600)])
@@ -169,7 +169,7 @@ async def test_a_cancelled_turn_has_what_it_said_and_nothing_of_the_turn_before(
     assert replies[1].outcome.output == said
 
 
-async def test_a_turn_that_fails_has_nothing_of_the_turn_before() -> None:
+async def test_a_failed_turn_returns_no_text_of_the_turn_before() -> None:
     async def answer_once(request: ModelRequest) -> str:
         await trio.lowlevel.checkpoint()
         if len(request.transcript) > 1:
@@ -206,7 +206,7 @@ async def test_a_fork_reads_it_too_and_does_not_pay_for_it_again() -> None:
     assert (forked.outcome.output, forked.usage.estimated) == ("other end", 0)
 
 
-async def test_a_turn_that_is_resumed_asks_again_and_has_nothing_twice() -> None:
+async def test_a_resumed_turn_asks_again_and_drops_the_partial_text() -> None:
     """Closing the orchestrator interrupts it; what it had said is kept until then."""
     journal = MemoryJournal()
     hang = StreamingModel.always(*PIECES, 3_600)
@@ -283,7 +283,7 @@ async def test_a_call_that_was_only_half_said_is_never_run() -> None:
     assert ran.usage.output_tokens == -(-len('Let me think. I launch it. {"where": "Pa') // 4)
 
 
-async def test_what_a_failed_attempt_said_is_void_and_paid_for() -> None:
+async def test_the_text_of_a_failed_attempt_is_dropped_and_paid_for() -> None:
     again = Retrying(Failure.CONNECTION, "gone", 1)
     model = StreamingModel.always("Rosy ", again, "Roses ", 3_600)
     ran = await run(Agent("a", model=model, limits=Limits(seconds=5)))

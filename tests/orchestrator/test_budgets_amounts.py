@@ -99,7 +99,7 @@ async def test_with_enough_for_all_of_them_all_work_at_once() -> None:
     assert trio.current_time() == pytest.approx(10)
 
 
-async def test_with_enough_for_one_they_wait_for_what_the_others_give_back() -> None:
+async def test_calls_wait_for_tokens_that_others_give_back() -> None:
     meter = Meter()
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(tokens=20_000):
@@ -110,7 +110,7 @@ async def test_with_enough_for_one_they_wait_for_what_the_others_give_back() -> 
     assert trio.current_time() == pytest.approx(80)
 
 
-async def test_who_waits_learns_that_nothing_is_left() -> None:
+async def test_a_waiting_call_learns_that_the_budget_is_used_up() -> None:
     """The last reservation comes back, and was used: no call waits for more."""
     everything = Agent("worker", model=Sized(reads=10, writes=19_000, seconds=10))
     meter = Meter()
@@ -141,9 +141,7 @@ async def test_whoever_waits_for_a_budget_can_be_cancelled_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("first_ends_by", ["its budget", "a cancel"])
-async def test_who_moves_on_to_wait_for_another_budget_leaves_nobody_behind(
-    first_ends_by: str,
-) -> None:
+async def test_a_call_that_moves_to_another_queue_wakes_the_next_one(first_ends_by: str) -> None:
     """The first of two who wait for the inner budget finds the outer one full, and ends there."""
     outcomes: dict[str, Outcome] = {}
 
@@ -176,7 +174,7 @@ async def test_who_moves_on_to_wait_for_another_budget_leaves_nobody_behind(
     }
 
 
-async def test_who_needs_little_does_not_wait_for_what_only_another_needs() -> None:
+async def test_a_small_call_does_not_wait_behind_a_large_one() -> None:
     ended: dict[str, float] = {}
 
     async with open_orchestrator(":memory:") as orchestrator:
@@ -202,7 +200,7 @@ async def test_who_needs_little_does_not_wait_for_what_only_another_needs() -> N
     }
 
 
-async def test_what_a_call_that_was_broken_off_has_read_is_not_given_back() -> None:
+async def test_the_input_of_a_broken_off_call_stays_booked() -> None:
     """The provider has read it, and bills it, also if the caller hung up."""
     model = CountingModel(Sized(reads=5_000, seconds=100))
     agent = Agent("top", model=model)
@@ -215,7 +213,7 @@ async def test_what_a_call_that_was_broken_off_has_read_is_not_given_back() -> N
     assert model.calls * 5_000 <= 22_000
 
 
-async def test_a_model_whose_price_nobody_knows_is_not_asked_under_a_budget_of_money() -> None:
+async def test_a_model_without_a_price_is_refused_under_a_money_budget() -> None:
     model = Sized(seconds=0)
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(usd=5):
@@ -242,7 +240,7 @@ async def test_money_that_ran_out_is_named_with_its_path() -> None:
     assert "$0.0100, and the next call may cost $0.0026" in second.outcome.error
 
 
-async def test_the_longest_answer_that_can_be_paid_for_is_what_a_model_is_told() -> None:
+async def test_the_longest_affordable_answer_is_the_output_limit() -> None:
     meter = Meter()
     model = ScriptedModel(["x" * 8_000, "y"], price=Price(output=10))
     agent = Agent("top", model=meter.on(model))
@@ -294,7 +292,7 @@ async def test_an_answer_is_cut_off_in_the_name_of_the_budget_that_is_too_small(
 
 
 @pytest.mark.parametrize("allowed", [{"calls": 5}, {"seconds": 5}, {"tasks": 5}, {}])
-async def test_where_nobody_counts_tokens_no_answer_is_capped(allowed: dict[str, Any]) -> None:
+async def test_an_answer_is_not_capped_without_a_token_budget(allowed: dict[str, Any]) -> None:
     meter = Meter()
     agent = Agent("top", model=meter.on(ScriptedModel(["ok"])))
     async with open_orchestrator(":memory:") as orchestrator:

@@ -63,7 +63,7 @@ def test_no_tree_passes_a_budget_as_the_provider_counts_it(first_seed: int, tmp_
 
 
 @pytest.mark.realtime
-async def test_what_a_failed_call_used_is_spent_while_its_task_is_torn_down(tmp_path: Path) -> None:
+async def test_the_usage_of_a_failed_call_is_booked_during_its_teardown(tmp_path: Path) -> None:
     """A command that ignores SIGTERM holds the end of its task up for seconds."""
     used = Usage(calls=1, input_tokens=10)
 
@@ -134,7 +134,7 @@ async def test_a_retry_that_cannot_be_paid_for_ends_the_task_and_says_why() -> N
     assert "HTTP 503" in asked.outcome.error
 
 
-async def test_what_a_failed_attempt_used_is_booked_before_the_next_one() -> None:
+async def test_the_usage_of_a_failed_attempt_is_booked_before_the_next_one() -> None:
     used = Usage(calls=1, input_tokens=400, output_tokens=500)
     failed = ModelError("no", kind=Failure.OVERLOADED, usage=used)
     spy = SpyModel(ScriptedModel([failed, "done"], price=Price(output=10)))
@@ -247,7 +247,7 @@ class Free(Priced):
     price = Price()
 
 
-async def test_the_price_of_a_model_is_applied_to_what_it_used() -> None:
+async def test_the_price_of_a_model_is_applied_to_its_usage() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(usd=3):
             runs = [await orchestrator.run(Agent("a", model=Priced()), "go") for _ in range(3)]
@@ -256,7 +256,7 @@ async def test_the_price_of_a_model_is_applied_to_what_it_used() -> None:
     assert runs[-1].outcome.kind == "usd"
 
 
-async def test_a_model_without_a_price_costs_what_nobody_knows() -> None:
+async def test_a_model_without_a_price_has_an_unknown_cost() -> None:
     asked = await run(Agent("a", model=Unpriced()))
 
     assert usd(asked.usage) == "price unknown"
@@ -340,7 +340,7 @@ class Breaking:
         ),
     ],
 )
-async def test_what_nobody_knows_is_charged_in_full_and_shown_as_far_as_it_is_known(
+async def test_an_unknown_usage_is_charged_in_full_and_shown_as_far_as_known(
     failure: Exception | None, is_charged: bool
 ) -> None:
     model = Breaking(failure)
@@ -380,7 +380,7 @@ async def test_a_call_that_waits_for_a_limiter_was_not_made() -> None:
     assert gate.calls == 2
 
 
-async def test_a_call_during_which_the_process_dies_is_paid_for() -> None:
+async def test_a_call_interrupted_by_a_crash_is_paid_for() -> None:
     """Whether the provider got it is not known, so it counts."""
     model = CountingModel(ScriptedModel.always("done", 1))
     agent = Agent("top", model=model, budget=Budget(calls=1))

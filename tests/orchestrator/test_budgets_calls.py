@@ -48,7 +48,7 @@ async def test_a_tree_limited_to_five_calls_makes_five_however_deep_it_is() -> N
     assert run.outcome.kind == "calls"
 
 
-async def test_a_call_that_is_refused_leaves_nothing_in_memory() -> None:
+async def test_a_refused_call_leaves_no_reservation_in_memory() -> None:
     """A server refuses calls for as long as it lives."""
 
     def held() -> int:
@@ -143,7 +143,7 @@ async def test_every_attempt_of_a_model_that_is_asked_again_is_a_call() -> None:
     assert sum(run.usage.calls for run in runs) == 5
 
 
-async def test_what_ran_out_and_where_is_said() -> None:
+async def test_a_run_over_budget_names_the_budget_and_the_path() -> None:
     meter = Meter()
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(calls=1, name="lunch"):

@@ -174,7 +174,7 @@ async def test_the_seconds_of_a_child_are_its_own_and_its_parent_goes_on() -> No
         ("seconds", Ending.TIMED_OUT),
     ],
 )
-async def test_a_budget_of_nothing_allows_nothing(kind: str, ending: Ending) -> None:
+async def test_a_budget_of_zero_allows_no_call(kind: str, ending: Ending) -> None:
     meter = Meter()
     model = ScriptedModel.always("ok", 1, price=Price(output=10))
     nothing: dict[str, Any] = {kind: 0}

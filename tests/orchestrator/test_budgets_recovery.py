@@ -88,9 +88,7 @@ async def test_one_block_over_several_processes_is_one_budget(tmp_path: Path) ->
 
 
 @pytest.mark.realtime
-async def test_a_session_that_was_at_rest_has_used_what_it_has_used_and_no_more(
-    tmp_path: Path,
-) -> None:
+async def test_a_restored_session_counts_its_use_once(tmp_path: Path) -> None:
     meter = Meter()
     agent = Agent("top", model=meter.on(ScriptedModel.always("ok")))
     path = tmp_path / "journal.db"
@@ -165,7 +163,7 @@ async def test_a_crash_after_any_entry_never_books_more_than_the_budget() -> Non
         assert len(calls) == 5, length
 
 
-async def test_what_the_model_reads_of_a_child_over_budget_says_what_to_know() -> None:
+async def test_the_result_of_a_child_over_budget_explains_the_budget() -> None:
     heard: list[Any] = []
 
     def end(transcript: Transcript) -> str:
@@ -184,7 +182,7 @@ async def test_what_the_model_reads_of_a_child_over_budget_says_what_to_know() -
     assert result["tokens"] == 0
 
 
-async def test_what_is_said_to_a_task_under_a_budget_is_unchanged_by_it() -> None:
+async def test_a_budget_does_not_change_the_transcript() -> None:
     told: list[Sequence[Message]] = []
 
     def say(transcript: Transcript) -> str:

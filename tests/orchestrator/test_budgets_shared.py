@@ -86,7 +86,7 @@ async def test_a_budget_around_a_session_is_for_all_that_it_ever_does() -> None:
     assert meter.calls == 4
 
 
-async def test_a_budget_around_one_question_is_for_its_turn_and_what_that_handed_on() -> None:
+async def test_a_budget_around_one_question_covers_its_turn_and_its_tasks() -> None:
     """Also for what runs on in the background when the turn is long over."""
 
     @tool

@@ -55,7 +55,7 @@ async def test_an_error_that_cannot_be_written_down_ends_one_task(error: Excepti
     assert settled.outcome.ending is Ending.FAILED
 
 
-async def test_what_a_tool_finds_closed_is_an_error_of_the_tool() -> None:
+async def test_a_closed_session_used_by_a_tool_is_an_error_of_the_tool() -> None:
     async with open_orchestrator(":memory:") as other:
         async with other.open_session(worker()) as closed:
             pass
@@ -110,7 +110,7 @@ async def test_cancelling_a_session_does_not_wait_for_its_next_turn(_: int) -> N
                 nursery.cancel_scope.cancel()
 
 
-async def test_whom_nobody_asks_for_again_after_a_crash_holds_no_place() -> None:
+async def test_a_child_lost_in_a_crash_frees_its_slot() -> None:
     """The delegate was renamed: the call that waited for it fails, and the next one has room."""
 
     def boss(transcript: Transcript) -> object:
@@ -140,7 +140,7 @@ async def test_whom_nobody_asks_for_again_after_a_crash_holds_no_place() -> None
     assert endings == {"/boss/a[1]": "lost", "/boss/b[1]": "succeeded"}
 
 
-async def test_to_lose_on_restart_loses_what_had_begun_and_nothing_else() -> None:
+async def test_on_restart_lose_loses_only_started_tasks() -> None:
     child = Agent("child", model=ScriptedModel.always("done", 10), on_restart="lose")
     lead = Agent(
         "lead",
@@ -161,7 +161,7 @@ async def test_to_lose_on_restart_loses_what_had_begun_and_nothing_else() -> Non
     assert endings == ["lost", "succeeded"]
 
 
-async def test_a_crash_while_a_session_is_closed_leaves_nothing_half_done() -> None:
+async def test_a_crash_while_a_session_closes_leaves_every_task_settled() -> None:
     first = {"goal": "a", "label": "a"}
     second = {"goal": "b", "depends_on": ["a"]}
     chain = ToolCall("delegate_task", {"tasks": [first, second], "background": True})
@@ -204,7 +204,7 @@ async def test_a_budget_around_the_house_is_not_for_those_who_come_from_outside(
     assert {tree[it].status for it in tree.children(tree.root)} == {"succeeded"}
 
 
-async def test_what_a_tool_begins_is_paid_for_by_the_budgets_of_its_task() -> None:
+async def test_a_run_begun_by_a_tool_is_paid_for_by_the_budgets_of_its_task() -> None:
     calls: list[object] = []
 
     def count(transcript: Transcript) -> str:

@@ -73,7 +73,7 @@ async def test_cancel_waits_for_the_cleanup_of_the_children() -> None:
             assert statuses(orchestrator)["/top/child[1]"] == "cancelled"
 
 
-async def test_what_a_cancelled_task_had_said_and_spent_is_kept() -> None:
+async def test_the_text_and_the_usage_of_a_cancelled_task_are_kept() -> None:
     def think(_: object) -> ToolCall:
         return ToolCall("wait")
 
@@ -118,7 +118,7 @@ async def test_cancelling_a_session_ends_its_turn_and_all_it_has_in_the_backgrou
             assert session.replies.receive_nowait().text == "news of the two"
 
 
-async def test_cancelling_what_has_ended_returns_at_once() -> None:
+async def test_cancelling_an_ended_task_returns_at_once() -> None:
     top = Agent("top", model=ScriptedModel([hand_on("a"), "end"]), delegates=[worker()])
     async with open_orchestrator(":memory:") as orchestrator:
         run = await orchestrator.run(top, "go")
@@ -128,7 +128,7 @@ async def test_cancelling_what_has_ended_returns_at_once() -> None:
         assert run.tree.counts() == {"succeeded": 2}
 
 
-async def test_cancelling_what_is_not_there_says_so() -> None:
+async def test_cancelling_an_unknown_task_raises() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with pytest.raises(UnknownIdError, match="there is no task 't_none'"):
             await orchestrator.cancel("t_none")

@@ -75,7 +75,7 @@ def test_every_failed_call_has_its_reason(entries: Sequence[Entry]) -> None:
     assert origins == set(SteeringOrigin)
 
 
-def test_what_is_recorded_now_is_replayed(entries: Sequence[Entry]) -> None:
+def test_freshly_recorded_runs_replay_without_difference(entries: Sequence[Entry]) -> None:
     runs = [it.event for it in entries if isinstance(it.event, SessionOpened)]
     *_, queued, interrupted = runs
     known = agents()

@@ -124,7 +124,7 @@ async def test_a_child_is_checked_too() -> None:
     assert kind.checked == [1, 4]
 
 
-def test_what_is_no_function_is_refused() -> None:
+def test_a_value_that_is_not_a_function_is_refused() -> None:
     with pytest.raises(DefinitionError, match="is none of its checks"):
         critic(1, checks=["kind"])
 

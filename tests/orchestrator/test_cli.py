@@ -130,7 +130,7 @@ def test_run_prints_the_answer_alone_on_stdout(shell: Shell) -> None:
     assert shell.run("run", file, "go", "--quiet") == (out, "")
 
 
-def test_a_run_that_fails_exits_with_1_and_says_what_happened(shell: Shell) -> None:
+def test_a_failed_run_exits_with_1_and_prints_its_error(shell: Shell) -> None:
     file = shell.write(
         "broken.py",
         "from orchestrator.agents import Agent, ModelError, ScriptedModel\n"
@@ -319,7 +319,7 @@ def test_a_reader_that_leaves_early_is_no_error(shell: Shell, command: list[str]
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_who_has_closed_a_stream_gets_nothing_there_and_no_error(shell: Shell, closed: str) -> None:
+def test_a_closed_output_stream_is_no_error(shell: Shell, closed: str) -> None:
     """Otherwise the journal would be opened in its place."""
     command = f'"{sys.executable}" -m orchestrator demo --seconds 0.01 {closed}'
     done = subprocess.run(

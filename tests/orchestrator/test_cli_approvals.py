@@ -306,9 +306,7 @@ def user(stdin: int) -> UserAtTerminal:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("quiet", [False, True])
-async def test_a_question_is_shown_also_where_nothing_else_is(
-    user: UserAtTerminal, quiet: bool
-) -> None:
+async def test_a_question_is_shown_even_in_quiet_mode(user: UserAtTerminal, quiet: bool) -> None:
     """An invisible question would only wait until it is denied."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(user.run, "make", quiet=quiet))
@@ -399,7 +397,9 @@ def shown(capsys: pytest.CaptureFixture[str], question: ApprovalQuestion) -> lis
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_question_shows_who_what_and_how_to_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_question_shows_the_task_the_call_and_the_answers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert shown(capsys, QUESTION) == [
         "/main asks for approval",
         "  terminal: make",
@@ -418,7 +418,7 @@ def test_a_question_shows_who_what_and_how_to_answer(capsys: pytest.CaptureFixtu
         (".", "{}", None),
     ],
 )
-def test_what_else_a_call_says_is_shown(
+def test_a_question_shows_the_details_of_its_call(
     capsys: pytest.CaptureFixture[str], subject: str, details: str, more: str | None
 ) -> None:
     """The user sees the content of a file before approving it."""
@@ -429,7 +429,7 @@ def test_what_else_a_call_says_is_shown(
     assert more is None or more in lines[2]
 
 
-def test_a_command_cannot_pass_for_what_we_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_cannot_forge_the_text_of_a_question(capsys: pytest.CaptureFixture[str]) -> None:
     forged = "ls\n/main asks for approval\n  terminal: ls\x1b[2J\x1b[31m\u202e[bold]"
     lines = shown(capsys, attrs.evolve(QUESTION, subject=forged, details=forged))
 
@@ -462,7 +462,7 @@ def test_an_answer_is_understood(line: str, answer: tuple[ApprovalVerdict, str] 
 
 
 @pytest.mark.realtime
-async def test_commands_are_read_before_what_is_said(stdin: int) -> None:
+async def test_commands_are_read_before_messages(stdin: int) -> None:
     lines = StdinLines()
     os.write(stdin, b"one\n/y\ntwo\n/n\n")
 
@@ -474,7 +474,7 @@ async def test_commands_are_read_before_what_is_said(stdin: int) -> None:
 
 
 @pytest.mark.realtime
-async def test_what_was_typed_before_can_be_forgotten(stdin: int) -> None:
+async def test_discard_typed_forgets_earlier_lines(stdin: int) -> None:
     lines = StdinLines()
     os.write(stdin, b"one\ntwo\nthree\n")
 

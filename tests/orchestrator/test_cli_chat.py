@@ -94,7 +94,7 @@ def test_an_answer_streams_above_the_line_that_is_typed(home: Path) -> None:
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
 
 
-def test_the_status_shows_what_runs_and_commands_act_on_it(home: Path) -> None:
+def test_the_status_shows_running_tasks_and_commands_act_on_them(home: Path) -> None:
     with terminal(home, "chat", "team.py:lead", columns=80, rows=40, drawn=True) as chat:
         chat.wait_for("· /help\n>")
         chat.type("first\r")

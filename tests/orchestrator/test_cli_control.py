@@ -71,7 +71,7 @@ def test_a_script_approves_denies_tells_and_cancels(home: Path, python: list[str
     )
 
 
-def test_without_a_process_nothing_can_be_done(
+def test_control_commands_without_a_process_are_refused(
     home: Path, python: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert Script(home, python)("run", "team.py:slow", "go", "--seconds", "0.01")[0] == 4

@@ -48,7 +48,7 @@ def test_the_help_and_the_version_import_no_command(arguments: list[str]) -> Non
     assert not {*HEAVY} & {*loaded}
 
 
-def test_the_version_is_that_of_the_distribution() -> None:
+def test_the_version_equals_the_distribution() -> None:
     assert version("delegation-orchestrator") == VERSION
 
 

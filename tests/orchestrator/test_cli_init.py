@@ -51,7 +51,7 @@ def test_the_team_that_is_written_passes_its_test(
     assert run_command(["simulate", str(folder / "team.py"), "--seeds", "1"]) == 0
 
 
-def test_nothing_is_replaced_and_a_wrong_model_is_refused(
+def test_init_replaces_no_file_and_refuses_an_invalid_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "test_team.py").write_text("mine")

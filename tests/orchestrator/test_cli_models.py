@@ -117,7 +117,7 @@ async def rows(shell: Shell) -> dict[str, str]:
     return {re.split(r"  +", line)[0]: line for line in table.splitlines()}
 
 
-async def test_models_lists_the_forms_of_names_and_what_each_needs(shell: Shell) -> None:
+async def test_models_lists_the_forms_of_names_and_their_requirements(shell: Shell) -> None:
     table = await rows(shell)
 
     named = [f"{name}:<model>" for name in PROVIDERS]
@@ -211,7 +211,7 @@ async def test_models_asks_for_no_key_of_a_server_on_this_machine(shell: Shell) 
     assert "OPENAI_API_KEY is not needed on this machine" in table["openai:<model>"]
 
 
-async def test_models_says_how_to_install_what_is_missing(shell: Shell) -> None:
+async def test_models_prints_how_to_install_missing_packages(shell: Shell) -> None:
     shell.lacks("httpx2", "xllamacpp")
     shell.environ["OPENAI_BASE_URL"] = "http://localhost:11434/v1"
     table = await rows(shell)
@@ -325,7 +325,7 @@ async def test_the_next_model_is_asked_and_the_last_line_says_who_answered(shell
         (Say(text="cut off", stop="length"), "cut off\n", "cut_off"),
     ],
 )
-async def test_a_failure_is_one_line_with_its_kind_and_what_was_said_stays(
+async def test_a_failure_is_one_line_with_its_kind_and_keeps_the_partial_answer(
     shell: Shell, reply: Raw | Say, out: str, kind: str
 ) -> None:
     async with open_provider(reply) as provider:
@@ -364,7 +364,7 @@ async def test_a_missing_extra_is_one_clear_line(shell: Shell) -> None:
     assert INSTALL in await shell.error("ask", "local:x.gguf", "go")
 
 
-async def test_nothing_to_ask_is_one_clear_line(shell: Shell) -> None:
+async def test_an_empty_question_is_reported_in_one_line(shell: Shell) -> None:
     assert "there is nothing to ask" in await shell.error("ask", "openai:x", " \n")
     assert "requires an argument" in await shell.error("ask", "openai:x")
 

@@ -185,7 +185,7 @@ def run(
 
 
 @pytest.mark.realtime
-async def test_json_is_the_journal_and_nothing_else(tmp_path: Path, python: list[str]) -> None:
+async def test_json_progress_equals_the_journal(tmp_path: Path, python: list[str]) -> None:
     """A reader can decode each fact, and has just what a later process reads."""
     done = run(python, tmp_path, "--progress", "json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -205,7 +205,7 @@ async def test_json_is_the_journal_and_nothing_else(tmp_path: Path, python: list
     assert [line["at"] for line in lines] == [it.at for it in stored if it.seq in printed]
 
 
-def test_none_shows_nothing_and_colours_are_forced_or_forbidden(
+def test_quiet_progress_is_silent_and_colours_are_forced_or_forbidden(
     python: list[str], tmp_path: Path
 ) -> None:
     quiet = run(python, tmp_path, "--progress", "none")

@@ -200,7 +200,7 @@ def test_a_job_is_paused_also_while_no_process_begins_it_and_runs_only_in_one(
     assert "paused" in capsys.readouterr().out
 
 
-def test_an_edit_holds_until_the_next_start_does_what_the_file_says(
+def test_an_edited_job_lasts_until_the_next_start_reads_the_file(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with scheduled(folder):

@@ -78,7 +78,7 @@ def ids(command: Command) -> dict[str, str]:
     return {node["path"]: node["id"] for node in nodes}
 
 
-def test_the_tree_can_be_of_what_failed(command: Command) -> None:
+def test_the_tree_can_be_limited_to_failed_tasks(command: Command) -> None:
     """With all above it, and with what is left out counted."""
     lines = command("tree", "--failed").splitlines()
 
@@ -88,7 +88,7 @@ def test_the_tree_can_be_of_what_failed(command: Command) -> None:
     assert command("tree", "--depth", "0").splitlines()[1].endswith("3↓ ✗1 · go")
 
 
-def test_the_tree_says_that_nothing_failed(command: Command) -> None:
+def test_the_tree_reports_that_no_task_failed(command: Command) -> None:
     first = ids(command)["/editor"]
     runs = [line.split()[0] for line in command("runs").splitlines()]
     (earlier,) = [run for run in runs if run.startswith("r_") and run != first]
@@ -166,7 +166,7 @@ def test_a_task_is_shown_by_its_path_or_its_id(command: Command) -> None:
         assert part in shown
 
 
-def test_a_task_shows_what_went_wrong_and_whom_it_asked(command: Command) -> None:
+def test_a_shown_task_names_its_error_and_its_children(command: Command) -> None:
     root = command("show", ids(command)["/editor"])
     printer = command("show", "/editor/printer[1]")
 
@@ -208,7 +208,7 @@ def seconds(shown: dict[str, float]) -> dict[str, float]:
         (["tree", "--json", "--failed"], "do not go with --json"),
     ],
 )
-def test_what_is_not_there_is_said_in_a_sentence(
+def test_an_unknown_run_or_task_is_reported_in_a_sentence(
     command: Command, arguments: list[str], error: str
 ) -> None:
     assert error in command.error(*arguments)

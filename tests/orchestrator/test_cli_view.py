@@ -87,7 +87,7 @@ def test_five_tasks_are_shown_whole_with_open_questions_on_top() -> None:
     assert text_of(five(), Canvas(width=80, height=24)) == FIVE
 
 
-def test_only_what_succeeded_is_done_and_only_what_runs_is_running() -> None:
+def test_the_header_counts_done_and_running_tasks_exactly() -> None:
     tree = grown(7)
     endings = [Ending.CANCELLED, Ending.REFUSED, Ending.TIMED_OUT]
     statuses: list[Status | Ending] = [*endings, Status.INTERRUPTED, Status.QUIET, Status.QUEUED]
@@ -164,7 +164,7 @@ def test_no_picture_is_larger_than_its_paper(size: int) -> None:
             assert all(line.cell_len <= width for line in lines)
 
 
-def test_a_large_tree_is_folded_and_what_is_hidden_is_counted() -> None:
+def test_a_large_tree_is_folded_and_hidden_tasks_are_counted() -> None:
     text = text_of(snapshot_of(grown(20_000)), Canvas(width=80, height=20))
 
     assert text.startswith(LARGE)
@@ -172,7 +172,7 @@ def test_a_large_tree_is_folded_and_what_is_hidden_is_counted() -> None:
     assert len(text.splitlines()) == 20
 
 
-def test_a_frame_of_twenty_thousand_tasks_costs_what_one_of_fifty_costs() -> None:
+def test_a_frame_of_twenty_thousand_tasks_is_as_fast_as_one_of_fifty() -> None:
     console = Console(force_terminal=True, width=118, height=36, quiet=True)
 
     def fastest(size: int) -> float:
@@ -201,7 +201,7 @@ def test_a_frame_of_twenty_thousand_tasks_costs_what_one_of_fifty_costs() -> Non
         ("json", True, {"TERM": "xterm"}, "json"),
     ],
 )
-def test_who_says_nothing_gets_what_the_terminal_can_show(
+def test_the_default_progress_depends_on_the_terminal(
     progress: str, is_terminal: bool, environ: dict[str, str], expected: str
 ) -> None:
     class Stream:
@@ -282,7 +282,7 @@ def test_the_next_failed_is_found_wherever_it_is_folded_away() -> None:
     assert len(seen) == 30
 
 
-def test_what_is_opened_beyond_the_screen_scrolls_and_says_where_one_is() -> None:
+def test_rows_beyond_the_screen_scroll_and_show_the_position() -> None:
     watched = Watched(snapshot_of(grown(500)), height=12)
     for _ in range(12):
         watched.press("f")
@@ -346,7 +346,7 @@ def test_an_approval_is_given_or_denied_with_a_reason() -> None:
     assert watched.press("a", "q") is None
 
 
-def test_nothing_is_done_without_a_control_socket() -> None:
+def test_actions_need_a_control_socket() -> None:
     watched = Watched(five())
     watched.state.can_act = False
     for key in "xmad":

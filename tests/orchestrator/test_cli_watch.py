@@ -169,7 +169,7 @@ def test_the_user_sees_the_whole_subject_before_approving(home: Path) -> None:
         assert run.wait() == 0
 
 
-def test_two_watch_and_one_is_told_of_what_the_other_does(home: Path) -> None:
+def test_two_watchers_see_the_actions_of_each_other(home: Path) -> None:
     with terminal(home, "run", "team.py:boss", "go") as run:
         run.wait_for("needs you (2)", anywhere=True)
         with terminal(home, "watch") as one, terminal(home, "watch", rows=60) as two:
@@ -247,7 +247,7 @@ def test_a_run_that_is_not_there_is_a_mistake(home: Path) -> None:
         assert LEAVES_SCREEN not in watch.all
 
 
-def test_a_run_whose_process_was_killed_is_not_shown_as_running(home: Path) -> None:
+def test_a_killed_run_is_not_shown_as_running(home: Path) -> None:
     with terminal(home, "run", "team.py:slow", "go") as run:
         run.wait_for("1 running", anywhere=True)
         with terminal(home, "watch") as watch:

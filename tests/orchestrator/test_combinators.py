@@ -97,7 +97,7 @@ async def raised_by(pipeline: Agent[Any, Any], value: Any) -> TaskFailedError:
     return caught[0]
 
 
-async def test_a_sequence_hands_on_what_each_gives() -> None:
+async def test_a_sequence_hands_each_output_to_the_next_agent() -> None:
     plan = says("plan", '["a", "b"]', output=list[str])
     write = says("write", '{"text": "done"}', output=Report)
     done = await run(plan >> map_each(echo(), limit=20) >> write)
@@ -237,7 +237,7 @@ async def test_a_fan_out_that_is_not_caught_tells_each_failure_with_its_path() -
     assert "; /sequence/parallel[1]/b[1] failed: RuntimeError: bad" in done.error
 
 
-async def test_settled_waits_for_all_and_nothing_is_cancelled() -> None:
+async def test_settled_waits_for_all_tasks_and_cancels_none() -> None:
     done = await run(map_each(echo()).settled(), ["a", "bad", "c"])
 
     assert [one.succeeded for one in done.output] == [True, False, True]
@@ -249,7 +249,7 @@ async def test_settled_waits_for_all_and_nothing_is_cancelled() -> None:
     assert list(done.tree.values()) == ["succeeded", "succeeded", "failed", "succeeded"]
 
 
-def test_what_was_said_of_a_fan_out_holds_for_its_other_ways_to_end() -> None:
+def test_the_settings_of_a_fan_out_apply_to_all_its_variants() -> None:
     limits = Limits(seconds=7)
     said = attrs.evolve(parallel(echo(), echo("b")), language="German", limits=limits)
 
@@ -330,7 +330,7 @@ async def test_a_budget_that_is_used_up_ends_a_fan_out_over_budget() -> None:
     assert len(done.tree) == 4
 
 
-async def test_map_reduce_merges_what_comes_of_each() -> None:
+async def test_map_reduce_merges_the_outputs() -> None:
     @agent
     async def square(number: int) -> int:
         return number * number
@@ -491,7 +491,7 @@ async def test_retry_asks_again_with_longer_and_longer_pauses() -> None:
     assert failed.error.startswith("/retry/broken[2] failed")
 
 
-async def test_retry_does_not_repeat_what_is_hopeless() -> None:
+async def test_retry_does_not_repeat_a_hopeless_failure() -> None:
     with budget(calls=0):
         done = await run(retry(echo(), times=5))
 
@@ -605,7 +605,7 @@ ANY: Any = orchestrator
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_where_it_is_written(
+def test_an_invalid_combinator_is_refused_at_definition(
     define: Callable[[Any], Any], problem: str
 ) -> None:
     with pytest.raises(DefinitionError, match=problem):

@@ -226,7 +226,7 @@ class TestTheEnd:
         assert told_once(journal)
         assert turns(journal) == 1
 
-    async def test_to_have_read_what_it_said_so_far_is_not_to_know_how_it_ended(
+    async def test_reading_partial_output_does_not_replace_the_final_notice(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal, clock: trio.testing.MockClock
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
@@ -244,7 +244,7 @@ class TestTheEnd:
 
         assert told_once(journal)
 
-    async def test_what_could_not_be_run_is_told_by_the_call_alone(
+    async def test_a_command_that_cannot_start_is_reported_by_the_call_alone(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
@@ -414,7 +414,7 @@ class TestWatching:
 
         assert len(facts(journal.entries, ProcessMatched)) == 9
 
-    async def test_no_text_at_all_is_nothing_to_watch_for(self, tmp_path: Path) -> None:
+    async def test_an_empty_watch_pattern_is_ignored(self, tmp_path: Path) -> None:
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
             started = await manual.start("true", watch_patterns=[""])
@@ -478,7 +478,7 @@ class TestNobodyToTell:
         assert not facts(journal.entries, ProcessMatched)
         assert not any(it.mail for it in facts(journal.entries, ToolAnswered))
 
-    async def test_a_run_is_told_that_what_it_leaves_running_ends_with_its_turn(
+    async def test_a_run_is_told_that_its_background_commands_end_with_its_turn(
         self, tmp_path: Path
     ) -> None:
         """It did not ask for a notice, and must not hope to look later either."""
@@ -505,7 +505,7 @@ class TestNobodyToTell:
         assert "`sleep 600`" in ran[0].outcome.note
 
     @pytest.mark.parametrize("in_background", [True, False], ids=["detached", "joined"])
-    async def test_a_child_is_told_so_too_and_its_parent_reads_what_was_ended(
+    async def test_a_child_is_told_the_same_and_its_parent_reads_the_ended_commands(
         self, tmp_path: Path, journal: MemoryJournal, in_background: bool
     ) -> None:
         """Whatever the door of its session can do."""
@@ -697,7 +697,7 @@ class TestWhileNobodyTalks:
         talk.manual.end()
         await talk.session.replies.receive()
 
-    async def test_who_leaves_in_a_hurry_leaves_nothing_running(
+    async def test_abandoning_a_session_ends_its_background_commands(
         self, tmp_path: Path, gate: Pipe, said: Pipe, journal: MemoryJournal
     ) -> None:
         """Those who left the group too, and without a word in the journal."""
@@ -720,7 +720,7 @@ class TestWhileNobodyTalks:
         assert told_once(journal)
 
 
-async def test_who_leaves_in_a_hurry_leaves_nothing_that_somebody_waits_for(
+async def test_abandoning_a_session_ends_its_foreground_command(
     tmp_path: Path, gate: Pipe, said: Pipe, journal: MemoryJournal
 ) -> None:
     """A second Ctrl-C leaves no time for the grace that a command has."""

@@ -91,14 +91,14 @@ class TestForeground:
         # As a shell says it, where another process than ours waits for the command.
         assert answer["exit_code"] in {-signal.SIGKILL, 128 + signal.SIGKILL}
 
-    async def test_nobody_answers_its_questions(self, tmp_path: Path) -> None:
+    async def test_a_command_reads_an_empty_stdin(self, tmp_path: Path) -> None:
         """A command that asks reads the end of its input, and does not wait for ever."""
         async with in_a_run(tmp_path) as manual:
             answer = await manual.run("cat; read answer || echo nobody")
 
         assert answer["output"] == "nobody\n"
 
-    async def test_what_takes_too_long_is_ended_and_its_output_is_kept(
+    async def test_a_command_over_its_timeout_is_ended_and_keeps_its_output(
         self, tmp_path: Path, said: Pipe, clock: trio.testing.MockClock
     ) -> None:
         command = "echo early; sleep 1000 & echo $! >said; wait"
@@ -122,9 +122,7 @@ class TestForeground:
         assert "had not ended after 100 seconds" in ended["note"]
         assert "background=true" in ended["note"]
 
-    async def test_what_it_leaves_running_is_ended_and_the_model_reads_so(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_processes_left_by_a_command_are_ended_and_reported(self, tmp_path: Path) -> None:
         async with in_a_run(tmp_path) as manual:
             answer = await manual.run("sleep 1000 & echo $!")
 
@@ -175,7 +173,7 @@ class TestForeground:
         assert len(output) < 2 * SHOWN + 100
         assert "of 588899 characters are left out here]" in output
 
-    async def test_what_is_no_text_is_shown_as_such(self, tmp_path: Path) -> None:
+    async def test_binary_output_is_shown_with_replacement_characters(self, tmp_path: Path) -> None:
         async with in_a_run(tmp_path) as manual:
             answer = await manual.run(r"printf 'a\377\000b\033[31mc\n'")
 
@@ -232,7 +230,7 @@ class TestForeground:
             ({"command": "x" * 3_000_000}, "more than the system takes"),
         ],
     )
-    async def test_what_cannot_be_run_is_refused_in_words(
+    async def test_an_impossible_command_is_refused_with_the_reason(
         self, tmp_path: Path, arguments: dict[str, Any], why: str
     ) -> None:
         async with in_a_run(tmp_path) as manual:
@@ -259,7 +257,7 @@ class TestForeground:
             assert variables["KEPT"] == "yes"
             assert "OPENAI_API_KEY" not in variables
 
-    async def test_a_child_says_its_own_name_to_what_it_starts(self, tmp_path: Path) -> None:
+    async def test_a_command_of_a_child_sees_the_name_of_the_child(self, tmp_path: Path) -> None:
         """Building or running a child leaves what its parent starts as it was."""
         lead, child = ManualModel(), ManualModel()
         agent = shell_user(lead, "lead", delegates=[shell_user(child, "child")])
@@ -313,7 +311,7 @@ class TestBackground:
         assert ended["status"] == "ended"
         assert (ended["exit_code"], ended["ended"]) == (4, "exit code 4")
 
-    async def test_poll_shows_what_is_new(self, tmp_path: Path, gate: Pipe, said: Pipe) -> None:
+    async def test_poll_shows_only_new_output(self, tmp_path: Path, gate: Pipe, said: Pipe) -> None:
         command = "for i in 1 2; do echo $i; echo >said; read _ <gate; done"
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
@@ -437,7 +435,7 @@ class TestBackground:
         assert waited["status"] == "running"
         assert waited["note"] == "It still runs after 100 seconds."
 
-    async def test_it_reads_what_is_written_and_then_the_end(
+    async def test_a_command_reads_the_written_data_and_then_the_end(
         self, tmp_path: Path, said: Pipe
     ) -> None:
         command = 'while read x; do echo "<$x>" | tee said; done; echo closed; read || exit 5'
@@ -463,7 +461,7 @@ class TestBackground:
         assert ended["exit_code"] == 5
 
     @pytest.mark.parametrize("action", ["write", "submit", "close"])
-    async def test_what_has_ended_reads_nothing(self, tmp_path: Path, action: str) -> None:
+    async def test_an_ended_command_refuses_input(self, tmp_path: Path, action: str) -> None:
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
             started = await manual.start("true")
@@ -563,7 +561,9 @@ class TestBackground:
             with pytest.raises(RefusedError, match="do not fit"):
                 await manual.call("process", action="pause", id="p_1234")
 
-    async def test_nobody_sees_the_commands_of_another(self, tmp_path: Path, gate: Pipe) -> None:
+    async def test_a_task_cannot_see_the_commands_of_another(
+        self, tmp_path: Path, gate: Pipe
+    ) -> None:
         """Neither a child those of its parent, nor a session those of another."""
         child = ManualModel()
         async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
@@ -605,7 +605,7 @@ class TestBackground:
         (refused,) = [it for it in two if isinstance(it, RefusedError)]
         assert 'process(action="kill")' in str(refused)
 
-    async def test_none_at_all_is_a_limit_too(self, tmp_path: Path) -> None:
+    async def test_a_limit_of_zero_processes_refuses_every_command(self, tmp_path: Path) -> None:
         async with in_a_run(tmp_path, rules=Rules(processes=0)) as manual:
             with pytest.raises(RefusedError, match="no command may run in the backgr"):
                 await manual.start("true")
@@ -767,7 +767,7 @@ class TestDurable:
         assert len(command_mail_read(journal.entries)) == 1
 
     @pytest.mark.parametrize("is_closed", [True, False])
-    async def test_one_that_would_begin_when_all_ends_keeps_nobody_waiting(
+    async def test_a_command_that_starts_during_closing_blocks_no_caller(
         self, tmp_path: Path, is_closed: bool
     ) -> None:
         """It becomes durable after the orchestrator was closed, or in the same moment."""

@@ -74,7 +74,7 @@ trio.run(main)
 
 
 @pytest.mark.memory_only
-async def test_what_a_killed_process_leaves_running_is_ended_by_the_next(tmp_path: Path) -> None:
+async def test_the_next_process_ends_the_commands_of_a_killed_one(tmp_path: Path) -> None:
     """Grandchildren too, and those that have left the group: all carry the id of the command."""
     file = tmp_path / "journal.db"
     environ = {
@@ -165,7 +165,7 @@ def check(entries: Sequence[Entry], length: int) -> None:
     assert len(turns) == len(facts(entries, ReplyDelivered)), length
 
 
-async def test_a_crash_after_any_entry_loses_no_news_and_tells_none_twice(tmp_path: Path) -> None:
+async def test_a_crash_after_any_entry_loses_and_repeats_no_notice(tmp_path: Path) -> None:
     whole = await finish([], tmp_path)
 
     check(whole, len(whole))
@@ -184,9 +184,7 @@ async def test_crash_upon_crash_ends_well(tmp_path: Path) -> None:
         check(await finish(cut[: length + 3], tmp_path), length)
 
 
-async def test_a_session_that_was_closed_for_good_is_told_nothing_after_a_crash(
-    tmp_path: Path,
-) -> None:
+async def test_a_closed_session_gets_no_notice_after_a_crash(tmp_path: Path) -> None:
     """It dies after it was said that the session is closed, and before its command was ended."""
     journal = MemoryJournal()
     with pipe(tmp_path / "gate"):

@@ -67,7 +67,7 @@ async def test_a_message_that_cannot_fit_ends_its_own_turn_only() -> None:
 
 
 @pytest.mark.realtime
-async def test_readers_of_the_server_see_what_was_left_out() -> None:
+async def test_readers_of_the_server_see_the_omitted_characters() -> None:
     @tool
     async def read() -> str:
         """Read the document."""

@@ -124,7 +124,7 @@ async def test_a_task_is_cancelled_and_another_approved(tmp_path: Path) -> None:
     assert it.run.output == "done"
 
 
-async def test_what_a_local_user_does_is_in_the_audit(tmp_path: Path) -> None:
+async def test_actions_of_a_local_user_are_audited(tmp_path: Path) -> None:
     async with running(tmp_path) as it, connect_control(it.journal) as client:
         assert client is not None
         (asked,) = it.orchestrator.approvals
@@ -151,7 +151,7 @@ async def test_what_a_local_user_does_is_in_the_audit(tmp_path: Path) -> None:
     assert who == {(f"uid:{os.getuid()}", f"pid {os.getpid()}")}
 
 
-async def test_of_a_session_what_is_in_the_background_ends_too(tmp_path: Path) -> None:
+async def test_cancelling_a_session_ends_its_background_tasks(tmp_path: Path) -> None:
     slow = Agent("slow", model=ScriptedModel.always("late", 1_000))
     call = hand_on("wait", agent="slow", background=True)
     boss = Agent("boss", model=ScriptedModel([call, "begun"]), delegates=[slow])
@@ -199,7 +199,7 @@ with socket.socket(socket.AF_UNIX) as there:
         ([], ["by a child"], Origin.UNKNOWN),
     ],
 )
-async def test_no_command_of_an_agent_approves_what_its_agent_asks(
+async def test_a_command_of_an_agent_cannot_approve_its_calls(
     tmp_path: Path, before: list[str], arguments: list[str], origin: Origin
 ) -> None:
     """It belongs to the same user, too, and finds the socket."""
@@ -266,7 +266,7 @@ async def test_silent_connections_of_a_command_lock_no_watcher_out(tmp_path: Pat
         await command.wait()
 
 
-async def test_a_client_that_says_nothing_is_disconnected(
+async def test_a_silent_client_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as it, connect_control(it.journal) as watching:
@@ -282,7 +282,7 @@ async def test_a_client_that_says_nothing_is_disconnected(
         await watching.request(Cancel(it.task("slow")))
 
 
-async def test_nothing_is_told_to_a_socket_that_others_could_have_made(
+async def test_a_socket_in_a_shared_folder_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As /tmp/orchestrator-UID, if somebody else was there first."""
@@ -317,7 +317,7 @@ os.write(1, b"%d" % len(there.accept()[0].recv(100)))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
-async def test_nothing_is_told_to_a_process_of_another_user(tmp_path: Path) -> None:
+async def test_a_socket_of_another_user_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "journal.db.sock"
     stranger = await trio.lowlevel.open_process([sys.executable, "-c", LISTEN, path], stdout=PIPE)
     assert stranger.stdout is not None
@@ -466,7 +466,7 @@ async def test_only_the_owner_may_connect_and_the_socket_goes_with_the_run(tmp_p
     assert not it.path.exists()
 
 
-async def test_what_a_killed_process_left_behind_is_replaced(tmp_path: Path) -> None:
+async def test_the_socket_of_a_killed_process_is_replaced(tmp_path: Path) -> None:
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(tmp_path / "journal.db.sock"))
     left.close()

@@ -43,7 +43,7 @@ async def test_a_copy_has_the_tools_of_its_parent_and_may_hand_on_too() -> None:
     assert [finished.tree[task].path for task in finished.tree] == ["/editor", "/editor/editor[1]"]
 
 
-async def test_with_two_to_ask_and_none_named_a_leaf_copy_does_it() -> None:
+async def test_an_omitted_agent_with_two_delegates_means_a_leaf_copy() -> None:
     model = SpyModel([handed("half", background=False), "leaf", last_text])
     delegates = [
         Agent("a", model=ScriptedModel([]), tools=[special]),
@@ -59,13 +59,13 @@ async def test_with_two_to_ask_and_none_named_a_leaf_copy_does_it() -> None:
     assert result["output"] == "leaf"
 
 
-async def test_with_one_to_ask_and_none_named_that_one_does_it() -> None:
+async def test_an_omitted_agent_with_one_delegate_means_that_delegate() -> None:
     answer = await answer_to(handed("a", background=False), worker("only"))
 
     assert answer["results"][0]["path"] == "/editor/only[1]"
 
 
-async def test_whoever_has_copies_and_names_none_means_a_copy() -> None:
+async def test_an_omitted_agent_with_copies_means_a_copy() -> None:
     model = SpyModel([handed("half", background=False), "leaf", last_text])
     agent = Agent(
         "editor",
@@ -100,7 +100,7 @@ async def test_whoever_may_not_hand_on_has_no_tool_for_it() -> None:
 
 
 @pytest.mark.parametrize("copies", [True, False])
-async def test_a_child_sees_nothing_of_its_parents_history(copies: bool) -> None:
+async def test_a_child_does_not_see_the_history_of_its_parent(copies: bool) -> None:
     """No history, no memory: what it must know is in its goal and its context."""
     model = SpyModel([ToolCall("own"), handed("part", context="Be brief.", background=False), "x"])
     child = SpyModel(["done"])
@@ -150,7 +150,7 @@ async def test_a_copy_is_found_again_after_a_crash() -> None:
             assert "copied" in again.replies.receive_nowait().text
 
 
-async def test_a_copy_promises_what_its_parent_promises() -> None:
+async def test_a_copy_promises_the_output_of_its_parent() -> None:
     model = ScriptedModel([handed("part", background=False), "no list", "[1]", "[2]"])
     agent = Agent("editor", model=model, output=list[int], copies=True)
 

@@ -59,9 +59,7 @@ async def test_an_answer_has_exactly_these_fields_in_task_order() -> None:
 
 
 @pytest.mark.parametrize("background", [None, True])
-async def test_a_note_says_so_when_it_joined_although_nobody_asked_to_wait(
-    background: bool | None,
-) -> None:
+async def test_a_note_explains_a_task_that_was_joined_unasked(background: bool | None) -> None:
     call = hand_on("a", background=background)
 
     answer = await answer_to(call, worker())
@@ -128,7 +126,7 @@ async def test_the_same_goal_twice_is_two_tasks() -> None:
         ({"tasks": [{"goal": "a"}, {"goal": "b", "agent": "x"}]}, "'x'"),
     ],
 )
-async def test_what_makes_no_sense_is_an_error_that_the_model_reads(
+async def test_invalid_arguments_are_an_error_that_the_model_reads(
     arguments: Mapping[str, Any], why: str
 ) -> None:
     call = ToolCall("delegate_task", arguments)
@@ -139,7 +137,7 @@ async def test_what_makes_no_sense_is_an_error_that_the_model_reads(
     assert len(finished.tree) == 1
 
 
-async def test_what_is_said_once_for_a_batch_holds_for_each_of_its_tasks() -> None:
+async def test_shared_arguments_of_a_batch_apply_to_each_of_its_tasks() -> None:
     model = SpyModel(["x", "y"])
     call = handed(
         tasks=[{"goal": "a"}, {"goal": "b", "context": "own"}], context="shared", background=False
@@ -173,7 +171,7 @@ async def test_tokens_and_costs_are_those_of_a_task_and_all_below_it() -> None:
     assert finished.usage.cost == total.cost
 
 
-async def test_a_cost_that_nobody_knows_is_not_nothing() -> None:
+async def test_an_unknown_cost_is_null() -> None:
     unpriced = StreamingModel.always("x", price=None)
     answer = await answer_to(hand_on("a", background=False), Agent("worker", model=unpriced))
 

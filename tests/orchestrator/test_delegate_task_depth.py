@@ -140,7 +140,7 @@ async def test_an_interrupt_of_the_user_crosses_a_deep_chain() -> None:
 
 
 @pytest.mark.parametrize("depth", [DEEPEST + 1, 1_000])
-def test_what_no_cancel_could_cross_is_refused(depth: int) -> None:
+def test_a_depth_that_a_cancel_could_not_cross_is_refused(depth: int) -> None:
     with pytest.raises(DefinitionError, match=f"depth={depth}"):
         Rules(depth=depth)
 

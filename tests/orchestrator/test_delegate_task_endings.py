@@ -13,7 +13,7 @@ from tests.kit import editor, facts, hand_on, last_text, worker
 from tests.orchestrator.delegate_task_kit import handed, wait
 
 
-async def test_every_ending_is_told_for_what_it_is() -> None:
+async def test_every_ending_is_reported_in_the_results() -> None:
     def crash(_: Transcript) -> str:
         raise ZeroDivisionError
 
@@ -57,7 +57,7 @@ async def test_every_ending_is_told_for_what_it_is() -> None:
     assert all(result["error"] for label, result in results.items() if label != "good")
 
 
-async def test_what_died_with_its_process_is_interrupted() -> None:
+async def test_the_tasks_of_a_killed_process_are_interrupted() -> None:
     """A process that is killed writes nothing: its journal just ends."""
     waiting = Agent("w", model=ScriptedModel.always(ToolCall("wait")), tools=[wait])
     agent = editor(hand_on("a", "b", background=False), "never", delegates=[waiting])
@@ -76,7 +76,7 @@ async def test_what_died_with_its_process_is_interrupted() -> None:
     assert facts(left.entries, TurnEnded) == []
 
 
-async def test_cancelling_a_turn_leaves_what_runs_in_the_background() -> None:
+async def test_cancelling_a_turn_leaves_its_background_tasks_running() -> None:
     agent = editor(
         hand_on("apart", background=True),
         hand_on("within", background=False),

@@ -39,7 +39,7 @@ async def test_news_can_be_understood_without_any_history() -> None:
     assert re.fullmatch(pattern, told[0])
 
 
-async def test_news_of_a_failure_says_what_went_wrong() -> None:
+async def test_the_notice_of_a_failure_holds_the_error() -> None:
     helper = Agent("helper", model=ScriptedModel([ModelError("HTTP 401")]))
     agent = editor(hand_on("find the sea", background=True), "wait", last_text, delegates=[helper])
     async with open_orchestrator(":memory:") as orchestrator:

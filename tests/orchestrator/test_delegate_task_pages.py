@@ -70,7 +70,7 @@ class Reader:
 
 @pytest.mark.parametrize("background", [True, False])
 @pytest.mark.parametrize("characters", [0, 1, 49_999, 50_000, 50_001, 123_456])
-async def test_a_long_output_is_read_in_pages_and_nothing_is_lost(
+async def test_a_long_output_is_read_in_pages_without_loss(
     characters: int, background: bool
 ) -> None:
     text = long(characters)
@@ -119,7 +119,7 @@ async def test_a_long_output_is_read_on_after_a_restart() -> None:
     assert "".join(pages) == text
 
 
-async def test_several_results_share_what_can_be_read_and_the_short_are_whole() -> None:
+async def test_several_results_share_the_readable_characters_and_short_ones_stay_whole() -> None:
     """Outputs that are cut are marked, and no others."""
 
     def say(transcript: Transcript) -> str:
@@ -182,7 +182,7 @@ async def test_a_small_window_makes_the_share_small() -> None:
 
 @pytest.mark.parametrize("window", [4_000, 6_000, 10_000, 20_000, 100_000])
 @pytest.mark.parametrize("background", [True, False])
-async def test_whoever_can_hand_work_on_can_also_read_what_comes_of_it(
+async def test_a_result_always_fits_the_window_of_the_delegating_agent(
     window: int, background: bool
 ) -> None:
     """A result that does not fit into the window would end the turn that waits for it."""

@@ -66,7 +66,7 @@ async def test_an_answer_that_never_fits_is_a_failure_with_the_errors() -> None:
     assert len(model.requests) == 2
 
 
-async def test_what_is_no_json_at_all_is_repaired_too() -> None:
+async def test_an_output_that_is_not_json_is_repaired_too() -> None:
     model = SpyModel(["three pages", '{"pages": 3}'])
 
     answer = await answer_to(
@@ -107,7 +107,7 @@ async def test_a_child_that_failed_for_another_reason_has_no_schema_errors() -> 
         {"type": "object", "required": "pages"},
     ],
 )
-async def test_a_schema_that_is_none_is_an_error_before_anything_starts(
+async def test_an_invalid_output_schema_is_refused_before_any_task_starts(
     schema: Mapping[str, Any],
 ) -> None:
     call = handed(tasks=[{"goal": "a"}, {"goal": "b", "output_schema": schema}], background=False)

@@ -73,7 +73,7 @@ async def test_a_door_that_fails_is_asked_again_later_and_later() -> None:
     assert len(facts(journal.entries, ReplyDelivered)) == 2
 
 
-async def test_what_a_door_never_takes_is_for_the_next_one() -> None:
+async def test_an_undelivered_reply_is_kept_for_the_next_door() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(reporter("on its way", "done")) as session:

@@ -256,7 +256,9 @@ async def test_a_run_that_goes_on_can_be_opened_as_a_session_or_says_that_it_can
 
 
 @pytest.mark.parametrize("background", [True, False])
-async def test_no_child_inherits_what_the_door_of_its_parent_can_do(background: bool) -> None:
+async def test_a_child_does_not_inherit_the_delivery_capability_of_its_parent(
+    background: bool,
+) -> None:
     """It ends with its one turn: whatever it hands on is joined, and it reads why."""
     middle = Agent("middle", model=turns([hand_on("b", background=True)], []), delegates=[worker()])
     agent = Agent(
@@ -322,7 +324,7 @@ async def test_tools_see_whether_their_turn_can_be_told_more_later() -> None:
     assert [look.where for look in seen].count("lead") == 3
 
 
-async def test_tools_of_a_run_see_that_nobody_can_be_told_later() -> None:
+async def test_tools_of_a_run_see_that_async_delivery_is_unsupported() -> None:
     seen: list[Look] = []
     async with open_orchestrator(":memory:") as orchestrator:
         run = await orchestrator.run(watched(seen), "go")
@@ -440,7 +442,7 @@ async def test_a_tool_may_run_an_orchestrator_of_its_own() -> None:
 # Where a message comes from.
 
 
-async def test_what_is_bound_around_a_run_is_seen_by_all_of_its_tree() -> None:
+async def test_values_bound_around_a_run_are_seen_by_its_whole_tree() -> None:
     seen: list[Look] = []
     async with open_orchestrator(":memory:") as orchestrator:
         with bind_session(platform="telegram", chat_id="7"):
@@ -450,7 +452,7 @@ async def test_what_is_bound_around_a_run_is_seen_by_all_of_its_tree() -> None:
     assert {look.where for look in seen} == {"lead", "joined", "detached", "leaf"}
 
 
-async def test_what_is_bound_around_a_question_is_seen_by_its_turn_and_all_it_begins() -> None:
+async def test_values_bound_around_a_question_are_seen_by_its_turn_and_its_tasks() -> None:
     """By joined and detached children, and by the turn that the news wakes."""
     seen: list[Look] = []
     async with open_orchestrator(":memory:") as orchestrator:
@@ -636,7 +638,7 @@ async def test_whoever_opened_the_orchestrator_does_not_speak_for_those_who_ask(
     assert {(look.platform, look.chat) for look in seen} == {("telegram", "")}
 
 
-async def test_the_environment_answers_for_nobody_who_has_said_otherwise(
+async def test_bound_values_win_over_the_environment_in_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(CHAT, "of the process")
@@ -649,7 +651,7 @@ async def test_the_environment_answers_for_nobody_who_has_said_otherwise(
     assert {(look.chat, look.session) for look in seen} == {("7", run.id)}
 
 
-async def test_a_tool_that_binds_something_else_changes_nothing_for_the_calls_beside_it() -> None:
+async def test_a_tool_that_binds_values_does_not_affect_other_calls() -> None:
     seen: list[Look] = []
 
     @tool

@@ -126,7 +126,7 @@ async def test_a_task_starts_when_those_it_needs_have_succeeded(background: bool
 
 
 @MODES
-async def test_a_task_is_told_what_those_it_needs_have_said(background: bool) -> None:
+async def test_a_task_reads_the_results_of_its_dependencies(background: bool) -> None:
     model = Recorder(left="the left half", right="the right half")
 
     await finish(batch(*DIAMOND, background=background), model)
@@ -138,7 +138,7 @@ async def test_a_task_is_told_what_those_it_needs_have_said(background: bool) ->
     )
 
 
-async def test_what_it_must_know_besides_comes_first() -> None:
+async def test_the_context_of_a_task_precedes_the_results_of_its_dependencies() -> None:
     call = batch(task("a"), task("b", "a", context="Be brief."), background=False)
     model = Recorder()
 
@@ -157,7 +157,7 @@ async def test_results_come_in_the_order_of_the_call_and_not_of_the_needs() -> N
     assert answer["results"][0]["output"] == "join is done"
 
 
-async def test_a_receipt_says_what_a_task_waits_for() -> None:
+async def test_a_receipt_names_the_dependencies_of_a_task() -> None:
     call = batch(task("a"), task("b", "a"), task("c", "a", "b"), background=True)
 
     reply, _ = await finish(call, Recorder())
@@ -294,7 +294,7 @@ async def test_whatever_is_no_success_refuses_those_who_need_it(
 
 
 @MODES
-async def test_cancelling_what_is_needed_refuses_those_who_need_it(background: bool) -> None:
+async def test_cancelling_a_dependency_refuses_its_dependents(background: bool) -> None:
     model = Recorder(100)
     call = batch(task("a"), task("b", "a"), task("c"), background=background)
     async with open_orchestrator(":memory:") as orchestrator:
@@ -356,7 +356,7 @@ async def test_cancelling_the_parent_ends_all_of_a_batch() -> None:
         ),
     ],
 )
-async def test_a_batch_that_could_never_end_starts_nothing_and_the_model_reads_why(
+async def test_a_batch_with_impossible_dependencies_starts_no_task(
     tasks: list[dict[str, Any]], problem: str, background: bool
 ) -> None:
     model = Recorder()
@@ -368,7 +368,7 @@ async def test_a_batch_that_could_never_end_starts_nothing_and_the_model_reads_w
     assert (len(tree), model.briefs) == (1, {})
 
 
-async def test_nobody_needs_a_task_of_another_call() -> None:
+async def test_a_dependency_must_be_in_the_same_call() -> None:
     """What a call needs is in the call: labels of earlier ones mean nothing to it."""
     model = Recorder()
     worker = Agent("worker", model=model)
@@ -554,7 +554,9 @@ async def test_a_crash_after_any_entry_runs_everything_exactly_once(
 
 
 @MODES
-async def test_nobody_starts_before_what_it_needs_whatever_the_crash(background: bool) -> None:
+async def test_a_task_never_starts_before_its_dependencies_after_any_crash(
+    background: bool,
+) -> None:
     whole, _ = await go_on([], background)
     for length in range(1, len(whole)):
         entries, tree = await go_on(whole[:length], background)

@@ -101,7 +101,7 @@ async def test_children_get_those_of_their_tree(background: bool) -> None:
     assert shop.sold == ["tea"]
 
 
-async def test_a_pipeline_and_what_it_delegates_get_them() -> None:
+async def test_a_pipeline_and_its_delegates_get_the_dependencies() -> None:
     seller = clerk()
 
     @agent
@@ -167,7 +167,7 @@ def test_whatever_is_a_type_is_one_of_dependencies(type_: Any) -> None:
     assert Agent("a", model="m", deps=type_).deps == type_
 
 
-def test_what_a_tool_needs_the_agent_must_have() -> None:
+def test_an_agent_must_have_the_dependencies_of_its_tools() -> None:
     class Bank: ...
 
     with pytest.raises(DefinitionError, match=r"no dependencies: Agent\(deps=Shop\)"):
@@ -181,7 +181,7 @@ def test_what_a_tool_needs_the_agent_must_have() -> None:
             await trio.lowlevel.checkpoint()
 
 
-async def test_a_protocol_may_be_what_a_tool_needs() -> None:
+async def test_a_protocol_may_be_the_dependency_type_of_a_tool() -> None:
     class Owned(Protocol):
         @property
         def owner(self) -> str: ...

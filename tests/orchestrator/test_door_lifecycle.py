@@ -112,7 +112,7 @@ class ListDoor:
         return (await self._received.receive()).text
 
 
-async def test_a_new_door_needs_the_lifecycle_and_nothing_else() -> None:
+async def test_a_new_door_needs_only_the_lifecycle_functions() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         services = orchestrator.services

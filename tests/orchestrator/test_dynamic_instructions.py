@@ -84,7 +84,7 @@ async def test_instructions_are_made_once_in_a_turn_and_once_more_in_the_next() 
     ]
 
 
-async def test_what_was_made_is_in_the_first_answer_and_nowhere_else() -> None:
+async def test_dynamic_instructions_are_recorded_in_the_first_answer_only() -> None:
     journal = MemoryJournal()
     agent, _ = looker(lambda task: f"You are {task.agent}.")
     async with open_orchestrator(journal) as orchestrator:
@@ -96,7 +96,7 @@ async def test_what_was_made_is_in_the_first_answer_and_nowhere_else() -> None:
     assert b"instructions" not in msgspec.json.encode(second)
 
 
-async def test_a_run_goes_on_with_what_was_made_wherever_its_process_died() -> None:
+async def test_a_run_resumes_with_its_recorded_instructions_after_any_crash() -> None:
     whole = MemoryJournal()
     agent, _ = looker(Counting())
     async with open_orchestrator(whole) as orchestrator:
@@ -152,7 +152,7 @@ def test_a_replay_does_not_call_the_function() -> None:
 
 
 @pytest.mark.parametrize("made", [None, 5])
-async def test_what_is_no_text_ends_the_task_with_a_sentence(made: Any) -> None:
+async def test_dynamic_instructions_that_are_not_text_fail_the_task(made: Any) -> None:
     agent, heard = looker(lambda _: made)
     ended = (await run(agent)).outcome
 

@@ -168,7 +168,7 @@ def all_of(session: Any) -> list[Any]:
             return replies
 
 
-async def test_what_nobody_has_read_is_said_again_when_the_session_is_opened_again() -> None:
+async def test_an_unread_reply_is_delivered_when_the_session_is_reopened() -> None:
     model = ScriptedModel([hand_on("a", background=True), "on its way", "news"])
     agent = Agent("lead", model=model, delegates=[worker()])
     async with open_orchestrator(":memory:") as orchestrator:
@@ -237,7 +237,7 @@ async def test_whoever_waits_is_let_go_when_the_orchestrator_closes() -> None:
     assert closed == ["ask"]
 
 
-async def test_what_is_no_text_in_any_language_is_replaced() -> None:
+async def test_undecodable_bytes_in_a_text_are_replaced() -> None:
     """File names and arguments of programs may hold bytes that stand for no character."""
     broken = os.fsdecode(b"caf\xe9")
 
@@ -326,7 +326,7 @@ async def test_an_id_that_a_model_uses_again_still_means_another_call() -> None:
     assert asked == ["first", "second"]
 
 
-async def test_the_model_is_told_which_output_is_promised() -> None:
+async def test_the_request_holds_the_promised_output_schema() -> None:
     model = SpyModel("[1]")
     async with open_orchestrator(":memory:") as orchestrator:
         run = await orchestrator.run(Agent("a", model=model, output=list[int]), "go")
@@ -378,7 +378,7 @@ async def test_an_error_while_everything_closes_leaves_a_task_interrupted() -> N
     assert session.tree.counts() == {"waiting": 1, "running": 1}
 
 
-async def test_what_a_child_had_said_is_kept_when_its_parent_runs_out_of_time() -> None:
+async def test_the_partial_text_of_a_child_is_kept_when_its_parent_times_out() -> None:
     @tool
     async def wait() -> str:
         await trio.sleep_forever()
@@ -402,7 +402,7 @@ async def test_what_a_child_had_said_is_kept_when_its_parent_runs_out_of_time() 
 
 
 @pytest.mark.parametrize("ticks", range(9))
-async def test_a_task_that_was_asked_to_end_hands_nothing_on_any_more(ticks: int) -> None:
+async def test_a_cancelled_task_delegates_no_more_tasks(ticks: int) -> None:
     """Whatever it asks for in its last moment would outlive the cancel."""
     model = ScriptedModel([hand_on("a", "b", background=True), *["ok"] * 9])
     lead = Agent("lead", model=model, delegates=[worker(seconds=100)])
@@ -439,7 +439,7 @@ async def test_files_and_the_workspace_go_with_a_message_and_survive_a_restart()
     assert second.transcript[0].id == third.transcript[0].id
 
 
-async def test_what_is_no_part_is_refused_before_it_is_written() -> None:
+async def test_an_invalid_part_is_refused_before_it_is_recorded() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         before = len(journal.entries)

@@ -129,7 +129,7 @@ async def test_a_counting_model_counts_calls_and_how_many_at_once() -> None:
     assert [at - first for at in model.called_at] == [0, 0, 0, 5]
 
 
-async def test_fakes_nest_and_look_like_what_they_wrap() -> None:
+async def test_fake_models_nest_and_keep_the_name_and_price_of_the_wrapped_model() -> None:
     price = Price(input=1)
     gate = GatedModel(ScriptedModel.always("done", price=price), name="held")
     model = CountingModel(SpyModel(gate))
@@ -140,7 +140,7 @@ async def test_fakes_nest_and_look_like_what_they_wrap() -> None:
     assert model.count_tokens(request("four")) == 1
 
 
-def test_what_a_model_does_not_know_its_fake_does_not_know() -> None:
+def test_a_fake_model_has_no_price_if_the_wrapped_model_has_no_price() -> None:
     model = SpyModel(StreamingModel.always("x", price=None))
     assert model.price is None
     assert model.count_tokens(request()) is None

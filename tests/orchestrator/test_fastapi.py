@@ -158,7 +158,7 @@ def test_a_client_that_hangs_up_cancels_its_tree(tmp_path: Path) -> None:
     serve(tmp_path / "journal.db", use)
 
 
-def test_a_reader_that_hangs_up_cancels_what_is_streamed(tmp_path: Path) -> None:
+def test_a_reader_that_hangs_up_cancels_the_streamed_run(tmp_path: Path) -> None:
     async def use(application: Application, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /stream/leaver HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -188,7 +188,7 @@ def test_a_stream_that_is_read_to_its_end_is_whole(tmp_path: Path) -> None:
     serve(tmp_path / "journal.db", use)
 
 
-def test_a_server_that_stops_ends_what_runs(tmp_path: Path) -> None:
+def test_stopping_the_server_ends_its_runs(tmp_path: Path) -> None:
     """The lifespan of the application closes the orchestrator, after its requests."""
 
     async def use(application: Application, port: int) -> None:

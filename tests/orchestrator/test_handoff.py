@@ -65,7 +65,7 @@ async def test_the_answer_of_the_other_agent_ends_the_turn() -> None:
     assert ended.tree[child].reason is Reason.HANDED_OFF
 
 
-async def test_it_reads_what_was_said_and_the_goal_but_no_tool_results() -> None:
+async def test_a_handoff_passes_the_conversation_and_the_goal_without_tool_results() -> None:
     read: list[list[tuple[str, str]]] = []
 
     @tool
@@ -172,7 +172,7 @@ async def test_a_secret_in_the_conversation_stays_out_of_the_journal() -> None:
         (give(handoff="yes"), "Expected `bool`"),
     ],
 )
-async def test_what_cannot_be_handed_off_is_refused(call: ToolCall, problem: str) -> None:
+async def test_an_impossible_handoff_is_refused(call: ToolCall, problem: str) -> None:
     heard: list[Any] = []
 
     def again(transcript: Transcript) -> str:
@@ -235,7 +235,7 @@ async def test_when_it_fails_the_parent_reads_why_and_goes_on() -> None:
     assert '"status":"failed"' in heard[0]
 
 
-async def test_what_it_was_handed_is_no_output_of_one_that_failed() -> None:
+async def test_a_failed_handoff_does_not_return_the_text_of_its_parent() -> None:
     async def talk(request: ModelRequest) -> AssistantMessage:
         await trio.lowlevel.checkpoint()
         is_first = not isinstance(request.transcript[-1], ToolMessage)
@@ -274,7 +274,7 @@ async def test_it_fits_the_type_that_the_parent_promises() -> None:
     assert (await run(typed)).output == Refund(3)
 
 
-async def test_what_does_not_fit_is_given_again_by_the_parent() -> None:
+async def test_the_parent_repairs_a_handed_off_output_of_the_wrong_type() -> None:
     heard: list[str] = []
 
     def again(transcript: Transcript) -> str:

@@ -107,7 +107,7 @@ async def test_a_request_may_be_changed_for_the_model_alone() -> None:
     assert heard == ["Say nothing."]
 
 
-async def test_a_changed_answer_is_what_is_recorded_approved_and_run() -> None:
+async def test_an_answer_changed_by_a_hook_is_recorded_approved_and_run() -> None:
     def after_model(_: TaskContext, answer: AssistantMessage) -> AssistantMessage:
         calls = tuple(attrs.evolve(call, arguments={"at": "the sea"}) for call in answer.calls)
         return attrs.evolve(answer, calls=calls, usage=Usage(), model="another")
@@ -164,7 +164,7 @@ async def test_several_hooks_act_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("hook", ["before_model", "after_model", "before_tool", "after_tool"])
-async def test_an_error_in_a_hook_ends_the_task_and_what_was_used_is_booked(hook: str) -> None:
+async def test_an_error_in_a_hook_fails_the_task_and_keeps_its_usage(hook: str) -> None:
     def broken(*_: object) -> None:
         raise LookupError("no such hook")
 
@@ -192,7 +192,7 @@ async def test_hooks_are_of_one_agent_and_of_its_own_tools() -> None:
     assert seen == []
 
 
-def test_what_is_no_hook_is_refused() -> None:
+def test_an_invalid_hook_is_refused() -> None:
     async def change_later(*_: object) -> None:
         await trio.lowlevel.checkpoint()
 
@@ -218,7 +218,7 @@ def test_a_replay_calls_no_hook_and_is_the_same() -> None:
     assert seen == ["the sky is blue"]
 
 
-async def test_a_run_that_goes_on_does_not_change_what_is_recorded() -> None:
+async def test_a_resumed_run_does_not_apply_hooks_to_recorded_answers_again() -> None:
     """What a hook has made of an answer is in the journal, and is not shown to it again."""
 
     def hooked() -> Agent:

@@ -117,7 +117,7 @@ async def test_a_standby_elsewhere_never_says_that_a_command_has_ended(tmp_path:
         assert len(command_mail(journal.entries)) == 2
 
 
-async def test_the_process_tool_says_of_a_command_elsewhere_what_is_known(tmp_path: Path) -> None:
+async def test_the_process_tool_describes_a_command_on_another_host(tmp_path: Path) -> None:
     async with left_on_host_a(tmp_path, notify=False) as (journal, id_, pid):
         async with on(B, journal, tmp_path, id_) as talk:
             manual = await talk.begin()

@@ -227,7 +227,7 @@ async def test_jobs_are_listed_changed_and_removed_in_their_own_session_alone() 
         ({"deliver": "file:/etc/passwd"}, "deliver"),
     ],
 )
-async def test_what_a_model_gets_wrong_is_an_error_that_it_can_act_on(
+async def test_an_invalid_job_call_returns_an_error_that_the_model_can_fix(
     arguments: dict[str, str], problem: str
 ) -> None:
     harness, clock = Harness(), WallClock("2026-11-17T12:00")
@@ -334,7 +334,7 @@ async def test_a_run_never_replaces_the_job_that_has_begun_it() -> None:
     assert "give another name" in answer
 
 
-async def test_with_a_job_of_the_program_goes_what_its_runs_have_set() -> None:
+async def test_removing_a_job_of_the_program_removes_the_jobs_that_its_runs_set() -> None:
     agent = script(job(name="later", schedule="every 2h", goal="Look."))
     daily = brief(agent=agent, may_schedule=True)
     other = brief(name="other", agent=agent)

@@ -74,7 +74,7 @@ async def killed_on_host_a(postgres: str, journal: str, home: Path) -> str:
     return id_
 
 
-async def test_what_a_killed_process_left_is_ended_on_its_machine_and_told_elsewhere(
+async def test_commands_of_a_killed_process_are_ended_on_its_host_and_reported_elsewhere(
     tmp_path: Path, postgres: str, journal: str
 ) -> None:
     """Until then the session knows that it is not known; a third machine does nothing."""
@@ -95,7 +95,7 @@ async def test_what_a_killed_process_left_is_ended_on_its_machine_and_told_elsew
     assert f"has ended: {describe_ended_there(A)}" in heard
 
 
-async def test_a_writer_that_was_replaced_asks_for_nothing_and_forgets_nothing(
+async def test_a_replaced_writer_neither_requests_nor_forgets_left_commands(
     postgres: str, journal: str
 ) -> None:
     """A process that was stopped past its lease must not end what its successor runs."""

@@ -39,7 +39,7 @@ async def test_a_subscriber_that_falls_behind_misses_events_and_receives_how_man
     assert after.missed == 8
 
 
-async def test_nobody_hears_anything_after_the_block() -> None:
+async def test_events_after_the_listen_block_are_not_received() -> None:
     agent = Agent("a", model=ScriptedModel(["one"]))
     async with open_orchestrator(":memory:") as orchestrator:
         with orchestrator.listen() as events:

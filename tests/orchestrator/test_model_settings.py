@@ -158,7 +158,7 @@ async def test_a_budget_that_is_tight_still_shortens_the_answer() -> None:
     assert asked == [5_000]
 
 
-async def test_what_only_a_model_knows_is_refused_before_a_call() -> None:
+async def test_settings_that_a_model_refuses_fail_before_a_call() -> None:
     """A name that no table has at definition is looked up when the agent is used."""
 
     class Picky(ScriptedModel):
@@ -220,7 +220,7 @@ def test_a_pipeline_has_no_model_to_replace(shell: Shell) -> None:
     assert "is a pipeline, which calls no model" in problem
 
 
-async def test_what_a_model_thought_is_in_the_journal_unless_a_secret_is_in_it() -> None:
+async def test_reasoning_is_recorded_unless_it_holds_a_secret() -> None:
     """It is signed: with a word removed, its provider would refuse it."""
     call = ToolCall("look", {}, id=CallId("c_1"))
     thoughts = (

@@ -129,7 +129,7 @@ async def test_every_failure_that_cannot_heal_ends_in_its_own_kind(reply: Any, k
     assert KEY not in run.outcome.error
 
 
-async def test_what_can_heal_is_asked_again_and_whoever_listens_hears_it() -> None:
+async def test_a_transient_failure_is_retried_and_listeners_see_it() -> None:
     busy = Raw(b'{"error": {"message": "slow down"}}', 429, {"retry-after": "0"})
     async with open_provider() as server:
         server.replies = [busy, Say(text="at last")]
@@ -166,7 +166,7 @@ async def test_a_table_of_ones_own_prices_a_server_elsewhere() -> None:
     assert (run.usage.cost, run.usage.unpriced) == (20_000, 0)
 
 
-async def test_a_stream_that_breaks_for_good_keeps_what_was_said() -> None:
+async def test_a_stream_that_breaks_for_good_keeps_its_partial_text() -> None:
     broken = Say(text="half of the answer and more", cut=3, then=Then.HANG_UP)
     async with open_provider(broken) as server:
         async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
@@ -326,7 +326,7 @@ async def test_whoever_closes_the_ears_early_disturbs_nobody() -> None:
     assert run.output == "said"
 
 
-async def test_what_failed_attempts_have_used_is_counted() -> None:
+async def test_the_usage_of_failed_attempts_is_counted() -> None:
     """A limit that only saw the last attempt would be none."""
     garbled = Raw(
         b'data: {"id": "1", "choices": [{"index": 0, "delta": {"content": "x"}}]}\n\n'

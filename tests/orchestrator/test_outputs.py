@@ -55,7 +55,7 @@ class Colour(enum.Enum):
         (list[int] | str, '"a"', "a"),
     ],
 )
-async def test_what_a_run_gives_is_what_its_agent_promises(
+async def test_the_output_of_a_run_has_the_promised_type(
     promised: Any, text: str, value: Any
 ) -> None:
     sure = Agent("sure", model=ScriptedModel.always(text), output=promised)

@@ -57,7 +57,7 @@ async def pause_in_the_middle(orchestrator: Orchestrator) -> None:
         await orchestrator.unpause(run)
 
 
-def test_what_is_asked_for_waits_and_a_replay_waits_as_well() -> None:
+def test_paused_tasks_wait_and_a_replay_waits_too() -> None:
     entries = recorded(pause_in_the_middle)
 
     assert facts(entries, TurnEnded)[-1].outcome.output == "all done"
@@ -85,7 +85,7 @@ async def finish(entries: Sequence[Entry]) -> list[Entry]:
     return journal.entries
 
 
-async def test_a_crash_after_any_entry_keeps_the_pause_and_what_waits() -> None:
+async def test_a_crash_after_any_entry_keeps_the_pause_and_the_waiting_tasks() -> None:
     journal = MemoryJournal()
     async with (
         open_orchestrator(journal) as orchestrator,
@@ -118,7 +118,7 @@ async def test_a_paused_tree_is_cancelled_with_all_that_waits() -> None:
         assert orchestrator.tree(run).counts() == {"succeeded": 1, "cancelled": 3}
 
 
-async def test_what_has_ended_is_not_paused() -> None:
+async def test_an_ended_task_cannot_be_paused() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         run = await orchestrator.run(team(), "go")
         with pytest.raises(EndedError, match=r"^/lead/worker\[1\] has ended"):

@@ -124,7 +124,7 @@ def how_it_ended(entries: Sequence[Entry]) -> Counter[tuple[str, Ending]]:
     return Counter((agents[fact.task], fact.outcome.ending) for fact in facts(entries, TaskSettled))
 
 
-async def test_a_crash_after_any_entry_does_nothing_twice() -> None:
+async def test_a_crash_after_any_entry_repeats_no_delegation() -> None:
     """What was delegated before the crash is found by what is asked, and so is how it ended."""
     whole = await finish(team(), [])
     answers = [fact.outcome.output for fact in facts(whole, TurnEnded)]
@@ -156,7 +156,7 @@ async def test_a_session_that_is_a_pipeline_goes_on_after_any_crash() -> None:
         assert ended == [fact.outcome for fact in facts(whole, TurnEnded)], length
 
 
-async def test_what_was_answered_before_a_crash_is_not_asked_again() -> None:
+async def test_a_model_answer_recorded_before_a_crash_is_not_asked_again() -> None:
     """A model whose answer is in the journal is not asked once more."""
     whole = await finish(team(), [])
     answered = len(facts(whole, ModelAnswered))

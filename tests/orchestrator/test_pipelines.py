@@ -82,7 +82,7 @@ async def test_a_function_is_run_and_gives_its_type() -> None:
         assert run.usage.calls == 2
 
 
-async def test_a_value_goes_in_and_comes_out_as_what_it_is() -> None:
+async def test_a_value_keeps_its_type_through_a_pipeline() -> None:
     @agent
     async def count(report: Report) -> int:
         return len(report.sources)
@@ -116,7 +116,7 @@ async def test_a_goal_that_does_not_fit_fails_the_task_with_a_sentence() -> None
     assert "the goal is not the Report that count takes" in run.outcome.error
 
 
-async def test_what_fails_is_raised_with_its_path_and_outcome() -> None:
+async def test_a_failed_child_raises_an_error_with_its_path_and_outcome() -> None:
     caught: list[TaskFailedError] = []
 
     @agent
@@ -134,7 +134,7 @@ async def test_what_fails_is_raised_with_its_path_and_outcome() -> None:
     assert str(error).startswith("/brief/broken[1] failed: RuntimeError: it broke")
 
 
-async def test_what_is_not_caught_fails_the_pipeline_with_the_path_of_the_deepest() -> None:
+async def test_an_uncaught_failure_carries_the_path_of_the_deepest_task() -> None:
     @agent
     async def inner(topic: str) -> str:
         return await delegate(BROKEN, topic)
@@ -196,7 +196,7 @@ async def test_errors_out_of_a_nursery_are_told_one_by_one() -> None:
     assert "ValueError: other" in both.outcome.error
 
 
-async def test_failures_out_of_a_nursery_are_what_they_would_be_without_one() -> None:
+async def test_failures_inside_a_nursery_are_raised_like_single_ones() -> None:
     """Each with its path, and over budget if that is what they are."""
     other = Agent("other", model=BROKEN.model)
 
@@ -268,7 +268,7 @@ async def test_a_nursery_of_the_function_fans_out() -> None:
     assert trio.current_time() - start == pytest.approx(10)
 
 
-async def test_what_is_detached_goes_on_and_is_waited_for_when_it_is_asked() -> None:
+async def test_a_detached_child_continues_until_its_result_is_awaited() -> None:
     helper = echo(seconds=5)
 
     @agent
@@ -288,7 +288,7 @@ async def test_what_is_detached_goes_on_and_is_waited_for_when_it_is_asked() -> 
     assert trio.current_time() - start == pytest.approx(5)
 
 
-async def test_what_nobody_waited_for_is_waited_for_at_the_end() -> None:
+async def test_an_unawaited_detached_child_is_awaited_at_the_end() -> None:
     """Nothing that was asked for is dropped, and nothing outlives who asked for it."""
     helper = echo(seconds=60)
 
@@ -308,7 +308,7 @@ async def test_what_nobody_waited_for_is_waited_for_at_the_end() -> None:
         assert ended(orchestrator, run.id)["/brief/broken[1]"] == "failed"
 
 
-async def test_what_was_detached_is_cancelled_when_the_function_fails() -> None:
+async def test_detached_children_are_cancelled_when_the_function_fails() -> None:
     helper = echo(seconds=60)
 
     @agent
@@ -464,7 +464,7 @@ async def test_a_budget_around_a_fan_out_holds_for_all_of_it() -> None:
     assert run.usage.calls == 4
 
 
-async def test_a_pipeline_whose_own_budget_is_used_up_is_over_budget() -> None:
+async def test_a_pipeline_that_uses_up_its_own_budget_is_over_budget() -> None:
     helper = echo()
 
     @agent(budget=Budget(calls=2))
@@ -492,7 +492,7 @@ async def test_a_child_s_own_budget_is_its_own_failure() -> None:
     assert run.outcome.kind == "calls"
 
 
-async def test_the_rules_hold_for_what_a_function_delegates() -> None:
+async def test_the_rules_apply_to_delegations_of_a_function() -> None:
     @agent
     async def deep(level: int) -> str:
         try:
@@ -678,7 +678,7 @@ async def test_a_tool_of_a_child_does_not_speak_for_the_pipeline_above() -> None
     assert "delegates for a pipeline" in (await run_once(nested)).output
 
 
-async def test_what_has_ended_delegates_nothing_any_more() -> None:
+async def test_an_ended_pipeline_cannot_delegate() -> None:
     """A context of the function is used after the function has returned."""
     late: list[BaseException] = []
     started = trio.Event()
@@ -703,7 +703,7 @@ async def test_what_has_ended_delegates_nothing_any_more() -> None:
     assert "has ended, and cannot delegate" in str(late[0])
 
 
-async def test_what_is_no_agent_is_not_delegated_to() -> None:
+async def test_only_an_agent_can_be_delegated_to() -> None:
     nobody: Any = "researcher"
 
     @agent
@@ -714,7 +714,7 @@ async def test_what_is_no_agent_is_not_delegated_to() -> None:
     assert "'researcher' cannot be delegated to" in run.outcome.error
 
 
-async def test_the_models_of_all_whom_a_function_names_are_there_before_it_begins() -> None:
+async def test_the_models_of_all_agents_in_a_function_are_resolved_first() -> None:
     far = Agent("far", model="nobody:model")
 
     @agent
@@ -832,7 +832,7 @@ async def test_a_replay_shows_where_a_function_does_something_else() -> None:
     ("on_restart", "asked", "ending"),
     [("resume", 1, "succeeded"), ("restart", 2, "succeeded"), ("lose", 1, "lost")],
 )
-async def test_a_crash_is_what_the_agent_says_it_is(
+async def test_a_crash_of_a_pipeline_follows_on_restart(
     on_restart: Any, asked: int, ending: str
 ) -> None:
     helper = echo()
@@ -886,7 +886,7 @@ async def test_a_budget_in_a_function_is_the_same_after_a_crash() -> None:
             assert (await back.replies.receive()).text == "2"
 
 
-async def test_a_pipeline_that_drains_waits_with_what_can_go_on_later() -> None:
+async def test_a_draining_pipeline_leaves_later_delegations_for_the_resume() -> None:
     helper = echo(seconds=2)
 
     @agent

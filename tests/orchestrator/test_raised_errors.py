@@ -74,7 +74,7 @@ def failure(run: Run[Any]) -> RunFailedError:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("name", ["find", "wait_for"])
-async def test_a_run_fails_because_of_what_its_tool_has_raised(name: str) -> None:
+async def test_the_error_of_a_tool_is_the_cause_of_the_failed_run(name: str) -> None:
     """The frames begin where the program's own code begins."""
     cause = failure(await run(finder(name))).__cause__
 
@@ -88,7 +88,7 @@ async def test_a_run_fails_because_of_its_model() -> None:
     assert isinstance(failure(await run(asked)).__cause__, ModelError)
 
 
-async def test_a_pipeline_catches_what_its_child_has_raised() -> None:
+async def test_a_pipeline_catches_the_error_of_its_child() -> None:
     causes: list[BaseException | None] = []
 
     @agent

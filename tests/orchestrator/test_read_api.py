@@ -40,7 +40,7 @@ async def test_a_session_is_read_from_memory_and_from_the_journal_alike() -> Non
     assert [type(message).__name__ for message in before] == ["UserMessage", "AssistantMessage"]
 
 
-async def test_an_id_that_names_nothing_is_an_error() -> None:
+async def test_an_unknown_id_is_an_error() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         read = orchestrator.read
         with pytest.raises(UnknownIdError, match="there is no run 'r_none'"):
@@ -162,7 +162,7 @@ async def _run_later(orchestrator: Orchestrator) -> None:
     await orchestrator.run(worker(), "go")
 
 
-async def test_what_a_subscriber_is_given_is_redacted() -> None:
+async def test_facts_for_a_subscriber_are_redacted() -> None:
     secret = "hunter2hunter2"
     texts: list[str] = []
 

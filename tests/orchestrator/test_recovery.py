@@ -88,7 +88,7 @@ async def finish(entries: Sequence[Entry]) -> list[Entry]:
     return journal.entries
 
 
-async def test_a_crash_after_any_entry_loses_nothing_and_tells_nothing_twice() -> None:
+async def test_a_crash_after_any_entry_loses_no_task_and_repeats_no_notice() -> None:
     whole = await finish([])
     expected = Counter(
         (task.request.agent, task.request.goal) for task in facts(whole, TaskRequested)
@@ -246,7 +246,7 @@ def says_what_it_hears(transcript: Transcript) -> Any:
         ("lose", 1, {"surveyor": ["lost"], "leaf": ["lost"]}),
     ],
 )
-async def test_an_agent_says_what_a_restart_does_to_its_task(
+async def test_on_restart_decides_the_fate_of_an_interrupted_task(
     on_restart: OnRestart, measured: int, endings: dict[str, list[str]]
 ) -> None:
     """It goes on from its last step, begins anew and asks again, or ends as lost."""
@@ -285,7 +285,7 @@ async def test_an_agent_says_what_a_restart_does_to_its_task(
         ("lose", 1, "lost: its process died before it had ended"),
     ],
 )
-async def test_an_agent_says_what_a_restart_does_to_its_turn(
+async def test_on_restart_decides_the_fate_of_an_interrupted_turn(
     on_restart: OnRestart, measured: int, reply: str
 ) -> None:
     runs: list[str] = []
@@ -305,7 +305,7 @@ async def test_an_agent_says_what_a_restart_does_to_its_turn(
     assert any(afresh) == (on_restart == "restart")
 
 
-async def test_a_call_whose_effect_is_unknown_is_broken_off_and_not_repeated() -> None:
+async def test_a_call_with_an_unknown_effect_is_broken_off_and_not_repeated() -> None:
     runs: list[str] = []
 
     @tool
@@ -376,7 +376,7 @@ async def test_a_tool_with_a_key_runs_when_its_call_is_known_for_ever() -> None:
     assert is_known == [True]
 
 
-async def test_a_run_whose_process_died_is_interrupted_with_all_its_tasks() -> None:
+async def test_a_run_of_a_killed_process_is_interrupted_with_all_its_tasks() -> None:
     """The caller was waiting inside the turn, and is gone: nothing is due until it is resumed."""
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
@@ -396,7 +396,7 @@ async def test_a_run_whose_process_died_is_interrupted_with_all_its_tasks() -> N
     assert facts(left.entries, TurnEnded) == []
 
 
-async def test_a_task_whose_agent_is_gone_from_the_code_fails_and_says_so() -> None:
+async def test_a_task_fails_if_its_agent_is_gone_from_the_code() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(team()) as session:

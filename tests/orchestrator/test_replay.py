@@ -148,7 +148,7 @@ def test_a_session_with_detached_tasks_is_the_same_ten_times() -> None:
     assert [same(entries, team()) for _ in range(10)] == [7] * 10
 
 
-def test_after_any_crash_a_run_is_the_same_as_if_nothing_had_happened() -> None:
+def test_a_run_replays_identically_after_any_crash() -> None:
     whole = on_a_jumping_clock(partial(finish, []))
     for length in range(1, len(whole)):
         entries = on_a_jumping_clock(partial(finish, whole[:length]))
@@ -156,7 +156,7 @@ def test_after_any_crash_a_run_is_the_same_as_if_nothing_had_happened() -> None:
         assert same(entries, team()) == 7, length
 
 
-def test_what_went_wrong_goes_wrong_again() -> None:
+def test_recorded_failures_replay_identically() -> None:
     """Models that fail, tools that refuse or crash, tasks that are too slow or too dear."""
 
     def member(name: str, *steps: Any, **more: Any) -> Agent[Any]:
@@ -297,7 +297,7 @@ def test_who_is_steered_cancelled_and_waited_for_is_so_again() -> None:
         assert same(entries, agent) == 5
 
 
-def test_a_run_whose_caller_was_cancelled_is_cancelled_again() -> None:
+def test_a_run_cancelled_by_its_caller_replays_as_cancelled() -> None:
     async def cancelled(orchestrator: Orchestrator) -> None:
         with trio.move_on_after(0.7):
             await orchestrator.run(team(), "go")
@@ -375,7 +375,7 @@ async def test_a_fork_has_its_own_share_of_a_budget() -> None:
     assert fork.outcome.succeeded
 
 
-async def test_a_fork_copies_what_was_refused_and_what_a_crash_began_again() -> None:
+async def test_a_fork_copies_refusals_and_restarted_tasks() -> None:
     tasks = [
         {"goal": "a", "label": "a", "agent": "broken"},
         {"goal": "b", "agent": "worker", "depends_on": ["a"]},
@@ -490,7 +490,7 @@ def test_a_budget_of_an_agent_is_a_difference_where_it_is_asked() -> None:
     assert "budget budget (calls=9)" in found.replayed
 
 
-def test_a_detached_task_of_which_fewer_may_run_is_a_difference() -> None:
+def test_a_lower_limit_of_detached_tasks_is_a_difference() -> None:
     lead = changed(simple(), model=stepwise(hand_on("look", agent="looker"), "told later"))
     entries = talk_with(lead)
     found = replay_sync(entries, muted(lead), rules=Rules(detached=0)).difference
@@ -502,7 +502,7 @@ def test_a_detached_task_of_which_fewer_may_run_is_a_difference() -> None:
     assert "joined because the rules allow nothing in the background" in found.replayed
 
 
-def test_what_cannot_be_replayed_says_why() -> None:
+def test_a_replay_of_the_wrong_agent_or_run_is_refused() -> None:
     entries = run_of(team())
 
     with pytest.raises(ReplayError, match="is of agent 'lead', and not of 'other'"):
@@ -576,7 +576,7 @@ def counted(agent: Agent[Any], asked: list[str]) -> Agent[Any]:
     )
 
 
-async def test_a_fork_asks_nothing_again_and_goes_on_live_from_a_child() -> None:
+async def test_a_fork_repeats_no_recorded_call_and_continues_live_from_a_child() -> None:
     def read(transcript: Transcript) -> Any:
         texts = [it.text for it in transcript if isinstance(it, ToolMessage)]
         steps = [hand_on("first", agent="worker"), hand_on("second", agent="worker")]
@@ -710,7 +710,7 @@ def test_the_command_tells_whether_a_run_is_the_same(shell: Shell) -> None:
     assert "replayed  is asked for: agent editor; goal part; of a copy" in out
 
 
-def test_the_command_refuses_what_cannot_be_replayed(shell: Shell) -> None:
+def test_the_replay_command_refuses_unknown_runs_and_files(shell: Shell) -> None:
     shell.write("agents_file.py", AGENTS)
 
     assert "there are no runs yet" in shell.error("replay", "--file", "agents_file.py")
@@ -759,7 +759,7 @@ lead = Agent("lead", model=ScriptedModel.always(lead), delegates=[helper])
 """
 
 
-def test_the_command_retries_a_task_and_asks_nothing_else_again(shell: Shell) -> None:
+def test_the_retry_command_repeats_only_the_named_task(shell: Shell) -> None:
     shell.write("team.py", FAILING)
     assert shell.run("run", "team.py:lead", "go")[0] == "1 of 2\n"
     shell.write("mended", "")

@@ -30,7 +30,7 @@ def artist() -> Agent:
 
 
 @pytest.mark.realtime
-async def test_the_journal_has_them_and_leaves_what_is_no_text_alone() -> None:
+async def test_the_journal_keeps_binary_parts_unchanged_and_redacts_text() -> None:
     """An image with a byte changed is no image; a text is searched like any other."""
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:

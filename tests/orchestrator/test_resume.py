@@ -107,7 +107,7 @@ async def test_a_run_may_be_interrupted_again_and_is_resumed_once() -> None:
     assert len(harness.facts(TurnResumed)) == 2
 
 
-async def test_what_was_not_interrupted_is_not_resumed() -> None:
+async def test_only_an_interrupted_run_can_be_resumed() -> None:
     harness = Harness()
     async with harness.open() as orchestrator:
         async with orchestrator.open_session(worker()) as session:
@@ -407,7 +407,7 @@ def shell(
 
 
 @pytest.mark.memory_only
-def test_a_run_that_was_killed_is_resumed_and_nothing_is_paid_twice(shell: Shell) -> None:
+def test_a_killed_run_is_resumed_without_paying_twice(shell: Shell) -> None:
     assert shell.paid() == [1, 2, 3]
     code, said = shell.run("resume", shell.file)
 
@@ -623,7 +623,7 @@ async def test_a_durable_run_that_waits_in_another_journal_is_found_there(tmp_pa
     assert len({it.id for it in (ended, beside, resumed, again, last)}) == 5
 
 
-def test_what_was_asked_is_told_apart() -> None:
+def test_durable_keys_differ_by_agent_text_and_parts() -> None:
     other = Agent("other", model=ScriptedModel([]))
     files = [
         Part(media_type="text/plain", data=b"a"),

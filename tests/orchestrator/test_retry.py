@@ -101,7 +101,7 @@ def test_a_retry_can_be_replayed_too() -> None:
         assert replay_sync(entries, team, run=opened.session).difference is None
 
 
-async def test_what_stays_of_a_parent_are_its_steps_before() -> None:
+async def test_a_retry_keeps_the_earlier_steps_of_the_parent() -> None:
     """Here the one in the middle had tried twice, and its parent had given up."""
     asked = Asked("leaf")
 
@@ -271,7 +271,7 @@ async def test_of_a_run_that_failed_all_is_done_again() -> None:
     assert again.output == "yes"
 
 
-async def test_what_cannot_be_retried_says_why() -> None:
+async def test_a_retry_of_a_running_or_succeeded_task_is_refused() -> None:
     asked = Asked()
     team = asked.team(delegates=[asked.worker(seconds=60)])
     async with open_orchestrator(":memory:") as orchestrator:

@@ -62,7 +62,7 @@ async def test_a_batch_of_children_runs_at_the_same_time_and_joins() -> None:
     assert [node.goal for node in nodes(finished.tree).values()] == ["go", "a", "b", "c"]
 
 
-async def test_a_background_task_joins_because_nobody_could_be_told_later() -> None:
+async def test_a_background_task_of_a_run_is_joined_with_a_note() -> None:
     """The result is in the same response, and the note says why."""
     seen: list[Any] = []
 
@@ -97,7 +97,7 @@ async def test_waiting_that_was_asked_for_needs_no_note() -> None:
     assert "note" not in seen[0]
 
 
-async def test_every_node_says_who_what_how_and_for_how_much() -> None:
+async def test_every_node_has_its_agent_goal_mode_times_and_usage() -> None:
     editor = Agent(
         "editor",
         model=ScriptedModel([hand_on("part", background=False), "whole"], seconds=1),

@@ -69,7 +69,7 @@ async def test_a_run_reads_its_goal_and_knows_where_its_answer_goes() -> None:
     assert "job writer" in message.instructions
 
 
-async def test_three_days_without_a_process_are_one_late_run_and_what_was_missed_is_said() -> None:
+async def test_missed_schedules_start_one_late_run_and_are_reported() -> None:
     harness, clock = Harness(), WallClock("2026-11-17T12:00")
     job = brief("0 * * * *")
     async with scheduled(harness, [job], clock):
@@ -82,7 +82,7 @@ async def test_three_days_without_a_process_are_one_late_run_and_what_was_missed
     assert (times_of(harness), fact.missed) == (["11-20 12:00"], 71)
 
 
-async def test_what_is_too_late_is_skipped_and_said_once() -> None:
+async def test_a_run_that_is_too_late_is_skipped_and_reported_once() -> None:
     harness, clock = Harness(), WallClock("2026-11-17T12:00")
     for _ in range(2):
         async with scheduled(harness, [brief()], clock):
@@ -97,7 +97,7 @@ async def test_what_is_too_late_is_skipped_and_said_once() -> None:
     assert len(harness.facts(SessionOpened)) == 1, "that of the job itself"
 
 
-async def test_a_clock_that_is_set_back_begins_nothing_twice() -> None:
+async def test_a_clock_set_back_starts_no_run_twice() -> None:
     harness, clock = Harness(), WallClock("2026-11-17T07:00")
     async with scheduled(harness, [brief()], clock):
         await clock.wait_until("2026-11-17T08:30")
@@ -134,7 +134,7 @@ async def test_a_run_that_takes_long_is_not_overlapped() -> None:
     assert all("still under way" in why for why in skipped)
 
 
-async def test_a_new_job_does_not_catch_up_what_was_due_before_it_was_there() -> None:
+async def test_a_new_job_does_not_catch_up_earlier_schedules() -> None:
     harness, clock = Harness(), WallClock("2026-11-17T08:30")
     async with scheduled(harness, [brief()], clock):
         await trio.sleep(60)
@@ -179,7 +179,7 @@ async def test_pause_resume_run_now_and_remove() -> None:
     assert times_of(harness)[1] == "11-19 08:00"
 
 
-async def test_an_edit_while_a_run_is_under_way_begins_nothing_of_the_old_schedule() -> None:
+async def test_an_edit_during_a_run_drops_the_old_schedule() -> None:
     model = GatedModel("Late.")
     harness, clock, chat = Harness(), WallClock("2026-11-17T07:30"), Chat()
     job = brief("0 * * * *", Agent("writer", model=model), deliver="chat:42")
@@ -201,7 +201,7 @@ async def test_an_edit_while_a_run_is_under_way_begins_nothing_of_the_old_schedu
     assert chat.texts == ["Late.", "Late."]
 
 
-async def test_an_agent_that_has_nothing_to_tell_is_silent_and_a_failure_never_is() -> None:
+async def test_a_silent_answer_is_not_delivered_and_a_failure_always_is() -> None:
     harness, clock, chat = Harness(), WallClock("2026-11-17T07:30"), Chat()
     silent = brief(agent=writer("[SILENT]"), deliver="chat:42")
     broken = Agent("broken", model=FailingModel([500, 500, 500]))
@@ -288,7 +288,7 @@ async def test_an_agent_that_is_gone_is_said_and_its_job_stays() -> None:
     assert fact.skipped == "there is no agent 'gone' here"
 
 
-async def test_an_agent_whose_model_cannot_be_had_is_said_and_others_begin() -> None:
+async def test_a_job_without_its_model_is_skipped_and_others_start() -> None:
     harness, clock = Harness(), WallClock("2026-11-17T07:00")
     keyless = brief(agent=Agent("keyless", model="openai:gpt-5"))
     async with scheduled(harness, [keyless, brief()], clock) as (_, scheduler):
@@ -342,7 +342,7 @@ async def test_a_moment_runs_once_and_is_over_for_the_next_process() -> None:
     assert times_of(harness) == ["11-17 08:00"]
 
 
-async def test_a_job_without_a_zone_keeps_that_of_the_machine_where_it_was_set(
+async def test_a_job_without_a_zone_keeps_the_zone_of_its_first_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     harness, clock = Harness(), WallClock("2026-11-17T07:00")
@@ -365,7 +365,7 @@ def test_the_zone_of_a_machine_is_a_name(tmp_path: Path) -> None:
     assert local_zone({"TZ": "nowhere"}, link) == BERLIN
 
 
-async def test_a_crash_after_every_entry_loses_no_run_and_begins_none_twice() -> None:
+async def test_a_crash_after_any_entry_loses_and_repeats_no_scheduled_run() -> None:
     async def live(harness: Harness, crash_after: int | None) -> list[str]:
         clock, chat = WallClock("2026-11-17T07:59"), Chat()
         job, targets = brief(deliver="chat:42"), {"chat": chat.send}

@@ -624,7 +624,7 @@ async def test_a_run_with_secrets_is_the_same_when_it_is_replayed(field: Field) 
     assert replayed.difference is None
 
 
-async def test_what_waits_for_an_approval_in_a_crash_is_not_run_with_stars(field: Field) -> None:
+async def test_a_call_with_a_redacted_secret_is_not_run_after_a_crash(field: Field) -> None:
     """The journal does not have what the model wrote, so it is lost."""
     journal = MemoryJournal()
     ran: list[str] = []
@@ -700,7 +700,7 @@ def test_a_short_secret_does_not_tear_facts_apart(secret: str, event: Event) -> 
     assert encoded == encode(event)
 
 
-def test_what_is_said_around_them_is_cleaned_all_the_same() -> None:
+def test_fields_beside_an_id_are_redacted() -> None:
     event = TaskRequested(
         request(goal="the pin is 1234", label="1234", context="t_1234"),
         Mode.DETACHED,
@@ -723,7 +723,7 @@ def test_a_message_keeps_its_name_when_it_is_cleaned() -> None:
 
 
 @pytest.mark.parametrize("field", ["error", "note", "schema_errors"])
-def test_an_answer_that_is_said_again_hides_nothing_beside_it(field: str) -> None:
+def test_a_repeated_answer_does_not_hide_secrets_beside_it(field: str) -> None:
     """What was looked through a moment ago is not looked through again; all else is."""
     facts = FactRedactor(Redactor())
     answer = AssistantMessage("all is well")

@@ -50,7 +50,7 @@ async def test_a_detached_child_wakes_a_fresh_turn_of_its_parent() -> None:
     assert [session.tree[task].mode for task in session.tree] == ["root", "detached"]
 
 
-async def test_the_receipt_says_what_will_happen() -> None:
+async def test_the_receipt_of_a_background_batch_names_its_tasks() -> None:
     receipts: list[Any] = []
 
     def say(transcript: Transcript) -> str:
@@ -99,7 +99,7 @@ async def test_a_child_of_a_detached_task_is_joined() -> None:
     assert modes["/top/middle[1]/leaf[1]"] == "joined"
 
 
-async def test_idle_means_that_nothing_runs_and_every_reply_is_there() -> None:
+async def test_wait_idle_returns_after_all_tasks_and_replies() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(chatty()) as session:
             await session.wait_idle()
@@ -152,7 +152,7 @@ async def test_a_completion_can_be_understood_without_any_history() -> None:
         assert part in told[0]
 
 
-async def test_what_is_said_during_a_turn_makes_the_next_one() -> None:
+async def test_a_message_during_a_turn_starts_the_next_one() -> None:
     model = ScriptedModel(["first", "second"], seconds=10)
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(Agent("a", model=model)) as session:
@@ -169,7 +169,7 @@ async def test_what_is_said_during_a_turn_makes_the_next_one() -> None:
     assert replies == {"one": "first", "two": "second"}
 
 
-async def test_a_question_nobody_waits_for_any_more_is_still_answered() -> None:
+async def test_a_question_is_answered_after_its_caller_gave_up() -> None:
     model = ScriptedModel(["late"], seconds=10)
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(Agent("a", model=model)) as session:
@@ -230,7 +230,7 @@ async def test_a_turn_that_ends_behind_a_closed_door_is_delivered_at_the_next() 
             assert again.replies.receive_nowait().text == "at last"
 
 
-async def test_every_turn_says_what_its_door_can_do() -> None:
+async def test_every_turn_records_the_capability_of_its_door() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(chatty()) as session:

@@ -13,7 +13,7 @@ ODD = " \t\n⟨⟩U+0\u200b\u00a0\u3164\u202e"
 
 
 @pytest.mark.parametrize("text", ["make", "a\n\tb\n\nc", f"x{' ' * 20}y", "grün ✓ 日本"])
-def test_what_is_seen_is_shown_as_it_is(text: str) -> None:
+def test_visible_characters_are_shown_unchanged(text: str) -> None:
     assert visible(text) == text
 
 
@@ -31,7 +31,7 @@ def test_what_is_seen_is_shown_as_it_is(text: str) -> None:
         ("a\rb", "a⟨U+000D⟩b"),
     ],
 )
-def test_what_is_not_seen_has_a_mark(text: str, mark: str) -> None:
+def test_an_invisible_character_is_marked(text: str, mark: str) -> None:
     assert visible(text).startswith(f"{mark} ⟨sha256 ")
 
 
@@ -42,7 +42,7 @@ def test_no_two_texts_are_shown_alike(one: str, other: str) -> None:
         assert (show(one) == show(other)) is (one == other)
 
 
-def test_nothing_in_a_long_text_takes_a_long_time() -> None:
+def test_a_long_text_is_shown_quickly() -> None:
     text = (string.printable + ODD) * 50_000
 
     assert len(visible_in_short(text)) < 30_000

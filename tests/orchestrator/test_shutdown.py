@@ -59,7 +59,7 @@ def statuses(journal: MemoryJournal) -> dict[str, str]:
     return {tree[task].path: tree[task].status for task in tree}
 
 
-async def test_what_runs_may_finish_and_drain_says_that_it_has() -> None:
+async def test_drain_lets_running_work_finish_and_returns_true() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:
             runs = []
@@ -113,7 +113,7 @@ async def test_a_detached_task_that_needs_longer_goes_on_the_next_time() -> None
     assert len(facts(journal.entries, TaskSettled)) == 1
 
 
-async def test_nothing_new_is_begun_and_the_error_says_why() -> None:
+async def test_a_draining_orchestrator_starts_no_new_work() -> None:
     agent = worker()
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -149,7 +149,7 @@ async def test_news_that_comes_while_it_stops_is_told_the_next_time() -> None:
     assert len(facts(journal.entries, TaskStarted)) == 1
 
 
-async def test_a_run_is_told_that_nothing_is_handed_on_and_ends_with_what_it_has() -> None:
+async def test_a_draining_run_is_told_that_delegation_is_refused() -> None:
     def lead(transcript: Transcript) -> Any:
         last = transcript[-1]
         return last.text if isinstance(last, ToolMessage) else hand_on("a")
@@ -196,7 +196,7 @@ async def test_a_session_that_hands_work_on_waits_with_it_until_the_next_time() 
     assert len(facts(journal.entries, ReplyDelivered)) == 2
 
 
-async def test_joined_tasks_that_wait_for_room_belong_to_what_runs() -> None:
+async def test_queued_joined_tasks_finish_during_a_drain() -> None:
     model = ScriptedModel([hand_on("a", "b", "c"), "end"])
     agent = Agent("lead", model=model, delegates=[worker(seconds=3)])
     async with open_orchestrator(":memory:", rules=Rules(live_children=1)) as orchestrator:
@@ -209,7 +209,7 @@ async def test_joined_tasks_that_wait_for_room_belong_to_what_runs() -> None:
     assert tree.counts() == {"succeeded": 4}
 
 
-async def test_what_hangs_can_be_written_off() -> None:
+async def test_hanging_work_can_be_abandoned() -> None:
     """Cleanup that never ends would block the shutdown; the journal does not wait for it."""
     journal = MemoryJournal()
 
@@ -437,7 +437,7 @@ def test_a_second_signal_stops_at_once(home: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["thread.py", "stubborn.py"])
-def test_what_hangs_does_not_keep_the_process(home: Path, file: str) -> None:
+def test_hanging_work_does_not_block_the_exit(home: Path, file: str) -> None:
     """Neither a thread, which cannot be stopped, nor cleanup that never ends."""
     with started(home, "run", file, "go", is_patient=True) as command:
         command.wait_for("running")
@@ -451,7 +451,7 @@ def test_what_hangs_does_not_keep_the_process(home: Path, file: str) -> None:
     assert "something hangs, and is left behind" in command.err
 
 
-def test_a_third_signal_ends_even_what_blocks_the_event_loop(home: Path) -> None:
+def test_a_third_signal_ends_a_blocked_event_loop(home: Path) -> None:
     """Nothing can be written then, so the journal looks as after `kill -9`."""
     with started(home, "run", "blocked.py", "go") as command:
         command.wait_for("now it is stuck")

@@ -144,7 +144,7 @@ def test_hundreds_of_agents_obey_every_law() -> None:
     assert_laws(run.entries, settings.rules)
 
 
-def test_agents_hand_on_what_the_fan_out_says_and_leaves_answer() -> None:
+def test_agents_delegate_according_to_the_fan_out_and_leaves_answer() -> None:
     settings = SimulationSettings(fan_out="2,3", output_tokens=10)
     run = simulate_once(team(), "go", settings, seed=1)
 
@@ -189,7 +189,7 @@ def test_tools_are_called_and_never_run() -> None:
     assert run.waited[Wait.TOOL] == pytest.approx(100)
 
 
-def test_nothing_is_asked_of_the_models_that_agents_have() -> None:
+def test_a_simulation_never_calls_the_models_of_agents() -> None:
     agent = Agent("scripted", model=ScriptedModel([RuntimeError("asked")]))
     run = simulate_once(agent, "go", SimulationSettings(), seed=1)
 
@@ -226,7 +226,7 @@ def test_a_transcript_that_grows_too_long_is_compacted_as_usual() -> None:
     assert own < read
 
 
-def test_without_spread_times_are_what_they_are_said_to_be() -> None:
+def test_simulated_times_without_spread_are_exact() -> None:
     editor = Agent("editor", model="a:b", delegates=[Agent("worker", model="openai:gpt-5")])
     settings = SimulationSettings(model_seconds=10, output_tokens=100, spread=0, seeds=2)
     report = simulate(editor, "go", settings)
@@ -262,7 +262,7 @@ def test_without_spread_times_are_what_they_are_said_to_be() -> None:
         ),
     ],
 )
-def test_what_limits_a_run_is_told(limit: str, settings: SimulationSettings) -> None:
+def test_the_report_names_the_limiting_factor(limit: str, settings: SimulationSettings) -> None:
     worker = Agent("worker", model="openai:gpt-5-mini")
     editor = Agent("editor", model="openai:gpt-5", delegates=[worker])
     report = simulate(editor, "go", settings)
@@ -279,7 +279,7 @@ def test_the_chain_of_a_run_adds_up_to_its_makespan() -> None:
         assert min(run.chain.values()) >= 0
 
 
-def test_the_chain_goes_back_by_what_ended_last() -> None:
+def test_the_chain_follows_the_tasks_that_ended_last() -> None:
     """By hand: a root that asks two, of whom the slower one had waited for room."""
     tree = Tree(TaskId("root"))
     tree.add(TaskId("root"), parent=None, agent="r", path="/r", mode=Mode.ROOT, at=0.0)
@@ -350,7 +350,7 @@ def test_costs_are_those_of_the_models_that_agents_name() -> None:
     assert usage.cost == round(usage.input_tokens * 1.25 + 1_000 * 10)
 
 
-def test_what_nobody_knows_the_price_of_is_never_free() -> None:
+def test_an_unknown_price_is_never_reported_as_free() -> None:
     unknown = simulate(Agent("a", model="x:unheard-of"), "go", _few())
     partly = simulate(team(), "go", _few())
 
@@ -435,7 +435,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> No
         SimulationSettings(**settings)
 
 
-def test_an_estimate_has_what_is_expected_and_what_is_possible() -> None:
+def test_an_estimate_has_an_expected_and_a_worst_cost() -> None:
     worker = Agent("worker", model="openai:gpt-5-mini", limits=Limits(model_calls=2, tokens=1_000))
     editor = Agent(
         "editor",
@@ -456,7 +456,7 @@ def test_an_estimate_has_what_is_expected_and_what_is_possible() -> None:
     assert "at most" in found.to_text()
 
 
-def test_an_estimate_says_where_nothing_bounds_it_and_a_budget_does() -> None:
+def test_an_estimate_without_a_bound_is_unbounded_unless_a_budget_is_set() -> None:
     free = estimate(team(), "go", _few())
     bound = estimate(team(), "go", SimulationSettings(seeds=2, budget=Budget(usd=2)))
 
@@ -502,7 +502,7 @@ def test_the_command_prints_a_report_and_draws_a_plot(
     ("options", "code"),
     [(["--failure-rate", "1"], 1), (["--budget-usd", "0.000001", "--price", "1/2.5"], 3)],
 )
-def test_the_command_exits_as_a_run_does_where_none_succeeds(
+def test_the_simulate_command_exits_like_a_run_if_every_run_fails(
     options: list[str], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(ROOT / "examples" / "research_team.py")
@@ -546,7 +546,7 @@ def test_the_command_says_where_it_could_not_draw(
         (["--failure-rate", "2"], "it is a share, 0 to 1"),
     ],
 )
-def test_the_command_refuses_what_makes_no_sense(
+def test_the_simulate_command_refuses_invalid_options(
     option: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(ROOT / "examples" / "hello.py")

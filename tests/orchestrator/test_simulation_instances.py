@@ -68,7 +68,7 @@ class Row(TypedDict):
         Any,
     ],
 )
-def test_an_instance_can_be_read_as_what_was_promised(promised: Any) -> None:
+def test_a_sample_value_can_be_read_as_the_promised_type(promised: Any) -> None:
     schema = output_schema(promised)
     assert schema is not None
     made = msgspec.json.encode(sample_value(schema, length=4)).decode()

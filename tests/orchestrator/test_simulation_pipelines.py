@@ -79,7 +79,7 @@ def test_a_seed_gives_the_same_report_of_a_program_with_nurseries() -> None:
     assert len(reports) == 1
 
 
-def test_nothing_bounds_how_often_a_program_asks() -> None:
+def test_the_calls_of_a_pipeline_have_no_bound() -> None:
     found = estimate(brief, "go", SimulationSettings(seeds=2))
 
     assert found.calls.p50 == 5

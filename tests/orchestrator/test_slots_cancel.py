@@ -69,7 +69,7 @@ async def test_a_queued_task_in_the_background_is_cancelled_alike_and_told() -> 
     assert counter.goals == ["part 1", "part 3"]
 
 
-async def test_a_model_can_cancel_what_waits_in_line() -> None:
+async def test_a_model_can_cancel_a_queued_task() -> None:
     counter = counting(100)
     read: list[Any] = []
 
@@ -96,7 +96,7 @@ async def test_a_model_can_cancel_what_waits_in_line() -> None:
     assert counter.goals == ["part 1"]
 
 
-async def test_cancelling_a_parent_ends_what_it_has_in_line() -> None:
+async def test_cancelling_a_parent_ends_its_queued_tasks() -> None:
     counter = counting(100)
     middle = Agent(
         "middle", model=going_on(hand_on(*goals(5)), then="up"), delegates=[worker_on(counter)]
@@ -124,7 +124,7 @@ async def test_cancelling_a_parent_ends_what_it_has_in_line() -> None:
     assert counter.most_at_once == 2
 
 
-async def test_cancelling_a_session_with_its_tree_ends_what_waits_in_line() -> None:
+async def test_cancelling_a_session_with_its_tree_ends_queued_tasks() -> None:
     counter = counting(100)
     model = ScriptedModel(
         [
@@ -148,7 +148,7 @@ async def test_cancelling_a_session_with_its_tree_ends_what_waits_in_line() -> N
     assert len(counter.goals) == 2
 
 
-async def test_who_runs_out_of_time_takes_along_what_waits_in_line() -> None:
+async def test_a_timed_out_task_takes_its_queued_tasks_along() -> None:
     counter = counting(10)
     lead = Agent(
         "editor",
@@ -165,7 +165,7 @@ async def test_who_runs_out_of_time_takes_along_what_waits_in_line() -> None:
     assert counter.goals == goals(2)
 
 
-async def test_cancelling_a_run_from_outside_ends_what_waits_in_line() -> None:
+async def test_cancelling_a_run_from_outside_ends_queued_tasks() -> None:
     counter = counting(100)
     lead = editor(hand_on(*goals(4)), "end", delegates=[worker_on(counter)])
     async with open_orchestrator(":memory:", rules=Rules(live_tasks=1)) as orchestrator:

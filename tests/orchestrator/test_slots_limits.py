@@ -74,7 +74,7 @@ async def test_no_more_tasks_of_a_session_run_in_the_background_than_the_rules_s
     assert trio.current_time() - before == pytest.approx(30)
 
 
-async def test_what_waits_within_a_call_does_not_count_as_background() -> None:
+async def test_joined_tasks_do_not_count_as_detached() -> None:
     """Each limit is its own number."""
     apart, within = counting(10), counting(10)
     model = going_on(
@@ -169,7 +169,7 @@ async def test_live_calls_of_a_provider_are_limited_by_its_name() -> None:
     assert 1 <= peak <= 2
 
 
-async def test_a_model_with_no_live_calls_at_all_fails_its_task_and_nobody_waits() -> None:
+async def test_a_model_with_an_in_flight_limit_of_zero_fails_its_task() -> None:
     closed = Agent("worker", model=with_rate_limit(counting(), Limiter(in_flight=0)))
 
     finished = await run_under(editor(hand_on("a"), "end", delegates=[closed]))

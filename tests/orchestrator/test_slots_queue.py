@@ -45,7 +45,7 @@ async def test_a_queue_holds_so_many_and_no_more() -> None:
     assert counter.most_at_once == 1
 
 
-async def test_of_racing_calls_exactly_those_are_refused_for_which_there_is_no_room() -> None:
+async def test_racing_calls_beyond_the_room_are_refused() -> None:
     calls = [hand_on(goal, background=False) for goal in goals(10)]
     answers: list[ToolMessage] = []
 
@@ -150,7 +150,7 @@ async def test_parents_take_turns() -> None:
     assert before_it <= 8 + 4
 
 
-async def test_what_is_waited_for_takes_turns_with_what_runs_in_the_background() -> None:
+async def test_joined_tasks_take_turns_with_detached_ones() -> None:
     counter = counting()
     model = going_on(hand_on(*goals(8), background=True), hand_on("now", background=False))
     agent = Agent("lead", model=model, delegates=[worker_on(counter)])

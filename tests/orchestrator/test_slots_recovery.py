@@ -74,7 +74,7 @@ async def test_queued_tasks_survive_a_crash_and_run_once(tmp_path: Path) -> None
 
 
 @pytest.mark.realtime
-async def test_a_restart_under_tighter_rules_keeps_what_waits(tmp_path: Path) -> None:
+async def test_a_restart_under_tighter_rules_keeps_queued_tasks(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     session_id = await crash_when_one_runs(path, 9, Rules(detached=4))
     model = CountingModel()
@@ -108,7 +108,7 @@ async def test_a_restart_under_wider_rules_lets_all_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("none", ["detached", "live_tasks", "live_children"])
-async def test_a_restart_under_rules_that_allow_nothing_keeps_tasks_for_the_next(none: str) -> None:
+async def test_a_restart_under_rules_of_zero_keeps_tasks_for_the_next_one(none: str) -> None:
     journal = MemoryJournal()
     gate = GatedModel()
     with trio.move_on_after(10):
@@ -234,7 +234,7 @@ async def test_a_joined_batch_goes_on_under_tighter_rules(length: int, after: Ru
     assert tree.counts() == {"succeeded": 5}
 
 
-async def test_a_crash_after_any_entry_leaves_nobody_waiting_in_line() -> None:
+async def test_a_crash_after_any_entry_leaves_no_task_queued() -> None:
     """Joined and detached in line for one place, and a nested batch: all of it comes through."""
 
     def lead() -> Agent:

@@ -23,7 +23,7 @@ from tests.orchestrator.slots_kit import counting, goals, paths, run_under
         ({"live_tasks": 0}, "the rules allow no task to run at all"),
     ],
 )
-async def test_none_at_all_is_honoured_and_the_model_goes_on(
+async def test_a_rule_of_zero_refuses_delegation_and_the_model_continues(
     rules: dict[str, int], why: str
 ) -> None:
     read: list[str] = []
@@ -42,7 +42,7 @@ async def test_none_at_all_is_honoured_and_the_model_goes_on(
     assert (counter.goals, len(finished.tree)) == ([], 1)
 
 
-async def test_nothing_in_the_background_means_within_the_call_with_a_note() -> None:
+async def test_a_background_limit_of_zero_joins_the_task_with_a_note() -> None:
     counter = counting(10)
     agent = editor(hand_on("part", background=True), last_text, delegates=[worker_on(counter)])
     async with open_orchestrator(":memory:", rules=Rules(detached=0)) as orchestrator:

@@ -305,7 +305,7 @@ async def test_who_waits_for_its_children_sees_it_when_they_have_ended() -> None
     assert shown == [[], [from_lead("how is it?")]]
 
 
-async def test_a_list_shows_what_was_said_and_whether_it_was_seen() -> None:
+async def test_a_list_shows_steering_and_whether_it_was_seen() -> None:
     lead = Lead(
         background("a"),
         pause(5),
@@ -422,13 +422,13 @@ async def test_whoever_steers_from_python_has_a_receipt(
     assert child.steering == [[message] * (call >= seen) for call in (1, 2, 3)]
 
 
-async def test_steering_what_is_not_there_says_so() -> None:
+async def test_steering_an_unknown_task_raises() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with pytest.raises(UnknownIdError, match="there is no task 't_none'"):
             await orchestrator.steer("t_none", "hello")
 
 
-async def test_what_stands_for_no_character_is_replaced() -> None:
+async def test_a_lone_surrogate_in_steering_is_replaced() -> None:
     child = StepwiseModel(2)
     agent = Agent("lead", model=Lead(background("a")), delegates=[working(child)])
     async with open_orchestrator(":memory:") as orchestrator:
@@ -490,7 +490,7 @@ async def test_a_run_can_be_steered_from_outside() -> None:
         assert await orchestrator.steer(run, "and the sky") == Receipt("gone")
 
 
-async def test_what_came_too_late_for_a_turn_is_not_seen_in_the_next() -> None:
+async def test_steering_that_came_too_late_is_not_seen_in_the_next_turn() -> None:
     """A client that was told that it came too late may have sent it again."""
     model = StepwiseModel(1)
     async with open_orchestrator(":memory:") as orchestrator:
@@ -510,7 +510,7 @@ async def test_what_came_too_late_for_a_turn_is_not_seen_in_the_next() -> None:
     assert model.steering == [[], []]
 
 
-async def test_the_receipt_of_a_turn_says_what_became_of_it_in_that_turn() -> None:
+async def test_a_steering_receipt_reports_its_own_turn() -> None:
     """Even if the next turn begins in the very moment in which it ends."""
     model = StepwiseModel(1)
     async with open_orchestrator(":memory:") as orchestrator:
@@ -679,7 +679,7 @@ async def finish(entries: Sequence[Entry], agent: Agent) -> list[Entry]:
     return journal.entries
 
 
-async def test_a_crash_after_any_entry_loses_no_message_and_shows_none_twice() -> None:
+async def test_a_crash_after_any_entry_loses_and_repeats_no_steering() -> None:
     whole = await finish([], steered_team(StepwiseModel(4)))
     assert len(facts(whole, Steered)) == 3
     for length in range(1, len(whole)):
@@ -701,7 +701,7 @@ async def test_a_crash_after_any_entry_loses_no_message_and_shows_none_twice() -
         assert all(turn.outcome.succeeded for turn in facts(entries, TurnEnded)), length
 
 
-async def test_a_crash_after_any_entry_keeps_what_was_said_from_outside() -> None:
+async def test_a_crash_after_any_entry_keeps_steering_from_outside() -> None:
     whole = MemoryJournal()
     await steered_run(StepwiseModel(3), at=5, seconds=100, journal=whole)
     for length in range(1, len(whole.entries)):

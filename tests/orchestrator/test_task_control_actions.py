@@ -24,7 +24,7 @@ from tests.orchestrator.task_control_kit import (
 )
 
 
-async def test_a_list_says_what_each_task_does() -> None:
+async def test_a_list_shows_the_goal_mode_and_status_of_each_task() -> None:
     lead = Lead(background("10", "20"), control("list"))
     await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
     listed = lead.answers[1]["tasks"]
@@ -36,7 +36,7 @@ async def test_a_list_says_what_each_task_does() -> None:
     assert all(task["seconds"] >= 0 and task["tokens"] == 0 for task in listed)
 
 
-async def test_a_list_shows_what_runs_first_and_then_what_has_ended() -> None:
+async def test_a_list_shows_running_tasks_before_ended_ones() -> None:
     lead = Lead(background("10", "50"), control("wait", mode="any"), control("list"), "on it")
     await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
     listed = lead.answers[2]["tasks"]
@@ -47,7 +47,7 @@ async def test_a_list_shows_what_runs_first_and_then_what_has_ended() -> None:
     ]
 
 
-async def test_a_list_of_nothing_is_empty() -> None:
+async def test_a_list_without_tasks_is_empty() -> None:
     lead = Lead(control("list"))
     await hold(Agent("lead", model=lead, delegates=[worker()]))
 
@@ -76,7 +76,7 @@ async def test_waiting_for_all_brings_every_result_in_order() -> None:
     assert trio.current_time() == pytest.approx(20)
 
 
-async def test_waiting_for_any_brings_the_first_and_says_what_still_runs() -> None:
+async def test_waiting_for_any_returns_the_first_result_and_the_running_tasks() -> None:
     journal = MemoryJournal()
     lead = Lead(background("20", "10"), on_each("wait", mode="any"), "one is there")
     await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]), journal)
@@ -117,7 +117,7 @@ async def test_waiting_without_a_name_is_for_all_that_run() -> None:
 
 
 @pytest.mark.parametrize("mode", ["any", "all"])
-async def test_waiting_for_nothing_is_over_at_once(mode: str) -> None:
+async def test_waiting_without_tasks_returns_at_once(mode: str) -> None:
     lead = Lead(control("wait", mode=mode))
     agent = Agent("lead", model=lead, delegates=[worker()])
     async with open_orchestrator(":memory:") as orchestrator:
@@ -130,7 +130,7 @@ async def test_waiting_for_nothing_is_over_at_once(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["any", "all"])
-async def test_waiting_for_what_has_ended_is_over_at_once(mode: str) -> None:
+async def test_waiting_for_ended_tasks_returns_at_once(mode: str) -> None:
     lead = Lead(background("10"), on_each("wait"), on_each("wait", mode=mode))
     await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
 
@@ -166,7 +166,7 @@ async def test_reading_behind_the_end_of_a_result_gives_nothing() -> None:
     assert lead.answers[2]["results"][0]["output"] == ""
 
 
-async def test_waiting_for_what_never_begins_is_over_when_that_is_known() -> None:
+async def test_waiting_for_an_unstartable_task_returns_its_refusal() -> None:
     batch = ToolCall(
         "delegate_task",
         {
@@ -209,7 +209,7 @@ async def test_looking_after_tasks_counts_as_no_task_and_needs_no_room() -> None
     assert lead.answers[4]["results"][0]["status"] == "cancelled"
 
 
-async def test_the_result_of_what_runs_is_that_it_runs() -> None:
+async def test_the_result_of_a_running_task_is_still_running() -> None:
     lead = Lead(background("10"), on_each("result"), "later then")
     await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
 
@@ -261,7 +261,7 @@ async def test_who_is_meant_must_be_said(action: str) -> None:
         {},
     ],
 )
-async def test_what_makes_no_sense_is_answered_and_harms_nobody(arguments: dict[str, Any]) -> None:
+async def test_invalid_arguments_are_answered_and_affect_no_task(arguments: dict[str, Any]) -> None:
     lead = Lead(ToolCall("task", arguments))
     session = await hold(Agent("lead", model=lead, delegates=[worker()]))
 
@@ -269,7 +269,7 @@ async def test_what_makes_no_sense_is_answered_and_harms_nobody(arguments: dict[
     assert session.tree.counts() == {"succeeded": 1}
 
 
-async def test_who_hands_nothing_on_has_nothing_to_look_after() -> None:
+async def test_an_agent_without_delegates_has_no_task_tool() -> None:
     spy = SpyModel("ok")
     async with open_orchestrator(":memory:") as orchestrator:
         await orchestrator.run(Agent("alone", model=spy), "go")

@@ -45,7 +45,7 @@ def untidy(seconds: float, log: list[str], name: str = "tidy") -> Tool:
     return run
 
 
-async def test_cancelling_a_turn_ends_what_it_waits_for_and_nothing_else() -> None:
+async def test_cancelling_a_turn_ends_only_its_joined_tasks() -> None:
     lead = Lead(background("50"), hand_on("100", background=False), "news")
     agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     async with open_orchestrator(":memory:") as orchestrator:
@@ -215,7 +215,7 @@ async def test_cancel_returns_when_the_cleanup_of_every_descendant_is_over() -> 
             assert [*statuses(orchestrator, session.id).values()][1:] == ["cancelled", "cancelled"]
 
 
-async def test_a_model_that_cancels_reads_what_was_said_and_spent_by_then() -> None:
+async def test_a_model_that_cancels_reads_the_partial_text_and_the_usage() -> None:
     @tool
     async def wait() -> str:
         await trio.sleep_forever()
@@ -264,7 +264,7 @@ async def test_a_model_that_cancels_waits_for_the_cleanup_too() -> None:
     assert trio.current_time() == pytest.approx(12)
 
 
-async def test_cancelling_what_has_ended_changes_nothing() -> None:
+async def test_cancelling_an_ended_task_records_no_fact() -> None:
     journal = MemoryJournal()
     lead = Lead(background("10"), on_each("wait"), on_each("cancel"))
     await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]), journal)
@@ -273,7 +273,7 @@ async def test_cancelling_what_has_ended_changes_nothing() -> None:
     assert facts(journal.entries, CancelRequested) == []
 
 
-async def test_a_run_that_is_cancelled_returns_with_what_it_has() -> None:
+async def test_a_cancelled_run_returns_its_tree_and_usage() -> None:
     runs: list[Run[str]] = []
     model = ScriptedModel([hand_on("100"), "never"], price=Price(output=1_000))
     agent = Agent("lead", model=model, delegates=[sleeper("worker")])
@@ -311,7 +311,7 @@ async def test_cancelling_a_parent_ends_its_children_that_wait_in_line() -> None
     assert trio.current_time() == pytest.approx(5)
 
 
-async def test_what_waits_in_line_can_be_cancelled_and_never_begins() -> None:
+async def test_a_queued_task_can_be_cancelled_and_never_starts() -> None:
     lead = Lead(background("50", "60", "70"), on_the(1, "cancel"), on_each("wait"))
     agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     journal = MemoryJournal()
@@ -332,7 +332,7 @@ async def test_what_waits_in_line_can_be_cancelled_and_never_begins() -> None:
 
 
 @pytest.mark.realtime
-async def test_after_a_restart_what_has_ended_can_be_cancelled_as_before(tmp_path: Path) -> None:
+async def test_an_ended_task_can_be_cancelled_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     model = ScriptedModel([hand_on("a"), "end"])
     agent = Agent("lead", model=model, delegates=[worker()])

@@ -42,7 +42,7 @@ from tests.orchestrator.task_control_kit import (
 )
 
 
-async def test_what_a_wait_has_told_is_not_told_again() -> None:
+async def test_a_result_returned_by_wait_sends_no_notice() -> None:
     journal = MemoryJournal()
     lead = Lead(background("10", "20"), on_each("wait"))
     agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
@@ -53,7 +53,7 @@ async def test_what_a_wait_has_told_is_not_told_again() -> None:
     assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
-async def test_what_ended_meanwhile_and_was_read_as_a_result_is_not_told_again() -> None:
+async def test_a_result_read_during_the_turn_sends_no_notice() -> None:
     @tool
     async def think() -> str:
         await trio.sleep(100)
@@ -70,7 +70,7 @@ async def test_what_ended_meanwhile_and_was_read_as_a_result_is_not_told_again()
     assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
-async def test_what_is_only_listed_is_still_told() -> None:
+async def test_a_task_that_was_only_listed_still_sends_its_notice() -> None:
     journal = MemoryJournal()
     lead = Lead(background("10", "20"), on_the(1, "wait"), control("list"), "seen the list")
     await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]), journal)
@@ -117,7 +117,7 @@ async def test_a_wait_that_is_cancelled_has_told_nothing() -> None:
     assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
-async def test_what_is_said_during_a_wait_makes_the_next_turn() -> None:
+async def test_a_message_during_a_wait_starts_the_next_turn() -> None:
     journal = MemoryJournal()
     lead = Lead(background("10"), on_each("wait"), "there it is", "and hello")
     agent = Agent("lead", model=lead, delegates=[sleeper("worker")])

@@ -172,7 +172,7 @@ async def test_a_command_gets_the_environment_without_its_secrets(
     assert {name: found[name] for name in unchanged} == {name: given[name] for name in unchanged}
 
 
-async def test_what_is_handed_on_really_arrives(
+async def test_a_passed_on_token_reaches_the_command_unredacted(
     house: Open, environ: dict[str, str], tmp_path: Path
 ) -> None:
     """A command that needs a token is useless with stars instead."""
@@ -259,7 +259,7 @@ async def test_a_command_in_the_background_keeps_the_variables_of_its_turn(
             assert "for A" in (await session.replies.receive()).text
 
 
-async def test_nothing_of_a_session_around_leaks_into_a_run_that_clears_it(
+async def test_variables_of_an_outer_session_do_not_leak_into_a_run(
     house: Open, environ: dict[str, str]
 ) -> None:
     """An orchestrator may itself be started by a command of another."""
@@ -351,7 +351,7 @@ async def test_a_relative_workspace_of_an_orchestrator_is_below_where_it_was_ope
     ],
     ids=str,
 )
-async def test_a_relative_workspace_is_inside_that_of_whoever_asked(
+async def test_a_relative_workspace_is_inside_the_workspace_of_the_parent(
     house: Open, tmp_path: Path, folders: list[Path | None], found: str
 ) -> None:
     agent = nested(3, folders, [where])
@@ -390,7 +390,7 @@ async def test_a_workspace_that_is_a_link_leads_nowhere_outside(
     assert "theirs" not in reply.text
 
 
-async def test_the_workspace_of_a_child_stays_inside_that_of_its_parent(
+async def test_the_workspace_of_a_child_cannot_leave_the_workspace_of_its_parent(
     house: Open, linked: Path
 ) -> None:
     """A link that leads elsewhere in the folder of the server leads out as well."""
@@ -992,7 +992,9 @@ async def test_a_command_commits_in_its_worktree_and_changes_no_setting(
         assert (repo / ".git" / "config").read_text() == settings
 
 
-async def test_a_child_has_what_it_and_all_above_it_allow(house: Open, tmp_path: Path) -> None:
+async def test_the_sandbox_of_a_child_is_the_intersection_with_all_ancestors(
+    house: Open, tmp_path: Path
+) -> None:
     seen: list[Sandbox] = []
 
     @tool

@@ -127,7 +127,7 @@ async def test_an_error_can_be_a_fault_as_it_is(harness: Harness) -> None:
     assert "out of cheese" in run.outcome.error
 
 
-def test_a_fault_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_fault_is_refused() -> None:
     with pytest.raises(DefinitionError, match="'explosion' is no fault"):
         faulty(ScriptedModel([]), ["explosion"])  # type: ignore[list-item]
 
@@ -160,7 +160,7 @@ async def test_deliveries_that_are_dropped_are_made_again(harness: Harness) -> N
     assert len(harness.facts(ReplyDelivered)) == 2
 
 
-async def test_what_is_always_dropped_is_for_the_next_door(harness: Harness) -> None:
+async def test_a_reply_that_is_always_dropped_goes_to_the_next_door(harness: Harness) -> None:
     agent = Agent("a", model=ScriptedModel(["hello"]))
     async with harness.open() as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -310,7 +310,7 @@ async def test_a_tree_that_is_another_one_is_noticed(expected: str, harness: Har
         assert_tree(run.tree, expected)
 
 
-async def test_a_difference_shows_only_what_differs(harness: Harness) -> None:
+async def test_a_tree_difference_shows_only_the_differing_lines(harness: Harness) -> None:
     run = await harness.run(team(), "go")
 
     with pytest.raises(AssertionError) as raised:
@@ -324,7 +324,7 @@ async def test_a_difference_shows_only_what_differs(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "editor\n   helper[1]", "editor\n    helper[1]"])
-async def test_an_expected_tree_that_is_none_is_refused(text: str, harness: Harness) -> None:
+async def test_an_invalid_expected_tree_is_refused(text: str, harness: Harness) -> None:
     run = await harness.run(team(), "go")
     with pytest.raises(DefinitionError):
         assert_tree(run, text)
@@ -344,7 +344,7 @@ def place(entries: list[Entry], kind: type[Event]) -> int:
     return next(at for at, entry in enumerate(entries) if isinstance(entry.event, kind))
 
 
-async def test_what_the_orchestrator_writes_breaks_no_law() -> None:
+async def test_the_facts_of_a_run_break_no_law() -> None:
     assert_laws(await entries_of(team()))
 
 

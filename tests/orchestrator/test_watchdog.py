@@ -419,7 +419,7 @@ async def test_behind_a_tool_of_endless_patience_a_model_is_watched_again() -> N
     assert trio.current_time() == pytest.approx(20_000 + 900)
 
 
-async def test_what_a_stalled_child_had_said_and_spent_is_kept() -> None:
+async def test_the_text_and_the_usage_of_a_stalled_child_are_kept() -> None:
     used = Usage(calls=1, cost=7)
     model = StreamingModel.always("half of it", ToolCall("work"), usage=used)
     child = Agent("child", model=model, tools=[tool_of(10_000)])
@@ -476,7 +476,7 @@ async def test_a_stalled_child_that_answers_all_the_same_settles_once() -> None:
     assert_quiet_only_before_the_end(entries)
 
 
-async def test_a_limit_that_is_nearer_than_patience_is_what_ends_a_child() -> None:
+async def test_a_limit_below_the_patience_ends_a_child_first() -> None:
     child = Agent("child", model=ScriptedModel.always("never", 10_000), limits=Limits(seconds=500))
     fact, _ = await settled(child)
 
@@ -621,7 +621,7 @@ async def test_a_tool_that_a_restart_runs_again_has_the_patience_of_a_tool() -> 
 # What it costs.
 
 
-async def test_thousands_of_tasks_leave_nothing_to_look_at() -> None:
+async def test_thousands_of_tasks_leave_no_watchdog_checks() -> None:
     goals = ["x"] * 100
     async with open_orchestrator(":memory:") as orchestrator:
         watch = orchestrator._services.runner.watchdog
@@ -648,7 +648,7 @@ async def test_one_after_another_leaves_no_growing_heap() -> None:
     assert most <= 1_200
 
 
-async def test_stalled_and_endless_tasks_leave_nothing_to_look_at() -> None:
+async def test_stalled_and_endless_tasks_leave_no_watchdog_checks() -> None:
     """Also those count whose last look was taken long before they ended."""
     quick = Patience(quiet=1, stalled=None, stalled_in_tool=None)
     child = Agent("worker", model=ScriptedModel.always("ok", 5), patience=quick)

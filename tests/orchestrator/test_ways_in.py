@@ -50,13 +50,13 @@ def test_run_sync_does_not_advise_itself_to_asyncio() -> None:
         asyncio.run(main())
 
 
-async def test_what_asyncio_must_run_says_so_to_trio() -> None:
+async def test_calling_the_asyncio_face_from_trio_raises_wrong_loop() -> None:
     with pytest.raises(WrongLoopError, match="`from orchestrator import"):
         await open_on_asyncio(":memory:")
 
 
 @pytest.mark.realtime
-async def test_what_trio_must_run_says_so_to_asyncio() -> None:
+async def test_calling_the_trio_face_from_asyncio_raises_wrong_loop() -> None:
     """Instead of `Task got bad yield`, from the depths of trio."""
     async with open_orchestrator(":memory:") as opened:
         async with opened.open_session(greeter) as session:
@@ -81,7 +81,7 @@ async def test_what_trio_must_run_says_so_to_asyncio() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_pipeline_that_delegates_from_asyncio_reads_what_to_do() -> None:
+async def test_delegating_from_asyncio_raises_wrong_loop() -> None:
     @agent
     async def lost(goal: str) -> str:
         await run_on_asyncio(lambda: delegate(greeter, goal))
@@ -93,7 +93,7 @@ async def test_a_pipeline_that_delegates_from_asyncio_reads_what_to_do() -> None
     assert "WrongLoopError" in run.outcome.error
 
 
-async def test_what_is_no_agent_is_refused_in_a_sentence() -> None:
+async def test_a_value_that_is_not_an_agent_is_refused_with_a_sentence() -> None:
     wrong: Any
     async with open_orchestrator(":memory:") as opened:
         for wrong in ("greeter", [greeter], Agent):
@@ -109,7 +109,7 @@ async def test_what_is_no_agent_is_refused_in_a_sentence() -> None:
                     await call()
 
 
-async def test_what_is_no_journal_is_refused_in_a_sentence() -> None:
+async def test_a_value_that_is_not_a_journal_is_refused_with_a_sentence() -> None:
     wrong: Any = 3
     with pytest.raises(DefinitionError, match="3 is no journal"):
         await open_orchestrator(wrong).__aenter__()
@@ -122,7 +122,7 @@ def test_the_late_function_looks_like_the_function() -> None:
     assert "orchestrator.composition.open_orchestrator" in repr(open_orchestrator)
 
 
-def test_a_program_that_defines_agents_imports_nothing_that_runs_them() -> None:
+def test_importing_agent_definitions_does_not_import_the_runtime() -> None:
     # A process that measures coverage has imported some of it before.
     code = (
         "import sys; before = set(sys.modules);"

@@ -84,7 +84,7 @@ def left_of(repo: Path) -> list[str]:
 
 
 @realtime
-async def test_a_task_has_what_is_committed_on_a_branch_of_its_own(
+async def test_a_worktree_holds_the_committed_files_on_its_own_branch(
     repo: Path, trees: Worktrees
 ) -> None:
     """Uncommitted changes are not the task's work."""
@@ -114,9 +114,7 @@ async def test_no_other_user_can_look_into_a_worktree(repo: Path, trees: Worktre
 
 
 @realtime
-async def test_what_is_clean_is_removed_with_all_that_was_made_for_it(
-    repo: Path, trees: Worktrees
-) -> None:
+async def test_a_clean_worktree_is_removed_with_its_branch(repo: Path, trees: Worktrees) -> None:
     tree = await trees.open(repo, name="t1")
 
     assert await trees.close(tree) == ""
@@ -224,7 +222,7 @@ def hide_new_files(path: Path) -> None:
         (hide_new_files, "1 new file"),
     ],
 )
-async def test_what_has_work_in_it_is_kept(
+async def test_a_worktree_with_work_is_kept(
     repo: Path, trees: Worktrees, work: Callable[[Path], None], said: str
 ) -> None:
     """The parent is told where it is, and how much."""
@@ -239,7 +237,7 @@ async def test_what_has_work_in_it_is_kept(
 
 
 @realtime
-async def test_what_the_repository_ignores_is_no_work(repo: Path, trees: Worktrees) -> None:
+async def test_ignored_files_do_not_count_as_work(repo: Path, trees: Worktrees) -> None:
     """It can be made again. Otherwise every run of a test would leave a worktree behind."""
     tree = await trees.open(repo, name="t1")
     (tree.path / "run.log").touch()
@@ -258,7 +256,7 @@ def lose_the_folder(tree: Worktree) -> None:
 
 @realtime
 @pytest.mark.parametrize("spoil", [spoil_the_index, lose_the_folder])
-async def test_what_cannot_be_inspected_is_kept_and_says_so(
+async def test_a_worktree_that_cannot_be_inspected_is_kept_and_reported(
     repo: Path, trees: Worktrees, spoil: Callable[[Worktree], None]
 ) -> None:
     """Not knowing is not the same as knowing that there is work, and neither is clean."""
@@ -272,7 +270,7 @@ async def test_what_cannot_be_inspected_is_kept_and_says_so(
 
 
 @realtime
-async def test_what_is_locked_by_somebody_is_not_removed(repo: Path, trees: Worktrees) -> None:
+async def test_a_locked_worktree_is_not_removed(repo: Path, trees: Worktrees) -> None:
     tree = await trees.open(repo, name="t1")
     git(repo, "worktree", "lock", str(tree.path))
 
@@ -351,7 +349,7 @@ def no_folder(repo: Path, path: Path) -> None:
 @pytest.mark.parametrize(
     "half", [only_refs, no_files, some_files, locked_by_git, no_git_file, no_folder]
 )
-async def test_what_a_crash_left_half_made_is_made_anew(
+async def test_a_worktree_left_half_made_by_a_crash_is_made_again(
     repo: Path, trees: Worktrees, tmp_path: Path, half: Callable[[Path, Path], None]
 ) -> None:
     half(repo, tmp_path / "trees" / "t1")
@@ -409,7 +407,7 @@ async def wait_gone(line: int) -> None:
 
 
 @realtime
-async def test_nothing_is_made_anew_while_an_earlier_git_works_in_it(
+async def test_a_worktree_is_not_remade_while_an_earlier_git_works_in_it(
     repo: Path, trees: Worktrees, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     """Its process was killed, and git was not: it still writes files there."""
@@ -743,7 +741,7 @@ async def a_locked_one_without_its_folder(repo: Path, trees: Worktrees) -> None:
         (a_locked_one_without_its_folder, "is locked and its folder is not there"),
     ],
 )
-async def test_whoever_gets_no_worktree_is_told_why_and_what_to_do(
+async def test_a_task_without_a_worktree_fails_with_the_reason(
     repo: Path, trees: Worktrees, attempt: Attempt, said: str
 ) -> None:
     """The task fails with it, and no file is changed."""

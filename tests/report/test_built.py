@@ -20,7 +20,7 @@ def sources() -> list[Path]:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_what_is_built_is_that_of_these_sources(script: str) -> None:
+def test_the_built_viewer_matches_its_sources(script: str) -> None:
     """`make viewer` builds it anew. Not every machine has node, so a hash is compared."""
     digest = hashlib.sha256()
     named = {file.relative_to(VIEWER / "sources").as_posix(): file for file in sources()}
@@ -40,7 +40,7 @@ def test_the_built_viewer_carries_the_licence_of_d3() -> None:
     assert "Permission to use, copy, modify, and/or distribute" in built
 
 
-def test_nothing_that_ships_can_end_the_element_it_stands_in() -> None:
+def test_a_shipped_file_cannot_close_the_element_around_it() -> None:
     for file in (VIEWER / "built").iterdir():
         assert "</" not in file.read_text(), file
 

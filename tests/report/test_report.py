@@ -70,7 +70,7 @@ def test_a_summary_is_as_short_as_it_says(many: Written) -> None:
     assert many.file.stat().st_size < 1_000_000
 
 
-def test_what_the_run_has_answered_is_on_top() -> None:
+def test_the_answer_of_the_run_is_on_top() -> None:
     entries = one_shot().entries
     answer = next(it.event.outcome.output for it in entries if isinstance(it.event, TurnEnded))
     html = html_of(entries, kind=Transcripts.FAILED)
@@ -100,7 +100,7 @@ def test_numbers_do_not_make_another_error(many: Written) -> None:
     )
 
 
-def test_a_small_file_has_room_for_what_did_not_succeed_first(
+def test_a_small_report_keeps_transcripts_of_failed_tasks_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transcripts, "AUTO_BYTES", 250)
@@ -116,14 +116,14 @@ def test_a_small_file_has_room_for_what_did_not_succeed_first(
     assert len(whole.index) == 4
 
 
-def test_a_run_whose_process_is_gone_does_not_run() -> None:
+def test_a_run_of_a_dead_process_is_not_shown_as_running() -> None:
     entries = run_of(500, seed=3, until=75)
 
     assert "◐ running" in html_of(entries)
     assert "◌ interrupted" in html_of(entries, is_written=False)
 
 
-def test_a_run_in_which_nothing_happened_has_a_report() -> None:
+def test_a_run_without_tasks_has_a_report() -> None:
     html = html_of(one_shot().entries[:2])
 
     assert "Nothing has failed." in html
@@ -170,7 +170,7 @@ def test_only_the_transcripts_that_are_wanted_are_in_the_file(kind: Transcripts)
         assert "It keeps 20,000 characters of a message" in carried.sentence
 
 
-def test_a_full_file_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_report_counts_the_omitted_transcripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcripts, "REPORT_CHARACTERS", 100)
     entries = one_shot().entries
     history = read_history(S, entries, has_writer=False, wants_transcript=lambda _: True)
@@ -181,7 +181,7 @@ def test_a_full_file_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) ->
     assert f"{carried.left_out} more are left out: the file is full." in carried.sentence
 
 
-def test_what_was_said_before_an_end_is_kept() -> None:
+def test_the_transcript_of_a_settled_task_is_kept() -> None:
     """The ledger forgets the transcript of a settled task; the report must not."""
     entries = one_shot().entries
     transcripts_by_task = read_history(

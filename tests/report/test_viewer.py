@@ -59,7 +59,7 @@ def focus_tree(page: Page) -> None:
 
 
 @pytest.mark.parametrize("report", ["few", "many"])
-def test_a_report_asks_for_nothing_and_complains_of_nothing(
+def test_a_report_makes_no_request_and_logs_no_complaint(
     report: str, opened: Opened, request: pytest.FixtureRequest
 ) -> None:
     written: Written = request.getfixturevalue(report)
@@ -128,7 +128,9 @@ def test_the_details_say_own_and_subtree(some: Written, opened: Opened) -> None:
     ) == ["own", "subtree"]
 
 
-def test_what_a_broken_off_call_used_is_shown_as_an_estimate(folder: Path, opened: Opened) -> None:
+def test_the_usage_of_a_broken_off_call_is_shown_as_an_estimate(
+    folder: Path, opened: Opened
+) -> None:
     story = Story()
     story.begin(PUSH)
     used = Usage(calls=1, input_tokens=7, output_tokens=15, cost=3, estimated=1)
@@ -146,7 +148,7 @@ def test_what_a_broken_off_call_used_is_shown_as_an_estimate(folder: Path, opene
 # 4
 
 
-def test_a_wide_fan_out_is_one_group_whose_counts_add_up(many: Written, opened: Opened) -> None:
+def test_a_wide_fan_out_is_one_group_with_matching_counts(many: Written, opened: Opened) -> None:
     page = opened(many)
     group = page.run(
         f"(() => {{const row = {VIEWER}.rows.find(row => row.kind === 'group');"
@@ -165,7 +167,7 @@ def test_a_wide_fan_out_is_one_group_whose_counts_add_up(many: Written, opened: 
     assert f"×{len(members)}" in page.run("document.querySelector('.row.group').innerText")
 
 
-def test_next_failed_opens_nothing_but_its_path(many: Written, opened: Opened) -> None:
+def test_next_failed_opens_only_its_path(many: Written, opened: Opened) -> None:
     page = opened(many)
     page.run(f"{VIEWER}.collapseAll()")
     focus_tree(page)
@@ -185,7 +187,7 @@ def test_next_failed_opens_nothing_but_its_path(many: Written, opened: Opened) -
 # 5
 
 
-def test_a_search_shows_what_is_found_and_all_above_and_escape_restores(
+def test_a_search_shows_hits_with_their_ancestors_and_escape_restores(
     some: Written, opened: Opened
 ) -> None:
     page = opened(some)
@@ -220,7 +222,7 @@ def test_a_filter_shows_one_status_and_all_above(some: Written, opened: Opened) 
     assert shown(page) == before
 
 
-def test_what_is_not_found_is_said(some: Written, opened: Opened) -> None:
+def test_a_search_without_hits_is_reported(some: Written, opened: Opened) -> None:
     page = opened(some)
     page.run(f"{VIEWER}.field.focus()")
     page.type("there is no such thing")
@@ -498,9 +500,7 @@ def test_no_label_of_the_axis_stands_on_another(folder: Path, opened: Opened) ->
 # 8
 
 
-def test_a_recording_says_so_and_has_nothing_that_would_change_it(
-    few: Written, opened: Opened
-) -> None:
+def test_a_recording_is_marked_and_has_no_changing_actions(few: Written, opened: Opened) -> None:
     page = opened(few)
 
     assert "replay · read-only" in page.run("document.querySelector('.top').innerText")

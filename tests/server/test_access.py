@@ -101,7 +101,7 @@ async def test_whether_it_is_there_may_be_asked_without_a_token(served: Served) 
         assert (await ask(served, path, "Host: localhost")).status == 200
 
 
-async def test_nothing_else_may_be_asked_without_a_token(served: Served) -> None:
+async def test_every_other_path_needs_a_token(served: Served) -> None:
     for path in SHUT:
         assert (await ask(served, path, "Host: localhost")).status == 401
 
@@ -129,7 +129,7 @@ async def test_an_old_client_that_names_no_host_is_refused(served: Served) -> No
     assert answer.error["code"] == "wrong_host"
 
 
-async def test_what_a_form_could_send_is_not_taken(served: Served) -> None:
+async def test_content_types_of_forms_are_refused(served: Served) -> None:
     """A foreign page can have a browser send a form without asking."""
     for kind in KINDS:
         headers = ("Host: localhost", BEARER, kind, "Content-Length: 2")
@@ -224,7 +224,7 @@ async def test_every_agent_is_a_model() -> None:
     assert [model.id for model in models.data] == ["one", "two"]
 
 
-async def test_what_is_missing_or_wrong_is_named() -> None:
+async def test_a_missing_or_wrong_field_is_named() -> None:
     async with serving(worker()) as served:
         missing = await served.http.post("/v1/sessions", json={})
         wrong = await served.http.get("/v1/runs?limit=many")

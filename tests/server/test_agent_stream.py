@@ -65,7 +65,7 @@ async def all_of(state: ServerState, session: str) -> list[str]:
     return kept
 
 
-async def test_what_is_said_on_the_way_and_the_answer_are_heard_in_pieces() -> None:
+async def test_intermediate_text_and_the_answer_are_streamed_in_pieces() -> None:
     model = StreamingModel([["let ", "me look", ToolCall("look")], ["it ", "is ", "there"]])
 
     pieces, kept = await heard_of(Agent("a", model=model, tools=[look]))
@@ -82,7 +82,7 @@ async def test_a_model_that_is_asked_again_is_not_heard_twice() -> None:
     assert pieces == kept == ["it is there"]
 
 
-async def test_a_model_that_tells_nothing_meanwhile_is_heard_when_it_has_answered() -> None:
+async def test_an_answer_without_deltas_is_kept_whole() -> None:
     pieces, kept = await heard_of(
         Agent("a", model=StreamingModel.always(AssistantMessage("all at once")))
     )
@@ -90,7 +90,7 @@ async def test_a_model_that_tells_nothing_meanwhile_is_heard_when_it_has_answere
     assert (pieces, kept) == ([], ["all at once"])
 
 
-async def test_what_was_said_before_a_failure_is_kept() -> None:
+async def test_the_text_before_a_failure_is_kept() -> None:
     model = StreamingModel.always("half of", ModelError("gone", partial="half of"))
     pieces, kept = await heard_of(Agent("a", model=model))
 

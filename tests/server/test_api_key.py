@@ -89,7 +89,7 @@ def test_other_machines_get_no_token_that_the_owner_has_not_seen(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_only_this_machine_can_reach() -> None:
+def test_is_loopback_recognizes_addresses_of_this_machine() -> None:
     local = ("127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "LOCALHOST")
 
     assert all(map(is_loopback, local))
@@ -116,7 +116,7 @@ def test_what_only_this_machine_can_reach() -> None:
         (["agents_file.py", "--workspace", "no_folder"], "is no folder"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(
+def test_a_setup_error_is_reported_in_one_sentence(
     tmp_path: Path, python: list[str], arguments: list[str], says: str
 ) -> None:
     (tmp_path / "agents_file.py").write_text(AGENTS)

@@ -224,7 +224,7 @@ async def test_requests_that_are_refused_are_counted_and_not_recorded_one_by_one
     assert (missing.outcome, missing.count, missing.target) == ("404", 3, "r_0")
 
 
-async def test_what_is_read_is_recorded_only_if_that_is_asked_for() -> None:
+async def test_reads_are_audited_only_on_request() -> None:
     for asked in (False, True):
         journal = MemoryJournal()
         settings = Settings(token=TOKEN, audit_reads=asked)
@@ -249,7 +249,7 @@ async def test_a_request_that_is_sent_again_is_counted_as_such() -> None:
     assert (again.outcome, again.count, again.action) == ("202", 2, "create_run")
 
 
-async def test_what_is_done_to_keys_is_recorded_by_the_server_or_the_command(
+async def test_key_changes_are_audited_by_the_server_and_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "journal.db"

@@ -58,7 +58,7 @@ async def test_a_response_that_is_cancelled_reads_the_same_live_and_later(tmp_pa
     assert (said[-1]["text"], said[-1]["incomplete"]) == (SAID, True)
 
 
-async def test_a_run_and_a_child_that_take_too_long_have_what_they_said() -> None:
+async def test_a_timed_out_run_and_its_child_keep_their_partial_text() -> None:
     child = poet(limits=Limits(seconds=0.2))
     lead = Agent(
         "lead",

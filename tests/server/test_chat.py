@@ -42,7 +42,7 @@ async def test_the_official_client_gets_the_answer_of_an_agent() -> None:
     assert answer.created > 1_700_000_000
 
 
-async def test_usage_is_that_of_the_whole_tree() -> None:
+async def test_usage_covers_the_whole_tree() -> None:
     child = Agent("child", model=streaming("42"))
     asks = hand_on("what is it?")
     parent = Agent(
@@ -200,7 +200,7 @@ async def test_a_huge_answer_arrives_whole() -> None:
     assert answer.choices[0].message.content == text
 
 
-async def test_what_is_delegated_in_the_background_joins_and_the_model_is_told() -> None:
+async def test_a_background_delegation_is_joined_and_the_model_is_told() -> None:
     """Nothing can be delivered later: the result of the tool has the outcome, and says why."""
     child = Agent("child", model=ScriptedModel.always("the child's result"))
     parent = Agent(

@@ -205,7 +205,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
 ]
 
 
-async def test_what_cannot_be_had_is_refused_by_name() -> None:
+async def test_unsupported_parameters_are_refused_by_name() -> None:
     async with serving(HELPER, program) as served:
         for body, param, code, words in REFUSED:
             answer = await served.http.post(
@@ -223,7 +223,7 @@ async def test_what_cannot_be_had_is_refused_by_name() -> None:
 NO_SUCH_JSON = (b"", b"{", b"[]", b"null", b"\xff", b'{"model": "\\ud800"}', b"[" * 100_000)
 
 
-async def test_what_is_no_such_json_is_refused() -> None:
+async def test_an_invalid_json_body_is_refused() -> None:
     async with serving(worker()) as served:
         for body in NO_SUCH_JSON:
             answer = await served.http.post(
@@ -244,7 +244,7 @@ async def test_a_model_that_does_not_exist_is_not_found() -> None:
     assert "there are: one, two" in caught.value.message
 
 
-async def test_a_header_that_says_nothing_sensible_is_refused() -> None:
+async def test_an_invalid_header_is_refused() -> None:
     async with serving(worker()) as served:
         with pytest.raises(openai.BadRequestError) as caught:
             await served.openai.chat.completions.create(

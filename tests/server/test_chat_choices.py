@@ -34,7 +34,7 @@ def counter() -> Agent[str]:
     return Agent("helper", model=answering(count))
 
 
-async def test_each_choice_is_an_answer_of_its_own_and_the_usage_is_that_of_all() -> None:
+async def test_each_choice_is_its_own_answer_and_the_usage_covers_all() -> None:
     async with serving(counter()) as served:
         answer = await served.openai.chat.completions.create(model="helper", messages=HELLO, n=3)
         assert len(served.orchestrator.read.session_ids) == 3

@@ -106,7 +106,7 @@ async def test_a_client_that_closes_its_connection_ends_the_tree(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_nothing_of_it_runs_when_the_request_has_ended(stream: bool, tmp_path: Path) -> None:
+async def test_ending_the_request_ends_its_tree(stream: bool, tmp_path: Path) -> None:
     async with busy(tmp_path) as chat:
         body = {"model": "parent", "messages": HELLO, "stream": stream}
         client = Client(chat.served.server.state, body)

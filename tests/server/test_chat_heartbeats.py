@@ -65,7 +65,7 @@ async def test_a_plain_answer_may_take_as_long_as_it_takes() -> None:
     assert b"at last" in client.sent
 
 
-async def test_a_reader_that_takes_nothing_any_more_is_let_go_with_its_tree() -> None:
+async def test_a_reader_that_stops_reading_is_dropped_with_its_tree() -> None:
     """It may be gone without a word: no run goes on for it."""
     began = trio.current_time()
     async with serving(Agent("helper", model=streaming("so ", trio.Event()))) as served:

@@ -111,7 +111,7 @@ async def test_a_stream_ends_once_and_with_done() -> None:
     assert sum('"finish_reason":"stop"' in line for line in sent) == 1
 
 
-async def test_what_is_said_on_the_way_is_told_with_a_blank_line_between() -> None:
+async def test_intermediate_text_is_separated_by_a_blank_line() -> None:
     @tool
     def look() -> str:
         """Look."""
@@ -131,7 +131,7 @@ async def test_what_is_said_on_the_way_is_told_with_a_blank_line_between() -> No
     assert plain.choices[0].message.content == "A cat."
 
 
-async def test_what_a_model_says_otherwise_when_asked_again_is_told_as_well() -> None:
+async def test_a_differing_second_attempt_is_streamed_after_the_first() -> None:
     """What was told is told; where it is not what the agent has said, that follows."""
     gone = ModelError("gone", kind=Failure.CONNECTION, retry_after=0)
     wavering = StreamingModel([["It is not", gone], ["Yes."]], usage=USAGE)
@@ -161,7 +161,7 @@ async def test_calls_for_the_client_are_told_at_the_end() -> None:
     ]
 
 
-async def test_what_a_pipeline_gives_is_streamed_when_it_is_there() -> None:
+async def test_the_output_of_a_pipeline_is_streamed_at_its_end() -> None:
     child = worker(says="from the child")
 
     @agent
@@ -199,7 +199,7 @@ async def test_a_huge_answer_is_streamed_whole() -> None:
     assert text_of(read) == "".join(pieces)
 
 
-async def test_a_failure_in_the_midst_is_the_end_and_what_was_said_stays_said() -> None:
+async def test_a_failure_ends_the_stream_and_keeps_the_streamed_text() -> None:
     tells = trio.Event()
     model = streaming("so far so ", tells, ModelError("too many", kind=Failure.RATE_LIMIT))
     async with serving(Agent("helper", model=model)) as served:

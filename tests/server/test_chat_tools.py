@@ -83,7 +83,7 @@ async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answ
     ]
 
 
-async def test_a_client_that_wants_no_tools_called_has_none_shown() -> None:
+async def test_a_client_that_forbids_tool_calls_has_its_tools_hidden() -> None:
     model = answering(lambda _: "no tools")
     async with serving(Agent("helper", model=model)) as served:
         await served.openai.chat.completions.create(

@@ -174,9 +174,7 @@ async def test_a_server_that_stops_hands_over_and_no_request_is_lost(database: C
     assert len((await second.get("/v1/runs?limit=100"))["data"]) == 41
 
 
-async def test_a_server_that_was_stopped_past_its_lease_writes_nothing_any_more(
-    database: Cluster,
-) -> None:
+async def test_a_server_stopped_past_its_lease_writes_no_more(database: Cluster) -> None:
     first = await database.start()
     run = await first.begin("editor", "fence me")
     old_call = await database.oracle.next()
@@ -245,7 +243,7 @@ async def test_no_client_can_claim_to_be_a_server(tmp_path: Path) -> None:
     assert len((await secret.read_text()).strip()) == 64
 
 
-async def test_what_fits_no_cluster_is_refused_in_a_sentence(
+async def test_options_that_fit_no_cluster_are_refused_with_a_sentence(
     database: Cluster, postgres: str, tmp_path: Path
 ) -> None:
     await (await database.start()).server.kill()

@@ -83,7 +83,9 @@ async def test_a_stream_has_the_pieces_of_each_text_and_one_end() -> None:
         ({"prompt": ["more"] * 17}, "prompt"),
     ],
 )
-async def test_what_no_agent_can_do_is_refused_by_name(body: dict[str, Any], param: str) -> None:
+async def test_unsupported_completion_parameters_are_refused_by_name(
+    body: dict[str, Any], param: str
+) -> None:
     async with serving(worker()) as served:
         with pytest.raises(openai.BadRequestError) as refused:
             await served.openai.completions.create(**{"model": "worker", "prompt": "hello", **body})

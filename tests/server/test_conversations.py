@@ -270,7 +270,7 @@ def is_quiet(session: SessionRecord) -> bool:
     return session.has_nothing_pending or session.awaits_resume
 
 
-async def test_after_a_crash_anywhere_a_conversation_has_what_was_answered() -> None:
+async def test_a_conversation_keeps_its_answers_after_any_crash() -> None:
     """It goes on: what the crash has cut off is neither half in it nor in the way."""
     whole = MemoryJournal()
     assert await talk(whole) != []
@@ -330,7 +330,7 @@ async def test_a_key_finds_the_same_conversation_and_the_same_response() -> None
         ({"conversation": "nonsense"}, "conversation"),
     ],
 )
-async def test_what_is_not_there_is_not_found(body: dict[str, Any], param: str) -> None:
+async def test_an_unknown_reference_is_not_found(body: dict[str, Any], param: str) -> None:
     async with serving(worker()) as served:
         answer = await served.http.post(
             "/v1/responses", json={"model": "worker", "input": "hi", **body}

@@ -110,7 +110,7 @@ async def test_five_hundred_readers_get_the_same_stream() -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_a_reader_that_comes_back_misses_nothing_and_gets_nothing_twice(
+async def test_a_returning_reader_misses_and_repeats_no_event(
     tmp_path: Path, is_restarted: bool
 ) -> None:
     """With every number that there is, in the query and in the header."""
@@ -144,7 +144,7 @@ async def test_behind_the_end_there_is_the_end() -> None:
     assert [it.name for it in events] == ["end"]
 
 
-async def test_a_number_that_is_none_of_ours_is_refused() -> None:
+async def test_an_unknown_event_number_is_refused() -> None:
     """Nothing is skipped silently."""
     async with serving(worker()) as served:
         run = (await ended(served, (await started(served, "worker"))["id"]))["id"]

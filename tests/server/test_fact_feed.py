@@ -32,7 +32,7 @@ class SlowDisk(MemoryJournal):
         self._waiting.unpark_all()
 
 
-async def test_what_is_posted_while_the_disk_works_waits_for_the_next_time() -> None:
+async def test_facts_posted_during_a_commit_wait_for_the_next_one() -> None:
     disk = SlowDisk()
     agents = {"worker": worker()}
     async with (

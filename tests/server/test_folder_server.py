@@ -127,9 +127,7 @@ def journals(tmp_path: Path) -> Journals:
     return journals_at(f"{tmp_path / 'runs'}/")
 
 
-async def test_a_damaged_journal_in_which_a_session_waits_stops_no_server(
-    journals: Journals,
-) -> None:
+async def test_a_damaged_journal_with_a_waiting_session_stops_no_server(journals: Journals) -> None:
     session = SessionId("r_0123456789abcdef")
     begun = SessionOpened(session, "worker", labels={KIND: "run"})
     async with journals.open_free() as held:
@@ -143,7 +141,7 @@ async def test_a_damaged_journal_in_which_a_session_waits_stops_no_server(
     assert disk.said == ["journal.db cannot be taken: it is damaged"]
 
 
-async def test_a_server_whose_only_journal_failed_takes_another_one(journals: Journals) -> None:
+async def test_a_server_replaces_its_failed_only_journal(journals: Journals) -> None:
     disk = Disk()
     async with serving(journals, disk) as served:
         disk.fails.set()
@@ -174,7 +172,7 @@ async def test_a_server_that_drains_takes_no_journal_for_a_client_that_asks(
         assert served.names == ["journal.db"]
 
 
-async def test_what_a_key_does_not_see_is_unknown_wherever_it_is_written(
+async def test_a_run_of_another_owner_is_unknown_in_every_journal(
     journals: Journals, tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys.json"
@@ -225,7 +223,7 @@ async def test_pruning_reaches_journals_that_no_process_writes_and_leaves_those_
     assert told == ["pruned", "pruned"]
 
 
-async def test_no_journal_is_taken_for_a_key_that_does_not_see_what_is_in_it(
+async def test_a_key_causes_no_lease_of_a_journal_that_it_cannot_see(
     journals: Journals, tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys.json"
@@ -241,7 +239,7 @@ async def test_no_journal_is_taken_for_a_key_that_does_not_see_what_is_in_it(
         assert served.names == ["journal.db"]
 
 
-async def test_what_cannot_be_read_is_left_out_of_lists_and_named_in_the_log(
+async def test_unreadable_runs_are_left_out_of_lists_and_logged(
     journals: Journals, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (

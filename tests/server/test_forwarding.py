@@ -70,7 +70,7 @@ def test_a_path_leads_to_the_writer_whatever_is_in_it(target: bytes) -> None:
 @pytest.mark.parametrize(
     "target", [b"%2Fv1%2Fruns%2Fabc@169.254.169.254:80", b"@evil.example/", b"", b"/\xff"]
 )
-def test_what_is_no_path_makes_no_url(target: bytes) -> None:
+def test_an_invalid_target_makes_no_url(target: bytes) -> None:
     with pytest.raises(HttpError) as caught:
         url_at(WRITER, target)
     assert caught.value.problem.code == "invalid_target"

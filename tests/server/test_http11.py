@@ -40,7 +40,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await Response(text)(scope, receive, send)
 
 
-async def test_an_application_is_told_what_was_asked() -> None:
+async def test_the_application_receives_the_request() -> None:
     async with answering(echo) as url, connected(url) as stream:
         await stream.send_all(GET)
         answer = await read_answer(stream)
@@ -58,7 +58,7 @@ async def test_a_client_that_waits_to_be_let_on_is() -> None:
         assert (await read_answer(stream)).body == b"POST /  5"
 
 
-async def test_a_body_longer_than_what_is_read_ahead_arrives_whole() -> None:
+async def test_a_body_beyond_the_read_ahead_arrives_whole() -> None:
     length = 5 * MOST_UNREAD
     head = f"POST / HTTP/1.1\r\nHost: it\r\nContent-Length: {length}\r\n\r\n".encode()
     async with answering(echo) as url, connected(url) as stream:

@@ -69,7 +69,7 @@ async def test_who_waits_is_not_hurt_by_another_who_hangs_up(stream: bool) -> No
     assert len(model.requests) == 1
 
 
-async def test_what_all_have_left_is_cancelled_and_runs_again_when_one_comes_back() -> None:
+async def test_a_request_that_all_callers_left_is_cancelled_and_runs_again_on_return() -> None:
     model = speaker(("It is ", trio.Event()), "It is Lima.")
     async with serving(Agent("a", model=model)) as served:
         callers = [caller(served, chat()) for _ in range(2)]

@@ -240,7 +240,7 @@ async def test_a_job_of_an_agent_is_its_owners_and_survives_the_server(tmp_path:
     assert len(facts(journal.entries, JobOccurred)) == 1
 
 
-async def test_a_key_needs_the_scope_of_what_it_does(tmp_path: Path) -> None:
+async def test_each_job_action_needs_its_scope(tmp_path: Path) -> None:
     clock = WallClock("2026-11-17T07:00")
     async with serving(HOST, jobs=[brief()], folder=tmp_path, clock=clock) as it:
         eve = {"headers": it.key("eve", owner="default", scopes=[Scope.READ])}

@@ -141,7 +141,7 @@ async def test_a_body_of_very_many_values_is_refused() -> None:
         ("1" * 2_500_000, 0),
     ],
 )
-def test_what_is_in_strings_is_no_value(text: str, marks: int) -> None:
+def test_marks_inside_strings_are_not_counted(text: str, marks: int) -> None:
     raw = text.encode()
     assert not has_too_many_marks(raw, marks)
     assert has_too_many_marks(b"[" + raw, marks)

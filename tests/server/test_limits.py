@@ -261,7 +261,9 @@ async def test_a_used_up_day_is_429_until_midnight_utc(tmp_path: Path) -> None:
         assert (server.orchestrator.now() + wait) % DAY < 2
 
 
-async def test_what_wakes_a_conversation_later_is_paid_by_its_last_message(tmp_path: Path) -> None:
+async def test_a_turn_begun_by_a_notice_is_paid_by_the_key_of_the_last_message(
+    tmp_path: Path,
+) -> None:
     """A turn that a notice begins has no request; its key pays all the same."""
     meter = Meter()
     agent = chatty(meter, meter.worker(seconds=10))
@@ -378,7 +380,7 @@ top = Agent("top", model=Provider(lead), delegates=[helper])
 
 
 @pytest.mark.realtime
-async def test_a_killed_server_knows_what_was_used_of_the_day(tmp_path: Path) -> None:
+async def test_a_killed_server_keeps_the_use_of_the_day(tmp_path: Path) -> None:
     """The provider counts, and not the journal: it bills also what the kill cut off."""
     bill, answered = tmp_path / "bill", tmp_path / "answered"
     os.mkfifo(bill)

@@ -43,7 +43,7 @@ async def test_it_is_found_by_addresses_of_both_kinds(bound: str, host: str) -> 
                 await require_person(ends_of(accepted))
 
 
-async def test_what_a_proxy_sends_for_a_command_approves_nothing() -> None:
+async def test_a_proxied_command_cannot_approve() -> None:
     """The proxy is a part of this process, which may approve otherwise."""
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     [front] = await trio.open_tcp_listeners(0, host="127.0.0.1")

@@ -187,7 +187,7 @@ async def test_no_token_and_no_alternative_leaks_a_secret(
     assert (IGNORED not in answer.headers) == are_shown
 
 
-async def test_a_model_that_sends_none_is_said_to() -> None:
+async def test_a_model_without_logprobs_is_reported_in_a_header() -> None:
     async with asked(OpenAIModel, Say(text=TEXT)) as (served, _):
         answer = await served.openai.chat.completions.with_raw_response.create(
             model="helper", messages=HELLO, logprobs=True

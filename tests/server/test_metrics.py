@@ -32,7 +32,7 @@ def labels(**given: str) -> frozenset[Any]:
     return frozenset(given.items())
 
 
-async def test_requests_runs_and_what_they_used_are_counted() -> None:
+async def test_requests_runs_and_usage_are_counted() -> None:
     failing = Agent("failing", model=ScriptedModel([]))
     async with serving(worker(), failing) as served:
         await ended(served, (await started(served, "worker"))["id"])
@@ -55,7 +55,7 @@ async def test_requests_runs_and_what_they_used_are_counted() -> None:
     assert got["journal_last_seq", labels()] == last
 
 
-async def test_what_goes_on_now_is_seen() -> None:
+async def test_streams_and_runs_under_way_are_counted() -> None:
     async with serving(worker(seconds=1_000)) as served:
         run = (await started(served, "worker"))["id"]
         async with await asking(served.url, f"/v1/runs/{run}/events") as reader:

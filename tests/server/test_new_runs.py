@@ -105,7 +105,7 @@ async def test_only_models_that_are_allowed_and_can_be_had_are_taken() -> None:
             assert found == expected
 
 
-async def test_a_simulation_says_what_the_library_says_and_asks_no_model() -> None:
+async def test_a_simulation_equals_the_library_and_calls_no_model() -> None:
     async with open_provider(Then.SILENCE) as provider:
         helper = Agent("helper", model=OTHER)
         boss = Agent("boss", model="openai:gpt-5", delegates=[helper])

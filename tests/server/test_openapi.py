@@ -61,7 +61,7 @@ async def test_every_reference_in_the_document_leads_somewhere() -> None:
     assert named == set(said["components"]["schemas"])
 
 
-async def test_the_document_says_what_a_route_takes() -> None:
+async def test_the_document_lists_the_parameters_of_a_route() -> None:
     paths = (await document())["paths"]
 
     events = paths["/v1/runs/{run}/events"]["get"]
@@ -162,7 +162,7 @@ async def opened(served: Served) -> str:
     return id_
 
 
-async def test_the_names_of_components_say_nothing_of_our_modules() -> None:
+async def test_component_names_do_not_reveal_modules() -> None:
     """A file that moves must not change the document: class names are unique."""
     names = (await document())["components"]["schemas"]
 

@@ -80,7 +80,7 @@ async def test_a_line_is_logged_for_each_request(capsys: pytest.CaptureFixture[s
     assert "question" not in missing
 
 
-async def test_by_default_nothing_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_server_logs_no_line_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(Agent("a", model=speaker("42"))) as served:
         await served.http.post(CHAT, json=BODY)
 

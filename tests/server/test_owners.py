@@ -222,7 +222,7 @@ async def test_owners_outlive_the_server_and_the_sessions_in_memory(tmp_path: Pa
     assert listed == [1, 0, 1]
 
 
-async def test_what_the_library_runs_is_default_s(tmp_path: Path) -> None:
+async def test_a_run_of_the_library_belongs_to_the_default_owner(tmp_path: Path) -> None:
     agent = worker()
     async with serving_with_keys(agent, folder=tmp_path) as server:
         default = server.new_token("colleague", owner="default")
@@ -236,9 +236,7 @@ async def test_what_the_library_runs_is_default_s(tmp_path: Path) -> None:
     assert found == [200, 404, 200]
 
 
-async def test_a_webhook_is_told_what_its_owner_s_runs_reply_and_nothing_else(
-    tmp_path: Path,
-) -> None:
+async def test_a_webhook_receives_only_replies_of_its_owner(tmp_path: Path) -> None:
     """Each is signed with a secret of its own: no owner can sign for another."""
     body = {"model": "worker", "input": "go"}
     async with receiving() as anns, receiving() as others:

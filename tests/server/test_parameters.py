@@ -172,7 +172,7 @@ async def test_parts_of_parameters_that_no_agent_keeps_are_named() -> None:
     ]
 
 
-async def test_input_tokens_are_counted_and_nothing_runs() -> None:
+async def test_counting_input_tokens_starts_no_run() -> None:
     async with serving(worker()) as served:
         count = served.openai.responses.input_tokens.count
         little = await count(model="worker", input="hello")

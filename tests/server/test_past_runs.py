@@ -26,7 +26,7 @@ async def answers_of(served: Served, run: str) -> list[tuple[int, str, bytes]]:
     return [(it.status_code, it.headers["content-type"], it.content) for it in answers]
 
 
-async def test_another_process_says_what_this_one_would(
+async def test_a_process_for_past_runs_answers_like_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(worker(), journal=tmp_path / "journal.db") as served:
@@ -48,7 +48,7 @@ async def test_another_process_says_what_this_one_would(
     assert {status for status, _, _ in there} == {200}
 
 
-async def test_all_that_ask_at_once_share_one_process_which_ends_with_the_last_of_them(
+async def test_concurrent_readers_share_one_process_for_past_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(past_runs, "LARGE_FACTS", 1)

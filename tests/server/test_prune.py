@@ -17,7 +17,7 @@ pytestmark = pytest.mark.realtime
 ALL = {"older_than": 0}
 
 
-async def test_what_would_go_is_counted_and_then_goes_for_good(tmp_path: Path) -> None:
+async def test_a_dry_run_counts_the_runs_that_pruning_deletes(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     agents = (worker(), worker("sleeper", seconds=3600))
     async with serving_with_keys(*agents, folder=tmp_path, journal=journal) as keyed:

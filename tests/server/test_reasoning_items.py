@@ -39,7 +39,7 @@ def caller() -> SpyModel:
     return speaker((ReasoningDelta("I ask."), call), "foggy", "foggy")
 
 
-async def test_what_a_model_thinks_is_an_item_for_those_who_ask() -> None:
+async def test_reasoning_is_an_item_on_request() -> None:
     async with serving(Agent("a", model=thinker("42", "43"))) as served:
         responses = served.openai.responses
         asked = await responses.create(model="a", input="?", reasoning=SUMMARY)

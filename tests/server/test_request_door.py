@@ -148,7 +148,7 @@ def test_an_added_route_that_does_is_found(
     assert any(it.startswith("made_up_route:") and it.endswith(found) for it in breaches), breaches
 
 
-def test_what_a_route_asks_of_the_door_and_what_it_only_compares_is_fine() -> None:
+def test_door_calls_and_comparisons_are_no_breach() -> None:
     source = """
 from orchestrator.delegation import DeliveryCapability
 from orchestrator.delegation.events import Entry
@@ -189,7 +189,7 @@ async def chat(served: Served, chat_id: str | None) -> None:
 
 
 @pytest.mark.realtime
-async def test_nothing_of_a_request_remains_for_the_next_turn() -> None:
+async def test_a_request_leaves_no_values_for_the_next_turn() -> None:
     """The same connection, the same process, the same agent: each turn has its own door's."""
     seen: list[tuple[bool, str]] = []
     agent = prober(seen)

@@ -65,7 +65,7 @@ async def test_the_parameters_of_a_chat_are_put_over_the_settings_of_its_agent()
     assert run.json()["metadata"] == {"ticket": "12", "user": "anna"}
 
 
-async def test_what_an_agent_cannot_keep_is_named_in_a_header() -> None:
+async def test_ignored_settings_are_named_in_a_header() -> None:
     model = PlainModel()
     async with serving(Agent("helper", model=model)) as served:
         for stream in (False, True):
@@ -95,7 +95,7 @@ async def test_no_name_of_a_parameter_becomes_another_header() -> None:
     assert len(many.headers[IGNORED]) < 200
 
 
-async def test_a_strict_server_refuses_what_an_agent_cannot_keep() -> None:
+async def test_a_strict_server_refuses_unsupported_settings() -> None:
     settings = Settings(token=TOKEN, is_strict=True)
     agent = Agent("helper", model=PlainModel())
     async with serving(agent, settings=settings) as served:

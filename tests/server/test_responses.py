@@ -65,7 +65,7 @@ async def test_a_response_is_all_that_the_client_s_types_ask_for() -> None:
     assert (response.id, answer.json()["run"]) == (run.replace("r_", "resp_"), run)
 
 
-async def test_what_was_said_on_the_way_comes_before_the_answer() -> None:
+async def test_intermediate_text_precedes_the_answer() -> None:
     """A background delegation is joined: nothing can be delivered later."""
     model = speaker(("I look it up", hand_on("look", background=True)), "42")
     agent = Agent("editor", model=model, delegates=[worker("helper", says="done")])
@@ -80,7 +80,7 @@ async def test_what_was_said_on_the_way_comes_before_the_answer() -> None:
     assert response.usage.output_tokens == 3
 
 
-async def test_instructions_hold_once_and_what_a_developer_says_for_good() -> None:
+async def test_instructions_apply_once_and_developer_messages_persist() -> None:
     model = speaker("one", "two", "three")
     agent = Agent("agent", model=model, instructions="Be kind.")
     async with serving(agent) as served:
@@ -108,7 +108,7 @@ async def test_instructions_hold_once_and_what_a_developer_says_for_good() -> No
     assert second.previous_response_id == first.id
 
 
-async def test_two_go_on_with_the_same_and_know_nothing_of_each_other() -> None:
+async def test_two_responses_continue_the_same_one_independently() -> None:
     """Each has a copy, so what they go on with may be deleted."""
     model = speaker("one", "two", "three", "four")
     async with serving(Agent("agent", model=model)) as served:
@@ -123,7 +123,7 @@ async def test_two_go_on_with_the_same_and_know_nothing_of_each_other() -> None:
     assert model.texts[-1] == ["1?", "one", "2?", "two", "4?"]
 
 
-async def test_only_what_is_kept_and_completed_goes_on() -> None:
+async def test_only_a_stored_and_completed_response_can_be_continued() -> None:
     gate = trio.Event()
     agent = Agent("agent", model=speaker("one", "two", (gate, "three")))
     async with serving(agent) as served:
@@ -145,7 +145,7 @@ async def test_only_what_is_kept_and_completed_goes_on() -> None:
         gate.set()
 
 
-async def test_what_is_not_kept_is_nowhere_to_be_found() -> None:
+async def test_an_unstored_response_cannot_be_found() -> None:
     async with serving(worker(says="42")) as served:
         responses = served.openai.responses
         response = await responses.create(model="worker", input="?", store=False)
@@ -164,7 +164,7 @@ async def test_what_is_not_kept_is_nowhere_to_be_found() -> None:
     assert caught.value.param == "store"
 
 
-async def test_a_disconnect_cancels_only_what_is_not_stored() -> None:
+async def test_a_disconnect_cancels_only_an_unstored_response() -> None:
     gate = trio.Event()
     model = speaker(("not", gate), (gate, "kept"))
     async with serving(Agent("agent", model=model)) as served:

@@ -32,7 +32,7 @@ async def facts_of(served: Served, response: Response) -> list[Event]:
     return [entry.event for entry in entries]
 
 
-async def test_children_detach_and_what_they_find_wakes_the_agent() -> None:
+async def test_detached_children_of_a_response_wake_the_agent() -> None:
     """The response is complete when its whole tree is."""
     gate = trio.Event()
     model = speaker(("I ask.", hand_on("a", "b", background=True)), "I wait.", "42", "43")
@@ -130,7 +130,7 @@ async def test_a_cancel_and_a_read_wait_for_tasks_that_are_slow_to_end() -> None
     assert sorted(ended) == ["cancelled", "cancelled", "response.failed"]
 
 
-async def test_what_was_answered_before_is_not_said_again_when_it_is_cancelled() -> None:
+async def test_a_cancelled_response_does_not_repeat_earlier_answers() -> None:
     model = speaker(
         hand_on("a", background=True), "I wait.", ("So,", hand_on("b", background=False))
     )
@@ -153,7 +153,7 @@ async def test_what_was_answered_before_is_not_said_again_when_it_is_cancelled()
     assert sum(it.type == "response.output_item.done" for it in events) == 2
 
 
-async def test_what_is_complete_cannot_be_cancelled_and_stays_what_it_is() -> None:
+async def test_a_completed_response_cannot_be_cancelled() -> None:
     async with serving(worker(says="42")) as served:
         responses = served.openai.responses
         done = await responses.create(model="worker", input="?")
@@ -177,7 +177,7 @@ async def test_a_client_that_waits_gets_the_error_that_it_was_cancelled() -> Non
     assert caught.value.code == "cancelled"
 
 
-async def test_what_is_deleted_has_ended_and_is_gone() -> None:
+async def test_a_deleted_response_has_ended_and_is_gone() -> None:
     model = speaker((trio.Event(),))
     async with serving(Agent("agent", model=model)) as served:
         responses = served.openai.responses

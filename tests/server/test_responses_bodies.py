@@ -66,7 +66,7 @@ async def test_pictures_and_files_reach_the_model() -> None:
     ]
 
 
-async def test_what_a_response_answers_is_listed_in_pages() -> None:
+async def test_the_input_items_of_a_response_are_listed_in_pages() -> None:
     model = speaker("one", "two")
     async with serving(Agent("agent", model=model)) as served:
         first = await served.openai.responses.create(
@@ -128,7 +128,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
 ]
 
 
-async def test_a_wrong_body_is_refused_by_the_name_of_what_is_wrong() -> None:
+async def test_an_invalid_body_is_refused_with_its_parameter() -> None:
     named: list[str] = []
     async with serving(worker()) as served:
         for body, _ in WRONG:

@@ -83,7 +83,7 @@ def others(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @given(TEXTS, ARGUMENTS, st.integers(1, 5), st.data())
-def test_a_client_that_comes_back_anywhere_gets_the_rest_and_nothing_twice(
+def test_a_client_that_returns_anywhere_gets_the_rest_exactly_once(
     texts: list[str], calls: list[str], piece: int, data: st.DataObject
 ) -> None:
     response = body(texts, calls)
@@ -109,9 +109,7 @@ def test_a_client_that_comes_back_anywhere_gets_the_rest_and_nothing_twice(
 
 
 @given(TEXTS, st.integers(FROM_THE_BEGINNING, 200))
-def test_every_stream_has_one_end_also_where_nothing_else_is_left(
-    texts: list[str], after: int
-) -> None:
+def test_every_stream_has_exactly_one_end(texts: list[str], after: int) -> None:
     ends = [
         event["type"] == "response.completed" for event in told(body(texts), texts, after=after)
     ]
@@ -136,7 +134,7 @@ def test_numbers_go_on_where_a_model_says_something_else_after_all(said: str, ke
     assert done["text"] == kept
 
 
-def test_what_was_broken_off_is_told_to_be_incomplete() -> None:
+def test_a_broken_off_item_is_incomplete() -> None:
     telling = ResponseEvents("x")
     response = body([])
     response.status = "cancelled"
@@ -153,7 +151,7 @@ def test_what_was_broken_off_is_told_to_be_incomplete() -> None:
 @pytest.mark.parametrize(
     ("texts", "numbers"), [([], [0, 1, 2]), (["abc"], [0, 1, 2, 3, 6, 7, 8, 9, 10])]
 )
-def test_the_numbers_are_what_is_written_down(texts: list[str], numbers: list[int]) -> None:
+def test_the_sequence_numbers_equal_the_recorded_ones(texts: list[str], numbers: list[int]) -> None:
     """Clients may have written them down, too: they must never change."""
     events = told(body(texts), texts)
 

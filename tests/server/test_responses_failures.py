@@ -70,7 +70,7 @@ async def test_a_client_that_waits_gets_an_error_that_says_why_there_is_no_answe
         assert response.output_text == "I look\n\nso"
 
 
-async def test_what_was_said_before_is_no_part_of_an_answer_that_fails() -> None:
+async def test_a_failed_response_holds_no_earlier_text() -> None:
     agent = Agent("agent", model=speaker("one", RATE_AT_ONCE))
     async with serving(agent) as served:
         first = await served.openai.responses.create(model="agent", input="?")
@@ -98,7 +98,7 @@ async def test_an_agent_that_goes_beyond_its_limits_has_failed() -> None:
     assert caught.value.code == "tool_limit"
 
 
-async def test_a_response_whose_client_waited_has_failed_after_a_crash() -> None:
+async def test_a_response_with_a_waiting_client_fails_after_a_crash() -> None:
     """It ends with its client, and no client waits any more. One that comes back is answered."""
     journal = MemoryJournal()
     headers = {"Idempotency-Key": "k"}

@@ -64,7 +64,7 @@ def require_whole(events: list[dict[str, Any]]) -> dict[str, Any]:
     return response
 
 
-async def test_a_stream_tells_what_the_response_is_in_the_end() -> None:
+async def test_a_stream_ends_with_the_stored_response() -> None:
     model = speaker(("Let me", " see.", hand_on("look")), ("It is", " 42", "."))
     agent = Agent("editor", model=model, delegates=[worker("helper")])
     async with serving(agent) as served:
@@ -186,7 +186,7 @@ FAULT = ModelError("gone", kind=Failure.CONNECTION, partial="It is")
 
 
 @pytest.mark.parametrize("store", [True, False])
-async def test_a_stream_ends_with_what_went_wrong(store: bool) -> None:
+async def test_a_failed_stream_ends_with_the_error_and_the_text(store: bool) -> None:
     """And with what was said until then."""
     model = speaker(("It", " is", FAULT))
     async with serving(Agent("agent", model=model)) as served:
@@ -201,7 +201,7 @@ async def test_a_stream_ends_with_what_went_wrong(store: bool) -> None:
     assert response["output"][0]["content"][0]["text"] == "It is"
 
 
-async def test_a_stream_of_what_is_cancelled_ends_when_all_of_it_has_ended() -> None:
+async def test_the_stream_of_a_cancelled_response_ends_after_its_tree() -> None:
     model = speaker(("So", hand_on("look", background=True)), ("It", trio.Event()))
     helper = Agent("helper", model=speaker((trio.Event(),)))
     agent = Agent("editor", model=model, delegates=[helper])
@@ -227,7 +227,7 @@ async def test_a_stream_of_what_is_cancelled_ends_when_all_of_it_has_ended() -> 
     assert response["output"][-1] == done[-1], "what was said until then is kept"
 
 
-async def test_a_client_that_leaves_a_stream_cancels_only_what_is_not_stored() -> None:
+async def test_a_client_that_leaves_a_stream_cancels_only_an_unstored_response() -> None:
     gate = trio.Event()
     model = speaker(("not", gate), ("kept", gate))
     async with serving(Agent("agent", model=model)) as served:

@@ -164,7 +164,7 @@ async def test_an_agent_that_takes_text_reads_json_as_text() -> None:
         ([], 400, "invalid_body"),
     ],
 )
-async def test_what_is_wrong_with_a_run_is_said(body: Any, status: int, code: str) -> None:
+async def test_an_invalid_run_is_refused_with_its_code(body: Any, status: int, code: str) -> None:
     async with serving(worker()) as served:
         answer = await served.http.post("/v1/runs", json=body)
         runs = (await served.http.get("/v1/runs")).json()
@@ -275,7 +275,7 @@ async def test_the_failures_that_stopped_a_branch_are_listed_without_those_above
     assert "no money" in failure["error"]
 
 
-async def test_a_list_is_read_once_and_shows_what_has_changed_since(
+async def test_a_list_is_read_once_and_shows_later_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(worker(), journal=tmp_path / "journal.db") as served:
@@ -391,7 +391,7 @@ async def test_cancelling_a_run_joins_its_whole_tree() -> None:
     assert again.json()["status"] == "cancelled"
 
 
-async def test_cancelling_what_is_over_changes_nothing() -> None:
+async def test_cancelling_an_ended_run_returns_it_unchanged() -> None:
     async with serving(worker()) as served:
         run = await ended(served, (await started(served, "worker"))["id"])
         answer = await served.http.post(f"/v1/runs/{run['id']}/cancel")

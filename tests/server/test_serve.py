@@ -41,7 +41,7 @@ async def test_it_serves_every_agent_of_the_file_and_says_where(tmp_path: Path) 
     assert server.errors == ""
 
 
-async def test_it_refuses_a_folder_in_which_others_can_exchange_files(tmp_path: Path) -> None:
+async def test_serve_refuses_a_folder_that_others_can_write(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     folder = tmp_path / "state"
     folder.mkdir()
@@ -96,7 +96,7 @@ async def test_after_a_crash_it_starts_again(tmp_path: Path) -> None:
         assert await server.terminate(signal.SIGINT) == 0
 
 
-async def test_it_says_what_waits_for_an_agent_that_is_not_served(tmp_path: Path) -> None:
+async def test_serve_names_waiting_runs_of_agents_that_are_not_served(tmp_path: Path) -> None:
     agents = """
 from orchestrator.agents import Agent, ScriptedModel
 

@@ -154,7 +154,7 @@ async def test_the_same_key_opens_one_session() -> None:
     assert other.status_code == 422
 
 
-async def test_what_was_not_taken_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_an_untaken_reply_is_there_after_a_restart(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     async with serving(echo(), journal=journal) as served:
         session = await opened(served)
@@ -285,7 +285,7 @@ async def test_instructions_hold_for_one_turn_and_parts_come_along() -> None:
     ]
 
 
-async def test_sessions_are_listed_and_runs_are_none_of_them() -> None:
+async def test_sessions_and_runs_are_listed_apart() -> None:
     async with serving(echo()) as served:
         first, second = await opened(served), await opened(served)
         run = (await started(served, "echo"))["id"]
@@ -340,7 +340,7 @@ async def test_a_message_that_no_turn_has_read_yet_is_shown_as_queued() -> None:
     assert shown["created"] <= shown["changed"]
 
 
-async def test_a_session_whose_agent_is_not_served_takes_no_message(tmp_path: Path) -> None:
+async def test_a_session_of_an_unserved_agent_takes_no_message(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     async with serving(echo(), journal=journal) as served:
         session = await opened(served)
@@ -351,7 +351,7 @@ async def test_a_session_whose_agent_is_not_served_takes_no_message(tmp_path: Pa
     assert problem(answer)["code"] == "no_agent"
 
 
-async def test_what_is_wrong_is_said() -> None:
+async def test_an_invalid_request_is_refused_with_its_code() -> None:
     part = {"type": "data", "media_type": "image/png", "data": "no base64!"}
     async with serving(echo()) as served:
         session = await opened(served)

@@ -85,7 +85,9 @@ async def not_ready(server: ServerProcess) -> None:
                 pass
 
 
-async def test_what_was_asked_before_is_answered_and_nothing_else_is_begun(tmp_path: Path) -> None:
+async def test_a_draining_server_answers_earlier_requests_and_refuses_new_ones(
+    tmp_path: Path,
+) -> None:
     async with gated(tmp_path) as (server, gate):
         statuses: list[int] = []
 
@@ -150,9 +152,7 @@ async def test_a_request_on_a_kept_connection_is_answered_if_it_was_sent_in_time
                 assert await other.receive_some() == b""
 
 
-async def test_a_client_whose_run_needs_longer_than_the_grace_gets_its_outcome(
-    tmp_path: Path,
-) -> None:
+async def test_a_run_beyond_the_grace_returns_its_cancelled_outcome(tmp_path: Path) -> None:
     async with gated(tmp_path, "--grace", "0.2") as (server, gate):
         answers: list[httpx2.Response] = []
 
@@ -201,7 +201,7 @@ async def test_a_run_in_the_background_goes_on_at_the_next_start_and_ends_once(
     assert events.count("event: end") == 1
 
 
-async def test_streams_of_events_end_and_idle_clients_hold_nothing_up(tmp_path: Path) -> None:
+async def test_event_streams_end_and_idle_clients_do_not_delay_the_shutdown(tmp_path: Path) -> None:
     async with gated(tmp_path, "--grace", "0.1") as (server, _):
         async with server.http() as http:
             begun = await http.post("/v1/runs", json={"agent": "gated", "input": "go"})

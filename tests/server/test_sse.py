@@ -94,7 +94,7 @@ def opened(state: ServerState) -> list[Any]:
     return list(state.journals.first.orchestrator.read.ledger.sessions.values())
 
 
-async def test_a_client_that_disconnects_before_the_first_byte_leaves_nothing_behind() -> None:
+async def test_a_client_that_disconnects_before_the_first_byte_leaves_no_run() -> None:
     """A response that is not stored belongs to its client: it must end with its stream."""
     agent = worker()
     async with (
@@ -112,7 +112,7 @@ async def test_a_client_that_disconnects_before_the_first_byte_leaves_nothing_be
         assert not state.journals.first.orchestrator.services.registry._session_agents
 
 
-async def test_no_crash_leaves_a_run_of_a_request_whose_client_is_gone() -> None:
+async def test_a_crash_leaves_no_run_of_a_request_without_a_client() -> None:
     """Its turn begins with the session: the next process finds it lost, and not to be done."""
     agent = worker()
     async with (

@@ -130,7 +130,7 @@ async def look(at: str) -> str:
 
 
 @pytest.mark.parametrize("own", [str, OwnSum])
-async def test_what_is_said_on_the_way_is_no_part_of_the_json(own: Any) -> None:
+async def test_intermediate_text_is_not_part_of_the_json(own: Any) -> None:
     """A stream and a plain answer have the same text, in both protocols."""
     looks = ("Let me ", "look.", ToolCall("look", {"at": "it"}))
     says = (' {"total"', ": 3}")

@@ -31,7 +31,7 @@ async def until(served: Served, run: str, path: str, status: str) -> str:
             seq = await served.orchestrator.wait_changed(after=seq)
 
 
-async def test_a_task_says_who_it_is_and_what_came_of_it() -> None:
+async def test_a_task_shows_its_place_times_and_usage() -> None:
     async with serving(boss()) as served:
         run = await ended(served, (await started(served, "boss"))["id"])
         root = (await served.http.get(f"/v1/tasks/{run['id']}")).json()
@@ -120,7 +120,7 @@ async def test_a_transcript_has_messages_calls_and_answers_page_by_page() -> Non
     assert wrong.status_code == 400
 
 
-async def test_what_an_ended_task_said_is_read_from_the_journal() -> None:
+async def test_the_transcript_of_an_ended_task_is_read_from_the_journal() -> None:
     async with serving(boss()) as served:
         run = await ended(served, (await started(served, "boss"))["id"])
         root = (await served.http.get(f"/v1/tasks/{run['id']}")).json()
@@ -374,7 +374,7 @@ async def test_an_approval_that_no_call_waits_for_any_more_is_over() -> None:
     assert problem(answer)["code"] == "over"
 
 
-async def test_what_is_wrong_is_said() -> None:
+async def test_an_invalid_request_is_refused_with_its_code() -> None:
     async with serving(worker()) as served:
         run = (await ended(served, (await started(served, "worker"))["id"]))["id"]
         answers = [

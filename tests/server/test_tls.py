@@ -60,7 +60,7 @@ async def test_a_request_is_answered_over_tls_and_only_http_1_is_offered(tmp_pat
 
 @pytest.mark.realtime
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-async def test_what_is_no_tls_or_too_old_is_refused_and_hurts_no_other(
+async def test_plain_text_and_old_tls_are_refused_without_harm_to_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = trusting()

@@ -122,7 +122,7 @@ async def test_calls_that_were_made_again_are_in_their_places_also_at_rest() -> 
     assert [it for page in pages for it in page["incidents"]] == whole["incidents"]
 
 
-async def test_what_a_model_thinks_is_in_the_transcript_of_who_asks_for_it() -> None:
+async def test_the_transcript_holds_reasoning_on_request() -> None:
     async with serving(Agent("a", model=thinker("42", "43"))) as served:
         session = await opened(served, "a")
         path = f"/v1/sessions/{session}/messages"

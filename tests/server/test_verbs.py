@@ -161,7 +161,7 @@ async def test_an_interrupted_run_is_resumed_and_outlives_its_server() -> None:
     assert_laws(journal.entries)
 
 
-async def test_a_crash_anywhere_in_a_resumed_run_leaves_what_can_go_on() -> None:
+async def test_a_crash_anywhere_in_a_resumed_run_leaves_it_resumable() -> None:
     """Also between the label that says what it is from now on, and the fact that resumes it."""
     team, died_in = Team(), MemoryJournal()
     team.go_on.set()
@@ -215,7 +215,9 @@ async def test_no_new_task_starts_in_a_run_that_is_paused() -> None:
     assert (late.status_code, problem(late)["code"]) == (409, "ended")
 
 
-async def test_what_cannot_be_retried_or_forked_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_impossible_retry_or_fork_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     team = Team()
     async with serving(team.agent) as served:
         run = (await started(served, "lead"))["id"]
@@ -240,7 +242,7 @@ async def test_what_cannot_be_retried_or_forked_says_why(monkeypatch: pytest.Mon
     assert (too_large.status_code, "orchestrator fork" in too_large.text) == (409, True)
 
 
-async def test_a_run_whose_agent_is_not_served_stays_as_it_is() -> None:
+async def test_a_run_of_an_unserved_agent_stays_unchanged() -> None:
     team, journal = Team(), MemoryJournal()
     team.go_on.set()
     run = await died(journal, team)

@@ -207,7 +207,7 @@ async def test_a_job_names_no_url_that_cannot_be_called_safely(
 
 
 @pytest.mark.parametrize("in_memory", [2_000, 0])
-async def test_what_was_not_delivered_is_told_by_the_next_server(
+async def test_the_next_server_delivers_the_undelivered_webhooks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int
 ) -> None:
     monkeypatch.setattr(session_cache, "MAX_RESTING_TASKS", in_memory)
@@ -227,7 +227,7 @@ async def test_what_was_not_delivered_is_told_by_the_next_server(
     assert told == {it.headers["webhook-id"] for it in second}
 
 
-async def test_who_cannot_be_reached_is_named_without_what_is_secret(tmp_path: Path) -> None:
+async def test_an_unreachable_webhook_is_named_without_its_secrets(tmp_path: Path) -> None:
     secret = secret_for({}, tmp_path).value
     journal = tmp_path / "journal.db"
     url = "http://user:hunter2@127.0.0.1:1/?token=hunter3"

@@ -69,7 +69,7 @@ def test_a_slope_beyond_its_bound_is_a_problem(leaking: list[Sample], problem: s
     assert any(problem in it for it in found), found
 
 
-def test_what_is_filled_during_the_warm_up_is_no_leak() -> None:
+def test_objects_made_during_the_warm_up_are_no_leak() -> None:
     filled = samples(
         rss=lambda it: 5e7 + 5_000 * min(it, 10_000), objects=lambda it: min(it, 9_000)
     )

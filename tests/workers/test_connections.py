@@ -40,7 +40,7 @@ class LossyDatabase(Database):
         return result
 
 
-async def test_a_request_whose_reply_is_lost_is_received(postgres: str) -> None:
+async def test_a_request_with_a_lost_reply_is_received(postgres: str) -> None:
     """The database says that it was received, and the writer knows nothing of it."""
     leaf = Leaf("absurd", postgres)
     tenure = leaf.take_over()
@@ -119,7 +119,7 @@ async def test_another_version_of_absurd_is_refused_in_one_sentence(postgres: st
             pass
 
 
-async def test_a_queue_that_is_none_is_refused_in_one_sentence() -> None:
+async def test_an_unknown_queue_is_refused_in_one_sentence() -> None:
     for name, words in (
         ("rabbit", "there is no work queue 'rabbit'"),
         ("no.such.module:open", "cannot be imported"),

@@ -200,7 +200,7 @@ async def test_a_worker_that_is_lost_while_the_model_gives_its_answer_is_not_mis
     assert outputs == ["1"]
 
 
-async def test_a_worker_keeps_a_turn_whose_model_thinks_for_long(
+async def test_a_worker_keeps_a_turn_while_its_model_thinks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The writer says from time to time that it is there."""
@@ -621,7 +621,7 @@ async def test_a_worker_that_is_told_to_end_ends_its_turns() -> None:
     assert trio.current_time() - began < LEASE, "the worker says so itself"
 
 
-async def test_a_turn_that_has_ended_leaves_nothing_at_its_worker() -> None:
+async def test_an_ended_turn_leaves_no_state_at_its_worker() -> None:
     flights = Flights()
     places = flights.places
     async with places.working(1):

@@ -206,7 +206,7 @@ async def test_a_timeout_stops_the_call_and_the_turn_goes_on(places: Places) -> 
     assert "and was stopped" in places.facts(ToolAnswered)[1].message.text
 
 
-async def test_a_cancel_returns_when_nothing_of_the_turn_runs(every_place: Places) -> None:
+async def test_a_cancel_returns_after_the_whole_turn_has_ended(every_place: Places) -> None:
     places = every_place
     log: list[str] = []
     begun = trio.Event()

@@ -179,7 +179,7 @@ async def test_a_timeout_stops_the_call(places: Places) -> None:
     assert seconds <= trio.current_time() - began < seconds + 5
 
 
-async def test_a_cancel_returns_when_nothing_of_the_call_runs(places: Places) -> None:
+async def test_a_cancel_returns_after_the_whole_call_has_ended(places: Places) -> None:
     log: list[str] = []
     begun = trio.Event()
 
@@ -205,9 +205,7 @@ async def test_a_cancel_returns_when_nothing_of_the_call_runs(places: Places) ->
     assert log == ["ended", "joined"]
 
 
-async def test_a_program_that_is_cancelled_as_a_whole_leaves_nothing_running(
-    places: Places,
-) -> None:
+async def test_cancelling_the_whole_program_leaves_no_call_running(places: Places) -> None:
     log: list[str] = []
     begun = trio.Event()
 

@@ -62,7 +62,7 @@ def test_a_worker_that_cannot_work_says_why(
     assert "hunter2secret" not in said
 
 
-def test_a_file_without_places_has_nothing_to_run(
+def test_a_worker_refuses_a_file_without_places(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "team.py"

@@ -175,7 +175,7 @@ async def killed_during_call(launches: Launches) -> str:
 
 
 @pytest.mark.parametrize("later", [0, 10, 100])
-async def test_the_next_writer_adopts_what_a_live_worker_runs(later: float) -> None:
+async def test_the_next_writer_adopts_the_call_of_a_live_worker(later: float) -> None:
     """Also what has ended meanwhile: its answer is delivered once."""
     launches = Launches(seconds=30)
     places = launches.places
@@ -214,7 +214,7 @@ async def test_a_run_that_awaits_resume_is_not_lost_with_the_memory_of_its_sessi
     assert_laws(places.entries)
 
 
-async def test_the_next_writer_lets_begin_what_an_earlier_one_has_accepted() -> None:
+async def test_the_next_writer_starts_a_call_that_an_earlier_one_accepted() -> None:
     """The run asks again before its task is resumed, and is answered when it is."""
     launches = Launches()
     places = launches.places
@@ -240,7 +240,7 @@ async def test_the_next_writer_lets_begin_what_an_earlier_one_has_accepted() -> 
     assert_laws(places.entries)
 
 
-async def test_the_next_writer_breaks_off_what_a_dead_worker_ran() -> None:
+async def test_the_next_writer_breaks_off_the_call_of_a_dead_worker() -> None:
     launches = Launches(seconds=30)
     places = launches.places
     places.faults.add("w1", "before end is asked")
@@ -454,7 +454,7 @@ async def test_a_call_that_waits_is_sent_once() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_call_whose_dispatch_is_lost_is_sent_again() -> None:
+async def test_a_call_with_a_lost_dispatch_is_sent_again() -> None:
     launches = Launches()
     places = launches.places
     async with places.writing() as orchestrator, trio.open_nursery() as nursery:
@@ -541,7 +541,7 @@ async def test_a_worker_that_is_told_to_end_ends_its_calls() -> None:
     assert len(launches.effects) == 1
 
 
-async def test_a_writer_that_closes_has_acknowledged_what_it_has_recorded() -> None:
+async def test_a_closing_writer_has_acknowledged_its_recorded_ends() -> None:
     """Or else its workers would offer the ends for ever."""
     launches = Launches()
     places = launches.places

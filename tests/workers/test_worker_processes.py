@@ -213,7 +213,7 @@ async def test_a_worker_stands_still_is_drained_and_leaves_nothing(workers: Work
     assert has_ended(left)
 
 
-def test_a_worker_ends_what_a_dead_one_has_left_on_its_machine(tmp_path: Path) -> None:
+def test_a_worker_ends_the_processes_of_a_dead_one_on_its_machine(tmp_path: Path) -> None:
     with hold_worker_tag(tmp_path, "here") as alive:
         dead = "0123456789abcdef0123456789abcdef"
         (tmp_path / f"worker-here-{dead}.lock").touch()
@@ -260,7 +260,9 @@ async def test_workers_are_killed_at_named_points(workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("queue", ["absurd", "dbos"])
-async def test_the_next_writer_adopts_what_live_workers_run(workers: Workers, queue: str) -> None:
+async def test_the_next_writer_adopts_the_calls_of_live_workers(
+    workers: Workers, queue: str
+) -> None:
     """Kill -9 of the writer with calls under way: none is broken off, none runs twice."""
     workers.queue = queue
     # No worker is lost here, however busy the machine is.

@@ -27,7 +27,7 @@ def server() -> Generator[PostgresServer]:
         yield opened
 
 
-async def test_what_the_outside_has_seen_agrees_with_the_journal(
+async def test_outside_effects_agree_with_the_journal(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     """Every kind of fault strikes at least once."""

@@ -18,7 +18,7 @@ def read(store: JournalStore) -> AuditLog:
         return attrs.evolve(log, rows=list(log.rows))
 
 
-async def test_what_is_recorded_is_read_in_order_and_chained(store: JournalStore) -> None:
+async def test_audit_events_are_read_in_order_and_chained(store: JournalStore) -> None:
     again = attrs.evolve(ADD, target="r_2", count=7)
     async with store.open_writer() as journal:
         append(journal, [message("r_one")])

@@ -94,7 +94,7 @@ def _requested_id(entry: Entry) -> TaskId:
     return entry.event.request.id
 
 
-async def test_a_reader_sees_what_is_durable(store: JournalStore) -> None:
+async def test_a_reader_sees_durable_entries(store: JournalStore) -> None:
     async with store.open_writer() as journal:
         first = append(journal, [message("r_one")])
         await journal.wait_durable(1)

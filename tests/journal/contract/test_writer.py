@@ -34,7 +34,7 @@ async def test_a_second_writer_is_refused(store: JournalStore) -> None:
     assert store.writer() is None
 
 
-async def test_the_next_writer_reads_what_the_last_one_wrote(store: JournalStore) -> None:
+async def test_the_next_writer_reads_the_entries_of_the_last_one(store: JournalStore) -> None:
     written = await write(store, [message("r_one"), message("r_two")])
 
     async with store.open_writer() as journal:
@@ -80,7 +80,7 @@ async def test_waiting_for_one_entry_makes_all_before_it_durable(store: JournalS
         assert all_entries(store) == written
 
 
-async def test_the_last_time_of_a_session_is_that_of_its_own_last_entry(
+async def test_the_last_time_of_a_session_is_the_time_of_its_last_entry(
     store: JournalStore,
 ) -> None:
     async with store.open_writer() as journal:
@@ -131,7 +131,7 @@ async def test_owners_are_known_without_reading_their_sessions(store: JournalSto
         assert list(await journal.read_owners()) == [written[1].session, written[3].session]
 
 
-async def test_a_crash_after_any_entry_loses_none_before_it(new_store: NewStore) -> None:
+async def test_a_crash_after_any_entry_keeps_all_entries_before_it(new_store: NewStore) -> None:
     whole = new_store()
     async with whole.open_writer() as journal, open_orchestrator(journal) as orchestrator:
         await orchestrator.run(editor(), "go")

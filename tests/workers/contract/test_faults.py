@@ -28,7 +28,7 @@ async def send_stranded(
     await exchange.queue.send(tenure, again)
 
 
-async def test_others_receive_what_the_dead_had_and_not_what_the_living_have(
+async def test_others_receive_the_dispatches_of_the_dead_and_not_of_the_living(
     stored_leaf: Leaf,
 ) -> None:
     """One receiver is killed, one is stopped, and one is slow.

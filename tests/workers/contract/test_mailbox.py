@@ -94,7 +94,7 @@ async def test_each_request_gets_its_answer_to_the_letter(mail_leaf: Leaf) -> No
                 nursery.start_soon(ask, number, "shard-2", body)
 
 
-async def test_what_is_asked_again_is_answered_the_same_and_decided_once(mail_leaf: Leaf) -> None:
+async def test_a_repeated_request_gets_the_same_answer_and_is_decided_once(mail_leaf: Leaf) -> None:
     tenure = mail_leaf.take_over()
     seen: list[Request] = []
     async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:
@@ -169,7 +169,7 @@ async def test_the_last_answer_arrives_also_if_the_writer_is_cancelled_then(
             assert await worker.ask(request(0)) == b"done"
 
 
-async def test_a_new_writer_answers_what_the_old_one_left_open(mail_leaf: Leaf) -> None:
+async def test_a_new_writer_answers_the_open_requests_of_the_old_one(mail_leaf: Leaf) -> None:
     """The worker notices nothing but the time it takes."""
     old = mail_leaf.take_over()
     async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:
@@ -201,7 +201,7 @@ async def test_a_new_writer_answers_what_the_old_one_left_open(mail_leaf: Leaf) 
         assert stopped.cancelled_caught
 
 
-async def test_what_stays_is_heard_also_after_its_worker_has_left(mail_leaf: Leaf) -> None:
+async def test_a_staying_request_is_received_after_its_worker_has_left(mail_leaf: Leaf) -> None:
     """A question is withdrawn when none waits for its answer; how a run has ended is not."""
     last_word = Request(JOURNAL, WORKER, RunId("ended"), 1, b"!", stays=True)
     marker = request(0, run=RunId("marker"))

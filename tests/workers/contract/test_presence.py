@@ -12,7 +12,7 @@ FIRST = Beat(worker=WorkerId("w-1"), host="alpha", place="gpu", slots=4, version
 SECOND = Beat(worker=WorkerId("w-2"), host="beta", place="cpu", slots=1, version="7f3a")
 
 
-async def test_a_beat_says_who_a_worker_is_and_what_it_holds(mail_leaf: Leaf) -> None:
+async def test_a_beat_names_the_worker_and_its_runs(mail_leaf: Leaf) -> None:
     runs = frozenset({RunId("r-1"), RunId("r-2")})
     holding = Beat(
         worker=FIRST.worker, host="alpha", place="gpu", slots=4, version="7f3a", runs=runs

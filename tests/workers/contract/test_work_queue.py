@@ -19,7 +19,7 @@ pytestmark = [
 MANY = 10_000 if os.environ.get("LONG_PROOFS") else 300
 
 
-async def test_what_is_sent_is_delivered_once_if_nothing_breaks(leaf: Leaf) -> None:
+async def test_a_dispatch_is_delivered_once_without_faults(leaf: Leaf) -> None:
     tenure = leaf.take_over()
     sent = dispatches(tenure, *(f"d{number}" for number in range(MANY)))
 
@@ -30,7 +30,7 @@ async def test_what_is_sent_is_delivered_once_if_nothing_breaks(leaf: Leaf) -> N
     assert sorted(found, key=str) == sorted(sent, key=str)
 
 
-async def test_what_is_sent_twice_is_delivered_once(leaf: Leaf) -> None:
+async def test_a_dispatch_that_is_sent_twice_is_delivered_once(leaf: Leaf) -> None:
     """A writer that does not know whether it has sent something sends it again."""
     tenure = leaf.take_over()
     (first,) = dispatches(tenure, "d1")
@@ -47,7 +47,7 @@ async def test_what_is_sent_twice_is_delivered_once(leaf: Leaf) -> None:
     assert len(found) == 3
 
 
-async def test_what_is_withdrawn_in_time_is_not_delivered(leaf: Leaf) -> None:
+async def test_a_dispatch_that_is_withdrawn_in_time_is_not_delivered(leaf: Leaf) -> None:
     tenure = leaf.take_over()
     kept, withdrawn, last = dispatches(tenure, "kept", "withdrawn", "last")
 
@@ -63,7 +63,7 @@ async def test_what_is_withdrawn_in_time_is_not_delivered(leaf: Leaf) -> None:
     assert set(found) == {kept, last}
 
 
-async def test_what_no_worker_will_receive_is_stranded(leaf: Leaf) -> None:
+async def test_a_dispatch_that_no_worker_will_receive_is_stranded(leaf: Leaf) -> None:
     """What is over, withdrawn or was never sent; not what waits, or a live worker has."""
     tenure = leaf.take_over()
     over, held, waiting, withdrawn, unknown = everything = dispatches(
@@ -128,7 +128,7 @@ async def test_no_more_is_delivered_than_there_are_slots(leaf: Leaf) -> None:
             assert (await anext(deliveries)).dispatch.id == "d3"
 
 
-async def test_what_is_not_finished_at_the_end_is_not_lost(leaf: Leaf) -> None:
+async def test_an_unfinished_dispatch_is_not_lost(leaf: Leaf) -> None:
     """A worker that stops with work in its hands gives it back."""
     tenure = leaf.take_over()
     sent = dispatches(tenure, "d1", "d2")
