@@ -31,6 +31,7 @@ from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.model_resolver import ModelResolver
 from orchestrator.kernel.execution.outcomes import STOPPED
+from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
 from orchestrator.kernel.execution.tool_place import HERE, ToolPlace, require_here
 from orchestrator.kernel.execution.workspace.host import host_of
 from orchestrator.kernel.execution.workspace.task_workspace import resolve_workspace_settings
@@ -656,6 +657,9 @@ async def open_orchestrator(
             book.redactor,
             workspace=workspace_settings.workspace,
             state=workspace_settings.state,
+            sandbox=ProgramSandbox(
+                choice=workspace_settings.sandbox, hidden=workspace_settings.hidden
+            ),
         )
         await servers.end_left_programs()
         registry = AgentRegistry(
